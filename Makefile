@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run test test-train lint types bench wheel clean
+
+run: $(STAMP)-run
+	$(BIN)/gangline run examples/01-digits/mpijob.yaml
+
+test: $(STAMP)-dev
+	$(BIN)/python -m pytest -q tests -m "not train and not slow"
+
+test-train: $(STAMP)-dev
+	sh tests/train-environment.sh $(BIN)/python
+
+lint: $(STAMP)-dev
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports
+
+types: $(STAMP)-dev
+	$(BIN)/mypy
+
+bench: $(STAMP)-dev
+	$(BIN)/python benchmarks/run.py
+
+wheel: $(STAMP)-dev
+	$(BIN)/python -m pip wheel -q --no-deps -w dist .
+
+clean:
+	rm -rf $(VENV) dist build
+
+$(STAMP)-run: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[mpi]'
+	touch $@
+
+$(STAMP)-dev: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[mpi,dev]'
+	touch $@ $(STAMP)-run

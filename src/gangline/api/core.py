@@ -1,0 +1,492 @@
+"""The parts of core/v1 and batch/v1 that Gangline reads, as frozen values.
+
+Unknown fields are ignored on decoding, so these types are for reading only: what is written back or passed
+through (a pod template, say) stays a plain dictionary. Field names follow the API in snake case.
+Source: the published Kubernetes API reference, v1.35.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of every wire type: camelCase on the wire, frozen, empty fields omitted."""
+
+
+class OwnerReference(Wire, frozen=True, kw_only=True):
+    """The owner of an object; garbage collection follows it by ``uid``."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Wire, frozen=True, kw_only=True):
+    """``metadata``; times stay RFC 3339 text."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+
+    @property
+    def key(self) -> str:
+        """``NAMESPACE/NAME``, or ``NAME`` for kinds without a namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The one owner that controls this object, if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class KeyToPath(Wire, frozen=True, kw_only=True):
+    """One projected key of a config map or secret."""
+
+    key: str
+    path: str
+    mode: int | None = None
+
+
+class ConfigMapVolume(Wire, frozen=True, kw_only=True):
+    """Volume source ``configMap``."""
+
+    name: str = ""
+    items: list[KeyToPath] = []
+    default_mode: int | None = None
+    optional: bool = False
+
+
+class SecretVolume(Wire, frozen=True, kw_only=True):
+    """Volume source ``secret``."""
+
+    secret_name: str = ""
+    items: list[KeyToPath] = []
+    default_mode: int | None = None
+    optional: bool = False
+
+
+class EmptyDirVolume(Wire, frozen=True, kw_only=True):
+    """Volume source ``emptyDir``; medium ``Memory`` is a tmpfs."""
+
+    medium: str = ""
+    size_limit: str | int | None = None
+
+
+class HostPathVolume(Wire, frozen=True, kw_only=True):
+    """Volume source ``hostPath``."""
+
+    path: str
+    type: str = ""
+
+
+class ObjectFieldSelector(Wire, frozen=True, kw_only=True):
+    """``fieldRef``: a field of the pod."""
+
+    field_path: str
+    api_version: str = "v1"
+
+
+class ResourceFieldSelector(Wire, frozen=True, kw_only=True):
+    """``resourceFieldRef``: a request or limit of a container."""
+
+    resource: str
+    container_name: str = ""
+    divisor: str | int = "0"
+
+
+class DownwardItem(Wire, frozen=True, kw_only=True):
+    """One file of a ``downwardAPI`` volume."""
+
+    path: str
+    field_ref: ObjectFieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+    mode: int | None = None
+
+
+class DownwardVolume(Wire, frozen=True, kw_only=True):
+    """Volume source ``downwardAPI``."""
+
+    items: list[DownwardItem] = []
+    default_mode: int | None = None
+
+
+class Volume(Wire, frozen=True, kw_only=True):
+    """One volume of a pod; exactly one source is set. ``projected`` stays raw."""
+
+    name: str
+    config_map: ConfigMapVolume | None = None
+    secret: SecretVolume | None = None
+    empty_dir: EmptyDirVolume | None = None
+    host_path: HostPathVolume | None = None
+    downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
+    projected: dict[str, Any] | None = None
+    persistent_volume_claim: dict[str, Any] | None = None
+
+
+class VolumeMount(Wire, frozen=True, kw_only=True):
+    """Where a container sees a volume."""
+
+    name: str
+    mount_path: str
+    sub_path: str = ""
+    read_only: bool = False
+
+
+class KeySelector(Wire, frozen=True, kw_only=True):
+    """One key of a config map or secret."""
+
+    key: str
+    name: str = ""
+    optional: bool = False
+
+
+class EnvVarSource(Wire, frozen=True, kw_only=True):
+    """``valueFrom``; exactly one is set."""
+
+    field_ref: ObjectFieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+    config_map_key_ref: KeySelector | None = None
+    secret_key_ref: KeySelector | None = None
+
+
+class EnvVar(Wire, frozen=True, kw_only=True):
+    """One environment variable."""
+
+    name: str
+    value: str = ""
+    value_from: EnvVarSource | None = None
+
+
+class EnvFromRef(Wire, frozen=True, kw_only=True):
+    """The config map or secret of an ``envFrom`` entry."""
+
+    name: str = ""
+    optional: bool = False
+
+
+class EnvFrom(Wire, frozen=True, kw_only=True):
+    """All keys of a config map or secret as variables."""
+
+    prefix: str = ""
+    config_map_ref: EnvFromRef | None = None
+    secret_ref: EnvFromRef | None = None
+
+
+class ResourceRequirements(Wire, frozen=True, kw_only=True):
+    """Requests and limits; quantities as written."""
+
+    requests: dict[str, str | int | float] = {}
+    limits: dict[str, str | int | float] = {}
+
+
+class ContainerPort(Wire, frozen=True, kw_only=True):
+    """A port that a container says it serves."""
+
+    container_port: int
+    host_port: int = 0
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class SecurityContext(Wire, frozen=True, kw_only=True):
+    """The parts of both security contexts that the node agent obeys."""
+
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    fs_group: int | None = None
+    supplemental_groups: list[int] = []
+    privileged: bool = False
+
+
+class Container(Wire, frozen=True, kw_only=True):
+    """One container of a pod. Probes and lifecycle hooks stay raw."""
+
+    name: str
+    image: str = ""
+    command: list[str] = []
+    args: list[str] = []
+    working_dir: str = ""
+    env: list[EnvVar] = []
+    env_from: list[EnvFrom] = []
+    resources: ResourceRequirements = ResourceRequirements()
+    volume_mounts: list[VolumeMount] = []
+    ports: list[ContainerPort] = []
+    image_pull_policy: str = ""
+    termination_message_path: str = "/dev/termination-log"
+    termination_message_policy: str = "File"
+    restart_policy: str = ""
+    security_context: SecurityContext = SecurityContext()
+    readiness_probe: dict[str, Any] | None = None
+    liveness_probe: dict[str, Any] | None = None
+    startup_probe: dict[str, Any] | None = None
+    lifecycle: dict[str, Any] | None = None
+
+
+class Toleration(Wire, frozen=True, kw_only=True):
+    """A taint that a pod puts up with."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class PodSpec(Wire, frozen=True, kw_only=True):
+    """``spec`` of a pod. Affinity and spread constraints stay raw."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    volumes: list[Volume] = []
+    restart_policy: str = "Always"
+    node_name: str = ""
+    node_selector: dict[str, str] = {}
+    scheduler_name: str = "default-scheduler"
+    scheduling_gates: list[dict[str, str]] = []
+    tolerations: list[Toleration] = []
+    affinity: dict[str, Any] | None = None
+    hostname: str = ""
+    subdomain: str = ""
+    host_network: bool = False
+    dns_policy: str = "ClusterFirst"
+    dns_config: dict[str, Any] | None = None
+    host_aliases: list[dict[str, Any]] = []
+    service_account_name: str = ""
+    automount_service_account_token: bool = True
+    enable_service_links: bool = True
+    termination_grace_period_seconds: int = 30
+    active_deadline_seconds: int | None = None
+    priority: int = 0
+    priority_class_name: str = ""
+    security_context: SecurityContext = SecurityContext()
+
+
+class ContainerStateRunning(Wire, frozen=True, kw_only=True):
+    """A container that runs."""
+
+    started_at: str | None = None
+
+
+class ContainerStateTerminated(Wire, frozen=True, kw_only=True):
+    """A container that has ended."""
+
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class ContainerStateWaiting(Wire, frozen=True, kw_only=True):
+    """A container that cannot start yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Wire, frozen=True, kw_only=True):
+    """At most one is set."""
+
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
+    waiting: ContainerStateWaiting | None = None
+
+
+class ContainerStatus(Wire, frozen=True, kw_only=True):
+    """What became of one container."""
+
+    name: str
+    ready: bool = False
+    started: bool | None = None
+    restart_count: int = 0
+    image: str = ""
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class Condition(Wire, frozen=True, kw_only=True):
+    """A condition of any kind; times are RFC 3339 text."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    last_update_time: str | None = None
+
+
+class PodStatus(Wire, frozen=True, kw_only=True):
+    """``status`` of a pod."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    start_time: str | None = None
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+
+
+class Pod(Wire, frozen=True, kw_only=True):
+    """A pod, as far as Gangline reads it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the phase is final."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class Taint(Wire, frozen=True, kw_only=True):
+    """A taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Wire, frozen=True, kw_only=True):
+    """``spec`` of a node."""
+
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class NodeStatus(Wire, frozen=True, kw_only=True):
+    """``status`` of a node; quantities as written."""
+
+    capacity: dict[str, str | int] = {}
+    allocatable: dict[str, str | int] = {}
+    conditions: list[Condition] = []
+    addresses: list[dict[str, str]] = []
+
+
+class Node(Wire, frozen=True, kw_only=True):
+    """A node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the condition Ready is True."""
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
+
+
+class LabelSelector(Wire, frozen=True, kw_only=True):
+    """A selector by labels; expressions stay raw."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: list[dict[str, Any]] = []
+
+
+class JobSpec(Wire, frozen=True, kw_only=True):
+    """``spec`` of a batch/v1 Job; the template stays raw, for it is passed on."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str = "NonIndexed"
+    backoff_limit: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    suspend: bool = False
+    selector: LabelSelector | None = None
+    pod_replacement_policy: str = ""
+    template: dict[str, Any] = {}
+
+
+class JobStatus(Wire, frozen=True, kw_only=True):
+    """``status`` of a batch/v1 Job."""
+
+    conditions: list[Condition] = []
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    terminating: int = 0
+    start_time: str | None = None
+    completion_time: str | None = None
+    uncounted_terminated_pods: dict[str, list[str]] = {}
+
+
+class Job(Wire, frozen=True, kw_only=True):
+    """A batch/v1 Job."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+
+class ServiceSpec(Wire, frozen=True, kw_only=True):
+    """``spec`` of a Service; ports stay raw."""
+
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    type: str = "ClusterIP"
+    selector: dict[str, str] = {}
+    ports: list[dict[str, Any]] = []
+    publish_not_ready_addresses: bool = False
+
+
+class Service(Wire, frozen=True, kw_only=True):
+    """A Service."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ServiceSpec = ServiceSpec()
+
+
+class ConfigMap(Wire, frozen=True, kw_only=True):
+    """A ConfigMap; ``binary_data`` is base64."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+    binary_data: dict[str, str] = {}
+
+
+class Secret(Wire, frozen=True, kw_only=True):
+    """A Secret; ``data`` is base64."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = "Opaque"
+    data: dict[str, str] = {}
+
+
+class AnyObject(Wire, frozen=True, kw_only=True):
+    """Any object, read for its metadata only."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+
+def find_condition(conditions: list[Condition], type_: str) -> Condition | None:
+    """Return the condition of that type, or None."""
+    return next((condition for condition in conditions if condition.type == type_), None)
+
+
+def is_true(conditions: list[Condition], type_: str) -> bool:
+    """Return whether the condition of that type exists with status ``True``."""
+    condition = find_condition(conditions, type_)
+    return condition is not None and condition.status == "True"

@@ -1,0 +1,1 @@
+"""What a job wants: ``(job, observed, now) -> Plan``. Pure."""

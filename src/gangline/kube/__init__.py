@@ -1,0 +1,1 @@
+"""The one seam to a Kubernetes API: client, watch, cache, work queue, kubeconfig, events."""

@@ -1,0 +1,1 @@
+"""The node agent: pods as processes, in one of three isolation modes."""

@@ -1,0 +1,1 @@
+"""The Kubernetes API of the one-machine cluster, over HTTPS and a Unix socket."""

@@ -1,0 +1,117 @@
+"""Where the one-machine cluster keeps its files. Every path is decided here.
+
+State (survives a reboot) lies in ``$GANGLINE_HOME/NAME``, else ``$XDG_STATE_HOME/gangline/NAME``, else
+``~/.local/state/gangline/NAME``. Sockets lie in a short folder of their own, because a Unix socket's
+path may have 107 bytes at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_CLUSTER = "default"
+
+
+def gangline_home() -> Path:
+    """Return the folder that holds one folder for each cluster of this user."""
+    if home := os.environ.get("GANGLINE_HOME"):
+        return Path(home).absolute()
+    if state := os.environ.get("XDG_STATE_HOME"):
+        return Path(state) / "gangline"
+    return Path.home() / ".local" / "state" / "gangline"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPaths:
+    """The files of one cluster.
+
+    Attributes:
+        name: the cluster's name.
+        state: its folder, mode 0700.
+    """
+
+    name: str
+    state: Path
+
+    @classmethod
+    def of(cls, name: str = DEFAULT_CLUSTER) -> ClusterPaths:
+        """Return the paths of this user's cluster of that name; nothing is created."""
+        return cls(name=name, state=gangline_home() / name)
+
+    @property
+    def cluster_id(self) -> str:
+        """Eight hex digits that tell this cluster from every other on the machine."""
+        return hashlib.sha256(str(self.state).encode()).hexdigest()[:8]
+
+    @property
+    def run(self) -> Path:
+        """Folder of the sockets, mode 0700; short, gone after a reboot."""
+        base = os.environ.get("XDG_RUNTIME_DIR")
+        if base and len(base) < 24 and Path(base).is_dir():
+            return Path(base) / "gangline" / self.cluster_id
+        return Path(tempfile.gettempdir()) / f"gangline-{os.getuid()}" / self.cluster_id
+
+    @property
+    def api_socket(self) -> Path:
+        """The API server's Unix socket, mode 0600 (plain HTTP; our own clients use it)."""
+        return self.run / "api.sock"
+
+    @property
+    def facts(self) -> Path:
+        """``cluster.json``: identity, port, subnet, isolation; written once, rewritten whole."""
+        return self.state / "cluster.json"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Administrator's kubeconfig for kubectl (HTTPS on loopback), mode 0600."""
+        return self.state / "kubeconfig"
+
+    @property
+    def store(self) -> Path:
+        """The SQLite database of every object."""
+        return self.state / "store.sqlite"
+
+    @property
+    def token(self) -> Path:
+        """The administrator's bearer token, mode 0600."""
+        return self.state / "token"
+
+    @property
+    def certificates(self) -> Path:
+        """Folder of ca.crt, ca.key, server.crt, server.key."""
+        return self.state / "pki"
+
+    @property
+    def pods(self) -> Path:
+        """One folder for each pod, named by its uid."""
+        return self.state / "pods"
+
+    @property
+    def logs(self) -> Path:
+        """Container logs: ``NAMESPACE_POD_UID/CONTAINER/N.log`` in CRI format."""
+        return self.state / "logs"
+
+    def pod_logs(self, namespace: str, name: str, uid: str) -> Path:
+        """Folder of one pod's logs."""
+        return self.logs / f"{namespace}_{name}_{uid}"
+
+    def pod_socket(self, uid: str) -> Path:
+        """Socket of one pod's shim."""
+        return self.run / f"{uid}.sock"
+
+    @property
+    def names(self) -> Path:
+        """Folder of host names: ``NAMESPACE/ALIAS`` is a link to the pod's shim socket."""
+        return self.run / "names"
+
+    def lock(self, process: str) -> Path:
+        """Lock file of ``server`` or ``agent``: held by flock, contains the process id."""
+        return self.state / f"{process}.lock"
+
+    def log(self, process: str) -> Path:
+        """Log of ``server`` or ``agent``."""
+        return self.state / f"{process}.log"

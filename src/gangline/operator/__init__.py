@@ -1,0 +1,1 @@
+"""Shell: runs ``jobs/`` against a Kubernetes API."""

@@ -1,0 +1,1 @@
+"""Where pods go: ``(snapshot, pods) -> Decisions``, and why not. Pure."""

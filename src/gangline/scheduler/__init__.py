@@ -1,0 +1,1 @@
+"""Shell: runs ``placement/`` against a Kubernetes API and binds."""

@@ -1,0 +1,1 @@
+"""Inside a rank: the MPI environment made ready for torch.distributed."""
