@@ -1,0 +1,50 @@
+"""The table of commands: what ``--help`` shows and where each command lives.
+
+The table is static so that help and completion import no command.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class CommandEntry(NamedTuple):
+    """One command of the table.
+
+    Attributes:
+        module: module under ``gangline.cli`` whose ``command`` is the click command.
+        summary: the line that ``gangline --help`` shows.
+        section: heading under which it is shown; empty hides it.
+    """
+
+    module: str
+    summary: str
+    section: str
+
+
+COMMANDS: dict[str, CommandEntry] = {
+    "run": CommandEntry("run", "run manifests, or a command on N ranks, and wait for the result", "Jobs"),
+    "apply": CommandEntry("apply", "create or change the objects of manifests, without waiting", "Jobs"),
+    "list": CommandEntry("list", "list jobs", "Jobs"),
+    "get": CommandEntry("get", "show one job and its instances", "Jobs"),
+    "logs": CommandEntry("logs", "print the log of a job's launcher, or of a pod", "Jobs"),
+    "delete": CommandEntry("delete", "delete jobs and what belongs to them", "Jobs"),
+    "up": CommandEntry("up", "start the one-machine cluster and keep it", "This machine"),
+    "down": CommandEntry("down", "stop the one-machine cluster", "This machine"),
+    "status": CommandEntry(
+        "status", "show the one-machine cluster, its nodes and its processes", "This machine"
+    ),
+    "kubeconfig": CommandEntry("kubeconfig", "print a kubeconfig that kubectl can use", "This machine"),
+    "operator": CommandEntry("operator", "run the job operator against a cluster", "Services"),
+    "scheduler": CommandEntry("scheduler", "run the scheduler against a cluster", "Services"),
+    "crds": CommandEntry("crds", "print the custom resource definitions", "Services"),
+    "completion": CommandEntry("completion", "print the completion script of a shell", "Other"),
+    "version": CommandEntry("version", "show the versions of Gangline, Python and the MPI found", "Other"),
+    "serve-cluster": CommandEntry("serve", "", ""),
+    "serve-agent": CommandEntry("serve", "", ""),
+}
+
+SECTIONS: tuple[str, ...] = ("Jobs", "This machine", "Services", "Other")
+
+ALIASES: dict[str, str] = {"ls": "list", "log": "logs", "del": "delete"}
+"""Short names that arena's users type."""

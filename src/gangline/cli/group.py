@@ -1,0 +1,122 @@
+"""The group of all commands, and how an error becomes text and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from gangline import __version__
+from gangline.cli.commands import ALIASES, COMMANDS, SECTIONS
+from gangline.errors import EXIT_BUG, GanglineError
+
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when called, with help lines from a static table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return every visible command in the order of the table."""
+        return [name for name, entry in COMMANDS.items() if entry.section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command of that name, or ``None``."""
+        name = ALIASES.get(cmd_name, cmd_name)
+        entry = COMMANDS.get(name)
+        if entry is None:
+            return None
+        module = import_module(f"gangline.cli.{entry.module}")
+        command = getattr(module, name.replace("-", "_"), None) or module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve a command; an unknown one is an error that names the nearest."""
+        name = args[0]
+        if ALIASES.get(name, name) not in COMMANDS and not name.startswith("-"):
+            ctx.fail(_unknown_command(name))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section."""
+        for section in SECTIONS:
+            rows = [(name, entry.summary) for name, entry in COMMANDS.items() if entry.section == section]
+            with formatter.section(section):
+                formatter.write_dl(rows, col_max=14)
+
+
+def _unknown_command(name: str) -> str:
+    from difflib import get_close_matches
+
+    known = [known for known, entry in COMMANDS.items() if entry.section]
+    near = get_close_matches(name, known, n=1)
+    return f"no such command `{name}`" + (f"\n\nhint: did you mean `{near[0]}`?" if near else "")
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Start with: gangline run -n 2 -- python train.py",
+)
+@click.version_option(__version__, "-V", "--version", message="gangline %(version)s")
+def gangline() -> None:
+    """Run synchronous distributed training from one file, on this machine or any Kubernetes."""
+
+
+def invoke(argv: list[str]) -> int:
+    """Run one command line and return its exit code; every error is printed on standard error."""
+    try:
+        outcome: Any = gangline.main(args=argv, prog_name="gangline", standalone_mode=False)
+        sys.stdout.flush()
+        return outcome if isinstance(outcome, int) else 0
+    except GanglineError as error:
+        print(error.render(), file=sys.stderr)
+        return error.exit_code
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.UsageError as error:
+        return _show_usage(error)
+    except click.ClickException as error:
+        print(f"error[bad-input]: {error.format_message()}", file=sys.stderr)
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _close_output()
+        return EXIT_BROKEN_PIPE
+    except Exception:  # noqa: BLE001 - the outermost boundary: whatever escapes is a bug and is said to be one
+        return _show_bug()
+
+
+def _show_usage(error: click.UsageError) -> int:
+    print(f"error[bad-input]: {error.format_message()}", file=sys.stderr)
+    if error.ctx is not None and "hint:" not in error.format_message():
+        path = error.ctx.command_path
+        print(f"\nhint: see `{path} --help`", file=sys.stderr)
+    return 2
+
+
+def _close_output() -> None:
+    """Point standard output at nothing, so that the interpreter's last flush is quiet."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_bug() -> int:
+    import traceback
+
+    traceback.print_exc()
+    print(
+        "error[bug]: gangline met an error that it does not know\n\n"
+        "hint: report it with the text above and the output of `gangline version`",
+        file=sys.stderr,
+    )
+    return EXIT_BUG

@@ -1,0 +1,148 @@
+"""The command line that starts N ranks of a program and tells each one its place for torch."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gangline.launch.mpi import MpiInstallation
+
+MASTER_PORT_FIRST = 20000
+MASTER_PORT_COUNT = 10000
+
+_RANK_NAMES: dict[str, dict[str, str]] = {
+    "openmpi": {
+        "RANK": "OMPI_COMM_WORLD_RANK",
+        "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+        "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+        "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
+    },
+    "mpich": {
+        "RANK": "PMI_RANK",
+        "WORLD_SIZE": "PMI_SIZE",
+        "LOCAL_RANK": "MPI_LOCALRANKID",
+        "LOCAL_WORLD_SIZE": "MPI_LOCALNRANKS",
+    },
+}
+_RANK_NAMES["intel"] = _RANK_NAMES["mpich"]
+"""Variables that each launcher sets for a rank, beside the ones that torch reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """How many ranks, and what they are told.
+
+    Attributes:
+        count: number of ranks in all, at least 1.
+        per_host: slots of each pod.
+        environment: variables with values for every rank.
+        forwarded: names whose values the launcher's own environment has.
+        working_dir: folder in which each rank starts; empty leaves it to the launcher.
+    """
+
+    count: int
+    per_host: int
+    environment: dict[str, str]
+    forwarded: tuple[str, ...] = ()
+    working_dir: str = ""
+
+
+def master_port(job: str, attempt: int = 0) -> int:
+    """Return the port for torch's rendezvous, 20000 to 29999, the same for the same job and attempt."""
+    digest = hashlib.sha256(f"{job}/{attempt}".encode()).digest()
+    return MASTER_PORT_FIRST + int.from_bytes(digest[:4]) % MASTER_PORT_COUNT
+
+
+def rank_script(mpi: MpiInstallation) -> str:
+    """Return the shell line that each rank runs before its program: torch's names from the launcher's."""
+    names = _RANK_NAMES[mpi.flavour]
+    exports = " ".join(f"{ours}=${theirs}" for ours, theirs in names.items())
+    return f'export {exports}; exec "$@"'
+
+
+def mpirun_line(mpi: MpiInstallation, ranks: Ranks, program: Sequence[str]) -> list[str]:
+    """Return the launcher's command line: every line of output tagged with its rank, torch's variables set.
+
+    Values of ``ranks.environment`` travel on the line itself, so a remote shell needs no help to carry them.
+    """
+    assert ranks.count >= 1, "at least one rank"
+    rank = ["sh", "-c", rank_script(mpi), "rank", *program]
+    if mpi.flavour == "openmpi":
+        return [*_openmpi_head(ranks), *rank]
+    return [*_hydra_head(mpi, ranks), *rank]
+
+
+def _openmpi_head(ranks: Ranks) -> list[str]:
+    line = ["mpirun", "-n", str(ranks.count), "--tag-output"]
+    if ranks.working_dir:
+        line += ["--wdir", ranks.working_dir]
+    for name in ranks.forwarded:
+        line += ["-x", name]
+    for name, value in ranks.environment.items():
+        line += ["-x", f"{name}={value}"]
+    return line
+
+
+def _hydra_head(mpi: MpiInstallation, ranks: Ranks) -> list[str]:
+    line = ["mpirun", "-n", str(ranks.count), "-ppn", str(ranks.per_host)]
+    line.append("-l" if mpi.flavour == "intel" else "-prepend-rank")
+    if ranks.working_dir:
+        line += ["-wdir", ranks.working_dir]
+    if ranks.forwarded:
+        line += ["-genvlist", ",".join(ranks.forwarded)]
+    for name, value in ranks.environment.items():
+        line += ["-genv", name, value]
+    return line
+
+
+def host_of_rank(rank: int, hosts: Sequence[tuple[str, int]], command: Sequence[str]) -> str:
+    """Return the host on which a rank ran, from (host, slots) in the order of the hostfile; ``""`` unknown.
+
+    Open MPI and Hydra fill host after host up to its slots unless the command line maps otherwise; by node,
+    ``-N``/``-npernode``/``-ppn`` and ``ppr:N:node`` are understood, other mappings are not.
+    """
+    if not hosts:
+        return ""
+    if len(hosts) == 1:
+        return hosts[0][0]
+    mapping = _mapping(command)
+    if mapping == "other":
+        return ""
+    if mapping == "node":
+        return hosts[rank % len(hosts)][0]
+    for name, slots in hosts:
+        filled = int(mapping) if mapping else slots
+        if rank < filled:
+            return name
+        rank -= filled
+    return ""
+
+
+def _mapping(command: Sequence[str]) -> str:
+    """Return ``""`` for by slot, ``node``, a number of ranks for each host, or ``other``."""
+    for option, value in zip(command, [*command[1:], ""], strict=True):
+        name = option.lstrip("-") if option.startswith("-") else ""
+        name, equals, tail = name.partition("=")
+        value = tail if equals else value
+        if name in ("bynode", "rr"):
+            return "node"
+        if name in ("N", "npernode", "ppn", "perhost") and value.isdigit():
+            return value
+        if name in ("rankfile", "rf", "host", "H", "hosts", "f", "hostfile", "machinefile"):
+            return "other"
+        if name == "map-by":
+            return _map_by(value)
+    return ""
+
+
+def _map_by(value: str) -> str:
+    unit = value.lower().split(",")[0]
+    parts = unit.split(":")
+    if parts[0] == "ppr":
+        return parts[1] if len(parts) > 2 and parts[2] == "node" and parts[1].isdigit() else "other"
+    if parts[0] in ("slot", "core", "socket", "package", "numa"):
+        return "" if "oversubscribe" not in parts and "span" not in parts else "other"
+    if parts[0] == "node":
+        return "node"
+    return "" if parts == ["", "nooversubscribe"] else "other"
