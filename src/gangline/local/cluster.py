@@ -1,0 +1,391 @@
+"""Start, find and stop the processes of the one-machine cluster.
+
+Two daemons in sessions of their own, so that no Ctrl-C reaches them: the server, and the node agent that the
+server starts and restarts. Each holds a lock file; what a killed one left is recognised by it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gangline.errors import ClusterError, UserError
+from gangline.local.cluster_facts import (
+    ISOLATIONS,
+    NODES_MAX,
+    ClusterFacts,
+    decide_facts,
+    load_facts,
+    node_name,
+    save_facts,
+)
+from gangline.local.paths import ClusterPaths
+from gangline.local.process_lock import LockState, ProcessLock, read_lock
+from gangline.local.socket_request import SocketRequestError, socket_request
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+START_LOCK_TIMEOUT_S = 60.0
+POLL_S = 0.02
+LOG_TAIL_LINES = 20
+MOUNTS = Path("/proc/self/mountinfo")
+AGENT_LABEL = "gangline.dev/agent"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """How the processes of a cluster are.
+
+    Attributes:
+        server, agent: their locks.
+        ready: the API server answers.
+        facts: ``None`` when the cluster never ran.
+    """
+
+    server: LockState
+    agent: LockState
+    ready: bool
+    facts: ClusterFacts | None
+
+
+class Cluster:
+    """One cluster of this user. Methods block; each has a bound in seconds."""
+
+    def __init__(self, paths: ClusterPaths) -> None:
+        self.paths = paths
+
+    def status(self) -> ClusterStatus:
+        """Return how the cluster is; nothing is started or changed."""
+        return ClusterStatus(
+            server=read_lock(self.paths.lock("server")),
+            agent=read_lock(self.paths.lock("agent")),
+            ready=self._is_ready(),
+            facts=load_facts(self.paths),
+        )
+
+    def ensure_up(
+        self, *, nodes: int = 1, isolation: str = "", keep: bool = False, say: Say = lambda text: None
+    ) -> ClusterFacts:
+        """Make the cluster run with at least that many Ready nodes, and return its facts.
+
+        Args:
+            nodes: at least this many.
+            isolation: one of ``ISOLATIONS``, empty for whatever the cluster has.
+            keep: ``True`` also takes the end after idle minutes away; ``False`` leaves it as it is.
+            say: is told what was found and done, one line each.
+
+        Raises:
+            UserError: another isolation is asked for than the running cluster has, or a bad argument.
+            ClusterError: it did not become ready within 30 s.
+        """
+        _check_arguments(nodes, isolation)
+        make_private_folders(self.paths)
+        with ProcessLock(self.paths.lock("start")) as start:
+            if not start.acquire(timeout_s=START_LOCK_TIMEOUT_S):
+                raise ClusterError(
+                    f"cannot start cluster `{self.paths.name}`: another start of it takes longer than "
+                    f"{START_LOCK_TIMEOUT_S:.0f} s"
+                )
+            found = read_lock(self.paths.lock("server"))
+            facts = load_facts(self.paths)
+            if found.state == "held" and facts is not None:
+                facts = self._adjust_running(facts, nodes=nodes, isolation=isolation, keep=keep)
+                self._wait_ready(facts, None)
+            else:
+                facts = self._start(facts, found, nodes=nodes, isolation=isolation, keep=keep, say=say)
+        for line in self._take_notices():
+            say(line)
+        return facts
+
+    def down(self, *, say: Say = lambda text: None) -> bool:
+        """Stop server and agent; ``False`` when neither ran. Pods are the caller's to stop before.
+
+        The server ends the agent, the agent its links and namespaces; what stays after 15 s is killed.
+        """
+        before = self.status()
+        if before.server.state == "held":
+            self._stop("server", before.server.pid, say)
+        agent = read_lock(self.paths.lock("agent"))
+        if agent.state == "held":
+            self._stop("agent", agent.pid, say)
+        return "held" in (before.server.state, before.agent.state)
+
+    def purge(self) -> None:
+        """Remove every file of a cluster that is down."""
+        for process in ("server", "agent"):
+            if read_lock(self.paths.lock(process)).state == "held":
+                raise ClusterError(f"cannot remove cluster `{self.paths.name}`: its {process} still runs")
+        if mounts := mounts_under(self.paths.state):
+            raise ClusterError(
+                f"cannot remove cluster `{self.paths.name}`: `{mounts[0]}` is still mounted",
+                hint=f"unmount it first: umount {mounts[0]}",
+            )
+        shutil.rmtree(self.paths.run, ignore_errors=True)
+        shutil.rmtree(self.paths.state, ignore_errors=True)
+
+    def request(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
+        """Send one request to the API server.
+
+        Raises:
+            ClusterError: it cannot be reached.
+        """
+        try:
+            return socket_request(self.paths.api_socket, method, target, body)
+        except SocketRequestError as error:
+            raise ClusterError(f"cannot reach cluster `{self.paths.name}`: {error}") from error
+
+    # Start -------------------------------------------------------------------------------------------------
+
+    def _start(
+        self,
+        facts: ClusterFacts | None,
+        found: LockState,
+        *,
+        nodes: int,
+        isolation: str,
+        keep: bool,
+        say: Say,
+    ) -> ClusterFacts:
+        wanted = isolation or (facts.isolation if facts else "auto")
+        fresh = decide_facts(
+            self.paths,
+            facts,
+            nodes=max(nodes, facts.nodes if facts and found.state == "killed" else 1),
+            isolation=wanted,
+            keep=keep,
+        )
+        if facts is not None and facts.port != fresh.port:
+            say(f"port {facts.port} is taken by another program; the API server now listens on {fresh.port}")
+        save_facts(self.paths, fresh)
+        server = spawn_daemon(self.paths, "server", ["serve-cluster", "--cluster", self.paths.name])
+        self._wait_ready(fresh, server)
+        if found.state == "killed":
+            say(self._killed_line("server", found.pid))
+        return fresh
+
+    def _adjust_running(self, facts: ClusterFacts, *, nodes: int, isolation: str, keep: bool) -> ClusterFacts:
+        if isolation not in ("", "auto", facts.isolation):
+            raise UserError(
+                f"cluster `{facts.name}` has isolation `{facts.isolation}`, `{isolation}` was asked for",
+                hint=f"stop it first with `gangline down --cluster {facts.name}`, or use another --cluster",
+            )
+        wanted = replace(facts, nodes=max(nodes, facts.nodes), keep=keep or facts.keep)
+        if wanted == facts:
+            return facts
+        if wanted.nodes != facts.nodes:
+            self._wait_answering(None)
+            for index in range(facts.nodes, wanted.nodes):
+                self.request("POST", "/api/v1/nodes", node_object(node_name(index)))
+        save_facts(self.paths, wanted)
+        return wanted
+
+    def _wait_ready(self, facts: ClusterFacts, server: subprocess.Popen[bytes] | None) -> None:
+        """Wait until the API server answers, the job kinds are served and every node is Ready."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        self._wait_answering(server)
+        waiting = "its nodes"
+        while time.monotonic() < deadline:
+            status, answer = self.request("GET", f"/api/v1/nodes?labelSelector={AGENT_LABEL}%3Dlocal")
+            if status == 200 and _ready_names(answer) >= set(facts.node_names):
+                status, _ = self.request("GET", "/apis/kubeflow.org/v2beta1")
+                if status == 200:
+                    return
+                waiting = "the job kinds"
+            self._check_alive(server)
+            time.sleep(POLL_S)
+        raise ClusterError(
+            f"cluster `{self.paths.name}` did not become ready within {START_TIMEOUT_S:.0f} s: "
+            f"waiting for {waiting}",
+            hint=f"its logs are {self.paths.log('server')} and {self.paths.log('agent')}",
+        )
+
+    def _wait_answering(self, server: subprocess.Popen[bytes] | None) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._is_ready():
+            self._check_alive(server)
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the server of cluster `{self.paths.name}` does not answer for {START_TIMEOUT_S:.0f} s",
+                    hint=f"its log is {self.paths.log('server')}; `gangline down` ends it",
+                )
+            time.sleep(POLL_S)
+
+    def _is_ready(self) -> bool:
+        try:
+            return socket_request(self.paths.api_socket, "GET", "/readyz")[0] == 200
+        except SocketRequestError:
+            return False
+
+    def _check_alive(self, server: subprocess.Popen[bytes] | None) -> None:
+        if server is None or server.poll() is None:
+            return
+        tail = log_tail(self.paths.log("server"))
+        raise ClusterError(
+            f"the server of cluster `{self.paths.name}` ended with code {server.returncode} while starting:\n"
+            + "\n".join(f"  {line}" for line in tail),
+            hint=f"its log is {self.paths.log('server')}",
+        )
+
+    # What is found -----------------------------------------------------------------------------------------
+
+    def _killed_line(self, process: str, pid: int) -> str:
+        return (
+            f"the {process} of cluster `{self.paths.name}` was killed (process {pid}); "
+            f"restarted, {describe_adopted(self.running_pods())}"
+        )
+
+    def running_pods(self) -> int:
+        """Return how many pods are running, 0 when the server does not answer."""
+        try:
+            status, answer = self.request("GET", "/api/v1/pods?fieldSelector=status.phase%3DRunning")
+        except ClusterError:
+            return 0
+        return len(answer.get("items") or []) if status == 200 else 0
+
+    def _take_notices(self) -> list[str]:
+        """Return what the server noted for the next command, and empty the note."""
+        path = notices_path(self.paths)
+        try:
+            lines = path.read_text().splitlines()
+            path.unlink()
+        except FileNotFoundError:
+            return []
+        return lines
+
+    # Stop --------------------------------------------------------------------------------------------------
+
+    def _stop(self, process: str, pid: int, say: Say) -> None:
+        """End one process by its id in order, then by force; the lock proves that the id is still its own."""
+        lock = self.paths.lock(process)
+        for number, timeout_s in ((signal.SIGTERM, STOP_TIMEOUT_S), (signal.SIGKILL, 2.0)):
+            if number == signal.SIGKILL:
+                say(f"the {process} (process {pid}) did not end within {STOP_TIMEOUT_S:.0f} s; killing it")
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+            deadline = time.monotonic() + timeout_s
+            while time.monotonic() < deadline:
+                if read_lock(lock).state != "held":
+                    return
+                time.sleep(POLL_S)
+
+
+def describe_adopted(count: int) -> str:
+    """Return the words for that many pods found running."""
+    return f"{count} running pod{'' if count == 1 else 's'} adopted"
+
+
+def notices_path(paths: ClusterPaths) -> Path:
+    """Return the file in which the server notes what the next command should say."""
+    return paths.state / "notices"
+
+
+def node_object(name: str) -> dict[str, Any]:
+    """Return the Node that the node agent then fills in."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {AGENT_LABEL: "local", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
+        },
+        "spec": {},
+    }
+
+
+def make_private_folders(paths: ClusterPaths) -> None:
+    """Create the folders of a cluster with mode 0700.
+
+    Raises:
+        UserError: the folder of the sockets belongs to somebody else, who could then read them.
+    """
+    paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (paths.run.parent, paths.run):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise UserError(
+                f"cannot use `{folder}` for sockets: it belongs to user {found.st_uid}",
+                hint="remove it, or set XDG_RUNTIME_DIR to a folder of your own",
+            )
+        if found.st_mode & 0o077:
+            folder.chmod(0o700)
+
+
+def spawn_daemon(paths: ClusterPaths, process: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start ``python -m gangline ARGUMENTS`` in a session of its own, with its output in its log file."""
+    with paths.log(process).open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "gangline", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+            env=daemon_environment(os.environ),
+        )
+
+
+def daemon_environment(environment: os._Environ[str] | dict[str, str]) -> dict[str, str]:
+    """Return the environment of a daemon: the user's, without what belongs to one shell or one MPI run."""
+    dropped = (
+        "OMPI_",
+        "PMIX_",
+        "PRTE_",
+        "PMI_",
+        "OLDPWD",
+        "PWD",
+        "SHLVL",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "COLUMNS",
+    )
+    kept = {name: value for name, value in environment.items() if not name.startswith(dropped)}
+    return kept | {"PYTHONUNBUFFERED": "1"}
+
+
+def mounts_under(folder: Path, table: Path = MOUNTS) -> list[str]:
+    """Return the mount points below a folder; removing files through one would reach the user's own."""
+    try:
+        points = [line.split()[4] for line in table.read_text().splitlines() if line]
+    except OSError:
+        return []
+    return [point for point in points if point.startswith(f"{folder}/")]
+
+
+def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> list[str]:
+    """Return the last lines of a log, none when there is no log."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - 16384))
+            return log.read().decode(errors="replace").splitlines()[-lines:]
+    except FileNotFoundError:
+        return []
+
+
+def _check_arguments(nodes: int, isolation: str) -> None:
+    if not 1 <= nodes <= NODES_MAX:
+        raise UserError(f"a one-machine cluster has 1 to {NODES_MAX} nodes, {nodes} were asked for")
+    if isolation and isolation not in ISOLATIONS:
+        raise UserError(f"no isolation is called `{isolation}`; there are `{'`, `'.join(ISOLATIONS)}`")
+
+
+def _ready_names(answer: Any) -> set[str]:
+    names = set()
+    for node in answer.get("items") or []:
+        conditions = node.get("status", {}).get("conditions") or []
+        if any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions):
+            names.add(node["metadata"]["name"])
+    return names
