@@ -1,0 +1,106 @@
+"""Keeps one node agent alive beside the server: starts it, adopts one that lives, restarts one that died."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+
+from gangline.local.cluster import notices_path, spawn_daemon
+from gangline.local.paths import ClusterPaths
+from gangline.local.process_lock import read_lock
+
+RESTART_DELAY_S = 0.2
+RESTART_DELAY_MAX_S = 10.0
+SETTLED_S = 10.0
+STOP_TIMEOUT_S = 10.0
+_POLL_S = 0.5
+"""How often a process is looked at where the kernel cannot tell of its end (no pidfd)."""
+
+
+class AgentSupervisor:
+    """Owns the life of the agent process; its pods outlive both."""
+
+    def __init__(self, paths: ClusterPaths) -> None:
+        self._paths = paths
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+        self._stopping = False
+
+    def start(self) -> None:
+        """Start the agent unless one lives; returns at once."""
+        held = read_lock(self._paths.lock("agent"))
+        if held.state == "held" and held.pid:
+            self._pid = held.pid
+            return
+        if held.state == "killed":
+            self._note_killed(held.pid)
+        self._child = spawn_daemon(self._paths, "agent", ["serve-agent", "--cluster", self._paths.name])
+        self._pid = self._child.pid
+
+    async def run(self) -> None:
+        """Restart the agent whenever it ends; endless. Waits longer after each quick end, at most 10 s."""
+        delay_s = RESTART_DELAY_S
+        while True:
+            started = time.monotonic()
+            await self._wait_end()
+            if self._stopping:
+                return
+            if time.monotonic() - started > SETTLED_S:
+                delay_s = RESTART_DELAY_S
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
+            self.start()
+
+    async def stop(self) -> None:
+        """End the agent in order; after 10 s by force."""
+        self._stopping = True
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.kill(self._pid, number)
+            except (ProcessLookupError, PermissionError):
+                return
+            try:
+                await asyncio.wait_for(self._wait_end(), STOP_TIMEOUT_S)
+                return
+            except TimeoutError:
+                continue
+
+    async def _wait_end(self) -> None:
+        """Wait until the agent's process is gone, and reap it if it is ours."""
+        if self._child is not None and self._child.poll() is not None:
+            return
+        try:
+            descriptor = os.pidfd_open(self._pid)
+        except (AttributeError, OSError):
+            await self._poll_end()
+        else:
+            await _wait_readable(descriptor)
+        if self._child is not None:
+            self._child.poll()
+
+    async def _poll_end(self) -> None:
+        while read_lock(self._paths.lock("agent")).state == "held":
+            await asyncio.sleep(_POLL_S)
+
+    def _note_killed(self, pid: int) -> None:
+        line = (
+            f"the node agent of cluster `{self._paths.name}` was killed (process {pid}); "
+            f"restarted, its running pods are adopted\n"
+        )
+        with notices_path(self._paths).open("a") as notices:
+            notices.write(line)
+
+
+async def _wait_readable(descriptor: int) -> None:
+    """Wait until a pidfd says that its process ended; the descriptor is closed."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

@@ -1,0 +1,196 @@
+"""``serve-cluster`` and ``serve-agent``: the daemons of the one-machine cluster, wired together here.
+
+Hidden commands; ``local/cluster.py`` starts the first, which starts the second. The agent is started before
+the server imports its libraries, so that both import at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gangline.errors import ClusterError
+from gangline.local.paths import ClusterPaths
+from gangline.local.process_lock import ProcessLock
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+    from gangline.local.cluster_facts import ClusterFacts
+
+LOG_BYTES_MAX = 8 << 20
+
+
+@click.command("serve-cluster", hidden=True)
+@click.option("--cluster", "name", default="default")
+def serve_cluster(name: str) -> int:
+    """Serve the API, the controllers, the operator and the scheduler until SIGTERM."""
+    from gangline.local.cluster_facts import load_facts
+
+    paths = ClusterPaths.of(name)
+    lock = ProcessLock(paths.lock("server"))
+    if not lock.acquire():
+        raise ClusterError(f"a server of cluster `{name}` is already running")
+    with lock:
+        trim_log(paths, "server")
+        facts = load_facts(paths)
+        if facts is None:
+            raise ClusterError(f"cluster `{name}` has no `{paths.facts}`; start it with `gangline up`")
+        asyncio.run(_serve_cluster(paths, facts))
+    return 0
+
+
+@click.command("serve-agent", hidden=True)
+@click.option("--cluster", "name", default="default")
+def serve_agent(name: str) -> int:
+    """Run the pods of the cluster's nodes until SIGTERM; the agent of a killed one adopts its pods."""
+    from gangline.local.cluster_facts import load_facts
+
+    paths = ClusterPaths.of(name)
+    lock = ProcessLock(paths.lock("agent"))
+    if not lock.acquire():
+        raise ClusterError(f"a node agent of cluster `{name}` is already running")
+    with lock:
+        trim_log(paths, "agent")
+        facts = load_facts(paths)
+        if facts is None:
+            raise ClusterError(f"cluster `{name}` has no `{paths.facts}`; start it with `gangline up`")
+        asyncio.run(_serve_agent(paths, facts))
+    return 0
+
+
+async def _serve_agent(paths: ClusterPaths, facts: ClusterFacts) -> None:
+    from gangline.local.agent.main import run_agent
+
+    _quiet_logs()
+    agent = asyncio.create_task(run_agent(paths, isolation=facts.isolation))
+    stopped = _stop_event()
+    await _first_of(agent, stopped)
+
+
+async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
+    from gangline.cli.agent_supervisor import AgentSupervisor
+
+    supervisor = AgentSupervisor(paths)
+    supervisor.start()
+    stopped = _stop_event()
+    _quiet_logs()
+    from gangline.kube.client import Client
+    from gangline.kube.config import Connection
+    from gangline.local.apiserver.server import ApiServer
+
+    server = ApiServer(paths, port=facts.port, extra_addresses=_bridge_addresses(facts))
+    await server.start()
+    try:
+        async with Client(
+            Connection(server=f"unix://{paths.api_socket}"), user_agent="gangline-server"
+        ) as client:
+            await _bootstrap(client, facts)
+            services = asyncio.create_task(_run_services(client, paths, server, supervisor))
+            await _first_of(services, stopped)
+    finally:
+        await supervisor.stop()
+        await server.stop()
+
+
+async def _run_services(client: Client, paths: ClusterPaths, server: Any, supervisor: Any) -> None:
+    """Run everything that works against the API; the first of them to fail ends the server."""
+    from gangline.cli.idle_end import end_when_idle
+    from gangline.local.controllers.all import run_controllers
+    from gangline.operator.operator import Operator
+    from gangline.scheduler.scheduler import Scheduler
+
+    async with asyncio.TaskGroup() as services:
+        services.create_task(run_controllers(client), name="controllers")
+        services.create_task(Operator(client).run(), name="operator")
+        services.create_task(Scheduler(client).run(), name="scheduler")
+        services.create_task(supervisor.run(), name="agent supervisor")
+        services.create_task(end_when_idle(client, paths, server), name="idle end")
+
+
+async def _bootstrap(client: Client, facts: ClusterFacts) -> None:
+    """Create what every cluster of this kind has: the job kinds and the nodes."""
+    from gangline.api.resources import CRDS, NODES
+    from gangline.api.schema import crd_manifests
+    from gangline.kube.apply import apply
+    from gangline.kube.errors import AlreadyExists
+    from gangline.local.cluster import node_object
+
+    for manifest in crd_manifests():
+        await apply(client, CRDS, manifest)
+    for name in facts.node_names:
+        try:
+            await client.create(NODES, node_object(name))
+        except AlreadyExists:
+            pass
+
+
+def _bridge_addresses(facts: ClusterFacts) -> list[str]:
+    """Return the address on the bridge at which pods reach the API; only network isolation has one."""
+    from ipaddress import IPv4Network
+
+    if facts.isolation not in ("auto", "network") or sys.platform != "linux" or os.getuid() != 0:
+        return []
+    return [str(IPv4Network(facts.subnet)[1])]
+
+
+def _stop_event() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    return stopped
+
+
+async def _first_of(work: asyncio.Task[None], stopped: asyncio.Event) -> None:
+    """Wait for the work to end, which raises its error, or for the stop; then the work is cancelled."""
+    waiter = asyncio.create_task(stopped.wait())
+    try:
+        await asyncio.wait((work, waiter), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiter.cancel()
+    if not work.done():
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        return
+    work.result()
+
+
+def _quiet_logs() -> None:
+    """Write the services' logs as one line each with a time, from level info on."""
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(
+                key_order=["timestamp", "level", "event"], bool_as_flag=False
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(20),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
+
+
+def trim_log(paths: ClusterPaths, process: str) -> None:
+    """Keep one old log when the log is longer than 8 MiB; standard error is pointed at the fresh one."""
+    log = paths.log(process)
+    try:
+        if log.stat().st_size <= LOG_BYTES_MAX:
+            return
+    except FileNotFoundError:
+        return
+    log.replace(log.with_suffix(".log.old"))
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    print(f"log continued at {time.strftime('%Y-%m-%dT%H:%M:%S')}", file=sys.stderr)
