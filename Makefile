@@ -6,13 +6,14 @@ STAMP := $(VENV)/.installed
 .PHONY: run test test-train lint types bench wheel clean
 
 run: $(STAMP)-run
-	$(BIN)/gangline run examples/01-digits/mpijob.yaml
+	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
 	$(BIN)/python -m pytest -q tests -m "not train and not slow"
 
 test-train: $(STAMP)-dev
-	sh tests/train-environment.sh $(BIN)/python
+	python=$$($(BIN)/python tests/train_environment.py) && \
+	GANGLINE_TRAIN_PYTHON=$$python $(BIN)/python -m pytest -q tests -m train
 
 lint: $(STAMP)-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports
