@@ -1,0 +1,154 @@
+"""The MPIJob that ``gangline run -n N -- PROGRAM`` writes for its user. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from gangline.errors import UserError
+from gangline.launch.mpi import MpiInstallation
+from gangline.launch.mpirun import Ranks, mpirun_line
+from gangline.launch.program import Program
+
+RANKS_MAX = 1024
+NAME_CHARS_MAX = 40
+IMAGE = "gangline/base"
+_IMPLEMENTATIONS = {"openmpi": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRun:
+    """What to run and on how many ranks.
+
+    Attributes:
+        name: name of the job.
+        namespace: its namespace.
+        ranks: number of ranks, at least 1.
+        nodes: number of worker pods, each on a node of its own.
+        program: what each rank runs.
+        environment: variables for every rank besides those that the program needs.
+        master_addr: where torch's ranks meet.
+        master_port: the port there.
+    """
+
+    name: str
+    namespace: str
+    ranks: int
+    nodes: int
+    program: Program
+    environment: dict[str, str]
+    master_addr: str
+    master_port: int
+
+
+def check_ranks(ranks: int, nodes: int) -> None:
+    """Refuse counts that cannot be started.
+
+    Raises:
+        UserError: with the rule and the value found.
+    """
+    if not 1 <= ranks <= RANKS_MAX:
+        raise UserError(f"-n must be 1 to {RANKS_MAX} ranks (found `{ranks}`)")
+    if nodes < 1:
+        raise UserError(f"--nodes must be at least 1 (found `{nodes}`)")
+    if nodes > ranks:
+        raise UserError(
+            f"--nodes {nodes} is more than -n {ranks}: a node would have no rank",
+            hint=f"lower --nodes to {ranks}, or raise -n to {nodes}",
+        )
+
+
+def name_of_program(line: Sequence[str]) -> str:
+    """Return the name of a job for a command line: the script's, else the module's, else the program's.
+
+    Example:
+        >>> name_of_program(["python", "src/Train_model.py", "--epochs", "3"])
+        'train-model'
+    """
+    words = [word for word in line[1:] if not word.startswith("-")]
+    chosen = line[0]
+    if PurePosixPath(line[0]).name.startswith("python"):
+        if "-m" in line[1:-1]:
+            chosen = line[line.index("-m") + 1].rpartition(".")[2]
+        elif words and "-c" not in line:
+            chosen = words[0]
+    stem = PurePosixPath(chosen).name.removesuffix(".py").removesuffix(".sh")
+    name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:NAME_CHARS_MAX].strip("-")
+    if not name or not name[0].isalpha():
+        name = f"run-{name}".strip("-")
+    return name
+
+
+def master_address(name: str, namespace: str, nodes: int, *, names_resolve: bool) -> str:
+    """Return where rank 0 is reached: loopback in one pod or without names of pods, else the first worker."""
+    if nodes == 1 or not names_resolve:
+        return "127.0.0.1"
+    return f"{name}-worker-0.{name}.{namespace}.svc"
+
+
+def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
+    """Return the MPIJob in wire form."""
+    slots = -(-run.ranks // run.nodes)
+    environment = run.program.environment | run.environment
+    environment |= {"MASTER_ADDR": run.master_addr, "MASTER_PORT": str(run.master_port)}
+    ranks = Ranks(
+        count=run.ranks,
+        per_host=slots,
+        environment=environment,
+        working_dir=run.program.working_dir,
+    )
+    launcher = {"name": "launcher", "image": IMAGE, "command": mpirun_line(mpi, ranks, run.program.line)}
+    volumes, mounts = _volumes(run.program)
+    worker = {"name": "worker", "image": IMAGE, "volumeMounts": mounts}
+    worker_spec: dict[str, Any] = {"containers": [worker], "volumes": volumes}
+    if run.nodes > 1:
+        worker_spec["topologySpreadConstraints"] = [_spread(run.name)]
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": run.name, "namespace": run.namespace},
+        "spec": {
+            "slotsPerWorker": slots,
+            "mpiImplementation": _IMPLEMENTATIONS[mpi.flavour],
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
+            "mpiReplicaSpecs": {
+                "Launcher": {
+                    "replicas": 1,
+                    "restartPolicy": "Never",
+                    "template": {"spec": {"containers": [launcher]}},
+                },
+                "Worker": {
+                    "replicas": run.nodes,
+                    "restartPolicy": "Never",
+                    "template": {"spec": worker_spec},
+                },
+            },
+        },
+    }
+
+
+def _spread(job: str) -> dict[str, Any]:
+    """Return the constraint that puts the workers of one job on nodes of their own."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {
+            "matchLabels": {"training.kubeflow.org/job-name": job, "training.kubeflow.org/job-role": "worker"}
+        },
+    }
+
+
+def _volumes(program: Program) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    volumes, mounts = [], []
+    for index, folder in enumerate(program.folders):
+        name = f"host-{index}"
+        volumes.append({"name": name, "hostPath": {"path": folder.path}})
+        mount: dict[str, Any] = {"name": name, "mountPath": folder.path}
+        if folder.read_only:
+            mount["readOnly"] = True
+        mounts.append(mount)
+    return volumes, mounts
