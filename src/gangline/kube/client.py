@@ -1,0 +1,398 @@
+"""A client of one API server: verbs on resources, lists in pages, watches, logs.
+
+Objects that are written or passed through are dictionaries in wire form; ``list_as`` decodes into types. The
+client retries what is safe to retry and no more: everything else is the caller's decision, who sees
+:class:`~gangline.kube.errors.ApiError` and nothing of the transport. Read next: ``stream.py``, ``cache.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import cache
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from gangline.api.resources import PODS, Resource
+from gangline.kube.config import Connection
+from gangline.kube.errors import Gone, ServerError
+from gangline.kube.sender import Sender, request_timeout_s
+from gangline.kube.stream import LineSplitter, WatchEvent, read_event
+from gangline.kube.transport import aiohttp, connect_timeout_s
+
+__all__ = ["Client", "Object", "ObjectList", "PatchKind", "WatchEvent"]
+
+list_timeout_s = 60.0
+"""Bound of one page of a list."""
+
+watch_timeout_s = (300, 600)
+"""A watch asks the server to end it after a random time in this range, so that watches spread out."""
+
+watch_idle_timeout_s = 150.0
+"""A watch without a byte for this long is given up; servers send bookmarks about once a minute."""
+
+list_limit = 500
+"""Objects in a page."""
+
+Object = dict[str, Any]
+PatchKind = Literal["merge", "json", "strategic", "apply"]
+T = TypeVar("T")
+Items = list[T]  # inside the class `list` is a method
+
+_PATCH_TYPES: dict[PatchKind, str] = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+
+
+class ObjectList(msgspec.Struct, Generic[T]):
+    """All objects of a list and the version from which a watch continues it."""
+
+    items: list[T]
+    resource_version: str
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, Generic[T]):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: list[T] | None = None
+
+
+@cache
+def _page_decoder(type_: type[T]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(_Page[type_])  # type: ignore[valid-type]
+
+
+class Client:
+    """A client of one API server; close it, or use it as an async context manager.
+
+    Args:
+        connection: where, and as whom.
+        user_agent: shown to the server.
+        sleep: how to pause before a retry; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        user_agent: str = "gangline",
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self.connection = connection
+        self._user_agent = user_agent
+        self._sender = Sender(connection, user_agent=user_agent, sleep=sleep)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections; running requests fail."""
+        await self._sender.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any | None = None,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = request_timeout_s,
+    ) -> Object:
+        """Send a request and return the object of the answer; arguments as for :meth:`send`."""
+        answer = await self.send(
+            method,
+            path,
+            params=params,
+            body=body,
+            content_type=content_type,
+            headers=headers,
+            timeout_s=timeout_s,
+        )
+        try:
+            return msgspec.json.decode(answer or b"{}", type=Object)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ServerError(0, "", f"{method} {path} was answered with no JSON object: {error}") from error
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any | None = None,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = request_timeout_s,
+    ) -> bytes:
+        """Send a request and return the body of the answer, whatever it is; see :meth:`Sender.send`."""
+        return await self._sender.send(
+            method,
+            path,
+            params=params,
+            body=body,
+            content_type=content_type,
+            headers=headers,
+            timeout_s=timeout_s,
+        )
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
+        """Return one object; ``namespace=None`` is the connection's namespace.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return await self.request("GET", resource.path(self._namespace(resource, namespace), name))
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = list_limit,
+    ) -> ObjectList[Object]:
+        """Return all objects as dictionaries with ``kind`` and ``apiVersion``; see :meth:`list_as`."""
+        found = await self.list_as(
+            resource,
+            Object,
+            namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            limit=limit,
+        )
+        for item in found.items:  # servers leave both out of the items of a typed list
+            item.setdefault("kind", resource.kind)
+            item.setdefault("apiVersion", resource.api_version)
+        return found
+
+    async def list_as(
+        self,
+        resource: Resource,
+        type_: type[T],
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = list_limit,
+    ) -> ObjectList[T]:
+        """Return all objects of one version, decoded from the bytes, page by page.
+
+        Args:
+            resource: the kind.
+            type_: what each item is decoded into; ``msgspec.Raw`` leaves it as it is.
+            namespace: None means all namespaces.
+            label_selector: in the syntax of the API.
+            field_selector: in the syntax of the API.
+            limit: objects in a page; 0 asks for one page. When a page's token expires on the way, the whole
+                list is asked for once more in one page.
+
+        Raises:
+            ServerError: the answer is no list, or an item does not fit the type.
+            ApiError: the server refused.
+        """
+        decode = _page_decoder(type_).decode  # type: ignore[arg-type]  # classes are hashable
+        path, continue_ = resource.path(namespace), ""
+        items: Items[T] = []
+        while True:
+            params = {
+                "labelSelector": label_selector,
+                "fieldSelector": field_selector,
+                "limit": limit or None,
+                "continue": continue_,
+            }
+            try:
+                page = decode(await self.send("GET", path, params=params, timeout_s=list_timeout_s))
+            except msgspec.MsgspecError as error:
+                raise ServerError(0, "", f"the list of {resource.plural} cannot be read: {error}") from error
+            except Gone:
+                if not continue_:
+                    raise
+                limit, continue_, items = 0, "", []
+                continue
+            items += page.items or []
+            continue_ = page.metadata.continue_
+            if not continue_:
+                return ObjectList(items, page.metadata.resource_version)
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Yield the changes after a version, from one request; bookmarks are asked for.
+
+        Ends when the server ends it or is silent for ``watch_idle_timeout_s``; go on from the last version.
+
+        Raises:
+            Gone: the version is too old; list again.
+            ApiError: the server refused, or the connection broke (:class:`Unavailable`).
+        """
+        duration_s = random.randint(*watch_timeout_s)
+        params = {
+            "watch": True,
+            "allowWatchBookmarks": True,
+            "resourceVersion": resource_version,
+            "timeoutSeconds": duration_s,
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+        }
+        timeout = aiohttp.ClientTimeout(
+            total=duration_s + request_timeout_s,
+            sock_connect=connect_timeout_s,
+            sock_read=watch_idle_timeout_s,
+        )
+        splitter = LineSplitter()
+        async with self._sender.open("GET", resource.path(namespace), params, timeout=timeout) as answer:
+            try:
+                async for chunk in answer.content.iter_any():
+                    for line in splitter.feed(chunk):
+                        yield read_event(line)
+            except TimeoutError:
+                return
+            if rest := splitter.rest():
+                yield read_event(rest)
+
+    async def logs(
+        self,
+        pod: str,
+        namespace: str | None = None,
+        *,
+        container: str = "",
+        follow: bool = False,
+        tail_lines: int | None = None,
+        previous: bool = False,
+        timestamps: bool = False,
+        since_s: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield a container's log in pieces as they come; pieces do not end where lines end.
+
+        With ``follow`` it goes on until the container ends. Raises on the first piece.
+        """
+        params = {
+            "container": container,
+            "follow": follow or None,
+            "tailLines": tail_lines,
+            "previous": previous or None,
+            "timestamps": timestamps or None,
+            "sinceSeconds": since_s,
+        }
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
+        path = PODS.path(self._namespace(PODS, namespace), pod, "log")
+        async with self._sender.open("GET", path, params, timeout=timeout) as answer:
+            async for chunk in answer.content.iter_any():
+                yield chunk
+
+    async def create(self, resource: Resource, obj: Object, *, dry_run: bool = False) -> Object:
+        """Create an object in the namespace that it names, and return what the server made of it.
+
+        Raises:
+            AlreadyExists: the name is taken.
+            Invalid: it breaks rules.
+        """
+        path = resource.path(self._namespace(resource, obj.get("metadata", {}).get("namespace")))
+        return await self.request("POST", path, body=obj, params={"dryRun": "All" if dry_run else None})
+
+    async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
+        """Replace an object, or its ``subresource``; with a resource version only if it is unchanged.
+
+        Raises:
+            Conflict: it has changed since it was read.
+        """
+        metadata = obj["metadata"]
+        namespace = self._namespace(resource, metadata.get("namespace"))
+        return await self.request("PUT", resource.path(namespace, metadata["name"], subresource), body=obj)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str | None = None,
+        *,
+        kind: PatchKind = "merge",
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Object:
+        """Patch an object and return the result.
+
+        Args:
+            resource: the kind.
+            name: of the object.
+            patch: a dictionary; for ``json`` a list of operations; for ``apply`` the whole desired object.
+            namespace: None means the connection's.
+            kind: ``strategic`` is for built-in kinds only.
+            subresource: for example ``status``.
+            field_manager: who owns the fields; with ``apply`` the user agent's name by default.
+            force: take over fields of other managers (``apply`` only).
+            dry_run: change nothing.
+        """
+        if kind == "apply":
+            field_manager = field_manager or self._user_agent
+        params = {
+            "fieldManager": field_manager,
+            "force": force or None,
+            "dryRun": "All" if dry_run else None,
+        }
+        path = resource.path(self._namespace(resource, namespace), name, subresource)
+        return await self.request("PATCH", path, body=patch, params=params, content_type=_PATCH_TYPES[kind])
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        propagation: str = "Background",
+        grace_period_s: int | None = None,
+        uid: str = "",
+    ) -> Object:
+        """Delete an object; with ``uid`` only that very one (else :class:`Conflict`).
+
+        Returns the object when it lives on for a while (finalizers, grace period), else a Status.
+        """
+        options = _delete_options(propagation, grace_period_s, uid)
+        return await self.request(
+            "DELETE", resource.path(self._namespace(resource, namespace), name), body=options
+        )
+
+    async def create_subresource(
+        self, resource: Resource, name: str, subresource: str, body: Object, namespace: str | None = None
+    ) -> Object:
+        """POST to a subresource, for example ``binding`` of a pod."""
+        path = resource.path(self._namespace(resource, namespace), name, subresource)
+        return await self.request("POST", path, body=body)
+
+    def _namespace(self, resource: Resource, namespace: str | None) -> str | None:
+        if not resource.namespaced:
+            return None
+        return namespace or self.connection.namespace
+
+
+def _delete_options(propagation: str, grace_period_s: int | None, uid: str) -> Object:
+    options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+    if grace_period_s is not None:
+        options["gracePeriodSeconds"] = grace_period_s
+    if uid:
+        options["preconditions"] = {"uid": uid}
+    return options

@@ -1,0 +1,221 @@
+"""Sends one request to one API server: credentials, retries, and failures of the transport as our errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from gangline.kube import credentials, transport
+from gangline.kube.config import Connection, Credential
+from gangline.kube.errors import ApiError, TooManyRequests, Unavailable, error_from_body
+from gangline.kube.transport import aiohttp
+
+request_timeout_s = 30.0
+"""Bound of one call, its retries included."""
+
+concurrent_requests_max = 64
+"""Requests in flight at once; watches and logs do not count."""
+
+refusals_max = 10
+"""Tries that the server may put off (429, 503 with Retry-After), within the call's time."""
+
+retry_after_max_s = 30.0
+retry_after_default_s = 1.0
+
+connection_retry_delays_s = (0.05, 0.2, 0.5)
+"""Pauses before the next tries when the connection fails."""
+
+_SAFE_METHODS = ("GET", "HEAD")
+
+
+class Sender:
+    """One server, one identity, one pool of connections. Arguments as for the client."""
+
+    def __init__(
+        self, connection: Connection, *, user_agent: str, sleep: Callable[[float], Awaitable[object]]
+    ) -> None:
+        self._connection = connection
+        self._base_url = transport.base_url(connection)
+        self._user_agent = user_agent
+        self._sleep = sleep
+        self._slots = asyncio.Semaphore(concurrent_requests_max)
+        self._credential: Credential | None = None
+        self._credential_lock = asyncio.Lock()
+        self._sessions: list[aiohttp.ClientSession] = []  # the last one is in use; certificates may rotate
+        self._session_certificate = b""
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Close all connections; running requests fail."""
+        self._is_closed = True
+        while self._sessions:
+            await self._sessions.pop().close()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any | None = None,
+        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = request_timeout_s,
+    ) -> bytes:
+        """Send a request and return the body of the answer.
+
+        A 429, and a 503 with ``Retry-After``, are tried again after the time that the server names. After a
+        failed connection a GET is tried again, and any other method where the server cannot have seen the
+        request. All of it within ``timeout_s``.
+
+        Args:
+            method: HTTP method.
+            path: absolute path on the server.
+            params: query; None and empty values are left out, booleans are written as JSON.
+            body: bytes as they are, anything else as JSON.
+            content_type: of the body.
+            headers: more headers.
+            timeout_s: bound of the whole call.
+
+        Raises:
+            ApiError: the server refused, or could not be reached (:class:`Unavailable`).
+        """
+        data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
+        sent_headers = {**(headers or {}), **({"Content-Type": content_type} if data is not None else {})}
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        refusals = failures = 0
+        while True:
+            left_s = deadline_s - asyncio.get_running_loop().time()
+            timeout = aiohttp.ClientTimeout(
+                total=max(left_s, 0.001), sock_connect=transport.connect_timeout_s
+            )
+            try:
+                async with (
+                    self._slots,
+                    self.open(method, path, params, data, headers=sent_headers, timeout=timeout) as answer,
+                ):
+                    return await answer.read()
+            except (TooManyRequests, Unavailable) as error:
+                if error.status:
+                    delay_s = _refusal_delay_s(error, refusals)
+                    refusals += 1
+                else:
+                    delay_s = _failure_delay_s(error, method, failures)
+                    failures += 1
+                if delay_s is None or delay_s >= deadline_s - asyncio.get_running_loop().time():
+                    raise
+            await self._sleep(delay_s)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, Any] | None,
+        data: bytes | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open one request whose answer is a success; failures of the transport, later too, become ours."""
+        doing = f"{method} {path}"
+        try:
+            answer = await self._start(method, path, _query(params), data, dict(headers or {}), timeout)
+            async with answer:
+                if answer.status >= 400:
+                    retry_after = answer.headers.get("Retry-After", "")
+                    raise error_from_body(
+                        answer.status, await answer.read(), doing=doing, retry_after=retry_after
+                    )
+                yield answer
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            raise _unavailable(error, doing, self._connection.server) from error
+
+    async def _start(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        data: bytes | None,
+        headers: dict[str, str],
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """Send one request; a 401 is tried once more with a fresh credential where there may be one."""
+        is_renewed = False
+        while True:
+            credential, session = await self._session(renew=is_renewed)
+            if credential.authorization:
+                headers["Authorization"] = credential.authorization
+            answer = await session.request(
+                method,
+                self._base_url + path,
+                params=query,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                proxy=transport.proxy_for(self._connection),
+                server_hostname=self._connection.tls_server_name or None,
+            )
+            if answer.status != 401 or is_renewed or not credentials.is_renewable(self._connection):
+                return answer
+            answer.close()
+            is_renewed = True
+
+    async def _session(self, *, renew: bool) -> tuple[Credential, aiohttp.ClientSession]:
+        """Return the identity to show and the session that shows its certificate."""
+        known = self._credential
+        if known is None or renew or credentials.is_expired(known):
+            async with self._credential_lock:
+                if self._credential is known:  # nobody else has read it meanwhile
+                    self._credential = await credentials.read_credential(self._connection)
+        credential = self._credential
+        assert credential is not None
+        if self._is_closed:
+            raise Unavailable(0, "", "the client is closed")
+        if not self._sessions or self._session_certificate != credential.client_cert:
+            self._sessions.append(
+                transport.open_session(self._connection, credential, user_agent=self._user_agent)
+            )
+            self._session_certificate = credential.client_cert
+        return credential, self._sessions[-1]
+
+
+def _query(params: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the query in text; None and empty values are left out."""
+    return {
+        key: ("true" if value else "false") if isinstance(value, bool) else str(value)
+        for key, value in (params or {}).items()
+        if value is not None and value != ""
+    }
+
+
+def _refusal_delay_s(error: ApiError, refusals: int) -> float | None:
+    """Return the pause before the next try of a request that the server put off, None to give up."""
+    if refusals >= refusals_max:
+        return None
+    if error.retry_after_s is None:
+        return retry_after_default_s if isinstance(error, TooManyRequests) else None
+    return min(error.retry_after_s, retry_after_max_s)
+
+
+def _failure_delay_s(error: ApiError, method: str, failures: int) -> float | None:
+    """Return the pause before the next try after the connection failed, None to give up."""
+    if failures >= len(connection_retry_delays_s):
+        return None
+    if method not in _SAFE_METHODS and not isinstance(error.__cause__, aiohttp.ClientConnectorError):
+        return None  # the server may have done it
+    return connection_retry_delays_s[failures]
+
+
+def _unavailable(error: Exception, doing: str, server: str) -> Unavailable:
+    """Return our error for a failure of the transport."""
+    hint = ""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        hint = "the server's certificate is not signed by a CA that the kubeconfig trusts"
+    text = "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    return Unavailable(0, "", f"{doing} got no answer from {server}: {text}", hint=hint)
