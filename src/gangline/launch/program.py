@@ -125,7 +125,7 @@ def _unreadable(program: Path) -> UserError:
     for step in _steps(program):
         if not os.path.lexists(step):
             return UserError(
-                f"cannot run `{program}`: it links to `{step}`, which is missing or hidden from user `{user}`",
+                f"cannot run `{program}`: its link target `{step}` is missing or hidden from user `{user}`",
                 hint="make the virtual environment again with an interpreter that this user can read",
             )
         if not os.access(step, os.X_OK):
@@ -180,7 +180,7 @@ def _interpreter_folders(program: Path, environment: Mapping[str, str]) -> tuple
 
 
 def _prefixes(program: Path) -> tuple[str, str]:
-    """Return ``sys.prefix`` and ``sys.base_prefix``, from the ``pyvenv.cfg`` beside or from the interpreter."""
+    """Return ``sys.prefix`` and ``sys.base_prefix``, read from ``pyvenv.cfg`` or asked for."""
     settings = program.parent.parent / "pyvenv.cfg"
     if settings.is_file():
         target = Path(os.path.realpath(program))

@@ -1,0 +1,292 @@
+"""Follow one job to its end: its pods, the log of its chief pod from the first byte, its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gangline.api.resources import PODS, Resource
+from gangline.cli.job_view import belongs, chief_pods, finished, pod_selector, sort_pods, why_pending
+from gangline.cli.watching import Recover, watch_objects
+from gangline.errors import ClusterError
+from gangline.launch.rank_failure import LauncherOutput
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+
+Obj = dict[str, Any]
+
+LOG_DRAIN_S = 10.0
+LOG_RETRY_S = 0.05
+LOG_RETRIES_MAX = 600
+CHIEF_POD_GRACE_S = 2.0
+"""How long after a job's end its chief pod's last state is waited for."""
+
+
+class FollowView(Protocol):
+    """What a follower tells: a terminal's live view, or plain lines."""
+
+    def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
+        """The job or one of its pods changed."""
+
+    def held_up(self, job: Obj, reason: str) -> None:
+        """A pod cannot start for this reason; told once for each reason."""
+
+    def log(self, job: Obj, data: bytes) -> None:
+        """A piece of the log came; pieces do not end where lines end."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+        job: its last state.
+        pods: its pods as last seen, those deleted meanwhile included.
+        output: what the launcher wrote, for finding the rank that failed.
+        status: ``SUCCEEDED``, ``FAILED`` or ``DELETED``.
+        exit_code: of the last chief pod; ``None`` when there is none.
+    """
+
+    job: Obj
+    pods: list[Obj]
+    output: LauncherOutput
+    status: str
+    exit_code: int | None = None
+
+
+@dataclass(slots=True)
+class _State:
+    job: Obj
+    pods: dict[str, Obj] = field(default_factory=dict)
+    gone: bool = False
+    seen: bool = False
+    reasons: set[str] = field(default_factory=set)
+    logs: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+
+class Follower:
+    """Follows one job; ``run`` returns its outcome.
+
+    Args:
+        client: of the API server.
+        resource: kind of the job.
+        job: the object as the server returned it on creation.
+        view: is told what happens.
+        recover: called when the server cannot be reached.
+        on_stuck: called when a pod is held up; may raise to end the wait.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        job: Obj,
+        view: FollowView,
+        *,
+        recover: Recover | None = None,
+        on_stuck: Callable[[Obj, Obj, str], None] = lambda job, pod, reason: None,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._state = _State(job)
+        self._view = view
+        self._recover = recover
+        self._on_stuck = on_stuck
+        self._output = LauncherOutput()
+        self._rest = b""
+        self._changed = asyncio.Event()
+        self._error: Exception | None = None
+
+    async def run(self) -> Outcome:
+        """Wait for the end of the job and of its log.
+
+        Raises:
+            ClusterError: the server could not be reached for 30 s.
+        """
+        state = self._state
+        namespace = state.job["metadata"].get("namespace")
+        name = state.job["metadata"]["name"]
+        labels, fields = pod_selector(state.job)
+        job_watch = watch_objects(
+            self._client,
+            self._resource,
+            namespace,
+            self._take_jobs,
+            field_selector=f"metadata.name={name}",
+            recover=self._recover,
+        )
+        pod_watch = watch_objects(
+            self._client,
+            PODS,
+            namespace,
+            self._take_pods,
+            label_selector=labels,
+            field_selector=fields,
+            recover=self._recover,
+        )
+        waiter = asyncio.create_task(self._wait())
+        watches = [asyncio.create_task(job_watch), asyncio.create_task(pod_watch)]
+        try:
+            await asyncio.wait([waiter, *watches], return_when=asyncio.FIRST_COMPLETED)
+            for watch in watches:
+                if watch.done() and not waiter.done():
+                    watch.result()  # endless: it only ends with an error, which is raised here
+            return await waiter
+        finally:
+            tasks = [waiter, *watches, *state.logs.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _wait(self) -> Outcome:
+        state = self._state
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._error is not None:
+                raise self._error
+            if not state.seen:
+                continue
+            if state.gone:
+                return self._outcome("DELETED")
+            if over := finished(state.job):
+                await self._drain()
+                return self._outcome(over)
+
+    async def _drain(self) -> None:
+        """Wait for the chief pod's last state and for the rest of its log, both bounded."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CHIEF_POD_GRACE_S
+        while loop.time() < deadline and not self._chief_is_over():
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), deadline - loop.time())
+            except TimeoutError:
+                break
+        pending = [task for task in self._state.logs.values() if not task.done()]
+        if pending:
+            await asyncio.wait(pending, timeout=LOG_DRAIN_S)
+        self._flush_line()
+
+    def _chief_is_over(self) -> bool:
+        chiefs = chief_pods(self._state.job, self._state.pods.values())
+        return bool(chiefs) and exit_code_of(chiefs[-1]) is not None
+
+    def _outcome(self, status: str) -> Outcome:
+        state = self._state
+        pods = sort_pods(state.pods.values())
+        chiefs = chief_pods(state.job, pods)
+        code = exit_code_of(chiefs[-1]) if chiefs else None
+        return Outcome(state.job, pods, self._output, status, code)
+
+    # Changes -----------------------------------------------------------------------------------------------
+
+    def _take_jobs(self, objects: dict[str, Obj]) -> None:
+        state = self._state
+        uid = state.job["metadata"].get("uid")
+        found = objects.get(uid) if uid else next(iter(objects.values()), None)
+        if found is None:
+            state.gone = state.seen = True
+        else:
+            found.setdefault("kind", self._resource.kind)
+            state.job, state.seen = found, True
+            self._view.pods_changed(state.job, sort_pods(state.pods.values()))
+        self._changed.set()
+
+    def _take_pods(self, objects: dict[str, Obj]) -> None:
+        state = self._state
+        created = state.job["metadata"].get("creationTimestamp") or ""
+        for uid, pod in objects.items():
+            older = (pod["metadata"].get("creationTimestamp") or "") < created
+            if belongs(state.job, pod) and not older:
+                state.pods[uid] = pod
+        for pod in chief_pods(state.job, state.pods.values()):
+            self._start_log(pod)
+        try:
+            self._tell_reasons()
+        except Exception as error:  # noqa: BLE001 - handed to the waiting task, which raises it
+            self._error = error
+        self._view.pods_changed(state.job, sort_pods(state.pods.values()))
+        self._changed.set()
+
+    def _tell_reasons(self) -> None:
+        state = self._state
+        for pod in sort_pods(state.pods.values()):
+            reason = why_pending(pod)
+            if reason and reason not in state.reasons and not pod["metadata"].get("deletionTimestamp"):
+                state.reasons.add(reason)
+                self._view.held_up(state.job, reason)
+                self._on_stuck(state.job, pod, reason)
+
+    # Log ---------------------------------------------------------------------------------------------------
+
+    def _start_log(self, pod: Obj) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid not in self._state.logs and has_started(pod):
+            self._state.logs[uid] = asyncio.create_task(self._stream_log(pod))
+
+    async def _stream_log(self, pod: Obj) -> None:
+        """Pass the whole log of one pod on; after an interruption go on behind what was delivered."""
+        metadata = pod["metadata"]
+        container = pod["spec"]["containers"][0]["name"]
+        delivered = 0
+        for _ in range(LOG_RETRIES_MAX):
+            skip = delivered
+            try:
+                pieces = self._client.logs(
+                    metadata["name"], metadata["namespace"], container=container, follow=True
+                )
+                async for piece in pieces:
+                    fresh = piece[skip:]
+                    skip = max(0, skip - len(piece))
+                    delivered += len(fresh)
+                    if fresh:
+                        self._take_log(fresh)
+                if self._log_is_whole(uid=metadata["uid"]):
+                    return
+            except ClusterError as error:
+                status = getattr(error, "status", 0)
+                if status not in (0, 400, 500, 503):
+                    return
+            await asyncio.sleep(LOG_RETRY_S)
+
+    def _log_is_whole(self, uid: str) -> bool:
+        """Whether the stream ended because the container did, and not because the server broke off."""
+        pod = self._state.pods.get(uid)
+        return pod is None or exit_code_of(pod) is not None or bool(finished(self._state.job))
+
+    def _take_log(self, data: bytes) -> None:
+        self._view.log(self._state.job, data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._output.feed(line.decode(errors="replace"))
+
+    def _flush_line(self) -> None:
+        if self._rest:
+            self._output.feed(self._rest.decode(errors="replace"))
+            self._rest = b""
+
+
+def has_started(pod: Obj) -> bool:
+    """Return whether the first container of a pod runs or ran."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or []:
+        state = status.get("state") or {}
+        if "running" in state or "terminated" in state or status.get("lastState", {}).get("terminated"):
+            return True
+    return False
+
+
+def exit_code_of(pod: Obj) -> int | None:
+    """Return the exit code of a pod's first container that failed, else 0; ``None`` while one runs."""
+    codes = []
+    for status in (pod.get("status") or {}).get("containerStatuses") or []:
+        ended = (status.get("state") or {}).get("terminated")
+        if ended is None:
+            return None
+        codes.append(int(ended.get("exitCode", 0)))
+    if not codes:
+        return None
+    return next((code for code in codes if code), 0)

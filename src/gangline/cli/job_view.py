@@ -1,0 +1,281 @@
+"""What people see of a job: status, duration, GPUs, instances. Pure: from objects in wire form to values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gangline.clock import parse_time
+from gangline.units import quantity_ceil
+
+Obj = dict[str, Any]
+
+GPU_RESOURCES = ("nvidia.com/gpu", "aliyun.com/gpu", "amd.com/gpu")
+JOB_NAME_LABEL = "training.kubeflow.org/job-name"
+ROLE_LABEL = "training.kubeflow.org/job-role"
+BATCH_JOB_LABEL = "batch.kubernetes.io/job-name"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """One pod of a job."""
+
+    name: str
+    status: str
+    age_s: float
+    is_chief: bool
+    gpus: int
+    node: str
+    ip: str
+    node_ip: str
+    created: str
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job with its pods.
+
+    Attributes:
+        status: SUSPENDED, QUEUING, PENDING, RUNNING, SUCCEEDED or FAILED.
+        trainer: its kind in capitals.
+        duration_s: from its creation to its end, or until now.
+        gpus: how many all its pods ask for.
+        gpus_allocated: how many its running and starting pods on nodes have; ``None`` once it is over.
+        reason: why it waits or failed, in one line; empty when there is nothing to say.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    kind: str
+    status: str
+    trainer: str
+    duration_s: float
+    created: str
+    ended: str
+    priority: str
+    gpus: int
+    gpus_allocated: int | None
+    node: str
+    reason: str
+    instances: tuple[InstanceView, ...] = field(default=())
+
+    @property
+    def chief(self) -> str:
+        """Name of the pod whose log is the job's; empty when there is none."""
+        return next((instance.name for instance in self.instances if instance.is_chief), "")
+
+
+def view_job(job: Obj, pods: Sequence[Obj], now: datetime) -> JobView:
+    """Return the view of an MPIJob, a Job or a Pod with the pods that belong to it."""
+    metadata = job["metadata"]
+    chiefs = {pod["metadata"]["name"] for pod in chief_pods(job, pods)[-1:]}
+    instances = tuple(
+        view_pod(pod, now, is_chief=pod["metadata"]["name"] in chiefs) for pod in sort_pods(pods)
+    )
+    status, reason, ended = _status(job, pods)
+    created = metadata.get("creationTimestamp") or ""
+    end = parse_time(ended) if ended else now
+    duration_s = (end - parse_time(created)).total_seconds() if created else 0.0
+    running = status in ("PENDING", "RUNNING")
+    held = [pod for pod in pods if pod.get("spec", {}).get("nodeName") and not _is_over(pod)]
+    return JobView(
+        name=metadata["name"],
+        namespace=metadata.get("namespace", ""),
+        uid=metadata.get("uid", ""),
+        kind=job["kind"],
+        status=status,
+        trainer=job["kind"].upper(),
+        duration_s=max(0.0, duration_s),
+        created=created,
+        ended=ended,
+        priority=_priority(job),
+        gpus=requested_gpus(job),
+        gpus_allocated=sum(pod_gpus(pod["spec"]) for pod in held) if running else None,
+        node=next((instance.node for instance in instances if instance.is_chief and instance.node), ""),
+        reason=reason,
+        instances=instances,
+    )
+
+
+def view_pod(pod: Obj, now: datetime, *, is_chief: bool) -> InstanceView:
+    """Return the view of one pod."""
+    created = pod["metadata"].get("creationTimestamp") or ""
+    status = pod.get("status", {})
+    containers = status.get("containerStatuses") or []
+    return InstanceView(
+        name=pod["metadata"]["name"],
+        status=pod_status(pod),
+        age_s=max(0.0, (now - parse_time(created)).total_seconds()) if created else 0.0,
+        is_chief=is_chief,
+        gpus=pod_gpus(pod["spec"]),
+        node=pod["spec"].get("nodeName") or "",
+        ip=status.get("podIP") or "",
+        node_ip=status.get("hostIP") or "",
+        created=created,
+        restarts=sum(container.get("restartCount", 0) for container in containers),
+    )
+
+
+def pod_status(pod: Obj) -> str:
+    """Return the word that kubectl shows for a pod: its phase, or the reason of what holds it up."""
+    status = pod.get("status", {})
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    shown = status.get("reason") or status.get("phase") or "Pending"
+    for index, container in enumerate(status.get("initContainerStatuses") or []):
+        state = container.get("state") or {}
+        if state.get("terminated", {}).get("exitCode", 1) == 0:
+            continue
+        reason = (state.get("terminated") or state.get("waiting") or {}).get("reason")
+        total = len(pod["spec"].get("initContainers") or [])
+        return f"Init:{reason}" if reason not in (None, "PodInitializing") else f"Init:{index}/{total}"
+    for container in status.get("containerStatuses") or []:
+        state = container.get("state") or {}
+        if reason := (state.get("waiting") or {}).get("reason"):
+            shown = reason
+        elif ended := state.get("terminated"):
+            shown = ended.get("reason") or f"ExitCode:{ended.get('exitCode')}"
+    return str(shown)
+
+
+def sort_pods(pods: Iterable[Obj]) -> list[Obj]:
+    """Return pods with launchers first, then workers by their index, then by name."""
+
+    def order(pod: Obj) -> tuple[bool, int, str]:
+        labels = pod["metadata"].get("labels") or {}
+        index = labels.get("training.kubeflow.org/replica-index", "")
+        return (
+            labels.get(ROLE_LABEL) == "worker",
+            int(index) if index.isdigit() else 0,
+            pod["metadata"]["name"],
+        )
+
+    return sorted(pods, key=order)
+
+
+def chief_pods(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
+    """Return the pods whose log is the job's, oldest first: launchers of an MPIJob, all pods of a Job."""
+    found = list(pods)
+    if job["kind"] == "MPIJob":
+        found = [pod for pod in found if (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == "launcher"]
+    return sorted(
+        found, key=lambda pod: (pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"])
+    )
+
+
+def pod_selector(job: Obj) -> tuple[str, str]:
+    """Return label and field selector of the pods that belong to a job."""
+    name = job["metadata"]["name"]
+    if job["kind"] == "MPIJob":
+        return f"{JOB_NAME_LABEL}={name}", ""
+    if job["kind"] == "Job":
+        return f"{BATCH_JOB_LABEL}={name}", ""
+    return "", f"metadata.name={name}"
+
+
+def belongs(job: Obj, pod: Obj) -> bool:
+    """Return whether a pod of the same namespace belongs to a job."""
+    labels = pod["metadata"].get("labels") or {}
+    name = job["metadata"]["name"]
+    if pod["metadata"].get("namespace") != job["metadata"].get("namespace"):
+        return False
+    if job["kind"] == "MPIJob":
+        return bool(labels.get(JOB_NAME_LABEL) == name)
+    if job["kind"] == "Job":
+        return name in (labels.get(BATCH_JOB_LABEL), labels.get("job-name"))
+    return bool(pod["metadata"]["name"] == name)
+
+
+def condition(obj: Obj, kind: str) -> Obj | None:
+    """Return the condition of that type when its status is True."""
+    for found in obj.get("status", {}).get("conditions") or []:
+        if found.get("type") == kind and found.get("status") == "True":
+            return dict(found)
+    return None
+
+
+def finished(job: Obj) -> str:
+    """Return ``SUCCEEDED`` or ``FAILED`` for a job that is over, else an empty text."""
+    if job["kind"] == "Pod":
+        phase = job.get("status", {}).get("phase", "")
+        return phase.upper() if phase in ("Succeeded", "Failed") else ""
+    if condition(job, "Succeeded") or condition(job, "Complete"):
+        return "SUCCEEDED"
+    return "FAILED" if condition(job, "Failed") else ""
+
+
+def pod_gpus(spec: Obj) -> int:
+    """Return how many GPUs the containers of a pod ask for."""
+    total = 0
+    for container in spec.get("containers") or []:
+        resources = container.get("resources") or {}
+        amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+        total += sum(quantity_ceil(amounts[name]) for name in GPU_RESOURCES if name in amounts)
+    return total
+
+
+def requested_gpus(job: Obj) -> int:
+    """Return how many GPUs all pods of a job ask for together."""
+    spec = job.get("spec") or {}
+    if job["kind"] == "MPIJob":
+        replicas = (spec.get("mpiReplicaSpecs") or {}).values()
+        return sum(
+            pod_gpus((replica.get("template") or {}).get("spec") or {}) * int(replica.get("replicas") or 1)
+            for replica in replicas
+        )
+    if job["kind"] == "Job":
+        return pod_gpus((spec.get("template") or {}).get("spec") or {}) * int(spec.get("parallelism") or 1)
+    return pod_gpus(spec)
+
+
+def _status(job: Obj, pods: Sequence[Obj]) -> tuple[str, str, str]:
+    """Return status, reason and the time of the end."""
+    status = job.get("status") or {}
+    over = finished(job)
+    if over:
+        failed = condition(job, "Failed") or {}
+        last = max(
+            (found.get("lastTransitionTime") or "" for found in status.get("conditions") or []), default=""
+        )
+        words = failed.get("message", "") if over == "FAILED" else ""
+        return over, words or status.get("message", ""), status.get("completionTime") or last
+    if (job.get("spec") or {}).get("suspend") or (job.get("spec") or {}).get("runPolicy", {}).get("suspend"):
+        return "SUSPENDED", "the job is suspended", ""
+    reason = next(filter(None, (why_pending(pod) for pod in sort_pods(pods))), "")
+    running = condition(job, "Running") or (job["kind"] != "MPIJob" and pods)
+    waiting = [pod for pod in pods if pod.get("status", {}).get("phase") in (None, "Pending")]
+    return ("PENDING" if waiting or not running else "RUNNING"), reason, ""
+
+
+def why_pending(pod: Obj) -> str:
+    """Return why a pod does not start, in one line; empty when nothing holds it up."""
+    status = pod.get("status") or {}
+    name = pod["metadata"]["name"]
+    if status.get("phase") not in (None, "Pending"):
+        return ""
+    for found in status.get("conditions") or []:
+        if found.get("type") == "PodScheduled" and found.get("status") == "False":
+            return f"pod {name} fits on no node: {found.get('message') or found.get('reason', '')}"
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            return f"pod {name}: {waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    return ""
+
+
+def _priority(job: Obj) -> str:
+    spec = job.get("spec") or {}
+    policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
+    templates = [replica.get("template") or {} for replica in (spec.get("mpiReplicaSpecs") or {}).values()]
+    templates.append(spec.get("template") or {})
+    names = [policy.get("priorityClass"), spec.get("priorityClassName")]
+    names += [(template.get("spec") or {}).get("priorityClassName") for template in templates]
+    return next(filter(None, names), "")
+
+
+def _is_over(pod: Obj) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

@@ -1,0 +1,121 @@
+"""What commands print on standard output: tables that fit the terminal, JSON, YAML, names."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+GAP = "   "
+
+
+def output_option(function: F) -> F:
+    """Add ``-o wide|json|yaml|name``, passed on as ``output``."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["wide", "json", "yaml", "name"]),
+        default=None,
+        help="Show more columns, or print JSON, YAML or names only.",
+    )(function)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        title: its heading.
+        least: width to which it may be cut on a narrow terminal; 0 means never cut.
+        rank: on a narrow terminal the column with the highest rank goes first; 0 never goes.
+        wide: shown with ``-o wide`` only.
+    """
+
+    title: str
+    least: int = 0
+    rank: int = 0
+    wide: bool = False
+
+
+def render_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int | None, wide: bool = False
+) -> list[str]:
+    """Return the lines of a table. Rows never wrap: cells are cut with ``…``, then columns are left out.
+
+    Args:
+        columns: headings and how they give way.
+        rows: cells in the order of the columns.
+        width: characters of the terminal; ``None`` for no bound.
+        wide: include the columns that only ``-o wide`` shows.
+    """
+    shown = [index for index, column in enumerate(columns) if wide or not column.wide]
+    widths = {
+        index: max(len(columns[index].title), *(len(row[index]) for row in rows), 0)
+        if rows
+        else len(columns[index].title)
+        for index in shown
+    }
+    if width is not None:
+        _fit(columns, shown, widths, width)
+    lines = [_line([columns[index].title for index in shown], [widths[index] for index in shown])]
+    lines += [_line([row[index] for index in shown], [widths[index] for index in shown]) for row in rows]
+    return lines
+
+
+def _fit(columns: Sequence[Column], shown: list[int], widths: dict[int, int], width: int) -> None:
+    """Cut the widest cells first, then leave columns out, until the table fits or nothing more can go."""
+
+    def excess() -> int:
+        return sum(widths[index] for index in shown) + len(GAP) * (len(shown) - 1) - width
+
+    while excess() > 0:
+        cuttable = [index for index in shown if 0 < columns[index].least < widths[index]]
+        if cuttable:
+            widest = max(cuttable, key=lambda index: widths[index])
+            widths[widest] = max(columns[widest].least, widths[widest] - excess())
+            continue
+        droppable = [index for index in shown if columns[index].rank > 0]
+        if not droppable:
+            return
+        shown.remove(max(droppable, key=lambda index: columns[index].rank))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    cut = [
+        cell if len(cell) <= width else cell[: width - 1] + "…"
+        for cell, width in zip(cells, widths, strict=True)
+    ]
+    return GAP.join(cell.ljust(width) for cell, width in zip(cut, widths, strict=True)).rstrip()
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, wide: bool = False) -> None:
+    """Print a table, fitted to the terminal when standard output is one."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print("\n".join(render_table(columns, rows, width=width, wide=wide)))
+
+
+def print_value(value: Any, output: str) -> None:
+    """Print a value as JSON or YAML."""
+    if output == "yaml":
+        from gangline.api.codec import dump_yaml
+
+        print(dump_yaml(value), end="")
+        return
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def say(line: str) -> None:
+    """Print a line for people, on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 pod``, ``2 pods``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,116 @@
+"""From the outcome of a job to what its user is told: which rank failed, in which pod, and its last lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangline.cli.follow import Outcome, exit_code_of
+from gangline.cli.job_view import ROLE_LABEL, chief_pods, condition
+from gangline.cli.run_view import job_title
+from gangline.errors import JobFailedError
+from gangline.launch.mpirun import host_of_rank
+from gangline.launch.rank_failure import RankFailure, signal_name
+
+Obj = dict[str, Any]
+
+_LOST = "was lost"
+
+
+def failure_of(outcome: Outcome) -> JobFailedError | None:
+    """Return the error for a job that failed, ``None`` for one that succeeded.
+
+    A launcher that lost a host and yet ended with 0, as Open MPI 5 does, counts as failed.
+    """
+    job = outcome.job
+    code = outcome.exit_code
+    if outcome.status == "DELETED":
+        return JobFailedError(f"{job_title(job)} was deleted before it ended", exit_code=code or 1)
+    failure = outcome.output.failure(code)
+    if outcome.status == "SUCCEEDED":
+        if failure is None or _LOST not in failure.what:
+            return None
+        return JobFailedError(f"{job_title(job)} failed: {failure.what}", exit_code=code or 1)
+    reason = _describe(outcome, failure)
+    return JobFailedError(f"{job_title(job)} failed: {reason}", exit_code=code or 1)
+
+
+def last_lines(outcome: Outcome) -> list[str]:
+    """Return the heading and the last lines of the rank that failed, else of the launcher."""
+    failure = outcome.output.failure(outcome.exit_code)
+    if failure is None or not failure.lines:
+        return []
+    pod = pod_of_failure(outcome, failure)
+    whose = f"rank {failure.rank}" if failure.rank is not None else "the log"
+    place = f" in pod {pod}" if pod else ""
+    count = len(failure.lines)
+    head = f"last {count} lines of {whose}{place}:" if count > 1 else f"last line of {whose}{place}:"
+    return [head, *(f"  | {line}" for line in failure.lines)]
+
+
+def pod_of_failure(outcome: Outcome, failure: RankFailure) -> str:
+    """Return the pod in which the failed rank ran: by the host that was named, else by the rank's place."""
+    if outcome.job["kind"] != "MPIJob":
+        chiefs = chief_pods(outcome.job, outcome.pods)
+        return str(chiefs[-1]["metadata"]["name"]) if chiefs else ""
+    hosts = _hosts(outcome.job)
+    named = failure.host.partition(".")[0]
+    if named and any(named == name for name, _ in hosts):
+        return named
+    if failure.rank is None:
+        return ""
+    return host_of_rank(failure.rank, hosts, _launcher_command(outcome.job))
+
+
+def _describe(outcome: Outcome, failure: RankFailure | None) -> str:
+    """Return the words for why a job failed, the most exact that are known."""
+    pod_words = _broken_worker(outcome)
+    if failure is not None and failure.rank is not None:
+        pod = pod_of_failure(outcome, failure)
+        return f"rank {failure.rank}{f' in pod {pod}' if pod else ''} {failure.what}"
+    if pod_words:
+        return pod_words
+    ended = condition(outcome.job, "Failed") or {}
+    if failure is not None and outcome.exit_code:
+        if outcome.job["kind"] != "MPIJob":
+            return failure.what.replace("the launcher", f"pod {pod_of_failure(outcome, failure)}")
+        return failure.what
+    return str(ended.get("message") or ended.get("reason") or "it says no reason")
+
+
+def _broken_worker(outcome: Outcome) -> str:
+    """Return how a worker pod ended badly by itself, empty when none did."""
+    if outcome.job["kind"] != "MPIJob":
+        return ""
+    for pod in outcome.pods:
+        labels = pod["metadata"].get("labels") or {}
+        code = exit_code_of(pod)
+        if labels.get(ROLE_LABEL) != "worker" or not code or pod["metadata"].get("deletionTimestamp"):
+            continue
+        ended = (pod["status"]["containerStatuses"][0].get("state") or {}).get("terminated") or {}
+        how = ended.get("reason") if ended.get("reason") not in (None, "Error") else f"exit code {code}"
+        if 128 < code < 160:
+            how = f"signal {code - 128} ({signal_name(code - 128)})"
+        return f"pod {pod['metadata']['name']} ended with {how}"
+    return ""
+
+
+def _hosts(job: Obj) -> list[tuple[str, int]]:
+    """Return host names and slots in the order of the hostfile."""
+    spec = job["spec"]
+    slots = int(spec.get("slotsPerWorker") or 1)
+    name = job["metadata"]["name"]
+    workers = int(((spec.get("mpiReplicaSpecs") or {}).get("Worker") or {}).get("replicas") or 0)
+    hosts = [(f"{name}-worker-{index}", slots) for index in range(workers)]
+    if spec.get("runLauncherAsWorker"):
+        hosts.insert(0, (f"{name}-launcher", slots))
+    return hosts
+
+
+def _launcher_command(job: Obj) -> list[str]:
+    """Return the launcher's command and arguments, a shell line split into words."""
+    launcher = ((job["spec"].get("mpiReplicaSpecs") or {}).get("Launcher") or {}).get("template") or {}
+    containers = (launcher.get("spec") or {}).get("containers") or [{}]
+    words: list[str] = []
+    for word in [*(containers[0].get("command") or []), *(containers[0].get("args") or [])]:
+        words += str(word).split() if " " in str(word) else [str(word)]
+    return words

@@ -1,0 +1,212 @@
+"""What ``gangline run`` shows: plain lines, or on a terminal a table of pods above the log.
+
+The log goes to standard output untouched, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from gangline.cli.job_view import finished, pod_status
+from gangline.cli.output import plural, say
+from gangline.units import format_age
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+Obj = dict[str, Any]
+
+ROWS_MAX = 16
+ADVICE: dict[str, str] = {
+    "fits on no node": "it starts as soon as there is room; `gangline list` shows what holds it, "
+    "Ctrl-C deletes the job",
+    "ErrImage": "write `image: gangline/base`, or use a cluster that has the image: --context CONTEXT",
+    "ImagePull": "check the image's name and the pull secret of its namespace",
+    "InvalidImageName": "correct the image's name in the manifest",
+    "CreateContainerConfigError": "the pod names a ConfigMap, Secret or key that does not exist: "
+    "add it to the manifest, or apply it now",
+}
+"""What to do, by a part of the reason for which a pod cannot start."""
+
+
+def job_title(job: Obj) -> str:
+    """Return ``mpijob default/digits``."""
+    metadata = job["metadata"]
+    return f"{job['kind'].lower()} {metadata.get('namespace', 'default')}/{metadata['name']}"
+
+
+def advice_for(reason: str) -> str:
+    """Return what to do about a pod that cannot start, empty when nothing is known."""
+    return next((text for part, text in ADVICE.items() if part in reason), "")
+
+
+class PlainView:
+    """Lines for a pipe or a log file: pods once when they all run, then the log."""
+
+    def __init__(self, *, prefix_logs: bool = False) -> None:
+        self._prefix = prefix_logs
+        self._rests: dict[str, bytes] = {}
+        self._running: set[str] = set()
+        self._started = time.monotonic()
+
+    def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
+        """Say once that every pod of a job runs, and where."""
+        uid = job["metadata"].get("uid", "")
+        if uid in self._running or not pods or not _all_started(job, pods):
+            return
+        self._running.add(uid)
+        nodes = {pod["spec"].get("nodeName") for pod in pods}
+        took_s = time.monotonic() - self._started
+        say(
+            f"{job_title(job)}: {plural(len(pods), 'pod')} on {plural(len(nodes), 'node')}, {took_s:.1f} s"
+        )
+
+    def held_up(self, job: Obj, reason: str) -> None:
+        """Say why a pod cannot start, and what to do."""
+        say(f"{job_title(job)}: {reason}")
+        if advice := advice_for(reason):
+            say(f"hint: {advice}")
+
+    def log(self, job: Obj, data: bytes) -> None:
+        """Write a piece of the log; with several jobs in whole lines behind the job's name."""
+        out = sys.stdout.buffer
+        if not self._prefix:
+            out.write(data)
+            out.flush()
+            return
+        name = job["metadata"]["name"]
+        *lines, self._rests[name] = (self._rests.get(name, b"") + data).split(b"\n")
+        for line in lines:
+            out.write(f"[{name}] ".encode() + line + b"\n")
+        out.flush()
+
+    def close(self) -> None:
+        """Write what is left of lines without an end."""
+        for name, rest in self._rests.items():
+            if rest:
+                sys.stdout.buffer.write(f"[{name}] ".encode() + rest + b"\n")
+        self._rests.clear()
+        sys.stdout.flush()
+
+
+class LiveView(PlainView):
+    """A table of pods that changes in place until the log begins; then it stays above the log."""
+
+    def __init__(self, *, prefix_logs: bool = False) -> None:
+        super().__init__(prefix_logs=prefix_logs)
+        self._live: Live | None = None
+        self._closed = False
+        self._pods: dict[str, tuple[Obj, list[Obj]]] = {}
+
+    def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
+        """Show the pods as they are now."""
+        self._pods[job["metadata"].get("uid", "")] = (job, pods)
+        if self._closed or not pods:
+            return
+        live = self._open()
+        live.update(self._table(), refresh=True)
+
+    def held_up(self, job: Obj, reason: str) -> None:
+        """Say why a pod cannot start, above the table."""
+        if self._live is not None and not self._closed:
+            self._live.console.print(f"[yellow]{job_title(job)}[/]: ", end="")
+            self._live.console.print(reason, markup=False, highlight=False)
+            if advice := advice_for(reason):
+                self._live.console.print(f"hint: {advice}", markup=False, highlight=False)
+            return
+        super().held_up(job, reason)
+
+    def log(self, job: Obj, data: bytes) -> None:
+        """Freeze the table, then write the log below it."""
+        self._freeze()
+        super().log(job, data)
+
+    def close(self) -> None:
+        """Freeze the table and end the lines."""
+        self._freeze()
+        super().close()
+
+    def _open(self) -> Live:
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True, highlight=False)
+            self._live = Live(
+                console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            )
+            self._live.start()
+        return self._live
+
+    def _freeze(self) -> None:
+        if self._live is not None and not self._closed:
+            self._live.update(self._table(), refresh=True)
+            self._live.stop()
+        self._closed = True
+
+    def _table(self) -> Any:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+        for title in ("POD", "STATUS", "NODE"):
+            table.add_column(title, no_wrap=True, overflow="ellipsis")
+        rows = [(job, pod) for job, pods in self._pods.values() for pod in pods]
+        for _, pod in rows[:ROWS_MAX]:
+            status = pod_status(pod)
+            table.add_row(
+                pod["metadata"]["name"],
+                f"[{_COLOURS.get(status, 'yellow')}]{status}[/]",
+                pod["spec"].get("nodeName", ""),
+            )
+        if len(rows) > ROWS_MAX:
+            counts = Counter(pod_status(pod) for _, pod in rows[ROWS_MAX:])
+            words = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+            table.add_row(f"… {len(rows) - ROWS_MAX} more", words, "")
+        return table
+
+
+_COLOURS = {
+    "Running": "green",
+    "Completed": "green",
+    "Error": "red",
+    "OOMKilled": "red",
+    "Terminating": "dim",
+}
+
+
+def open_view(*, prefix_logs: bool) -> PlainView:
+    """Return the live view when standard output and standard error are a terminal, else plain lines."""
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        return LiveView(prefix_logs=prefix_logs)
+    return PlainView(prefix_logs=prefix_logs)
+
+
+def result_line(job: Obj, status: str, exit_code: int | None, took_s: float) -> str:
+    """Return the last line of a run: which job, how it ended, how long it took."""
+    code = "" if exit_code is None else f" (exit code {exit_code})"
+    return f"{job_title(job)} {status.lower()} after {format_duration(took_s)}{code}"
+
+
+def format_duration(seconds: float) -> str:
+    """Return ``0.84 s``, ``12.3 s`` or an age such as ``3m20s``."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    return f"{seconds:.1f} s" if seconds < 120 else format_age(seconds)
+
+
+def _all_started(job: Obj, pods: list[Obj]) -> bool:
+    if len(pods) < expected_pods(job) or finished(job):
+        return False
+    return all((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
+
+
+def expected_pods(job: Obj) -> int:
+    """Return how many pods a job has when all of it runs."""
+    spec = job.get("spec") or {}
+    if job["kind"] == "MPIJob":
+        replicas = spec.get("mpiReplicaSpecs") or {}
+        return sum(int(replica.get("replicas") or 1) for replica in replicas.values())
+    return int(spec.get("parallelism") or 1) if job["kind"] == "Job" else 1
