@@ -1,0 +1,216 @@
+"""Tells users what happened to an object, as v1 Events. Best effort: it never raises and never waits.
+
+The first time a thing happens an Event is created, each further time its count is raised (the behaviour of
+client-go's recorder, by which ``kubectl describe`` prints ``x5 over 3m``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from gangline import clock
+from gangline.api.core import ObjectMeta
+from gangline.api.resources import EVENTS
+from gangline.kube.errors import AlreadyExists, ApiError, KubeconfigError, NotFound
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+
+message_bytes_max = 1024
+"""Limit of the API for an event's message; longer ones are cut."""
+
+queue_events_max = 1000
+"""Events that wait to be sent; more are dropped and counted."""
+
+known_events_max = 4096
+"""Events of which the count can be raised."""
+
+known_event_age_max_s = 600.0
+"""After this a repeated event becomes a new one."""
+
+close_timeout_s = 2.0
+"""How long ``close`` waits for events that are still to be sent."""
+
+_object_name_chars_max = 230
+
+
+class Regarding(NamedTuple):
+    """What an event is about."""
+
+    api_version: str
+    kind: str
+    meta: ObjectMeta
+
+
+class _Happening(NamedTuple):
+    """What makes two events the same."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    type: str
+    reason: str
+    message: str
+
+
+class _Known(msgspec.Struct):
+    name: str
+    count: int
+    first_seen_s: float
+
+
+class Recorder:
+    """Sends events for one component; construct and use it in a running event loop.
+
+    Args:
+        client: sends them.
+        component: shown as the source, for example ``gangline-operator``.
+    """
+
+    def __init__(self, client: Client, component: str) -> None:
+        self._client = client
+        self._component = component
+        self._queue: asyncio.Queue[tuple[_Happening, str]] = asyncio.Queue(queue_events_max)
+        self._known: OrderedDict[_Happening, _Known] = OrderedDict()
+        self._task: asyncio.Task[None] | None = None
+        self.dropped_count = 0
+
+    def event(
+        self,
+        regarding: dict[str, Any] | Regarding | tuple[str, str, ObjectMeta],
+        type_: str,
+        reason: str,
+        message: str,
+    ) -> None:
+        """Have an event sent, soon and in order; returns at once.
+
+        Args:
+            regarding: the object in wire form, or its API version, kind and metadata.
+            type_: ``Normal`` or ``Warning``.
+            reason: one PascalCase word.
+            message: for people; cut at 1,024 bytes.
+        """
+        happening = _happening(regarding, type_, reason, cut_message(message))
+        try:
+            self._queue.put_nowait((happening, clock.format_time(clock.now())))
+        except asyncio.QueueFull:
+            self.dropped_count += 1
+            return
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._send_all(), name="events")
+
+    async def flush(self) -> None:
+        """Wait until what was recorded so far is sent or given up."""
+        await self._queue.join()
+
+    async def close(self) -> None:
+        """Send what waits, for ``close_timeout_s`` at most, and stop."""
+        try:
+            await asyncio.wait_for(self.flush(), close_timeout_s)
+        except TimeoutError:
+            self.dropped_count += self._queue.qsize()
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        while True:
+            happening, moment = await self._queue.get()
+            try:
+                await self._send(happening, moment)
+            except (ApiError, KubeconfigError) as error:
+                self._log_failure(happening, error)
+            except Exception as error:  # noqa: BLE001  # a defect here must not stop further events
+                self._log_failure(happening, error)
+            finally:
+                self._queue.task_done()
+
+    def _log_failure(self, happening: _Happening, error: Exception) -> None:
+        import structlog  # late: 30 ms that the command line does not pay
+
+        self.dropped_count += 1
+        # A namespace that is going away refuses events; nobody will miss them.
+        structlog.get_logger().debug(
+            "event not sent", reason=happening.reason, regarding=happening.name, error=str(error)
+        )
+
+    async def _send(self, happening: _Happening, moment: str) -> None:
+        known = self._known.get(happening)
+        if known and time.monotonic() - known.first_seen_s < known_event_age_max_s:
+            try:
+                await self._repeat(happening, known, moment)
+                return
+            except NotFound:
+                pass  # the server has forgotten it
+        await self._create(happening, moment)
+
+    async def _repeat(self, happening: _Happening, known: _Known, moment: str) -> None:
+        patch = {"count": known.count + 1, "lastTimestamp": moment}
+        await self._client.patch(EVENTS, known.name, patch, happening.namespace or "default")
+        known.count += 1
+        self._known.move_to_end(happening)
+
+    async def _create(self, happening: _Happening, moment: str) -> None:
+        name = f"{happening.name[:_object_name_chars_max]}.{time.time_ns():x}"
+        try:
+            await self._client.create(EVENTS, self._render(happening, name, moment))
+        except AlreadyExists:
+            pass  # the connection broke after the server had taken it
+        self._known[happening] = _Known(name, 1, time.monotonic())
+        self._known.move_to_end(happening)
+        while len(self._known) > known_events_max:
+            self._known.popitem(last=False)
+
+    def _render(self, happening: _Happening, name: str, moment: str) -> dict[str, Any]:
+        involved = {
+            "apiVersion": happening.api_version,
+            "kind": happening.kind,
+            "namespace": happening.namespace,
+            "name": happening.name,
+            "uid": happening.uid,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": happening.namespace or "default"},
+            "involvedObject": {key: value for key, value in involved.items() if value},
+            "type": happening.type,
+            "reason": happening.reason,
+            "message": happening.message,
+            "count": 1,
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": "",
+        }
+
+
+def cut_message(message: str) -> str:
+    """Return the message in at most ``message_bytes_max`` bytes of UTF-8; a cut one ends with ``...``."""
+    data = message.encode("utf-8", "replace")
+    if len(data) <= message_bytes_max:
+        return message
+    return data[: message_bytes_max - 3].decode("utf-8", "ignore") + "..."
+
+
+def _happening(
+    regarding: dict[str, Any] | tuple[str, str, ObjectMeta], type_: str, reason: str, message: str
+) -> _Happening:
+    if isinstance(regarding, dict):
+        metadata = regarding.get("metadata") or {}
+        meta = ObjectMeta(
+            name=metadata.get("name", ""),
+            namespace=metadata.get("namespace", ""),
+            uid=metadata.get("uid", ""),
+        )
+        regarding = (regarding.get("apiVersion", ""), regarding.get("kind", ""), meta)
+    api_version, kind, meta = regarding
+    return _Happening(api_version, kind, meta.namespace, meta.name, meta.uid, type_, reason, message)
