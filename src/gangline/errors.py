@@ -66,16 +66,19 @@ class FieldError:
         path: field path, for example ``spec.mpiReplicaSpecs[Worker].replicas``.
         message: the rule, for people.
         value: the value found, already formatted; empty when there is none.
+        where: ``file:line:column`` for a manifest, else empty.
     """
 
     reason: str
     path: str
     message: str
     value: str = ""
+    where: str = ""
 
     def __str__(self) -> str:
         found = f" (found `{self.value}`)" if self.value else ""
-        return f"{self.path}: {self.reason}: {self.message}{found}"
+        place = f" at {self.where}" if self.where else ""
+        return f"{self.path}: {self.reason}: {self.message}{found}{place}"
 
 
 class InvalidObjectError(UserError):
