@@ -1,0 +1,139 @@
+"""Who asks, and what they may do.
+
+Three kinds of callers: the administrator (bearer token of the cluster, or anybody who can open the Unix
+socket, which only its owner can), service accounts (tokens signed with the cluster's key), and nobody.
+Service accounts may do everything inside their own namespace and read the cluster-scoped kinds; nobody
+may ask for health and version only.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.local.apiserver.served import ServedResource
+
+TOKEN_BYTES = 32
+READ_VERBS = frozenset({"get", "list", "watch"})
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An authenticated caller.
+
+    Attributes:
+        name: user name, ``system:serviceaccount:NAMESPACE:NAME`` for service accounts.
+        groups: groups.
+        namespace: where a service account may write; None for the administrator, who may do all.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    namespace: str | None = None
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether everything is allowed."""
+        return "system:masters" in self.groups
+
+    def may(self, verb: str, served: ServedResource, namespace: str) -> bool:
+        """Whether the user may do ``verb`` with the kind in that namespace."""
+        if self.is_admin:
+            return True
+        if served.resource.group in ("authorization.k8s.io", "authentication.k8s.io"):
+            return served.resource.plural.startswith("self")
+        if served.resource.namespaced:
+            return namespace != "" and namespace == self.namespace
+        return verb in READ_VERBS
+
+
+ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
+
+
+class Authenticator:
+    """Tokens of one cluster. Files are made on first use with mode 0600.
+
+    Args:
+        token_path: the administrator's token.
+        key_path: the key that signs the tokens of service accounts.
+    """
+
+    def __init__(self, token_path: Path, key_path: Path) -> None:
+        self._token = read_or_create(token_path).encode()
+        self._key = read_or_create(key_path).encode()
+
+    @property
+    def token(self) -> str:
+        """The administrator's token."""
+        return self._token.decode()
+
+    def sign(self, namespace: str, name: str) -> str:
+        """Return the token of a service account."""
+        subject = f"{namespace}/{name}"
+        encoded = base64.urlsafe_b64encode(subject.encode()).rstrip(b"=").decode()
+        return f"gl.{encoded}.{self._signature(subject)}"
+
+    def _signature(self, subject: str) -> str:
+        return hmac.new(self._key, subject.encode(), hashlib.sha256).hexdigest()
+
+    def user_of(self, authorization: str) -> User | None:
+        """Return the user of an ``Authorization`` header, None when the token is not ours."""
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            return None
+        return self.user_of_token(token)
+
+    def user_of_token(self, token: str) -> User | None:
+        """Return the user of a token, None when it is not ours."""
+        if hmac.compare_digest(token.encode(), self._token):
+            return ADMIN
+        if not token.startswith("gl.") or token.count(".") != 2:
+            return None
+        _, encoded, signature = token.split(".")
+        try:
+            subject = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+        if not hmac.compare_digest(signature.encode(), self._signature(subject).encode()):
+            return None
+        namespace, _, name = subject.partition("/")
+        return service_account(namespace, name)
+
+
+def service_account(namespace: str, name: str) -> User:
+    """Return the user that a service account is."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    return User(f"system:serviceaccount:{namespace}:{name}", groups, namespace)
+
+
+def read_or_create(path: Path) -> str:
+    """Return the secret in a file, making one on first use (mode 0600)."""
+    try:
+        text = path.read_text().strip()
+        if text:
+            return text
+    except FileNotFoundError:
+        pass
+    text = secrets.token_urlsafe(TOKEN_BYTES)
+    write_private(path, text.encode())
+    return text
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file with mode 0600, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)

@@ -1,0 +1,132 @@
+"""GET and LIST."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from aiohttp import web
+
+from gangline.local.apiserver import failures, rendering
+from gangline.local.apiserver.exchange import Exchange, answer, decode_json, encode_json
+from gangline.local.apiserver.selectors import FieldSelector, LabelSelector
+from gangline.local.store import Store
+from gangline.local.store_events import Entry
+
+
+def check_revision(store: Store, revision: int | None) -> None:
+    """Refuse a revision that is not there yet.
+
+    Raises:
+        ApiFailure: 504.
+    """
+    if revision is not None and revision > store.revision:
+        raise failures.too_large_revision(revision, store.revision)
+
+
+def include_object(exchange: Exchange) -> str:
+    """Return what rows of a Table carry: ``None``, ``Metadata`` (default) or ``Object``."""
+    value = exchange.query.get("includeObject") or "Metadata"
+    if value not in ("None", "Metadata", "Object"):
+        raise failures.bad_request(f'includeObject: Unsupported value: "{value}"')
+    return value
+
+
+def get_object(store: Store, exchange: Exchange) -> web.Response:
+    """Answer GET of one object."""
+    target = exchange.target
+    check_revision(store, exchange.revision())
+    entry = store.get(*target.key)
+    if entry is None:
+        raise failures.not_found(target.served, target.name)
+    return answer(rendering.single(entry, target.served, exchange.form, include_object(exchange)))
+
+
+def select(
+    store: Store,
+    collection: str,
+    namespace: str | None,
+    labels: LabelSelector | None,
+    fields: FieldSelector | None,
+) -> list[Entry]:
+    """Return the objects that match, ordered by namespace and name. O(1) when a name is demanded."""
+    if fields is not None and (name := fields.exact("metadata.name")) is not None:
+        space = namespace if namespace is not None else fields.exact("metadata.namespace")
+        if space is not None:
+            found = store.get(collection, space, name)
+            entries = [found] if found is not None else []
+        else:
+            entries = [e for e in store.entries(collection) if e.obj["metadata"]["name"] == name]
+    else:
+        entries = store.entries(collection, namespace)
+    if labels is not None:
+        entries = [e for e in entries if labels.matches(e.obj["metadata"].get("labels"))]
+    if fields is not None:
+        entries = [e for e in entries if fields.matches(e.obj)]
+    return entries
+
+
+def namespace_of(exchange: Exchange) -> str | None:
+    """Return the namespace that a collection request is limited to; None is all of them."""
+    target = exchange.target
+    if not target.served.resource.namespaced:
+        return ""
+    return target.namespace or None
+
+
+def list_objects(store: Store, exchange: Exchange) -> web.Response:
+    """Answer LIST.
+
+    Pages are cut from the present, and all of them carry the revision of the first: a watch from there replays
+    whatever changed while the client was paging. When that revision is no longer kept, the next page is
+    refused with 410, as a compacted one is elsewhere.
+    """
+    target = exchange.target
+    served = target.served
+    labels, fields = exchange.selectors()
+    revision = exchange.revision()
+    match = exchange.query.get("resourceVersionMatch", "")
+    if match and match not in ("Exact", "NotOlderThan"):
+        raise failures.bad_request(f'resourceVersionMatch: Unsupported value: "{match}"')
+    token = exchange.query.get("continue", "")
+    if token and revision:
+        raise failures.bad_request("specifying resource version is not allowed when using continue")
+    check_revision(store, revision)
+    if match == "Exact" and revision is not None and revision != store.revision:
+        raise failures.expired(f"The provided resource version is no longer available: {revision}")
+    entries = select(store, target.collection, namespace_of(exchange), labels, fields)
+    limit = exchange.number("limit") or 0
+    metadata: dict[str, Any] = {"resourceVersion": str(store.revision)}
+    if token:
+        first_revision, after = _read_token(token)
+        if not store.ring.knows(first_revision):
+            raise failures.expired("The provided continue parameter is too old")
+        metadata["resourceVersion"] = str(first_revision)
+        entries = [entry for entry in entries if _place(entry) > after]
+    # As elsewhere, "any version will do" is answered whole.
+    if limit > 0 and revision != 0 and len(entries) > limit:
+        rest = len(entries) - limit
+        entries = entries[:limit]
+        metadata["continue"] = _make_token(int(metadata["resourceVersion"]), _place(entries[-1]))
+        if labels is None and fields is None:
+            metadata["remainingItemCount"] = rest
+    body = rendering.listing(entries, served, exchange.form, include_object(exchange), metadata)
+    return answer(body)
+
+
+def _place(entry: Entry) -> tuple[str, str]:
+    metadata = entry.obj["metadata"]
+    return (metadata.get("namespace", ""), metadata["name"])
+
+
+def _make_token(revision: int, after: tuple[str, str]) -> str:
+    return base64.urlsafe_b64encode(encode_json([revision, *after])).rstrip(b"=").decode()
+
+
+def _read_token(token: str) -> tuple[int, tuple[str, str]]:
+    try:
+        revision, namespace, name = decode_json(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return int(revision), (str(namespace), str(name))
+    except (ValueError, TypeError, binascii.Error):
+        raise failures.bad_request("continue key is not valid") from None

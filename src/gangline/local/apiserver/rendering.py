@@ -1,0 +1,108 @@
+"""Objects as clients see them: at the version asked for, as JSON, as a Table or as metadata alone.
+
+The store keeps the JSON of each object at its storage version, with ``apiVersion`` and ``kind`` in front; as
+long as that version is asked for, an answer is a join of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gangline import clock
+from gangline.local.apiserver.exchange import Form, encode_json
+from gangline.local.apiserver.served import ServedResource
+from gangline.local.store_events import Entry
+
+
+def head_of(served: ServedResource) -> bytes:
+    """Return the bytes with which the JSON of an object at this version begins."""
+    resource = served.resource
+    return f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
+
+
+def in_order(served: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:
+    """Return a shallow copy with ``apiVersion`` and ``kind`` of this version in front, and metadata copied."""
+    rest = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
+    return {
+        "apiVersion": served.resource.api_version,
+        "kind": served.resource.kind,
+        "metadata": dict(obj.get("metadata") or {}),
+        **rest,
+    }
+
+
+def object_bytes(entry: Entry, served: ServedResource) -> bytes:
+    """Return the JSON of an object at this version. Cost: none when it is stored at this version."""
+    if entry.data.startswith(head_of(served)):
+        return entry.data
+    return encode_json(in_order(served, entry.obj))
+
+
+def object_at(entry: Entry, served: ServedResource) -> dict[str, Any]:
+    """Return the object at this version; must not be changed."""
+    if entry.obj.get("apiVersion") == served.resource.api_version:
+        return entry.obj
+    return in_order(served, entry.obj)
+
+
+def metadata_only(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the ``PartialObjectMetadata`` of an object."""
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": obj["metadata"],
+    }
+
+
+def single(entry: Entry, served: ServedResource, form: Form, include_object: str) -> bytes:
+    """Return one object in the form asked for."""
+    if form == "table":
+        table = table_of([entry], served, include_object)
+        table["metadata"] = {"resourceVersion": str(entry.revision)}
+        return encode_json(table)
+    if form == "metadata":
+        return encode_json(metadata_only(entry.obj))
+    return object_bytes(entry, served)
+
+
+def listing(
+    entries: list[Entry],
+    served: ServedResource,
+    form: Form,
+    include_object: str,
+    metadata: dict[str, Any],
+) -> bytes:
+    """Return a list in the form asked for; ``metadata`` is the list's."""
+    if form == "table":
+        table = table_of(entries, served, include_object)
+        table["metadata"] = metadata
+        return encode_json(table)
+    if form == "metadata":
+        items: Iterable[bytes] = (encode_json(metadata_only(entry.obj)) for entry in entries)
+        kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+    else:
+        items = (object_bytes(entry, served) for entry in entries)
+        kind, api_version = served.list_kind, served.resource.api_version
+    head = encode_json({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+    return b"".join((head[:-1], b',"items":[', b",".join(items), b"]}"))
+
+
+def table_of(entries: list[Entry], served: ServedResource, include_object: str) -> dict[str, Any]:
+    """Return a Table with a row for each object.
+
+    Args:
+        entries: the objects.
+        served: kind and version.
+        include_object: ``None``, ``Metadata`` or ``Object``: what each row carries of its object.
+    """
+    from gangline.local.apiserver.tables import to_table
+
+    objects = [object_at(entry, served) for entry in entries]
+    return to_table(
+        served.resource,
+        objects,
+        columns=served.columns,
+        include_object=include_object,
+        now=clock.now(),
+    )

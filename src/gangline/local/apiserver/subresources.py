@@ -1,0 +1,230 @@
+"""binding, eviction, finalize, token and scale. (status is in writing.py, log in logs.py.)"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from aiohttp import web
+
+from gangline import clock
+from gangline.local.apiserver import failures, metadata, rendering, writing
+from gangline.local.apiserver.context import ApiContext
+from gangline.local.apiserver.deleting import DeleteOptions, delete_object
+from gangline.local.apiserver.exchange import Exchange, answer, encode_json
+from gangline.local.store_events import Entry
+
+TOKEN_LIFETIME_S = 3600
+"""What a token request is told when it names no lifetime; tokens are signed, not stored, and do not end."""
+
+_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _current(api: ApiContext, exchange: Exchange) -> Entry:
+    entry = api.store.latest(*exchange.target.key)
+    if entry is None:
+        raise failures.not_found(exchange.target.served, exchange.target.name)
+    return entry
+
+
+async def bind(api: ApiContext, exchange: Exchange) -> web.Response:
+    """Answer POST of ``pods/binding``: the pod gets its node, once."""
+    body = await exchange.body()
+    target = exchange.target
+    node = (body.get("target") or {}).get("name")
+    if not node:
+        raise failures.invalid(target.served, target.name, [metadata_error("target.name", "is required")])
+    old = _current(api, exchange)
+    pod = old.obj
+    meta = dict(pod["metadata"])
+    spec = pod.get("spec") or {}
+    given = body.get("metadata") or {}
+    if given.get("uid") and given["uid"] != meta["uid"]:
+        raise failures.conflict(target.served, target.name, f"Precondition failed: UID is {meta['uid']}")
+    if "deletionTimestamp" in meta:
+        raise failures.conflict(
+            target.served, target.name, f"pod {target.name} is being deleted, cannot be assigned to a host"
+        )
+    if spec.get("nodeName"):
+        raise failures.conflict(
+            target.served, target.name, f'pod {target.name} is already assigned to node "{spec["nodeName"]}"'
+        )
+    if spec.get("schedulingGates"):
+        raise failures.conflict(
+            target.served, target.name, f"pod {target.name} has non-empty .spec.schedulingGates"
+        )
+    for key in ("annotations", "labels"):
+        if given.get(key):
+            meta[key] = {**(meta.get(key) or {}), **given[key]}
+    status = dict(pod.get("status") or {})
+    status["conditions"] = _with_condition(
+        status.get("conditions") or [],
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": clock.format_time(clock.now())},
+    )
+    after = {**pod, "metadata": meta, "spec": {**spec, "nodeName": node}, "status": status}
+    metadata.count_generation(target.served, pod, after)
+    if not exchange.dry_run:
+        await api.store.put(target.key, after, old)
+    return answer(encode_json(_SUCCESS), status=201)
+
+
+def metadata_error(path: str, message: str) -> Any:
+    """Return the error of a field that must be there."""
+    from gangline.errors import FieldError
+
+    return FieldError("Required", path, message)
+
+
+def _with_condition(conditions: list[dict[str, Any]], condition: dict[str, Any]) -> list[dict[str, Any]]:
+    kept = [c for c in conditions if c.get("type") != condition["type"]]
+    return [*kept, condition]
+
+
+async def evict(api: ApiContext, exchange: Exchange) -> web.Response:
+    """Answer POST of ``pods/eviction``: a delete; there are no disruption budgets here to ask."""
+    body = await exchange.body()
+    options = body.get("deleteOptions") or {}
+    preconditions = options.get("preconditions") or {}
+    await delete_object(
+        api,
+        exchange.target,
+        DeleteOptions(
+            grace_period_s=options.get("gracePeriodSeconds"),
+            uid=preconditions.get("uid") or "",
+            resource_version=preconditions.get("resourceVersion") or "",
+            dry_run=exchange.dry_run or "All" in (options.get("dryRun") or ()),
+        ),
+    )
+    return answer(encode_json(_SUCCESS), status=201)
+
+
+async def finalize(api: ApiContext, exchange: Exchange) -> web.Response:
+    """Answer PUT of ``namespaces/finalize``: only ``spec.finalizers`` is taken; the last one lets it go."""
+    body = await exchange.body()
+    old = _current(api, exchange)
+    before = old.obj
+    target = exchange.target
+    metadata.updated(target, before, body)
+    spec = {**(before.get("spec") or {})}
+    spec["finalizers"] = (body.get("spec") or {}).get("finalizers") or []
+    after = {**before, "metadata": dict(before["metadata"]), "spec": spec}
+    entry = await writing.store_next(api, target, old, after, dry_run=exchange.dry_run)
+    return answer(rendering.object_bytes(entry, target.served))
+
+
+async def request_token(api: ApiContext, exchange: Exchange) -> web.Response:
+    """Answer POST of ``serviceaccounts/token``."""
+    body = await exchange.body()
+    _current(api, exchange)
+    target = exchange.target
+    now = clock.now()
+    spec = body.get("spec") or {}
+    lifetime_s = int(spec.get("expirationSeconds") or TOKEN_LIFETIME_S)
+    result = {
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {
+            "name": target.name,
+            "namespace": target.namespace,
+            "creationTimestamp": clock.format_time(now),
+        },
+        "spec": {
+            "audiences": spec.get("audiences") or ["https://kubernetes.default.svc"],
+            "expirationSeconds": lifetime_s,
+            "boundObjectRef": spec.get("boundObjectRef"),
+        },
+        "status": {
+            "token": api.authenticator.sign(target.namespace, target.name),
+            "expirationTimestamp": clock.format_time(now + timedelta(seconds=lifetime_s)),
+        },
+    }
+    return answer(encode_json(result), status=201)
+
+
+def _read_path(obj: dict[str, Any], path: str) -> Any:
+    value: Any = obj
+    for part in path.strip(".").split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _write_path(obj: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    head, _, rest = path.strip(".").partition(".")
+    if not rest:
+        return {**obj, head: value}
+    inner = obj.get(head)
+    return {**obj, head: _write_path(inner if isinstance(inner, dict) else {}, rest, value)}
+
+
+def scale_of(exchange: Exchange, entry: Entry) -> dict[str, Any]:
+    """Return the ``Scale`` of an object."""
+    obj = entry.obj
+    paths = exchange.target.served.scale_paths or {}
+    meta = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: dict[str, Any] = {"replicas": _read_path(obj, paths.get("statusReplicasPath", "")) or 0}
+    if label_path := paths.get("labelSelectorPath"):
+        status["selector"] = _read_path(obj, label_path) or ""
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: meta[key] for key in kept if key in meta},
+        "spec": {"replicas": _read_path(obj, paths.get("specReplicasPath", "")) or 0},
+        "status": status,
+    }
+
+
+async def scale(api: ApiContext, exchange: Exchange) -> web.Response:
+    """Answer GET, PUT and PATCH of ``scale``: the replicas of an object at the place that its CRD names."""
+    target = exchange.target
+    if exchange.request.method == "GET":
+        found = api.store.get(*target.key)
+        if found is None:
+            raise failures.not_found(target.served, target.name)
+        return answer(encode_json(scale_of(exchange, found)))
+    if exchange.request.method == "PUT":
+        wanted = await exchange.body()
+        old = _current(api, exchange)
+    else:
+        kind = scale_patch_kind(exchange)
+        document = writing.patch_document(await exchange.raw_body(), kind)
+        old = _current(api, exchange)
+        wanted = writing.apply_patch(target, kind, scale_of(exchange, old), document)
+    replicas = (wanted.get("spec") or {}).get("replicas", 0)
+    if not isinstance(replicas, int) or replicas < 0:
+        raise failures.unprocessable(
+            f"spec.replicas: Invalid value: {replicas}: must be a whole number, 0 or more"
+        )
+    meta = wanted.get("metadata") or {}
+    path = (target.served.scale_paths or {}).get("specReplicasPath", ".spec.replicas")
+    body = _write_path(rendering.object_at(old, target.served), path, replicas)
+    given = {key: meta[key] for key in ("resourceVersion", "uid") if meta.get(key)}
+    body["metadata"] = {**body["metadata"], **given}
+    plain = type(target)(target.served, target.namespace, target.name)
+    obj = writing.next_state(api, plain, rendering.object_at(old, target.served), body)
+    entry = await writing.store_next(api, plain, old, obj, dry_run=exchange.dry_run)
+    return answer(encode_json(scale_of(exchange, entry)))
+
+
+def scale_patch_kind(exchange: Exchange) -> str:
+    """Return how a patch of ``scale`` is read; strategic is the same as merge, there are no lists in it."""
+    kind = writing.PATCH_TYPES.get(exchange.content_type)
+    if kind in ("merge", "strategic"):
+        return "merge"
+    if kind == "json":
+        return "json"
+    raise failures.unsupported_media_type(
+        exchange.content_type, [name for name, kind in writing.PATCH_TYPES.items() if kind != "apply"]
+    )
+
+
+SUBRESOURCES = {
+    ("binding", "POST"): bind,
+    ("eviction", "POST"): evict,
+    ("finalize", "PUT"): finalize,
+    ("token", "POST"): request_token,
+    ("scale", "GET"): scale,
+    ("scale", "PUT"): scale,
+    ("scale", "PATCH"): scale,
+}
+"""Handlers by subresource and method."""

@@ -1,0 +1,185 @@
+"""WATCH: changes as a stream of JSON lines.
+
+Each change is rendered once for all watchers that want the same form. An object that starts or stops matching
+a selector appears as ADDED or DELETED. A watcher that cannot keep up is disconnected and resumes from its last
+revision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from aiohttp import web
+
+from gangline.local.apiserver import failures, rendering
+from gangline.local.apiserver.exchange import JSON, Exchange, encode_json
+from gangline.local.apiserver.reading import include_object, namespace_of, select
+from gangline.local.apiserver.selectors import FieldSelector, LabelSelector
+from gangline.local.apiserver.served import ServedResource
+from gangline.local.store import Store
+from gangline.local.store_events import Change, Entry, ExpiredError, Watcher
+
+BOOKMARK_PERIOD_S = 60.0
+WATCH_TIMEOUT_MIN_S = 1800.0
+"""Watches without ``timeoutSeconds`` last this long up to twice as long, at random."""
+BOOKMARK_BEFORE_END_S = 2.0
+
+
+class WatchStream:
+    """One watch: what is selected and how it is rendered."""
+
+    def __init__(self, store: Store, exchange: Exchange) -> None:
+        self._store = store
+        self._exchange = exchange
+        self._served: ServedResource = exchange.target.served
+        self._form = exchange.form
+        self._include_object = include_object(exchange)
+        self._labels: LabelSelector | None
+        self._fields: FieldSelector | None
+        self._labels, self._fields = exchange.selectors()
+        self._columns_sent = False
+        self._bookmarks = exchange.flag("allowWatchBookmarks")
+
+    def _start(self) -> tuple[Watcher, list[bytes]]:
+        """Return the watcher and the lines to send first.
+
+        Raises:
+            ApiFailure: 410, 422 or 504.
+        """
+        exchange, store = self._exchange, self._store
+        revision = exchange.revision()
+        match = exchange.query.get("resourceVersionMatch", "")
+        initial = exchange.query.get("sendInitialEvents")
+        if initial is not None and match != "NotOlderThan":
+            raise failures.unprocessable(
+                "sendInitialEvents: Forbidden: resourceVersionMatch=NotOlderThan is required with it"
+            )
+        if initial is None and match:
+            raise failures.unprocessable(
+                "resourceVersionMatch: Forbidden: it is forbidden for watch unless sendInitialEvents is provided"
+            )
+        send_list = exchange.flag("sendInitialEvents")
+        if revision is not None and revision > store.revision:
+            raise failures.too_large_revision(revision, store.revision)
+        collection, namespace = exchange.target.collection, namespace_of(exchange)
+        name = exchange.target.name or (self._fields.exact("metadata.name") if self._fields else None)
+        everything = send_list or (not revision and initial is None)
+        since = store.revision if everything or not revision else revision
+        try:
+            watcher = store.ring.watch(collection, namespace, name or None, since)
+        except ExpiredError as error:
+            raise failures.expired(str(error)) from None
+        lines: list[bytes] = []
+        if everything:
+            entries = select(store, collection, namespace, self._labels, self._fields)
+            lines = [self._line("ADDED", entry) for entry in entries]
+        if send_list and self._bookmarks:
+            lines.append(self._bookmark(store.revision, initial_end=True))
+        return watcher, lines
+
+    async def run(self) -> web.StreamResponse:
+        """Send the stream until it times out, the client leaves or the server ends."""
+        watcher, first = self._start()
+        timeout_s = self._exchange.number("timeoutSeconds") or WATCH_TIMEOUT_MIN_S * (1 + random.random())
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout_s
+        response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+        response.enable_chunked_encoding()
+        try:
+            await response.prepare(self._exchange.request)
+            if first:
+                await response.write(b"".join(first))
+            bookmark_at = self._next_bookmark(loop.time(), end)
+            while (now := loop.time()) < end:
+                changes = await watcher.next_changes(max(0.0, min(end, bookmark_at) - now))
+                if changes:
+                    if lines := b"".join(self._lines(changes)):
+                        await response.write(lines)
+                elif watcher.closed:
+                    break
+                elif loop.time() >= bookmark_at:
+                    await response.write(self._bookmark(self._store.revision))
+                    bookmark_at = self._next_bookmark(loop.time(), end)
+            await response.write_eof()
+        except ConnectionError:
+            pass
+        finally:
+            self._store.ring.unwatch(watcher)
+        return response
+
+    def _next_bookmark(self, now: float, end: float) -> float:
+        """Return when the next bookmark is due: once a minute, and shortly before the end."""
+        last = end - BOOKMARK_BEFORE_END_S
+        if not self._bookmarks or now >= last:
+            return math.inf
+        return min(now + BOOKMARK_PERIOD_S, last)
+
+    def _lines(self, changes: list[Change]) -> Iterable[bytes]:
+        for change in changes:
+            type_ = self._visible_as(change)
+            if type_ is None:
+                continue
+            if self._form != "object":
+                yield self._line(type_, change.new)
+                continue
+            form = (type_, self._served.resource.version)
+            line = change.lines.get(form)
+            if line is None:
+                line = change.lines[form] = self._line(type_, change.new)
+            yield line
+
+    def _visible_as(self, change: Change) -> str | None:
+        """Return the type under which the change is seen through the selectors; None when it is not."""
+        if self._labels is None and self._fields is None:
+            return change.type
+        before = change.old is not None and self._selects(change.old.obj)
+        if change.type == "DELETED":
+            return "DELETED" if before else None
+        after = self._selects(change.new.obj)
+        if after:
+            return "MODIFIED" if before else "ADDED"
+        return "DELETED" if before else None
+
+    def _selects(self, obj: dict[str, Any]) -> bool:
+        return (self._labels is None or self._labels.matches(obj["metadata"].get("labels"))) and (
+            self._fields is None or self._fields.matches(obj)
+        )
+
+    def _line(self, type_: str, entry: Entry) -> bytes:
+        if self._form == "table":
+            table = rendering.table_of([entry], self._served, self._include_object)
+            table["metadata"] = {"resourceVersion": str(entry.revision)}
+            if self._columns_sent:
+                table["columnDefinitions"] = None
+            self._columns_sent = True
+            body = encode_json(table)
+        elif self._form == "metadata":
+            body = encode_json(rendering.metadata_only(entry.obj))
+        else:
+            body = rendering.object_bytes(entry, self._served)
+        return b"".join((b'{"type":"', type_.encode(), b'","object":', body, b"}\n"))
+
+    def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if initial_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        obj: dict[str, Any] = {
+            "kind": self._served.resource.kind,
+            "apiVersion": self._served.resource.api_version,
+            "metadata": metadata,
+        }
+        if self._form == "table":
+            obj = {
+                "kind": "Table",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"resourceVersion": str(revision)},
+                "columnDefinitions": None,
+                "rows": [{"cells": [], "object": obj}],
+            }
+        elif self._form == "metadata":
+            obj |= {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+        return b'{"type":"BOOKMARK","object":' + encode_json(obj) + b"}\n"

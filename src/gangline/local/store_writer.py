@@ -1,0 +1,215 @@
+"""The thread that owns the SQLite file: writes come in by a queue and are committed in groups.
+
+Whatever waits in the queue while one transaction is on its way to the disk goes into the next one, so a
+lone write is committed at once and many concurrent writes share one flush. The thread knows nothing of
+objects: it is handed rows.
+
+Bounds: a transaction has at most ``TRANSACTION_ROWS_MAX`` rows; the log is copied back into the database when
+it has grown by ``CHECKPOINT_BYTES``, free pages are given back in batches of ``VACUUM_PAGES``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gangline.errors import ClusterError, UserError
+
+TRANSACTION_ROWS_MAX = 1000
+CHECKPOINT_BYTES = 4 << 20
+VACUUM_PAGES = 256
+VACUUM_FREE_PAGES_MIN = 1024
+JOURNAL_BYTES_MAX = 16 << 20
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS object (
+    collection TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+    revision INTEGER NOT NULL, written_s INTEGER NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (collection, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO meta VALUES ('format', '1'), ('revision', '0');
+"""
+_FORMAT = "1"
+
+
+class StoreError(ClusterError):
+    """The store could not keep a write; nothing of it is visible."""
+
+    code = "store"
+
+
+class StoreInUseError(UserError):
+    """Another process has the store open."""
+
+    code = "store-in-use"
+
+
+@dataclass(slots=True)
+class Row:
+    """One write: ``value=None`` removes the row. ``batch`` numbers the run of writes between two failures."""
+
+    collection: str
+    namespace: str
+    name: str
+    revision: int
+    written_s: int
+    value: bytes | None
+    batch: int = 0
+
+
+Outcome = Callable[[list[Row], Exception | None], None]
+"""Called in the writer thread with the rows of a transaction and what went wrong, if anything did."""
+
+
+class StoreWriter:
+    """One SQLite file, one thread that writes it.
+
+    Args:
+        path: the database; its folder exists. Created with mode 0600.
+        on_outcome: called in the writer thread after each transaction.
+
+    Raises:
+        StoreInUseError: another process has it open.
+        StoreError: the file is no store, or of another format.
+    """
+
+    def __init__(self, path: Path, on_outcome: Outcome) -> None:
+        self._path = path
+        self._on_outcome = on_outcome
+        self._queue: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        self._failed_batch = -1
+        self._log_bytes = 0
+        self._connection = self._open()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+
+    def _open(self) -> sqlite3.Connection:
+        path = self._path
+        if not path.exists():
+            path.touch(mode=0o600)
+        try:
+            connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
+            # Exclusive: the lock is kept until the process ends, however it ends, so a second one is refused.
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA wal_autocheckpoint=0")
+            connection.execute(f"PRAGMA journal_size_limit={JOURNAL_BYTES_MAX}")
+            connection.execute("PRAGMA cache_size=-2048")
+            connection.executescript(_SCHEMA)
+            found = connection.execute("SELECT value FROM meta WHERE key='format'").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise StoreInUseError(
+                    f"the store `{path}` is in use by another process",
+                    hint="only one server may run on a cluster's state folder",
+                ) from None
+            raise StoreError(f"cannot open the store `{path}`: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"`{path}` is not a store of Gangline: {error}") from error
+        if found != _FORMAT:
+            connection.close()
+            raise StoreError(f"the store `{path}` has format {found}; this version reads format {_FORMAT}")
+        return connection
+
+    def revision(self) -> int:
+        """Return the highest revision ever committed; call before ``start``."""
+        row = self._connection.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
+        return int(row[0])
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row in key order; call before ``start``."""
+        query = "SELECT collection, namespace, name, revision, written_s, value FROM object"
+        for row in self._connection.execute(query):
+            yield Row(*row)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, row: Row) -> None:
+        """Queue one write; rows are committed in the order in which they come."""
+        self._queue.put(row)
+
+    def close(self) -> None:
+        """Commit what is queued, copy the log back and let go of the file. Blocks until done."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+        else:
+            self._connection.close()
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            rows: list[Row] = []
+            item = self._queue.get()
+            while True:
+                if item is None:
+                    going = False
+                    break
+                rows.append(item)
+                if len(rows) >= TRANSACTION_ROWS_MAX:
+                    break
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            if rows:
+                self._write(rows)
+                self._tidy()
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._connection.close()
+
+    def _write(self, rows: list[Row]) -> None:
+        # What was queued behind a failed transaction was computed from states that never came to be.
+        stale = [row for row in rows if row.batch <= self._failed_batch]
+        if stale:
+            self._on_outcome(stale, StoreError("an earlier write failed"))
+            rows = [row for row in rows if row.batch > self._failed_batch]
+        if not rows:
+            return
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for row in rows:
+                key = (row.collection, row.namespace, row.name)
+                if row.value is None:
+                    connection.execute(
+                        "DELETE FROM object WHERE collection=? AND namespace=? AND name=?", key
+                    )
+                else:
+                    connection.execute(
+                        "INSERT OR REPLACE INTO object VALUES (?,?,?,?,?,?)",
+                        (*key, row.revision, row.written_s, row.value),
+                    )
+                    self._log_bytes += len(row.value) + 4096
+            connection.execute("UPDATE meta SET value=? WHERE key='revision'", (str(rows[-1].revision),))
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            self._failed_batch = rows[-1].batch
+            failure = StoreError(f"cannot write the store `{self._path}`: {error}")
+            failure.__cause__ = error
+            self._on_outcome(rows, failure)
+        else:
+            self._on_outcome(rows, None)
+
+    def _tidy(self) -> None:
+        """Copy the log back once it is long; away from any request, as the outcome was reported before."""
+        if self._log_bytes < CHECKPOINT_BYTES:
+            return
+        self._log_bytes = 0
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            free = self._connection.execute("PRAGMA freelist_count").fetchone()[0]
+            if free > VACUUM_FREE_PAGES_MIN:
+                self._connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()

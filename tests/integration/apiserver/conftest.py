@@ -1,0 +1,89 @@
+"""An API server in this process, on a folder of its own, and a plain HTTP client of its Unix socket."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gangline.local.apiserver.server import ApiServer
+from gangline.local.paths import ClusterPaths
+
+JSON = "application/json"
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class Api:
+    """Requests to the server: each returns the HTTP status and the decoded answer."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: ApiServer) -> None:
+        self.session = session
+        self.server = server
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        type_: str = JSON,
+        accept: str = JSON,
+        token: str = "",
+        **params: Any,
+    ) -> tuple[int, Any]:
+        headers = {"Content-Type": type_, "Accept": accept}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body)
+        async with self.session.request(method, path, data=data, headers=headers, params=params) as answer:
+            text = await answer.text()
+            if answer.content_type != JSON:
+                return answer.status, text
+            if params.get("watch"):
+                return answer.status, [json.loads(line) for line in text.splitlines()]
+            return answer.status, json.loads(text)
+
+    async def get(self, path: str, **params: Any) -> Any:
+        status, body = await self.request("GET", path, **params)
+        assert status == 200, body
+        return body
+
+    async def create(self, path: str, body: Any, **params: Any) -> Any:
+        status, answer = await self.request("POST", path, body, **params)
+        assert status == 201, answer
+        return answer
+
+    async def patch(self, path: str, body: Any, type_: str = MERGE, **params: Any) -> Any:
+        status, answer = await self.request("PATCH", path, body, type_=type_, **params)
+        assert status == 200, answer
+        return answer
+
+    async def delete(self, path: str, body: Any = None, **params: Any) -> Any:
+        status, answer = await self.request("DELETE", path, body, **params)
+        assert status == 200, answer
+        return answer
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPaths:
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
+    return ClusterPaths.of("test")
+
+
+@pytest.fixture
+async def api_server(paths: ClusterPaths) -> AsyncIterator[ApiServer]:
+    server = ApiServer(paths)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def api(api_server: ApiServer) -> AsyncIterator[Api]:
+    connector = aiohttp.UnixConnector(str(api_server.paths.api_socket))
+    async with aiohttp.ClientSession(connector=connector, base_url="http://gangline") as session:
+        yield Api(session, api_server)
