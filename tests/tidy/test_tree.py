@@ -33,7 +33,7 @@ FOREIGN_TEXT = [
     re.compile(pattern)
     for pattern in (
         r"(?<![\w.])/work" + r"/",
-        r"/root/\.",
+        r"/root/\.(?!ssh)",
         r"/home/(?!USER|you\b|user\b)\w+/",
         r"--(extra-)?index-url",
         r"https?://[\w.-]+(:\d+)?/(simple|pypi)/",

@@ -1,0 +1,92 @@
+"""Documentation says what is true: generated pages are fresh, links lead somewhere, tables match."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gangline import errors
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCS = REPOSITORY / "docs"
+PAGES = [
+    *sorted(DOCS.rglob("*.md")),
+    *sorted(REPOSITORY.glob("*.md")),
+    *sorted(REPOSITORY.glob("examples/**/*.md")),
+]
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]+)?\)")
+
+
+def load(path: Path) -> ModuleType:
+    spec = spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_command_line_reference_is_fresh() -> None:
+    """Run `python docs/update_reference.py` when this fails."""
+    generator = load(DOCS / "update_reference.py")
+
+    assert generator.TARGET.read_text() == generator.reference()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for target, anchor in LINK.findall(page.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path = (page.parent / target).resolve()
+        headings = (
+            re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+            if path.suffix == ".md" and path.exists()
+            else []
+        )
+        anchors = {"#" + re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        if not path.exists() or (anchor and anchor not in anchors):
+            broken.append(target + anchor)
+
+    assert broken == []
+
+
+def test_every_page_is_reachable_from_the_index() -> None:
+    listed = (DOCS / "README.md").read_text()
+    folders_with_an_index_entry = {"decisions"}
+
+    for page in DOCS.rglob("*.md"):
+        name = page.relative_to(DOCS).as_posix()
+        if name != "README.md" and name.split("/")[0] not in folders_with_an_index_entry:
+            assert f"({name})" in listed, name
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
+    page = (DOCS / "reference" / "exit-codes.md").read_text()
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    classes = [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.GanglineError)
+    ]
+
+    assert {found.exit_code for found in classes} | {0, errors.EXIT_BUG, 130} == documented
+
+
+def test_table_of_targets_names_every_target_of_continuous_integration() -> None:
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text()
+
+    for target in re.findall(r"^make ([a-z-]+)", (REPOSITORY / ".ci" / "run").read_text(), re.MULTILINE):
+        assert f"| `{target}` |" in page
+
+
+def test_sizes_named_for_contributors_are_those_that_are_tested() -> None:
+    tree = load(Path(__file__).with_name("test_tree.py"))
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text()
+
+    assert f"{tree.FILE_LINES_MAX} lines" in page
+    assert f"{tree.FUNCTION_LINES_MAX} lines" in page
