@@ -60,9 +60,7 @@ class PlainView:
         self._running.add(uid)
         nodes = {pod["spec"].get("nodeName") for pod in pods}
         took_s = time.monotonic() - self._started
-        say(
-            f"{job_title(job)}: {plural(len(pods), 'pod')} on {plural(len(nodes), 'node')}, {took_s:.1f} s"
-        )
+        say(f"{job_title(job)}: {plural(len(pods), 'pod')} on {plural(len(nodes), 'node')}, {took_s:.1f} s")
 
     def held_up(self, job: Obj, reason: str) -> None:
         """Say why a pod cannot start, and what to do."""

@@ -115,13 +115,13 @@ async def _run_services(client: Client, paths: ClusterPaths, server: Any, superv
 
 async def _bootstrap(client: Client, facts: ClusterFacts) -> None:
     """Create what every cluster of this kind has: the job kinds and the nodes."""
+    from gangline.api.crds import crds
     from gangline.api.resources import CRDS, NODES
-    from gangline.api.schema import crd_manifests
     from gangline.kube.apply import apply
     from gangline.kube.errors import AlreadyExists
     from gangline.local.cluster import node_object
 
-    for manifest in crd_manifests():
+    for manifest in crds():
         await apply(client, CRDS, manifest)
     for name in facts.node_names:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gangline.launch.mpi import MpiInstallation
 
@@ -146,3 +147,20 @@ def _map_by(value: str) -> str:
     if parts[0] == "node":
         return "node"
     return "" if parts == ["", "nooversubscribe"] else "other"
+
+
+def ranks_asked_for(command: Sequence[str]) -> int | None:
+    """Return how many ranks a launcher's command line asks for; ``None`` if it says none or oversubscribes.
+
+    Only a line that begins with ``mpirun`` or ``mpiexec`` and is not inside a shell is understood.
+    """
+    if not command or command[0].rpartition("/")[2] not in ("mpirun", "mpiexec"):
+        return None
+    if any("oversubscribe" in word.lower() for word in command):
+        return None
+    for option, value in pairwise(command[1:]):
+        if option in ("-n", "-np", "--n", "--np", "-c") and value.isdigit():
+            return int(value)
+        if not option.startswith("-") and "/" in option:
+            return None
+    return None

@@ -1,0 +1,77 @@
+"""Whether the pods of a manifest could ever run on this machine: each on some node, a job's all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from gangline.api.codec import Document
+from gangline.api.resources import NODES
+from gangline.cli.manifests import pod_templates
+from gangline.errors import UnschedulableError
+from gangline.units import parse_quantity
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+
+Obj = dict[str, Any]
+
+
+async def check_capacity(client: Client, documents: Sequence[Document]) -> None:
+    """Refuse what can never be scheduled; asks for the nodes only when something requests an amount.
+
+    Raises:
+        UnschedulableError: with the amount asked for, the most that a node has, and the field.
+    """
+    wanted = [
+        (document, path, amounts)
+        for document in documents
+        for path, template in pod_templates(document.value)
+        if (amounts := pod_requests(template.get("spec") or {}))
+    ]
+    if not wanted:
+        return
+    nodes = (await client.list(NODES)).items
+    for document, path, amounts in wanted:
+        problem = never_fits(amounts, nodes)
+        if problem:
+            raise UnschedulableError(
+                f"cannot run {document.kind.lower()} `{document.name}`: a pod asks for {problem}",
+                where=f"{path}spec.containers in {document.locate(f'{path}spec.containers')}",
+                hint="lower the request, or run it on a cluster that has it: --context CONTEXT",
+            )
+
+
+def pod_requests(spec: Obj) -> dict[str, Decimal]:
+    """Return what one pod requests in all, per resource; a limit counts where no request is given."""
+    total: dict[str, Decimal] = {}
+    for container in spec.get("containers") or []:
+        resources = container.get("resources") or {}
+        amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        for name, amount in amounts.items():
+            total[name] = total.get(name, Decimal(0)) + parse_quantity(amount)
+    return {name: amount for name, amount in total.items() if amount > 0}
+
+
+def never_fits(amounts: dict[str, Decimal], nodes: Sequence[Obj]) -> str:
+    """Return the first amount that no node has, in words; empty when some node has room for all of them."""
+    has: list[dict[str, Decimal]] = []
+    for node in nodes:
+        allocatable = (node.get("status") or {}).get("allocatable") or {}
+        has.append({name: parse_quantity(amount) for name, amount in allocatable.items()})
+    if any(all(node.get(name, Decimal(0)) >= amount for name, amount in amounts.items()) for node in has):
+        return ""
+    for name, amount in amounts.items():
+        most = max((node.get(name, Decimal(0)) for node in has), default=Decimal(0))
+        if most < amount:
+            return f"{name} {_amount(amount, name)}, the largest node has {_amount(most, name)}"
+    return "more in all than any one node has"
+
+
+def _amount(amount: Decimal, name: str) -> str:
+    if name in ("memory", "ephemeral-storage"):
+        from gangline.units import format_bytes
+
+        return format_bytes(int(amount))
+    return f"{amount.normalize():f}"

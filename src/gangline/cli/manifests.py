@@ -1,0 +1,230 @@
+"""Read the manifests of a command and find everything that is wrong with them before anything is created."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gangline.api.codec import Document, load_documents, load_file
+from gangline.api.decode import similar_name
+from gangline.api.mpijob_reading import read_mpijob
+from gangline.api.pod_template import check_pod_template
+from gangline.api.resources import BUILT_IN, MPIJOBS, Resource
+from gangline.errors import FieldError, InvalidObjectError, UserError
+from gangline.launch.mpirun import ranks_asked_for
+
+KNOWN: dict[tuple[str, str], Resource] = {
+    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, MPIJOBS)
+}
+WORKLOADS = ("MPIJob", "Job", "Pod")
+"""Kinds that end, and that ``gangline run`` waits for."""
+
+_FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass", "ServiceAccount", "Secret", "ConfigMap")
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+ImageCheck = Callable[[str], str]
+"""Returns why an image cannot be used, empty when it can."""
+
+
+def read_manifests(files: Sequence[str]) -> list[Document]:
+    """Return every object of the files in order; ``-`` is standard input, a folder means its manifests.
+
+    Raises:
+        ManifestError: with file, line and column.
+        UserError: there is no object in them.
+    """
+    documents: list[Document] = []
+    for file in files:
+        if file == "-":
+            documents += load_documents(sys.stdin.buffer.read())
+        elif Path(file).is_dir():
+            for path in sorted(Path(file).iterdir()):
+                if path.suffix in _SUFFIXES:
+                    documents += load_file(path)
+        else:
+            documents += load_file(file)
+    if not documents:
+        raise UserError(
+            f"no object in `{'`, `'.join(files)}`", hint="a manifest has `apiVersion:` and `kind:`"
+        )
+    return documents
+
+
+def in_order(documents: Sequence[Document]) -> list[Document]:
+    """Return the documents in the order of creation: what others need first, what runs last."""
+
+    def rank(document: Document) -> int:
+        if document.kind in _FIRST:
+            return _FIRST.index(document.kind)
+        return 100 + WORKLOADS.index(document.kind) if document.kind in WORKLOADS else 50
+
+    return sorted(documents, key=rank)
+
+
+def with_namespace(documents: Sequence[Document], namespace: str) -> list[Document]:
+    """Return the documents with the namespace filled in where they name none."""
+    filled = []
+    for document in documents:
+        resource = KNOWN.get((document.api_version, document.kind))
+        metadata = document.value.get("metadata")
+        if (
+            (resource and not resource.namespaced)
+            or not isinstance(metadata, dict)
+            or metadata.get("namespace")
+        ):
+            filled.append(document)
+            continue
+        value = {**document.value, "metadata": {**metadata, "namespace": namespace}}
+        filled.append(replace(document, value=value))
+    return filled
+
+
+def check_manifests(
+    documents: Sequence[Document], *, is_local: bool, image_problem: ImageCheck = lambda image: ""
+) -> None:
+    """Refuse documents that break rules, with every error of all of them.
+
+    Args:
+        documents: what was read.
+        is_local: for the one-machine cluster only its own kinds and images count as known.
+        image_problem: asked for each image when ``is_local``.
+
+    Raises:
+        InvalidObjectError: nothing was created.
+    """
+    errors: list[FieldError] = []
+    subjects: list[str] = []
+    seen: set[tuple[str, str, str]] = set()
+    hints: list[str] = []
+    for document in documents:
+        found = check_document(document, is_local=is_local)
+        if not found and is_local:
+            found = _check_images(document, image_problem, hints)
+        key = (document.kind, str(_metadata(document).get("namespace") or ""), document.name)
+        if key in seen and document.name:
+            found.append(
+                FieldError(
+                    "Duplicate", "metadata.name", "the same object is in the files twice", document.name
+                )
+            )
+        seen.add(key)
+        if found:
+            subjects.append(f"{document.kind.lower() or 'object'} `{document.name}`")
+            errors += document.place(found)
+    if errors:
+        raise InvalidObjectError(" and ".join(subjects), errors, hint=hints[0] if hints else "")
+
+
+def check_document(document: Document, *, is_local: bool) -> list[FieldError]:
+    """Return every error of one document: its kind, its name, its types and rules."""
+    if errors := _check_kind(document, is_local=is_local):
+        return errors
+    if document.kind == "MPIJob":
+        read = read_mpijob(document.value)
+        return read.errors or _check_ranks(document)
+    errors = [] if document.name else [FieldError("Required", "metadata.name", "an object needs a name")]
+    spec = document.value.get("spec")
+    if document.kind == "Pod":
+        errors += _check_pod(document.value, "")
+    elif document.kind == "Job":
+        template = spec.get("template") if isinstance(spec, dict) else None
+        errors += _check_pod(template, "spec.template")
+        policy = (template or {}).get("spec", {}).get("restartPolicy") if isinstance(template, dict) else None
+        if not errors and policy not in ("Never", "OnFailure"):
+            rule = "a Job's pods need `Never` or `OnFailure`"
+            path = "spec.template.spec.restartPolicy"
+            errors.append(
+                FieldError("Required" if policy is None else "NotSupported", path, rule, policy or "")
+            )
+    return errors
+
+
+def _check_kind(document: Document, *, is_local: bool) -> list[FieldError]:
+    errors = [
+        FieldError("Required", name, "every object of a manifest has it")
+        for name in ("apiVersion", "kind")
+        if not isinstance(document.value.get(name), str)
+    ]
+    if errors or (document.api_version, document.kind) in KNOWN:
+        return errors
+    versions = [version for version, kind in KNOWN if kind == document.kind]
+    if versions and (is_local or document.kind == "MPIJob"):
+        rule = f"{document.kind} is served in version `{versions[0]}`"
+        return [FieldError("NotSupported", "apiVersion", rule, document.api_version)]
+    if not is_local:
+        return []
+    meant = similar_name(document.kind, {kind for _, kind in KNOWN})
+    advice = f"; did you mean `{meant}`?" if meant else ""
+    return [FieldError("NotSupported", "kind", f"this cluster does not know the kind{advice}", document.kind)]
+
+
+def _check_pod(pod: Any, path: str) -> list[FieldError]:
+    prefix = f"{path}.spec" if path else "spec"
+    if not isinstance(pod, dict) or not isinstance(pod.get("spec"), dict):
+        return [FieldError("Required", prefix, "must say what the pod is made of")]
+    errors = check_pod_template(
+        {"metadata": pod.get("metadata") or {}, "spec": pod["spec"]}, path, unknown="similar"
+    )
+    if not pod["spec"].get("containers"):
+        errors.append(FieldError("Required", f"{prefix}.containers", "must have at least one container"))
+    return errors
+
+
+def _check_ranks(document: Document) -> list[FieldError]:
+    """Refuse an mpirun line for more ranks than there are slots, and a launcher without a line."""
+    job = read_mpijob(document.value).job
+    roles = document.value["spec"]["mpiReplicaSpecs"]
+    path = "spec.mpiReplicaSpecs[Launcher].template.spec.containers[0]"
+    container = roles["Launcher"]["template"]["spec"]["containers"][0]
+    words = [str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]]
+    if not words and str(container.get("image", "")).startswith("gangline/"):
+        rule = "the image has no program of its own: say which mpirun line the launcher runs"
+        return [FieldError("Required", f"{path}.command", rule)]
+    asked = ranks_asked_for(words)
+    slots = job.worker_count * (job.spec.slots_per_worker or 1)
+    if job.spec.run_launcher_as_worker:
+        slots += job.spec.slots_per_worker or 1
+    if asked is None or asked <= slots or slots == 0:
+        return []
+    rule = (
+        f"mpirun is asked for {asked} ranks, but {job.worker_count} workers with "
+        f"{job.spec.slots_per_worker} slots each have room for {slots}"
+    )
+    return [FieldError("Invalid", f"{path}.command", rule, str(asked))]
+
+
+def _check_images(document: Document, image_problem: ImageCheck, hints: list[str]) -> list[FieldError]:
+    errors = []
+    for path, template in pod_templates(document.value):
+        spec = template.get("spec") or {}
+        for field in ("initContainers", "containers"):
+            for index, container in enumerate(spec.get(field) or []):
+                problem = image_problem(str(container.get("image") or ""))
+                if problem:
+                    rule, _, hint = problem.partition("\n")
+                    where = f"{path}spec.{field}[{index}].image"
+                    errors.append(FieldError("NotSupported", where, rule, str(container.get("image"))))
+                    hints += [hint] if hint else []
+    return errors
+
+
+def pod_templates(obj: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the pod templates of a workload with their field paths, a dot at the end of each."""
+    spec = obj.get("spec") or {}
+    if obj.get("kind") == "MPIJob":
+        roles = spec.get("mpiReplicaSpecs") or {}
+        return [
+            (f"spec.mpiReplicaSpecs[{role}].template.", replica.get("template") or {})
+            for role, replica in roles.items()
+        ]
+    if obj.get("kind") == "Job":
+        return [("spec.template.", spec.get("template") or {})]
+    return [("", obj)] if obj.get("kind") == "Pod" else []
+
+
+def _metadata(document: Document) -> dict[str, Any]:
+    metadata = document.value.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}

@@ -1,0 +1,264 @@
+"""``gangline run``: manifests, or a command on N ranks, from start to result."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gangline.cli.target import Target, target_options
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.api.codec import Document
+
+PORT_ATTEMPTS_MAX = 100
+_PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+"""The only variables of the user's that reach the ranks unasked, besides PATH and VIRTUAL_ENV."""
+
+
+class _RunCommand(click.Command):
+    """Splits the line at the first ``--``: what follows is the program, untouched."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the part before ``--``."""
+        program: tuple[str, ...] = ()
+        if "--" in args:
+            index = args.index("--")
+            program, args = tuple(args[index + 1 :]), args[:index]
+            if not program:
+                raise click.UsageError("no program after `--`", ctx)
+        ctx.meta["gangline.program"] = program
+        return super().parse_args(ctx, args)
+
+
+@click.command("run", cls=_RunCommand, options_metavar="[OPTIONS]")
+@click.argument("files", nargs=-1, metavar="FILE... | -- PROGRAM [ARG]...")
+@click.option("-n", "--ranks", type=int, metavar="N", help="Number of ranks that run PROGRAM.  [default: 1]")
+@click.option("--nodes", type=int, metavar="M", help="Worker pods, each on a node of its own.  [default: 1]")
+@click.option(
+    "--code",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the code, in which PROGRAM starts.  [default: the current one]",
+)
+@click.option("--name", metavar="NAME", help="Name of the job.  [default: the script's]")
+@click.option(
+    "-x", "forwarded", multiple=True, metavar="NAME", help="Pass a variable of yours on to the ranks."
+)
+@click.option(
+    "-e", "--env", "assigned", multiple=True, metavar="NAME=VALUE", help="Set a variable for the ranks."
+)
+@click.option("--dry-run", is_flag=True, help="Check everything, print the objects, create nothing.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json", "name"]),
+    default="yaml",
+    help="What --dry-run prints.  [default: yaml]",
+)
+@target_options(short_namespace=False)
+@click.pass_context
+def command(
+    context: click.Context,
+    files: tuple[str, ...],
+    ranks: int | None,
+    nodes: int | None,
+    code: Path | None,
+    name: str | None,
+    forwarded: tuple[str, ...],
+    assigned: tuple[str, ...],
+    dry_run: bool,
+    output: str,
+    target: Target,
+) -> int:
+    r"""Run the jobs of manifests, or PROGRAM on N ranks, and wait for the result.
+
+    The one-machine cluster is started if it is not up. The launcher's log goes to standard output, its exit
+    code becomes this command's. Ctrl-C once deletes the job, twice detaches from it.
+
+    \b
+    gangline run mpijob.yaml
+    gangline run -n 4 -- python train.py --epochs 3
+    """
+    program = context.meta["gangline.program"]
+    _check_usage(program, files, target, ranks=ranks, code=code, name=name, variables=forwarded + assigned)
+    if program:
+        environment = chosen_environment(forwarded, assigned, dict(os.environ))
+        documents = [_write_job(program, target, ranks or 1, nodes or 1, code, name, environment)]
+    else:
+        from gangline.cli.manifests import read_manifests, with_namespace
+
+        documents = with_namespace(read_manifests(files), target.namespace or "default")
+    _check(documents, target)
+    if dry_run:
+        return _print_objects(documents, output)
+    return _run(documents, target, nodes or 1)
+
+
+def _check_usage(
+    program: tuple[str, ...],
+    files: tuple[str, ...],
+    target: Target,
+    *,
+    ranks: int | None,
+    code: Path | None,
+    name: str | None,
+    variables: tuple[str, ...],
+) -> None:
+    if program and files:
+        raise UserError(
+            f"both files (`{files[0]}`) and a program (`{program[0]}`) are given",
+            hint="use one `gangline run` each",
+        )
+    if program and not target.is_local:
+        raise UserError(
+            "a program of this machine cannot run on another cluster: its files are not there",
+            hint="put it into an image and write a manifest; `--dry-run` without --context prints a start",
+        )
+    if program:
+        return
+    if not files:
+        raise UserError(
+            "nothing to run", hint="gangline run FILE..., or gangline run -n 4 -- python train.py"
+        )
+    given = [
+        option
+        for option, value in (("-n", ranks), ("--code", code), ("--name", name), ("-x or --env", variables))
+        if value
+    ]
+    if given:
+        words = " ".join(files)
+        raise UserError(f"{given[0]} needs a program behind `--`", hint=f"gangline run -n 4 -- {words}")
+
+
+def chosen_environment(
+    forwarded: tuple[str, ...], assigned: tuple[str, ...], environment: dict[str, str]
+) -> dict[str, str]:
+    """Return the variables for the ranks: a few of the user's, those named with -x, those set with --env.
+
+    Raises:
+        UserError: a name has no value, or an assignment has no name.
+    """
+    chosen = {name: environment[name] for name in _PASSED_ON if name in environment}
+    for name in forwarded:
+        if "=" in name:
+            assigned = (*assigned, name)
+            continue
+        if name not in environment:
+            raise UserError(
+                f"-x {name}: your environment has no such variable", hint=f"set it: --env {name}=VALUE"
+            )
+        chosen[name] = environment[name]
+    for assignment in assigned:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name:
+            raise UserError(
+                f"--env {assignment}: write NAME=VALUE", hint=f"-x {assignment} passes your own value on"
+            )
+        chosen[name] = value
+    return chosen
+
+
+def _write_job(
+    program: tuple[str, ...],
+    target: Target,
+    ranks: int,
+    nodes: int,
+    code: Path | None,
+    name: str | None,
+    environment: dict[str, str],
+) -> Document:
+    from gangline.api.codec import Document
+    from gangline.cli import program_job
+    from gangline.launch.mpi import find_mpi
+    from gangline.launch.program import resolve_program
+
+    program_job.check_ranks(ranks, nodes)
+    resolved = resolve_program(program, cwd=Path.cwd(), code=code, environment=os.environ)
+    mpi = find_mpi()
+    job = name or program_job.name_of_program(program)
+    namespace = target.namespace or "default"
+    defaults = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(max(1, cores() // ranks))}
+    run = program_job.ProgramRun(
+        name=job,
+        namespace=namespace,
+        ranks=ranks,
+        nodes=nodes,
+        program=resolved,
+        environment=defaults | environment,
+        master_addr=program_job.master_address(job, namespace, nodes, names_resolve=_names_resolve(target)),
+        master_port=_free_master_port(f"{namespace}/{job}"),
+    )
+    return Document(program_job.build_job(run, mpi), file="the command line")
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _names_resolve(target: Target) -> bool:
+    """Return whether pods find each other by name: everywhere but in plain mode."""
+    from gangline.local.cluster_facts import load_facts
+
+    facts = load_facts(target.paths)
+    return facts is None or facts.isolation != "plain"
+
+
+def _free_master_port(job: str) -> int:
+    """Return the job's port for torch's rendezvous, the next one where it is taken on this machine."""
+    from gangline.launch.mpirun import master_port
+    from gangline.local.cluster_facts import is_port_free
+
+    for attempt in range(PORT_ATTEMPTS_MAX):
+        port = master_port(job, attempt)
+        if is_port_free(port):
+            return port
+    raise UserError(
+        "no port between 20000 and 29999 is free for the ranks to meet", hint="--env MASTER_PORT=PORT"
+    )
+
+
+def _check(documents: list[Document], target: Target) -> None:
+    from gangline.cli.manifests import check_manifests
+
+    if not target.is_local:
+        check_manifests(documents, is_local=False)
+        return
+    from gangline.cli.local_images import image_problem
+
+    check_manifests(documents, is_local=True, image_problem=image_problem)
+
+
+def _print_objects(documents: list[Document], output: str) -> int:
+    from gangline.api.codec import dump_json, dump_yaml
+
+    values = [document.value for document in documents]
+    if output == "yaml":
+        print(dump_yaml(*values), end="")
+    elif output == "name":
+        print("\n".join(f"{document.kind.lower()}/{document.name}" for document in documents))
+    else:
+        whole: Any = values[0] if len(values) == 1 else {"apiVersion": "v1", "kind": "List", "items": values}
+        print(dump_json(whole))
+    return 0
+
+
+def _run(documents: list[Document], target: Target, nodes: int) -> int:
+    import asyncio
+
+    from gangline.cli.output import say
+
+    if target.is_local:
+        from gangline.local.cluster import Cluster
+
+        Cluster(target.paths).ensure_up(nodes=nodes, say=say)
+    from gangline.cli.run_flow import run_documents
+
+    return asyncio.run(run_documents(documents, target))

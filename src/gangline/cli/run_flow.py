@@ -1,0 +1,195 @@
+"""Carry out ``gangline run``: check that it fits, create, follow, and hand over the end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gangline.api.codec import Document
+from gangline.api.resources import Resource
+from gangline.cli.claim import apply_object, claim_job, delete_job
+from gangline.cli.follow import Follower, Outcome
+from gangline.cli.manifests import WORKLOADS, in_order
+from gangline.cli.output import say
+from gangline.cli.run_result import failure_of, last_lines
+from gangline.cli.run_view import PlainView, advice_for, job_title, open_view, result_line
+from gangline.cli.target import Target, open_client
+from gangline.errors import GanglineError, UnschedulableError
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+
+Obj = dict[str, Any]
+Claimed = tuple[Resource, Obj]
+
+EXIT_INTERRUPTED = 130
+DETACH_WINDOW_S = 1.0
+"""A second Ctrl-C within this time detaches; jobs are deleted only after it."""
+
+
+class Interrupts:
+    """Counts Ctrl-C: the first ends the jobs, the second leaves them alone."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+
+    def install(self) -> None:
+        """Take SIGINT and SIGTERM over for the running loop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._take)
+
+    def _take(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
+
+
+async def run_documents(documents: Sequence[Document], target: Target) -> int:
+    """Create every object, wait for all that end, and return the exit code.
+
+    Raises:
+        JobFailedError: a job failed; its exit code is the launcher's.
+        UnschedulableError: a pod can never start.
+    """
+    interrupts = Interrupts()
+    interrupts.install()
+    async with open_client(target) as client:
+        if target.is_local:
+            from gangline.cli.capacity import check_capacity
+
+            await check_capacity(client, documents)
+        claimed = await _create(client, documents, target)
+        if not claimed:
+            return 0
+        view = open_view(prefix_logs=len(claimed) > 1)
+        try:
+            return await _wait(client, claimed, target, view, interrupts)
+        finally:
+            view.close()
+
+
+async def _create(client: Client, documents: Sequence[Document], target: Target) -> list[Claimed]:
+    from gangline.kube.discovery import resource_for
+
+    claimed: list[Claimed] = []
+    for document in in_order(documents):
+        resource = await resource_for(client, document.api_version, document.kind)
+        if document.kind in WORKLOADS:
+            hint = f"{document.name}{way_back(document.value, target)}"
+            claimed.append((resource, await claim_job(client, resource, document.value, logs_hint=hint)))
+        else:
+            await apply_object(client, resource, document.value)
+    return claimed
+
+
+async def _wait(
+    client: Client, claimed: list[Claimed], target: Target, view: PlainView, interrupts: Interrupts
+) -> int:
+    started = time.monotonic()
+    following = asyncio.gather(*(_follow(client, one, target, view) for one in claimed))
+    interrupted = asyncio.create_task(interrupts.first.wait())
+    try:
+        await asyncio.wait((following, interrupted), return_when=asyncio.FIRST_COMPLETED)
+        if not following.done():
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            view.close()
+            return await _interrupted(client, claimed, target, interrupts)
+        outcomes = await _results(client, following, claimed)
+    finally:
+        interrupted.cancel()
+        following.cancel()
+    view.close()
+    return _conclude(outcomes, time.monotonic() - started)
+
+
+async def _results(
+    client: Client, following: asyncio.Future[list[Outcome]], claimed: list[Claimed]
+) -> list[Outcome]:
+    """Return the outcomes; jobs of which a pod can never start are deleted before the error goes on."""
+    try:
+        return following.result()
+    except UnschedulableError:
+        for resource, job in claimed:
+            await delete_job(client, resource, job)
+        raise
+
+
+async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainView) -> Outcome:
+    resource, job = claimed
+    if not target.is_local:
+        return await Follower(client, resource, job, view).run()
+
+    async def recover() -> None:
+        """Start the server again that was killed under this run; its pods go on meanwhile."""
+        from gangline.local.cluster import Cluster
+
+        await asyncio.to_thread(Cluster(target.paths).ensure_up, say=say)
+
+    return await Follower(client, resource, job, view, recover=recover, on_stuck=_refuse_image).run()
+
+
+def _refuse_image(job: Obj, pod: Obj, reason: str) -> None:
+    """End the wait for an image that this machine will never have: nothing here pulls it."""
+    if "ErrImage" in reason or "InvalidImageName" in reason:
+        raise UnschedulableError(f"{job_title(job)} can never start: {reason}", hint=advice_for(reason))
+
+
+async def _interrupted(client: Client, claimed: list[Claimed], target: Target, interrupts: Interrupts) -> int:
+    names = ", ".join(job_title(job) for _, job in claimed)
+    say(f"\ninterrupted: deleting {names} (Ctrl-C again within {DETACH_WINDOW_S:.0f} s leaves it running)")
+    try:
+        await asyncio.wait_for(interrupts.second.wait(), DETACH_WINDOW_S)
+    except TimeoutError:
+        return await _delete_all(client, claimed, target, interrupts)
+    _say_detached(claimed, target, "which goes on")
+    return EXIT_INTERRUPTED
+
+
+async def _delete_all(client: Client, claimed: list[Claimed], target: Target, interrupts: Interrupts) -> int:
+    """Delete the jobs and wait for their end; a second Ctrl-C ends the wait."""
+    deleting = asyncio.gather(*(delete_job(client, resource, job) for resource, job in claimed))
+    second = asyncio.create_task(interrupts.second.wait())
+    await asyncio.wait((deleting, second), return_when=asyncio.FIRST_COMPLETED)
+    second.cancel()
+    if deleting.done():
+        deleting.result()
+        say("deleted; nothing is left running")
+        return EXIT_INTERRUPTED
+    deleting.cancel()
+    _say_detached(claimed, target, "which is being deleted")
+    return EXIT_INTERRUPTED
+
+
+def _say_detached(claimed: list[Claimed], target: Target, state: str) -> None:
+    for _, job in claimed:
+        name = f"{job['metadata']['name']}{way_back(job, target)}"
+        say(f"detached from {job_title(job)}, {state}")
+        say(f"hint: see it with `gangline logs -f {name}`, delete it with `gangline delete {name}`")
+
+
+def way_back(job: Obj, target: Target) -> str:
+    """Return the options that lead another command to this job, with a space in front, or nothing."""
+    namespace = job["metadata"].get("namespace") or "default"
+    return (f" -n {namespace}" if namespace != "default" else "") + target.options
+
+
+def _conclude(outcomes: list[Outcome], took_s: float) -> int:
+    """Say how each job ended; the first failure becomes the command's."""
+    failures: list[GanglineError] = []
+    for outcome in outcomes:
+        failure = failure_of(outcome)
+        if failure is None:
+            say(result_line(outcome.job, outcome.status, outcome.exit_code, took_s))
+            continue
+        for line in last_lines(outcome):
+            say(line)
+        failures.append(failure)
+    for other in failures[1:]:
+        say(other.render())
+    if failures:
+        raise failures[0]
+    return 0
