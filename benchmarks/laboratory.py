@@ -136,17 +136,25 @@ class Laboratory:
 
 
 def processes_of(home: Path) -> list[int]:
-    """Return the process ids that carry this cluster's GANGLINE_HOME, without our own."""
-    wanted = f"GANGLINE_HOME={home}".encode()
+    """Return the process ids that belong to the cluster below `home`, without our own.
+
+    A process belongs to it when its environment, command line or working folder names that folder, or when it
+    lives in a mount namespace of its own that has mounts from there. The last finds programs in pods.
+    """
+    own_mounts = Path("/proc/self/ns/mnt").readlink()
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
+            texts = [(entry / "environ").read_bytes(), (entry / "cmdline").read_bytes()]
+            texts.append(str((entry / "cwd").readlink()).encode())
+            if (entry / "ns" / "mnt").readlink() != own_mounts:
+                texts.append((entry / "mountinfo").read_bytes())
         except OSError:
             continue
+        if any(str(home).encode() in text for text in texts):
+            found.append(int(entry.name))
     return found
 
 

@@ -97,5 +97,5 @@ def test_job_says_when_ranks_are_too_few(gangline, examples: Path, tmp_path: Pat
 
     result = gangline("run", "--nodes", "2", str(manifest))
 
-    assert result.returncode != 0
+    assert result.returncode == 2, result.stdout
     assert "slots" in result.stdout
