@@ -1,0 +1,63 @@
+"""The process that forks shims: its interpreter and imports are paid once, and its pages are shared.
+
+It is told on standard input (a Unix socket) with one JSON line and one descriptor for each pod: the shim's
+first control connection. When the agent goes away the nursery ends; the shims stay.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from typing import Any, NoReturn
+
+from gangline.local.agent.shim import syscalls
+from gangline.local.agent.shim.server import Shim
+
+_MESSAGE_LIMIT_BYTES = 256 * 1024
+
+
+def main() -> None:
+    """Serve until the agent closes its end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # shims are reaped by nobody in particular
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    syscalls.set_process_name("gl-nursery")
+    os.chdir("/")
+    requests = socket.socket(fileno=os.dup(0))
+    buffer = b""
+    waiting: list[int] = []
+    gc.collect()
+    gc.freeze()
+    while True:
+        chunk, descriptors, _, _ = socket.recv_fds(requests, _MESSAGE_LIMIT_BYTES, 8)
+        waiting += descriptors
+        if not chunk:
+            return
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        for line in lines:
+            connection = waiting.pop(0)
+            if os.fork() == 0:
+                requests.close()
+                _become_shim(json.loads(line), connection)
+            os.close(connection)
+
+
+def _become_shim(config: dict[str, Any], connection: int) -> NoReturn:
+    status = 70
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        Shim(config, socket.socket(fileno=connection)).run()
+        status = 0
+    except BaseException:  # noqa: BLE001 - written to the agent's log, then the process ends
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)

@@ -1,0 +1,177 @@
+"""What a pod and its containers see of the machine's files: mounts, built inside private mount namespaces.
+
+The pod (``prepare_pod``, once, in the shim): ``/dev`` with its own ``shm`` and ``pts``, memory-backed volumes.
+A container (``enter_root``, in the child before exec): the host's files below a writable overlay, private
+``/tmp`` and ``/run``, folders hidden by an empty one, and the volumes. Every mount vanishes with the last
+process of the pod: nothing is ever mounted where the host sees it.
+
+Sources are opened before the root changes and targets resolved after it, so that no symbolic link of the new
+root can lead a mount to the host's files.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from gangline.local.agent.shim import syscalls as sys
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_PATTERNS = ("nvidia*", "dri", "kfd", "infiniband", "fuse")
+_OWN_MOUNTS = ("proc", "sys", "dev", "tmp", "run")
+
+
+def prepare_pod(config: dict[str, Any]) -> None:
+    """Mount what all containers of the pod share; the caller is in the pod's own mount namespace."""
+    sys.mount("none", "/", flags=sys.MS_SLAVE | sys.MS_REC)
+    for volume in config["tmpfs"]:
+        size = f",size={volume['size_bytes']}" if volume["size_bytes"] else ""
+        sys.mount("tmpfs", volume["path"], "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, f"mode=1777{size}")
+    _make_dev(Path(config["folder"]) / "dev", config["shm_bytes"])
+
+
+def _make_dev(dev: Path, shm_bytes: int) -> None:
+    dev.mkdir(exist_ok=True)
+    sys.mount("tmpfs", str(dev), "tmpfs", sys.MS_NOSUID, "mode=0755,size=1m")
+    names = [Path("/dev", name) for name in _DEVICES]
+    for pattern in _DEVICE_PATTERNS:
+        names += Path("/dev").glob(pattern)
+    for source in names:
+        target = dev / source.name
+        if not source.exists():
+            continue
+        if source.is_dir():
+            target.mkdir()
+        else:
+            target.touch()
+        sys.bind(str(source), str(target))
+    (dev / "termination-log").touch()
+    for name, link in (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")):
+        (dev / name).symlink_to(f"/proc/self/fd{link}")
+    (dev / "shm").mkdir()
+    size = f",size={shm_bytes}" if shm_bytes else ""
+    sys.mount("shm", str(dev / "shm"), "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, f"mode=1777{size}")
+    (dev / "pts").mkdir()
+    try:
+        sys.mount("devpts", str(dev / "pts"), "devpts", sys.MS_NOSUID, "newinstance,ptmxmode=0666,mode=0620")
+    except OSError:
+        sys.bind("/dev/pts", str(dev / "pts"))
+    (dev / "ptmx").symlink_to("pts/ptmx")
+
+
+def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
+    """Build the container's root in this (private) mount namespace and move into it.
+
+    Returns:
+        What the kernel refused and what was done instead, for the log.
+
+    Raises:
+        OSError: a source is missing, or a target cannot be made.
+    """
+    root = spec["root"]
+    notes: list[str] = []
+    folder = Path(spec["folder"])
+    sources = [(os.open(item["source"], os.O_PATH), item) for item in root["mounts"]]
+    shown = [(os.open(path, os.O_PATH), path) for path in root["show"] if Path(path).exists()]
+    others = [(os.open(path, os.O_PATH), path) for path in root["host_mounts"] if Path(path).is_dir()]
+    dev = os.open(str(Path(config["folder"]) / "dev"), os.O_PATH)
+    host_sys = os.open("/sys", os.O_PATH)
+    target = folder / "root"
+    target.mkdir(parents=True, exist_ok=True)
+    _mount_root(target, folder, set(root["hide"]), notes)
+    sys.bind("/proc", str(target / "proc"))
+    old_root = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
+    os.chdir(target)
+    sys.pivot_root(".", ".")
+    for descriptor, path in others:
+        _bind_descriptor(descriptor, path, read_only=True, directory=True)
+    for path in root["hide"]:
+        if Path(path).is_dir():
+            sys.mount("tmpfs", path, "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=0755")
+    sys.mount("tmpfs", "/tmp", "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=1777")
+    sys.mount("tmpfs", "/run", "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=0755")
+    _bind_descriptor(dev, "/dev", read_only=False, directory=True)
+    _mount_sys(config, host_sys)
+    for descriptor, path in shown:
+        _bind_descriptor(descriptor, path, read_only=True, directory=_is_directory(descriptor))
+    for descriptor, item in sources:
+        _bind_descriptor(
+            descriptor, item["target"], read_only=item["read_only"], directory=_is_directory(descriptor)
+        )
+    os.fchdir(old_root)
+    sys.unmount(".")
+    os.chdir("/")
+    for descriptor in (old_root, dev, host_sys, *(fd for fd, _ in (*sources, *shown, *others))):
+        os.close(descriptor)
+    return notes
+
+
+def _mount_root(target: Path, folder: Path, hidden: set[str], notes: list[str]) -> None:
+    try:
+        _overlay(Path("/"), target, folder, "root")
+        return
+    except OSError:
+        # A user namespace may not lay an overlay over a root with mounts in it: one for each top folder then.
+        sys.mount("tmpfs", str(target), "tmpfs", 0, "mode=0755")
+    for entry in Path("/").iterdir():
+        place = target / entry.name
+        if entry.is_symlink():
+            place.symlink_to(entry.readlink())
+        elif not entry.is_dir():
+            continue
+        else:
+            place.mkdir()
+            if entry.name not in _OWN_MOUNTS and str(entry) not in hidden:
+                _show_folder(entry, place, folder, notes)
+
+
+def _show_folder(entry: Path, place: Path, folder: Path, notes: list[str]) -> None:
+    try:
+        _overlay(entry, place, folder, entry.name)
+    except OSError:
+        try:
+            sys.bind(str(entry), str(place), read_only=True)
+        except OSError as error:
+            notes.append(f"{entry} is not shown: {error.strerror}")
+
+
+def _overlay(lower: Path, target: Path, folder: Path, name: str) -> None:
+    upper, work = folder / "upper" / name, folder / "work" / name
+    upper.mkdir(parents=True, exist_ok=True)
+    work.mkdir(parents=True, exist_ok=True)
+    upper.chmod(stat.S_IMODE(lower.stat().st_mode))
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    if any(character in f"{lower}{folder}" for character in ",:\\"):
+        raise OSError(22, "a path with a comma, colon or backslash cannot be part of an overlay")
+    try:
+        sys.mount("overlay", str(target), "overlay", 0, options)
+    except OSError:
+        sys.mount("overlay", str(target), "overlay", 0, f"{options},userxattr")
+
+
+def _mount_sys(config: dict[str, Any], host_sys: int) -> None:
+    if "net" in config["namespaces"]:
+        flags = sys.MS_RDONLY | sys.MS_NOSUID | sys.MS_NODEV | sys.MS_NOEXEC
+        try:
+            sys.mount("sysfs", "/sys", "sysfs", flags)
+            sys.bind("/proc/sys", "/proc/sys", read_only=True)
+            return
+        except OSError:
+            pass
+    _bind_descriptor(host_sys, "/sys", read_only=False, directory=True)
+
+
+def _is_directory(descriptor: int) -> bool:
+    return stat.S_ISDIR(os.fstat(descriptor).st_mode)
+
+
+def _bind_descriptor(descriptor: int, target: str, *, read_only: bool, directory: bool) -> None:
+    place = Path(target)
+    if directory:
+        place.mkdir(parents=True, exist_ok=True)
+    elif not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    sys.bind(f"/proc/self/fd/{descriptor}", target, read_only=read_only)

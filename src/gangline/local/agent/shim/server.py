@@ -1,0 +1,496 @@
+"""One pod's shim: starts and stops its containers, writes their logs, remembers how they ended.
+
+Protocol: JSON lines over Unix sockets. The *control* socket belongs to the node agent:
+
+==========  =======================================================  ==================================
+op          fields                                                   answer
+==========  =======================================================  ==================================
+configure   network {interface, address, prefix, gateway} or null    {id, ok}
+start       container (see ``spawn``)                                {id, ok}, then a state event
+stop        name, grace_s                                            {id, ok}, then a state event
+exec        name, argv, env, cwd; three descriptors                  {id, pid} or {id, error}, {id, exit}
+state       (none)                                                   a state event
+end         (none)                                                   {id, ok}; every process has ended
+==========  =======================================================  ==================================
+
+State events go to every control connection on each change: ``{"event": "state", "containers": {name: ...}}``;
+the same object is in ``state.json`` of the pod's folder. The *remote shell* socket takes ``exec`` only, for
+the first container that runs; when its connection closes, the command's processes are killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gangline.local.agent.shim import processes, rootfs, spawn, syscalls, wires
+from gangline.local.agent.shim.logfile import LogFile
+
+_READ_BYTES = 64 * 1024
+_DRAIN_S = 0.5
+_END_S = 5.0
+_NAMESPACES = {
+    "net": syscalls.CLONE_NEWNET,
+    "uts": syscalls.CLONE_NEWUTS,
+    "ipc": syscalls.CLONE_NEWIPC,
+    "mount": syscalls.CLONE_NEWNS,
+}
+
+
+@dataclass
+class Running:
+    """One attempt of one container, from start to end."""
+
+    spec: dict[str, Any]
+    pid: int
+    log: LogFile
+    report: int
+    pipes: dict[int, bytes]
+    state: str = "starting"
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    notes: list[str] = field(default_factory=list)
+    mount_namespace: int | None = None
+    kill_at: float | None = None
+    drained_by: float | None = None
+    report_text: bytes = b""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the agent is told."""
+        return {
+            "name": self.spec["name"],
+            "attempt": self.spec["attempt"],
+            "state": "running" if self.state == "ending" else self.state,
+            "pid": self.pid,
+            "started_at": self.started_at,
+            "finished_at": self.finished_at,
+            "exit_code": self.exit_code,
+            "signal": self.signal,
+            "reason": self.reason,
+            "message": self.message,
+            "notes": self.notes,
+        }
+
+
+@dataclass
+class Channel:
+    """One connection; ``control`` tells the agent's from a remote shell's."""
+
+    socket: socket.socket
+    control: bool
+    buffer: bytes = b""
+    descriptors: list[int] = field(default_factory=list)
+    runs: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Run:
+    """A further process inside a container."""
+
+    channel: Channel
+    request_id: Any
+    container: str
+
+
+class Shim:
+    """See the module's text. Single-threaded; nothing here blocks for long."""
+
+    def __init__(self, config: dict[str, Any], connection: socket.socket) -> None:
+        self._config = config
+        self._selector = selectors.DefaultSelector()
+        self._containers: dict[str, Running] = {}
+        self._runs: dict[int, Run] = {}
+        self._channels: list[Channel] = []
+        self._ending = False
+        self._first = connection
+
+    def run(self) -> None:
+        """Serve until told to end."""
+        syscalls.set_process_name("gl-shim")
+        syscalls.become_subreaper()
+        self._watch_signals()
+        listeners = [self._listen(self._config["control"], True), self._listen(self._config["rsh"], False)]
+        first = self._add_channel(self._first, control=True)
+        try:
+            self._enter_namespaces()
+        except OSError as error:
+            self._send(first, {"event": "failed", "error": str(error)})
+            self._remove_sockets()
+            return
+        self._save()
+        self._send(first, {"event": "created", "pid": os.getpid()})
+        while not self._ending:
+            for key, _ in self._selector.select(self._timeout_s()):
+                key.data()
+            self._check_deadlines()
+        for listener in listeners:
+            listener.close()
+
+    # Set-up
+
+    def _watch_signals(self) -> None:
+        reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
+        self._wakeup = (reader, writer)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self._end())
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        self._selector.register(reader, selectors.EVENT_READ, lambda: self._reap(drain=reader))
+
+    def _listen(self, path: str, control: bool) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        Path(path).unlink(missing_ok=True)
+        listener.bind(path)
+        # Who may reach the remote shell is decided by the folder: only pods of the namespace see it.
+        Path(path).chmod(0o600 if control else 0o666)
+        listener.listen(64)
+        listener.setblocking(False)
+
+        def accept() -> None:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            self._add_channel(connection, control=control)
+
+        self._selector.register(listener, selectors.EVENT_READ, accept)
+        return listener
+
+    def _add_channel(self, connection: socket.socket, *, control: bool) -> Channel:
+        connection.setblocking(False)
+        channel = Channel(connection, control)
+        self._channels.append(channel)
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._receive(channel))
+        return channel
+
+    def _enter_namespaces(self) -> None:
+        wanted = self._config["namespaces"]
+        if not wanted:
+            return
+        syscalls.unshare(sum(_NAMESPACES[name] for name in wanted))
+        if "uts" in wanted:
+            syscalls.set_hostname(self._config["hostname"])
+        if "net" in wanted:
+            wires.bring_up_loopback()
+        if "mount" in wanted:
+            rootfs.prepare_pod(self._config)
+
+    # Messages
+
+    def _receive(self, channel: Channel) -> None:
+        try:
+            chunk, descriptors, _, _ = socket.recv_fds(channel.socket, _READ_BYTES, 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk, descriptors = b"", []
+        channel.descriptors += descriptors
+        if not chunk:
+            self._drop_channel(channel)
+            return
+        *lines, channel.buffer = (channel.buffer + chunk).split(b"\n")
+        for line in lines:
+            self._handle(channel, line)
+
+    def _handle(self, channel: Channel, line: bytes) -> None:
+        request: dict[str, Any] = {}
+        try:
+            request = json.loads(line)
+            operation = request["op"]
+            operations: dict[str, Callable[[Channel, dict[str, Any]], None]] = {"exec": self._op_exec}
+            if channel.control:
+                operations |= {
+                    "configure": self._op_configure,
+                    "start": self._op_start,
+                    "stop": self._op_stop,
+                    "state": self._op_state,
+                    "end": self._op_end,
+                }
+            operations[operation](channel, request)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._send(channel, {"id": request.get("id"), "error": f"{type(error).__name__}: {error}"})
+
+    def _send(self, channel: Channel, message: dict[str, Any]) -> None:
+        try:
+            channel.socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            self._drop_channel(channel)  # a reader that does not read; the agent connects again
+
+    def _drop_channel(self, channel: Channel) -> None:
+        if channel not in self._channels:
+            return
+        self._channels.remove(channel)
+        self._selector.unregister(channel.socket)
+        channel.socket.close()
+        for descriptor in channel.descriptors:
+            os.close(descriptor)
+        for pid in channel.runs:
+            processes.kill_all([*processes.descendants(pid), pid])
+
+    def _op_configure(self, channel: Channel, request: dict[str, Any]) -> None:
+        network = request["network"]
+        if network is not None:
+            wires.configure_interface(
+                network["interface"], network["address"], network["prefix"], network["gateway"]
+            )
+        self._send(channel, {"id": request["id"], "ok": True})
+
+    def _op_state(self, channel: Channel, request: dict[str, Any]) -> None:
+        self._send(channel, self._state() | {"id": request["id"]})
+
+    def _op_start(self, channel: Channel, request: dict[str, Any]) -> None:
+        spec = request["container"]
+        name = spec["name"]
+        before = self._containers.get(name)
+        if before is not None and before.state != "exited":
+            raise ValueError(f"container {name} runs already")
+        if before is not None and before.mount_namespace is not None:
+            os.close(before.mount_namespace)
+        log = LogFile(spec["log"])
+        null = os.open(os.devnull, os.O_RDONLY)
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        report_read, report_write = os.pipe()
+        pid = spawn.start_container(self._config, spec, (null, out_write, err_write), report_write)
+        for descriptor in (null, out_write, err_write, report_write):
+            os.close(descriptor)
+        container = Running(spec, pid, log, report_read, {out_read: b"stdout", err_read: b"stderr"})
+        self._containers[name] = container
+        for descriptor in (out_read, err_read):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ, self._pumper(container, descriptor))
+        self._selector.register(report_read, selectors.EVENT_READ, lambda: self._read_report(container))
+        self._send(channel, {"id": request["id"], "ok": True})
+
+    def _op_stop(self, channel: Channel, request: dict[str, Any]) -> None:
+        container = self._containers.get(request["name"])
+        if container is not None and container.state in ("starting", "running"):
+            kill_at = time.monotonic() + request["grace_s"]
+            container.kill_at = kill_at if container.kill_at is None else min(container.kill_at, kill_at)
+            if request["grace_s"] > 0:
+                processes.kill_all([container.pid], signal.SIGTERM)
+        self._send(channel, {"id": request["id"], "ok": True})
+
+    def _op_exec(self, channel: Channel, request: dict[str, Any]) -> None:
+        stdio, channel.descriptors = channel.descriptors[:3], channel.descriptors[3:]
+        try:
+            container = self._find_running(request.get("name", ""))
+            if container is None:
+                self._send(channel, {"id": request.get("id"), "error": "no container runs", "retry": True})
+                return
+            if len(stdio) != 3:
+                raise ValueError("exec needs three descriptors")
+            report_read, report_write = os.pipe()
+            env = container.spec["env"] | request.get("env", {})
+            inside = container.mount_namespace
+            pid = spawn.start_inside(
+                container.spec,
+                inside,
+                request["argv"],
+                env,
+                request.get("cwd", ""),
+                (stdio[0], stdio[1], stdio[2]),
+                report_write,
+            )
+            os.close(report_write)
+        finally:
+            for descriptor in stdio:
+                os.close(descriptor)
+        channel.runs.add(pid)
+        self._runs[pid] = Run(channel, request.get("id"), container.spec["name"])
+        self._selector.register(
+            report_read, selectors.EVENT_READ, lambda: self._report_run(channel, request.get("id"), pid, report_read)
+        )
+
+    def _report_run(self, channel: Channel, request_id: Any, pid: int, report: int) -> None:
+        text = os.read(report, _READ_BYTES)
+        self._selector.unregister(report)
+        os.close(report)
+        answer: dict[str, Any] = {"pid": pid}
+        if text:
+            answer["error"] = json.loads(text.split(b"\n", 1)[0])["error"]
+        if channel in self._channels:
+            self._send(channel, {"id": request_id} | answer)
+
+    def _op_end(self, channel: Channel, request: dict[str, Any]) -> None:
+        self._end()
+        self._send(channel, {"id": request["id"], "ok": True})
+
+    # Containers
+
+    def _find_running(self, name: str) -> Running | None:
+        for container in self._containers.values():
+            if container.state == "running" and name in ("", container.spec["name"]):
+                return container
+        return None
+
+    def _pumper(self, container: Running, descriptor: int) -> Callable[[], None]:
+        return lambda: self._pump(container, descriptor)
+
+    def _pump(self, container: Running, descriptor: int) -> None:
+        try:
+            chunk = os.read(descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if chunk:
+            container.log.write(container.pipes[descriptor], chunk)
+            return
+        self._close_pipe(container, descriptor)
+        if container.state == "ending" and not container.pipes:
+            self._finish(container)
+
+    def _close_pipe(self, container: Running, descriptor: int) -> None:
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        container.log.finish(container.pipes.pop(descriptor))
+
+    def _read_report(self, container: Running) -> None:
+        chunk = os.read(container.report, _READ_BYTES)
+        container.report_text += chunk
+        if chunk:
+            return
+        self._selector.unregister(container.report)
+        os.close(container.report)
+        container.report = -1
+        for line in container.report_text.splitlines():
+            item = json.loads(line)
+            container.notes += item.get("notes", [])
+            if "error" in item:
+                container.reason, container.message = "StartError", item["error"]
+        container.started_at = time.time()
+        container.state = "running"
+        if container.spec["root"] is not None and not container.reason:
+            try:
+                container.mount_namespace = os.open(f"/proc/{container.pid}/ns/mnt", os.O_RDONLY)
+            except OSError:
+                container.mount_namespace = None  # it has ended already
+        if not container.reason:
+            self._changed()
+
+    def _reap(self, drain: socket.socket) -> None:
+        try:
+            while drain.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._ended(pid, status)
+
+    def _ended(self, pid: int, status: int) -> None:
+        code = os.waitstatus_to_exitcode(status)
+        run = self._runs.pop(pid, None)
+        if run is not None:
+            run.channel.runs.discard(pid)
+            if run.channel in self._channels:
+                self._send(run.channel, {"id": run.request_id, "exit": code if code >= 0 else 128 - code})
+            return
+        container = next((c for c in self._containers.values() if c.pid == pid and c.state != "exited"), None)
+        if container is None:
+            return
+        while container.report >= 0:
+            self._read_report(container)
+        container.finished_at = time.time()
+        container.exit_code = code if code >= 0 else 128 - code
+        container.signal = -code if code < 0 else 0
+        container.state = "ending"
+        container.kill_at = None
+        container.drained_by = time.monotonic() + _DRAIN_S
+        processes.kill_all(self._left_behind(container))
+        for descriptor in list(container.pipes):
+            self._pump(container, descriptor)
+
+    def _left_behind(self, container: Running) -> list[int]:
+        """Return the processes that a container leaves when its main process has ended."""
+        others = [c for c in self._containers.values() if c is not container and c.state != "exited"]
+        runs = [pid for pid, run in self._runs.items() if run.container != container.spec["name"]]
+        found = processes.descendants(os.getpid(), without=[*(c.pid for c in others), *runs])
+        if not others:
+            return found
+        name = container.spec["name"]
+        return [pid for pid in found if processes.environment_of(pid).get("GANGLINE_CONTAINER") == name]
+
+    def _finish(self, container: Running) -> None:
+        for descriptor in list(container.pipes):
+            self._close_pipe(container, descriptor)
+        container.log.close()
+        container.state = "exited"
+        self._changed()
+
+    def _timeout_s(self) -> float | None:
+        deadlines = [
+            moment
+            for c in self._containers.values()
+            for moment in (c.kill_at, c.drained_by if c.state == "ending" else None)
+            if moment is not None
+        ]
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _check_deadlines(self) -> None:
+        now = time.monotonic()
+        for container in list(self._containers.values()):
+            if container.kill_at is not None and now >= container.kill_at:
+                container.kill_at = None
+                processes.kill_all([container.pid, *processes.descendants(container.pid)])
+            if container.state == "ending" and container.drained_by is not None and now >= container.drained_by:
+                self._finish(container)
+
+    def _end(self) -> None:
+        """Kill every process of the pod, wait until they are gone, write the last state."""
+        deadline = time.monotonic() + _END_S
+        while time.monotonic() < deadline:
+            left = processes.descendants(os.getpid())
+            left += [c.pid for c in self._containers.values() if c.state in ("starting", "running")]
+            processes.kill_all(left)
+            self._reap(drain=self._wakeup[0])
+            if not left:
+                break
+            time.sleep(0.001)
+        for container in self._containers.values():
+            if container.state == "ending":
+                self._finish(container)
+        self._remove_sockets()
+        self._ending = True
+
+    def _remove_sockets(self) -> None:
+        for path in (self._config["control"], self._config["rsh"]):
+            Path(path).unlink(missing_ok=True)
+
+    # State
+
+    def _state(self) -> dict[str, Any]:
+        containers = {name: container.describe() for name, container in self._containers.items()}
+        return {"event": "state", "pid": os.getpid(), "containers": containers}
+
+    def _changed(self) -> None:
+        state = self._save()
+        for channel in list(self._channels):
+            if channel.control:
+                self._send(channel, state)
+
+    def _save(self) -> dict[str, Any]:
+        state = self._state()
+        path = Path(self._config["folder"]) / "state.json"
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(state), encoding="utf-8")
+        draft.replace(path)
+        return state
