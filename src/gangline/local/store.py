@@ -5,9 +5,9 @@ it becomes visible (to reads, lists and watches) and is acknowledged when SQLite
 two, the next write of the same object builds on it: ``latest`` is what a compare-and-swap compares with.
 There is no await between reading ``latest`` and ``put``, so writers cannot overtake one another.
 
-One row for each object: nothing to compact. Changes are kept in memory only (store_events.py); after a restart
-a watch from an older revision is told so (410) and lists again. Reading order: store_events.py (states
-and watchers), this file, store_writer.py (the thread and the file).
+One row for each object: nothing to compact. Changes are kept in memory only (store_events.py); after a
+restart a watch from an older revision is told so (410) and lists again. Reading order: store_events.py
+(states and watchers), this file, store_writer.py (the thread and the file).
 """
 
 from __future__ import annotations

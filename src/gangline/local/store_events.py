@@ -142,7 +142,7 @@ class Watcher:
 
 
 class ExpiredError(Exception):
-    """The revision asked for is older than what the ring keeps; ``oldest`` is the first that can be watched."""
+    """The revision asked for is older than what the ring keeps; ``oldest`` can still be watched."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {revision} ({oldest})")

@@ -13,12 +13,13 @@ from gangline.local.paths import ClusterPaths
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class Api:
     """Requests to the server: each returns the HTTP status and the decoded answer."""
+
+    JSON_PATCH = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
 
     def __init__(self, session: aiohttp.ClientSession, server: ApiServer) -> None:
         self.session = session

@@ -1,4 +1,4 @@
-"""What the server itself adds to or refuses of an object because of other objects: namespaces, priorities, addresses.
+"""What the server adds to an object, or refuses, because of other objects: namespaces, priorities, addresses.
 
 Rules of one object alone are in shaping.py and behind it.
 """
@@ -115,7 +115,10 @@ def _admit_pod(store: Store, target: Target, obj: dict[str, Any]) -> dict[str, A
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     # `default` may be a moment late in a new namespace; any other one must be there.
     if account != "default" and store.latest(SERVICE_ACCOUNT_COLLECTION, target.namespace, account) is None:
-        cause = f'error looking up service account {target.namespace}/{account}: serviceaccount "{account}" not found'
+        cause = (
+            f"error looking up service account {target.namespace}/{account}: "
+            f'serviceaccount "{account}" not found'
+        )
         raise failures.refused(target.served, name, cause)
     spec["serviceAccountName"] = spec["serviceAccount"] = account
     _resolve_priority(store, target, name, spec)

@@ -16,8 +16,8 @@ PRIORITY_CLASSES: tuple[dict[str, Any], ...] = (
     {
         "metadata": {"name": "system-cluster-critical"},
         "value": 2000000000,
-        "description": "Used for system critical pods that must run in the cluster, but can be moved to another "
-        "node if necessary.",
+        "description": "Used for system critical pods that must run in the cluster, but can be moved to "
+        "another node if necessary.",
     },
     {
         "metadata": {"name": "system-node-critical"},

@@ -1,7 +1,7 @@
 """The cluster's own certificate authority and the server's certificate: EC P-256, kept in ``pki``.
 
-Clients that check strictly (Python 3.13 and later) want a critical basicConstraints, keyUsage keyCertSign and an
-AuthorityKeyIdentifier on the leaf: all are there. A certificate that lacks a wanted address, or ends soon,
+Clients that check strictly (Python 3.13 and later) want a critical basicConstraints, keyUsage keyCertSign and
+an AuthorityKeyIdentifier on the leaf: all are there. A certificate that lacks a wanted address, or ends soon,
 is made anew; the authority stays. cryptography is imported only when something is made.
 """
 

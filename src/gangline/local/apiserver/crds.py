@@ -14,7 +14,7 @@ FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 def established(api: ApiContext, crd: dict[str, Any]) -> dict[str, Any]:
     """Return the CRD with the status that says how it is served.
 
-    Established follows from accepted names: there is one API server, which serves a CRD as soon as it is stored.
+    Established follows from accepted names: there is one API server, and it serves a CRD once that is stored.
     """
     spec = crd.get("spec") or {}
     names = dict(spec.get("names") or {})

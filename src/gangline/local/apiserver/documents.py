@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -23,8 +23,6 @@ KUBERNETES_VERSION = ("1", "35", "v1.35.4")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/livez", "/version"})
 """Paths that need no credentials."""
-
-CACHE_SECONDS = 60
 
 
 def version_info() -> dict[str, str]:
@@ -95,16 +93,12 @@ class Documents:
                 return self._kept_answer(request, f"{path} {host}", lambda: discovery.api_versions(host))
             return self._kept_answer(request, path, lambda: discovery.api_group_list(rows))
         if parts[0] == "apis" and len(parts) == 2:
-            group = discovery.api_group(rows, parts[1])
-            if group is None:
-                raise failures.no_such_path()
-            return self._kept_answer(request, path, lambda: group)
+            return self._kept_answer(request, path, lambda: discovery.api_group(rows, parts[1]))
         if (parts[0] == "api" and len(parts) == 2) or (parts[0] == "apis" and len(parts) == 3):
             group_name, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
-            resources = discovery.api_resource_list(rows, group_name, version)
-            if resources is None:
-                raise failures.no_such_path()
-            return self._kept_answer(request, path, lambda: resources)
+            return self._kept_answer(
+                request, path, lambda: discovery.api_resource_list(rows, group_name, version)
+            )
         return None
 
     def _openapi(self, request: web.BaseRequest, path: str) -> web.Response:
@@ -115,13 +109,11 @@ class Documents:
             return self._kept_answer(request, path, lambda: openapi.index(rows))
         if path.startswith("/openapi/v3/"):
             group_version = path.removeprefix("/openapi/v3/")
-            document = openapi.document(rows, group_version)
-            if document is not None:
-                return self._kept_answer(request, path, lambda: document)
+            return self._kept_answer(request, path, lambda: openapi.document(rows, group_version))
         raise failures.no_such_path()
 
     def _kept_answer(
-        self, request: web.BaseRequest, key: str, make: Callable[[], dict[str, Any]]
+        self, request: web.BaseRequest, key: str, make: Callable[[], Mapping[str, Any] | None]
     ) -> web.Response:
         version = self._api.registry.version
         if version != self._kept_version:
@@ -129,7 +121,10 @@ class Documents:
             self._kept_version = version
         found = self._kept.get(key)
         if found is None:
-            body = encode_json(make())
+            document = make()
+            if document is None:
+                raise failures.no_such_path()
+            body = encode_json(document)
             found = self._kept[key] = (body, f'"{hashlib.sha256(body).hexdigest()[:32].upper()}"')
         body, tag = found
         headers = {"ETag": tag, "Cache-Control": "no-cache, private"}

@@ -1,7 +1,7 @@
 """One request and what is known of it: parameters, body, the form that the client wants back.
 
-Bodies come as JSON, YAML or (from Go programs) protobuf; answers are JSON always. Forms of an answer: the object,
-a Table (``kubectl get``), or metadata alone.
+Bodies come as JSON, YAML or (from Go programs) protobuf; answers are JSON always. Forms of an answer: the
+object, a Table (``kubectl get``), or metadata alone.
 """
 
 from __future__ import annotations

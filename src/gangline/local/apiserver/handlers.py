@@ -1,4 +1,7 @@
-"""Every request: who asks, what for, may they, and who answers. There is always an answer, also to our own faults."""
+"""Every request: who asks, what for, may they, and who answers.
+
+There is always an answer, also to our own faults.
+"""
 
 from __future__ import annotations
 

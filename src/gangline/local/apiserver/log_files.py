@@ -1,7 +1,7 @@
-"""Container logs on disk, in CRI format: which part of them is asked for, and waiting for more.
+r"""Container logs on disk, in CRI format: which part of them is asked for, and waiting for more.
 
-A record is ``TIME STREAM TAG TEXT\\n``; tag ``P`` says that the next record goes on with the same line. The files
-are written by the pods' shims and only read here.
+A record is ``TIME STREAM TAG TEXT\n``; tag ``P`` says that the next record goes on with the same line. The
+files are written by the pods' shims and only read here.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def updated(target: Target, old: dict[str, Any], new: dict[str, Any]) -> dict[st
     """Return the new state with all that an update cannot change taken from the old one.
 
     Raises:
-        ApiFailure: 400 another name, 409 another uid or revision, 422 new finalizers on an object being deleted.
+        ApiFailure: 400 another name, 409 another uid or revision, 422 finalizers added during deletion.
     """
     check_type(target, new)
     served = target.served
@@ -139,7 +139,8 @@ def updated(target: Target, old: dict[str, Any], new: dict[str, Any]) -> dict[st
             rule = FieldError(
                 "Forbidden",
                 "metadata.finalizers",
-                f"no new finalizers can be added if the object is being deleted, found new finalizers {sorted(added)}",
+                "no new finalizers can be added if the object is being deleted, "
+                f"found new finalizers {sorted(added)}",
             )
             raise failures.invalid(served, target.name, [rule])
     return result

@@ -78,9 +78,9 @@ def namespace_of(exchange: Exchange) -> str | None:
 def list_objects(store: Store, exchange: Exchange) -> web.Response:
     """Answer LIST.
 
-    Pages are cut from the present, and all of them carry the revision of the first: a watch from there replays
-    whatever changed while the client was paging. When that revision is no longer kept, the next page is
-    refused with 410, as a compacted one is elsewhere.
+    Pages are cut from the present, and all of them carry the revision of the first: a watch from there
+    replays whatever changed while the client was paging. When that revision is no longer kept, the next page
+    is refused with 410, as a compacted one is elsewhere.
     """
     target = exchange.target
     served = target.served

@@ -22,7 +22,7 @@ def head_of(served: ServedResource) -> bytes:
 
 
 def in_order(served: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:
-    """Return a shallow copy with ``apiVersion`` and ``kind`` of this version in front, and metadata copied."""
+    """Return a shallow copy: ``apiVersion`` and ``kind`` of this version in front, metadata copied."""
     rest = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
     return {
         "apiVersion": served.resource.api_version,

@@ -1,7 +1,8 @@
 """The API server of the one-machine cluster: one store, its handlers, and the sockets they listen on.
 
-Reading order: registry.py (what is served, what a path means), handlers.py (a request's way), then reading.py,
-watching.py, writing.py, deleting.py, subresources.py, logs.py; shaping.py and what it calls are the rules of kinds.
+Reading order: registry.py (what is served, what a path means), handlers.py (a request's way), then
+reading.py, watching.py, writing.py, deleting.py, subresources.py, logs.py; shaping.py and what it calls are
+the rules of kinds.
 
 ``python -m gangline.local.apiserver.server`` runs one without controllers, for trying it out.
 """
@@ -145,7 +146,7 @@ def _make_request(message, payload, protocol, writer, task):  # type: ignore[no-
 
 
 def _tcp_socket(address: str, port: int) -> socket.socket:
-    """Return a bound socket; with a fixed port the address need not exist yet, where the system allows that."""
+    """Return a bound socket; the address need not exist yet where the system allows that."""
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from gangline import clock
-from gangline.local.apiserver import failures, metadata, rendering, writing
+from gangline.local.apiserver import failures, metadata, rendering, shaping, writing
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.deleting import DeleteOptions, delete_object
 from gangline.local.apiserver.exchange import Exchange, answer, encode_json
@@ -33,7 +33,7 @@ async def bind(api: ApiContext, exchange: Exchange) -> web.Response:
     target = exchange.target
     node = (body.get("target") or {}).get("name")
     if not node:
-        raise failures.invalid(target.served, target.name, [metadata_error("target.name", "is required")])
+        raise failures.invalid(target.served, target.name, [shaping.required("target.name", "is required")])
     old = _current(api, exchange)
     pod = old.obj
     meta = dict(pod["metadata"])
@@ -66,13 +66,6 @@ async def bind(api: ApiContext, exchange: Exchange) -> web.Response:
     if not exchange.dry_run:
         await api.store.put(target.key, after, old)
     return answer(encode_json(_SUCCESS), status=201)
-
-
-def metadata_error(path: str, message: str) -> Any:
-    """Return the error of a field that must be there."""
-    from gangline.errors import FieldError
-
-    return FieldError("Required", path, message)
 
 
 def _with_condition(conditions: list[dict[str, Any]], condition: dict[str, Any]) -> list[dict[str, Any]]:

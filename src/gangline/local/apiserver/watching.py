@@ -1,8 +1,8 @@
 """WATCH: changes as a stream of JSON lines.
 
 Each change is rendered once for all watchers that want the same form. An object that starts or stops matching
-a selector appears as ADDED or DELETED. A watcher that cannot keep up is disconnected and resumes from its last
-revision.
+a selector appears as ADDED or DELETED. A watcher that cannot keep up is disconnected and resumes
+from its last revision.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class WatchStream:
             )
         if initial is None and match:
             raise failures.unprocessable(
-                "resourceVersionMatch: Forbidden: it is forbidden for watch unless sendInitialEvents is provided"
+                "resourceVersionMatch: Forbidden: forbidden for watch unless sendInitialEvents is provided"
             )
         send_list = exchange.flag("sendInitialEvents")
         if revision is not None and revision > store.revision:

@@ -1,7 +1,7 @@
 """POST, PUT and PATCH.
 
-Between reading the newest state and handing the next one to the store there is no await: writers of one object
-follow one another, and a patch never meets a conflict unless it names a revision.
+Between reading the newest state and handing the next one to the store there is no await: writers of one
+object follow one another, and a patch never meets a conflict unless it names a revision.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ async def _store_update(
 
 
 def next_state(api: ApiContext, target: Target, old: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    """Return what an update of the object, or of the subresource that ``target`` names, makes of the old state.
+    """Return what an update of the object, or of its status, makes of the old state.
 
     Raises:
         ApiFailure: 400, 409 or 422.
@@ -214,7 +214,7 @@ def next_state(api: ApiContext, target: Target, old: dict[str, Any], body: dict[
 async def store_next(
     api: ApiContext, target: Target, old: Entry, obj: dict[str, Any], *, dry_run: bool = False
 ) -> Entry:
-    """Store the next state of an object, unless it is the same; removes one whose deletion is now complete."""
+    """Store the next state of an object, unless it is the same; remove one whose deletion is complete."""
     before = rendering.object_at(old, target.served)
     if metadata.is_same(before, obj):
         await api.store.settled(target.key)
@@ -229,7 +229,7 @@ async def store_next(
 
 
 def is_deletion_complete(obj: dict[str, Any]) -> bool:
-    """Whether nothing keeps an object that is being deleted: no finalizer, no grace, no namespace finalizer."""
+    """Whether nothing keeps an object that is being deleted: neither finalizer nor grace."""
     meta = obj["metadata"]
     return (
         "deletionTimestamp" in meta
