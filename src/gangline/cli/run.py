@@ -74,7 +74,7 @@ def command(
     output: str,
     target: Target,
 ) -> int:
-    r"""Run the jobs of manifests, or PROGRAM on N ranks, and wait for the result.
+    """Run the jobs of manifests, or PROGRAM on N ranks, and wait for the result.
 
     The one-machine cluster is started if it is not up. The launcher's log goes to standard output, its exit
     code becomes this command's. Ctrl-C once deletes the job, twice detaches from it.
@@ -82,7 +82,7 @@ def command(
     \b
     gangline run mpijob.yaml
     gangline run -n 4 -- python train.py --epochs 3
-    """
+    """  # noqa: D301 - click's mark for text that is not filled
     program = context.meta["gangline.program"]
     _check_usage(program, files, target, ranks=ranks, code=code, name=name, variables=forwarded + assigned)
     if program:

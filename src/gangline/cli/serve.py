@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -146,6 +147,12 @@ def _stop_event() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     return stopped
+
+
+async def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Run a service until SIGTERM or SIGINT, with its log on standard error; its failure is raised."""
+    _quiet_logs()
+    await _first_of(asyncio.ensure_future(work), _stop_event())
 
 
 async def _first_of(work: asyncio.Task[None], stopped: asyncio.Event) -> None:

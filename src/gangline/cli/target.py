@@ -130,14 +130,7 @@ def target_options(*, namespace: bool = True, short_namespace: bool = True) -> C
             return function(*args, target=target, **rest)
 
         options = [
-            click.option(
-                "--cluster",
-                default=DEFAULT_CLUSTER,
-                metavar="NAME",
-                envvar="GANGLINE_CLUSTER",
-                callback=check_cluster_name,
-                help="The one-machine cluster of that name.  [default: default]",
-            ),
+            cluster_option,
             click.option("--context", metavar="CONTEXT", help="A cluster of your kubeconfig instead."),
             click.option(
                 "--kubeconfig",
@@ -165,3 +158,15 @@ def check_cluster_name(context: click.Context, parameter: click.Parameter, value
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?", value):
         raise click.BadParameter("use at most 32 lower-case letters, digits and `-`", context, parameter)
     return value
+
+
+def cluster_option(function: F) -> F:
+    """Add ``--cluster NAME``: which one-machine cluster of this user."""
+    return click.option(
+        "--cluster",
+        default=DEFAULT_CLUSTER,
+        metavar="NAME",
+        envvar="GANGLINE_CLUSTER",
+        callback=check_cluster_name,
+        help="The one-machine cluster of that name.  [default: default]",
+    )(function)

@@ -39,6 +39,7 @@ POLL_S = 0.02
 LOG_TAIL_LINES = 20
 MOUNTS = Path("/proc/self/mountinfo")
 AGENT_LABEL = "gangline.dev/agent"
+ISOLATION_LABEL = "gangline.dev/isolation"
 
 Say = Callable[[str], None]
 
@@ -252,6 +253,15 @@ class Cluster:
         except ClusterError:
             return 0
         return len(answer.get("items") or []) if status == 200 else 0
+
+    def isolation_in_use(self) -> str:
+        """Return how the node agent keeps pods apart, as its nodes say; empty while they do not."""
+        try:
+            status, answer = self.request("GET", f"/api/v1/nodes/{node_name(0)}")
+        except ClusterError:
+            return ""
+        metadata = answer["metadata"] if status == 200 else {}
+        return str((metadata.get("labels") or {}).get(ISOLATION_LABEL, ""))
 
     def _take_notices(self) -> list[str]:
         """Return what the server noted for the next command, and empty the note."""

@@ -1,0 +1,117 @@
+"""``gangline delete``: jobs by name, or what manifests name, and everything that belongs to them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gangline.cli.target import Target, open_client, target_options
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.api.resources import Resource
+    from gangline.kube.client import Client
+
+
+@click.command("delete")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Delete the objects of a manifest."
+)
+@click.option("--all", "everything", is_flag=True, help="Every job of the namespace.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="With --all: every job of every namespace.")
+@click.option("--wait/--no-wait", default=True, help="Wait until pods are gone too.  [default: wait]")
+@target_options()
+def command(
+    names: tuple[str, ...],
+    files: tuple[str, ...],
+    everything: bool,
+    all_namespaces: bool,
+    wait: bool,
+    target: Target,
+) -> None:
+    """Delete jobs and what belongs to them; unknown names are an error, after the others are deleted."""
+    if not (names or files or everything):
+        raise UserError(
+            "which job?", hint="`gangline list` lists them; --all means every job of the namespace"
+        )
+    if all_namespaces and not everything:
+        raise UserError("-A needs --all here: names mean one namespace", hint="name it with -n")
+    asyncio.run(
+        _delete(target, names, files, everything=everything, all_namespaces=all_namespaces, wait=wait)
+    )
+
+
+async def _delete(
+    target: Target,
+    names: tuple[str, ...],
+    files: tuple[str, ...],
+    *,
+    everything: bool,
+    all_namespaces: bool,
+    wait: bool,
+) -> None:
+    from gangline.cli.job_lookup import find_job
+
+    unknown: list[UserError] = []
+    async with open_client(target) as client:
+        found: list[tuple[Resource, dict[str, Any]]] = []
+        for name in names:
+            try:
+                found.append(await find_job(client, name, client.connection.namespace))
+            except UserError as error:
+                unknown.append(error)
+        if everything:
+            found += await _every_job(client, None if all_namespaces else client.connection.namespace)
+        if files:
+            found += await _from_files(client, files)
+        await asyncio.gather(*(_delete_one(client, resource, obj, wait=wait) for resource, obj in found))
+    if unknown:
+        first = unknown[0]
+        others = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        raise UserError(first.message + others, hint=first.hint)
+
+
+async def _every_job(client: Client, namespace: str | None) -> list[tuple[Resource, dict[str, Any]]]:
+    from gangline.api.resources import JOBS, MPIJOBS
+    from gangline.cli.job_lookup import list_jobs
+
+    return [(MPIJOBS if job["kind"] == "MPIJob" else JOBS, job) for job in await list_jobs(client, namespace)]
+
+
+async def _from_files(client: Client, files: tuple[str, ...]) -> list[tuple[Resource, dict[str, Any]]]:
+    from gangline.cli.manifests import in_order, read_manifests
+    from gangline.kube.discovery import resource_for
+    from gangline.kube.errors import NotFound
+
+    found = []
+    for document in reversed(in_order(read_manifests(files))):
+        resource = await resource_for(client, document.api_version, document.kind)
+        namespace = document.value["metadata"].get("namespace") or client.connection.namespace
+        try:
+            live = await client.get(resource, document.name, namespace)
+        except NotFound:
+            continue
+        live.setdefault("kind", resource.kind)
+        found.append((resource, live))
+    return found
+
+
+async def _delete_one(client: Client, resource: Resource, obj: dict[str, Any], *, wait: bool) -> None:
+    from gangline.cli.claim import delete_job
+    from gangline.cli.manifests import WORKLOADS
+    from gangline.kube.errors import NotFound
+
+    metadata = obj["metadata"]
+    if wait and obj["kind"] in WORKLOADS:
+        await delete_job(client, resource, obj)
+    else:
+        try:
+            await client.delete(
+                resource, metadata["name"], metadata.get("namespace"), uid=metadata.get("uid", "")
+            )
+        except NotFound:
+            return
+    print(f"{obj['kind'].lower()}/{metadata['name']} deleted")

@@ -1,0 +1,78 @@
+"""``gangline down``: end what runs, then the cluster's processes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from gangline.cli.output import plural, say
+from gangline.cli.target import cluster_option
+from gangline.errors import ClusterError
+from gangline.local.cluster import Cluster
+from gangline.local.paths import ClusterPaths
+
+PODS_TIMEOUT_S = 15.0
+POLL_S = 0.05
+_WORKLOADS = ("/apis/kubeflow.org/v2beta1", "mpijobs"), ("/apis/batch/v1", "jobs"), ("/api/v1", "pods")
+
+
+@click.command("down")
+@click.option("--purge", is_flag=True, help="Also remove every object, log and file of the cluster.")
+@cluster_option
+def command(purge: bool, cluster: str) -> None:
+    """Stop the one-machine cluster: its unfinished jobs are deleted, then its processes end."""
+    paths = ClusterPaths.of(cluster)
+    found = Cluster(paths)
+    if found.status().ready:
+        stop_workloads(found)
+    was_up = found.down(say=say)
+    if purge:
+        found.purge()
+    state = "stopped" if was_up else "was not up"
+    say(f"cluster `{cluster}` {state}{'; its files are removed' if purge else ''}")
+
+
+def stop_workloads(cluster: Cluster) -> None:
+    """Delete every unfinished job and pod, and wait at most 15 s for the pods' end.
+
+    Unfinished jobs do not stay: at the next start they would begin again unasked.
+    """
+    deleted: list[str] = []
+    for root, plural_name in _WORKLOADS:
+        for item in _items(cluster, f"{root}/{plural_name}"):
+            metadata = item["metadata"]
+            owned = any(owner.get("controller") for owner in metadata.get("ownerReferences") or [])
+            if owned or _is_over(item) or metadata.get("deletionTimestamp"):
+                continue
+            target = f"{root}/namespaces/{metadata['namespace']}/{plural_name}/{metadata['name']}"
+            cluster.request("DELETE", target, {"propagationPolicy": "Background"})
+            deleted.append(f"{metadata['namespace']}/{metadata['name']}")
+    if deleted:
+        say(f"deleted {plural(len(deleted), 'unfinished job')}: {', '.join(deleted[:10])}")
+    deadline = time.monotonic() + PODS_TIMEOUT_S
+    while time.monotonic() < deadline:
+        left = [pod for pod in _items(cluster, "/api/v1/pods") if not _is_over(pod)]
+        if not left:
+            return
+        time.sleep(POLL_S)
+    say(f"{plural(len(left), 'pod')} did not end within {PODS_TIMEOUT_S:.0f} s; the node agent ends them")
+
+
+def _items(cluster: Cluster, target: str) -> list[dict[str, Any]]:
+    try:
+        status, answer = cluster.request("GET", target)
+    except ClusterError:
+        return []
+    return answer.get("items") or [] if status == 200 else []
+
+
+def _is_over(item: dict[str, Any]) -> bool:
+    status = item.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return True
+    return any(
+        found.get("type") in ("Succeeded", "Failed", "Complete") and found.get("status") == "True"
+        for found in status.get("conditions") or []
+    )

@@ -1,0 +1,163 @@
+"""``gangline get``: one job, its instances, and on request its events."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gangline.cli.output import Column, output_option, print_table, print_value
+from gangline.cli.target import Target, open_client, target_options
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.cli.job_view import JobView
+    from gangline.kube.client import Client
+
+INSTANCE_COLUMNS = (
+    Column("NAME", least=16),
+    Column("STATUS"),
+    Column("AGE", rank=3),
+    Column("IS_CHIEF", rank=4),
+    Column("GPU(REQ)", rank=5),
+    Column("NODE", least=8, rank=2),
+    Column("IP", rank=6, wide=True),
+    Column("RESTARTS", rank=7, wide=True),
+)
+EVENT_COLUMNS = (
+    Column("SOURCE", least=12, rank=3),
+    Column("TYPE"),
+    Column("AGE", rank=2),
+    Column("MESSAGE", least=24),
+)
+EVENTS_MAX = 50
+
+
+@click.command("get")
+@click.argument("name", required=False)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Find the job in any namespace.")
+@click.option("-e", "--events", is_flag=True, help="Show the job's events and its pods'.")
+@output_option
+@target_options()
+def command(name: str | None, all_namespaces: bool, events: bool, output: str | None, target: Target) -> None:
+    """Show job NAME: status, priority, duration, and its instances with their nodes.
+
+    NAME is that of an MPIJob, else of a Job, else of a Pod; write `job/NAME` to mean one kind.
+    """
+    if name is None:
+        raise UserError("which job?", hint="`gangline list` lists them")
+    asyncio.run(_get(target, name, all_namespaces=all_namespaces, events=events, output=output))
+
+
+async def _get(target: Target, name: str, *, all_namespaces: bool, events: bool, output: str | None) -> None:
+    from gangline.cli.job_lookup import find_job, pods_of
+    from gangline.cli.job_report import job_report
+    from gangline.cli.job_view import view_job
+    from gangline.clock import now
+
+    async with open_client(target) as client:
+        namespace = client.connection.namespace
+        if all_namespaces:
+            namespace = await _namespace_of(client, name)
+        _, job = await find_job(client, name, namespace)
+        pods = await pods_of(client, job)
+        found = await _events(client, job, pods) if events or output in ("json", "yaml") else []
+    view = view_job(job, pods, now())
+    if output == "name":
+        print(f"{view.kind.lower()}/{view.name}")
+    elif output in ("json", "yaml"):
+        print_value(job_report(view) | {"events": found}, output)
+    else:
+        _print(view, wide=output == "wide")
+        if events:
+            _print_events(found)
+
+
+async def _namespace_of(client: Client, name: str) -> str:
+    from gangline.cli.job_lookup import list_jobs
+
+    bare = name.rpartition("/")[2]
+    found = sorted(
+        {
+            job["metadata"]["namespace"]
+            for job in await list_jobs(client, None)
+            if job["metadata"]["name"] == bare
+        }
+    )
+    if len(found) > 1:
+        raise UserError(f"job `{bare}` is in several namespaces: {', '.join(found)}", hint="name one with -n")
+    return found[0] if found else client.connection.namespace
+
+
+async def _events(client: Client, job: dict[str, Any], pods: list[dict[str, Any]]) -> list[dict[str, str]]:
+    from gangline.api.resources import EVENTS
+    from gangline.clock import now, parse_time
+    from gangline.units import format_age
+
+    uids = {job["metadata"].get("uid"), *(pod["metadata"].get("uid") for pod in pods)}
+    items = (await client.list(EVENTS, job["metadata"].get("namespace"))).items
+    rows = []
+    for event in items:
+        regarding = event.get("involvedObject") or event.get("regarding") or {}
+        owned = str(regarding.get("name", "")).startswith(f"{job['metadata']['name']}-launcher")
+        if regarding.get("uid") not in uids and not (owned and regarding.get("kind") == "Job"):
+            continue
+        when = (
+            event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+        )
+        rows.append(
+            {
+                "source": f"{str(regarding.get('kind', '')).lower()}/{regarding.get('name', '')}",
+                "type": event.get("type", ""),
+                "time": when or "",
+                "age": format_age((now() - parse_time(when)).total_seconds()) if when else "",
+                "message": f"[{event.get('reason', '')}] {event.get('message', '')}",
+            }
+        )
+    return sorted(rows, key=lambda row: row["time"])[-EVENTS_MAX:]
+
+
+def _print(view: JobView, *, wide: bool) -> None:
+    from gangline.units import format_age
+
+    lines = {
+        "Name": view.name,
+        "Status": view.status,
+        "Namespace": view.namespace,
+        "Priority": view.priority or "N/A",
+        "Trainer": view.trainer,
+        "Duration": format_age(view.duration_s),
+        "CreateTime": view.created,
+        "EndTime": view.ended,
+    }
+    if view.reason:
+        lines["Reason"] = view.reason
+    for key, value in lines.items():
+        print(f"{key + ':':11} {value}".rstrip())
+    print("\nInstances:")
+    rows = [
+        [
+            instance.name,
+            instance.status,
+            format_age(instance.age_s),
+            str(instance.is_chief).lower(),
+            str(instance.gpus),
+            instance.node or "N/A",
+            instance.ip or "N/A",
+            str(instance.restarts),
+        ]
+        for instance in view.instances
+    ]
+    if rows:
+        print_table(INSTANCE_COLUMNS, rows, wide=wide)
+    else:
+        print("none")
+
+
+def _print_events(events: list[dict[str, str]]) -> None:
+    print("\nEvents:")
+    if not events:
+        print("none")
+        return
+    print_table(EVENT_COLUMNS, [[row["source"], row["type"], row["age"], row["message"]] for row in events])

@@ -1,0 +1,84 @@
+"""Find jobs by name: an MPIJob first, then a Job, then a Pod; and the pods of each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from gangline.api.resources import JOBS, MPIJOBS, PODS, Resource
+from gangline.cli.job_view import pod_selector
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+
+Obj = dict[str, Any]
+
+KINDS: tuple[Resource, ...] = (MPIJOBS, JOBS, PODS)
+_NAMES = {"mpijob": MPIJOBS, "job": JOBS, "pod": PODS}
+
+
+async def find_job(client: Client, name: str, namespace: str) -> tuple[Resource, Obj]:
+    """Return the job of that name; ``KIND/NAME`` asks for one kind only.
+
+    Raises:
+        UserError: there is none; the hint names the nearest.
+    """
+    from gangline.kube.errors import NotFound
+
+    kinds = KINDS
+    if "/" in name:
+        kind, _, name = name.partition("/")
+        found_kind = _NAMES.get(kind.lower().partition(".")[0].removesuffix("s"))
+        if found_kind is None:
+            raise UserError(f"no job kind is called `{kind}`; there are `mpijob`, `job` and `pod`")
+        kinds = (found_kind,)
+    for resource in kinds:
+        try:
+            found = await client.get(resource, name, namespace)
+        except NotFound:
+            continue
+        found.setdefault("kind", resource.kind)
+        return resource, found
+    raise UserError(f"no job `{name}` in namespace `{namespace}`", hint=await _hint(client, name, namespace))
+
+
+async def _hint(client: Client, name: str, namespace: str) -> str:
+    from difflib import get_close_matches
+
+    jobs = await list_jobs(client, namespace)
+    near = get_close_matches(name, [job["metadata"]["name"] for job in jobs], n=1)
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return "`gangline list` shows the jobs of a namespace, `gangline list -A` all of them"
+
+
+async def list_jobs(client: Client, namespace: str | None) -> list[Obj]:
+    """Return every MPIJob, and every Job that no other object controls, oldest first."""
+    found: list[Obj] = []
+    for items in await asyncio.gather(*(_list(client, kind, namespace) for kind in (MPIJOBS, JOBS))):
+        found += [item for item in items if not is_controlled(item)]
+    return sorted(
+        found, key=lambda job: (job["metadata"].get("creationTimestamp") or "", job["metadata"]["name"])
+    )
+
+
+async def _list(client: Client, resource: Resource, namespace: str | None) -> list[Obj]:
+    from gangline.kube.errors import NotFound
+
+    try:
+        return (await client.list(resource, namespace)).items
+    except NotFound:  # the cluster does not know the kind
+        return []
+
+
+def is_controlled(obj: Obj) -> bool:
+    """Return whether another object controls this one."""
+    return any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences") or [])
+
+
+async def pods_of(client: Client, job: Obj) -> list[Obj]:
+    """Return the pods of a job."""
+    labels, fields = pod_selector(job)
+    namespace = job["metadata"].get("namespace")
+    return (await client.list(PODS, namespace, label_selector=labels, field_selector=fields)).items

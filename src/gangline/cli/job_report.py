@@ -1,0 +1,42 @@
+"""A job as JSON for programs: the keys that arena's users know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangline.cli.job_view import JobView
+
+
+def job_report(view: JobView) -> dict[str, Any]:
+    """Return a job and its instances as plain values; durations and ages as ``Ns``."""
+    return {
+        "uuid": view.uid,
+        "name": view.name,
+        "namespace": view.namespace,
+        "kind": view.kind,
+        "duration": f"{view.duration_s:.0f}s",
+        "status": view.status,
+        "reason": view.reason,
+        "trainer": view.trainer.lower(),
+        "chiefName": view.chief,
+        "priority": view.priority or "N/A",
+        "requestGPUs": view.gpus,
+        "allocatedGPUs": view.gpus_allocated or 0,
+        "creationTimestamp": view.created,
+        "endTimestamp": view.ended or None,
+        "instances": [
+            {
+                "name": instance.name,
+                "status": instance.status,
+                "age": f"{instance.age_s:.0f}s",
+                "chief": instance.is_chief,
+                "requestGPUs": instance.gpus,
+                "ip": instance.ip,
+                "node": instance.node,
+                "nodeIP": instance.node_ip,
+                "restarts": instance.restarts,
+                "creationTimestamp": instance.created,
+            }
+            for instance in view.instances
+        ],
+    }

@@ -1,0 +1,71 @@
+"""``gangline list``: one line for each job."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from gangline.cli.output import Column, output_option, print_table, print_value, say
+from gangline.cli.target import Target, open_client, target_options
+
+COLUMNS = (
+    Column("NAMESPACE", least=8, rank=5),
+    Column("NAME", least=16),
+    Column("STATUS"),
+    Column("TRAINER", rank=4),
+    Column("DURATION", rank=2),
+    Column("GPU(REQ)", rank=6),
+    Column("GPU(ALLOC)", rank=7),
+    Column("NODE", least=8, rank=3),
+    Column("REASON", least=20, rank=1, wide=True),
+)
+
+
+@click.command("list")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of every namespace.")
+@output_option
+@target_options()
+def command(all_namespaces: bool, output: str | None, target: Target) -> None:
+    """List jobs with their status, duration and GPUs; why one waits is in `-o wide`."""
+    asyncio.run(_list(target, all_namespaces=all_namespaces, output=output))
+
+
+async def _list(target: Target, *, all_namespaces: bool, output: str | None) -> None:
+    from gangline.api.resources import PODS
+    from gangline.cli.job_lookup import list_jobs
+    from gangline.cli.job_report import job_report
+    from gangline.cli.job_view import belongs, view_job
+    from gangline.clock import now
+
+    async with open_client(target) as client:
+        namespace = None if all_namespaces else client.connection.namespace
+        jobs, pods = await asyncio.gather(list_jobs(client, namespace), client.list(PODS, namespace))
+    views = [view_job(job, [pod for pod in pods.items if belongs(job, pod)], now()) for job in jobs]
+    if output == "name":
+        print("".join(f"{view.kind.lower()}/{view.name}\n" for view in views), end="")
+    elif output in ("json", "yaml"):
+        print_value([job_report(view) for view in views], output)
+    elif not views:
+        say(f"no jobs in {'any namespace' if all_namespaces else f'namespace `{namespace}`'}")
+    else:
+        rows = [_row(view) for view in views]
+        skip = 0 if all_namespaces else 1
+        print_table(COLUMNS[skip:], [row[skip:] for row in rows], wide=output == "wide")
+
+
+def _row(view: Any) -> list[str]:
+    from gangline.units import format_age
+
+    return [
+        view.namespace,
+        view.name,
+        view.status,
+        view.trainer,
+        format_age(view.duration_s),
+        str(view.gpus),
+        "N/A" if view.gpus_allocated is None else str(view.gpus_allocated),
+        view.node or "N/A",
+        view.reason,
+    ]

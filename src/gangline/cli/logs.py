@@ -1,0 +1,117 @@
+"""``gangline logs``: the log of a job's chief pod, or of one instance."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from typing import Any
+
+import click
+
+from gangline.cli.target import Target, open_client, target_options
+from gangline.errors import ClusterError, UserError
+
+START_TIMEOUT_S = 3600.0
+START_LOOK_S = 0.1
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@click.command("logs")
+@click.argument("name")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the container ends.")
+@click.option(
+    "-t", "--tail", type=int, default=-1, metavar="LINES", help="Only the last lines.  [default: all]"
+)
+@click.option("--since", metavar="DURATION", help="Only what is younger: 30s, 5m, 2h.")
+@click.option("--timestamps", is_flag=True, help="The time in front of each line.")
+@click.option("-p", "--previous", is_flag=True, help="Of the container before its last restart.")
+@click.option("-i", "--instance", metavar="POD", help="One pod of the job instead of its chief.")
+@click.option("-c", "--container", default="", metavar="NAME", help="One container of the pod.")
+@target_options()
+def command(
+    name: str,
+    follow: bool,
+    tail: int,
+    since: str | None,
+    timestamps: bool,
+    previous: bool,
+    instance: str | None,
+    container: str,
+    target: Target,
+) -> None:
+    """Print the log of job NAME: its launcher's, from the first byte.
+
+    NAME is that of an MPIJob, else of a Job, else of a Pod; `gangline get NAME` shows the instances for -i.
+    """
+    options: dict[str, Any] = {
+        "container": container,
+        "follow": follow,
+        "tail_lines": tail if tail >= 0 else None,
+        "since_s": parse_duration(since) if since else None,
+        "timestamps": timestamps,
+        "previous": previous,
+    }
+    asyncio.run(_logs(target, name, instance, options))
+
+
+def parse_duration(text: str) -> int:
+    """Return seconds of ``30s``, ``5m``, ``1h30m`` or a bare number of seconds.
+
+    Raises:
+        UserError: it is no duration.
+    """
+    parts = re.findall(r"(\d+)([smhd]?)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise UserError(f"--since {text}: write a duration such as `30s`, `5m` or `1h30m`")
+    return sum(int(number) * _UNITS.get(unit, 1) for number, unit in parts)
+
+
+async def _logs(target: Target, name: str, instance: str | None, options: dict[str, Any]) -> None:
+    from gangline.cli.job_lookup import find_job
+
+    async with open_client(target) as client:
+        namespace = client.connection.namespace
+        _, job = await find_job(client, name, namespace)
+        pod = await _choose_pod(client, job, instance, wait=options["follow"])
+        try:
+            async for piece in client.logs(pod["metadata"]["name"], namespace, **options):
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+        except ClusterError as error:
+            error.hint = error.hint or f"`gangline get {name}` shows the state of its instances"
+            raise
+
+
+async def _choose_pod(
+    client: Any, job: dict[str, Any], instance: str | None, *, wait: bool
+) -> dict[str, Any]:
+    """Return the pod whose log is meant; with ``wait`` one that has not started yet is waited for."""
+    from gangline.cli.follow import has_started
+    from gangline.cli.job_lookup import pods_of
+    from gangline.cli.job_view import chief_pods, finished
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + START_TIMEOUT_S
+    while True:
+        pods = await pods_of(client, job)
+        chosen = pods if instance else chief_pods(job, pods)
+        if instance:
+            chosen = [
+                pod
+                for pod in pods
+                if pod["metadata"]["name"] in (instance, f"{job['metadata']['name']}-{instance}")
+            ]
+            if not chosen:
+                known = ", ".join(f"`{pod['metadata']['name']}`" for pod in pods) or "none"
+                raise UserError(
+                    f"job `{job['metadata']['name']}` has no instance `{instance}`", hint=f"it has {known}"
+                )
+        if chosen and (has_started(chosen[-1]) or not wait):
+            return dict(chosen[-1])
+        if not wait or finished(job) or loop.time() > deadline:
+            raise ClusterError(
+                f"job `{job['metadata']['name']}` has no log yet: its launcher has not been started",
+                hint="wait for it with -f",
+            )
+        await asyncio.sleep(START_LOOK_S)

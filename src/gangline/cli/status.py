@@ -1,0 +1,144 @@
+"""``gangline status``: the one-machine cluster, its processes and its nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gangline.cli.output import Column, print_table, print_value
+from gangline.cli.target import cluster_option
+from gangline.local.cluster import Cluster, ClusterStatus
+from gangline.local.paths import ClusterPaths
+from gangline.units import format_bytes
+
+EXIT_DOWN = 3
+
+_NODE_COLUMNS = (
+    Column("NODE"),
+    Column("STATUS"),
+    Column("PODS"),
+    Column("CPU"),
+    Column("MEMORY"),
+    Column("ADDRESS", rank=1),
+)
+
+
+@click.command("status")
+@cluster_option
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print JSON or YAML.")
+def command(cluster: str, output: str | None) -> int:
+    """Show the cluster's processes with their memory, and its nodes; exit code 3 when it is not up."""
+    found = Cluster(ClusterPaths.of(cluster))
+    report = describe(found, found.status())
+    if output:
+        print_value(report, output)
+    else:
+        _print(report)
+    return 0 if report["ready"] else EXIT_DOWN
+
+
+def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
+    """Return everything that the command shows, as plain values."""
+    facts = status.facts
+    report: dict[str, Any] = {
+        "cluster": cluster.paths.name,
+        "ready": status.ready,
+        "processes": {},
+        "nodes": [],
+    }
+    for process, lock in (("server", status.server), ("agent", status.agent)):
+        memory = pss_bytes(lock.pid) if lock.state == "held" else None
+        report["processes"][process] = {"state": lock.state, "pid": lock.pid, "pssBytes": memory}
+    if facts is not None:
+        report |= {
+            "port": facts.port,
+            "isolation": facts.isolation,
+            "keep": facts.keep,
+            "created": facts.created,
+        }
+    report["state"] = str(cluster.paths.state)
+    if status.ready:
+        report["isolation"] = cluster.isolation_in_use() or report.get("isolation")
+        report["nodes"] = _nodes(cluster)
+    return report
+
+
+def pss_bytes(pid: int) -> int | None:
+    """Return the proportional set size of a process (Linux), ``None`` where it cannot be read."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return None
+
+
+def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
+    from gangline.units import quantity_ceil
+
+    pods = (cluster.request("GET", "/api/v1/pods")[1] or {}).get("items") or []
+    running: dict[str, int] = {}
+    for pod in pods:
+        if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+            node = pod["spec"].get("nodeName", "")
+            running[node] = running.get(node, 0) + 1
+    rows = []
+    for node in (cluster.request("GET", "/api/v1/nodes")[1] or {}).get("items") or []:
+        status = node.get("status", {})
+        ready = any(
+            one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or []
+        )
+        capacity = status.get("capacity") or {}
+        addresses = {one["type"]: one["address"] for one in status.get("addresses") or []}
+        rows.append(
+            {
+                "name": node["metadata"]["name"],
+                "ready": ready,
+                "pods": running.get(node["metadata"]["name"], 0),
+                "cpu": str(capacity.get("cpu", "")),
+                "memoryBytes": quantity_ceil(capacity.get("memory", 0)),
+                "address": addresses.get("InternalIP", ""),
+            }
+        )
+    return rows
+
+
+def _print(report: dict[str, Any]) -> None:
+    state = "up" if report["ready"] else "not up"
+    if not report["ready"] and "killed" in {one["state"] for one in report["processes"].values()}:
+        state = (
+            "not up: its server was killed"
+            if report["processes"]["server"]["state"] == "killed"
+            else "not up"
+        )
+    print(f"cluster   {report['cluster']}: {state}")
+    if "port" in report:
+        print(f"api       https://127.0.0.1:{report['port']}")
+        print(f"isolation {report['isolation']}")
+    for process, found in report["processes"].items():
+        memory = f", {format_bytes(found['pssBytes'])}" if found["pssBytes"] else ""
+        words = (
+            f"process {found['pid']}{memory}"
+            if found["state"] == "held"
+            else found["state"].replace("free", "none")
+        )
+        print(f"{process:9} {words}")
+    print(f"files     {report['state']}")
+    if not report["nodes"]:
+        return
+    print()
+    rows = [
+        [
+            node["name"],
+            "Ready" if node["ready"] else "NotReady",
+            str(node["pods"]),
+            node["cpu"],
+            format_bytes(node["memoryBytes"]),
+            node["address"],
+        ]
+        for node in report["nodes"]
+    ]
+    print_table(_NODE_COLUMNS, rows)

@@ -1,0 +1,38 @@
+"""``gangline up``: start the one-machine cluster and keep it."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from gangline.cli.output import plural, say
+from gangline.cli.target import cluster_option
+from gangline.local.paths import DEFAULT_CLUSTER, ClusterPaths
+
+
+@click.command("up")
+@click.option("--nodes", type=int, default=1, metavar="M", help="At least this many nodes.  [default: 1]")
+@click.option(
+    "--isolation",
+    type=click.Choice(["auto", "network", "user", "plain"]),
+    help="How pods are kept apart: own network (root), own mounts (a user namespace), or plain processes.  "
+    "[default: the best that works here]",
+)
+@cluster_option
+def command(nodes: int, isolation: str | None, cluster: str) -> None:
+    """Start the one-machine cluster, or find it running, and keep it until `gangline down`."""
+    from gangline.local.cluster import Cluster
+
+    started = time.monotonic()
+    found = Cluster(ClusterPaths.of(cluster))
+    was_up = found.status().server.state == "held"
+    facts = found.ensure_up(nodes=nodes, isolation=isolation or "", keep=True, say=say)
+    mode = found.isolation_in_use() or facts.isolation
+    how = "is up" if was_up else f"started in {time.monotonic() - started:.2f} s"
+    say(
+        f"cluster `{cluster}` {how}: {plural(facts.nodes, 'node')}, isolation `{mode}`, https://127.0.0.1:{facts.port}"
+    )
+    if not was_up:
+        option = "" if cluster == DEFAULT_CLUSTER else f" --cluster {cluster}"
+        say(f"hint: use kubectl with `export KUBECONFIG=$(gangline kubeconfig --path{option})`")
