@@ -16,7 +16,7 @@ from gangline.api.core import Node, ObjectMeta, Pod
 from gangline.api.resources import NODES, PODS
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
-from gangline.kube.errors import ApiError, Conflict, NotFound
+from gangline.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from gangline.kube.events import Recorder
 from gangline.placement.decisions import Binding, Unschedulable
 from gangline.placement.first_fit import schedule
@@ -56,8 +56,8 @@ class Scheduler:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._nodes.run(), name="scheduler nodes")
             group.create_task(self._pods.run(), name="scheduler pods")
-            await self._nodes.wait_synced()
-            await self._pods.wait_synced()
+            await _wait_synced(self._nodes)
+            await _wait_synced(self._pods)
             try:
                 while True:
                     await self._is_due.wait()
@@ -139,6 +139,15 @@ class Scheduler:
                 await self._client.patch(PODS, name, patch, namespace, kind="strategic", subresource="status")
         except ApiError:
             self._state.unsay(entry.uid)  # said again with the next pass
+
+
+async def _wait_synced(cache: Cache[Any]) -> None:
+    """Wait for the first list, however long the server takes to come up."""
+    while True:
+        try:
+            return await cache.wait_synced()
+        except Unavailable:
+            continue
 
 
 def _regarding(entry: Binding | Unschedulable) -> tuple[str, str, ObjectMeta]:

@@ -9,6 +9,7 @@ from gangline.api.core import OwnerReference, Wire
 from gangline.api.resources import Resource
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
+from gangline.kube.errors import Unavailable
 
 T = TypeVar("T")
 
@@ -80,14 +81,9 @@ class Caches:
                 self._start(resource)
             await asyncio.Event().wait()
 
-    async def wait_synced(self, timeout_s: float = 30.0) -> None:
-        """Wait for the first list of every kind asked for so far.
-
-        Raises:
-            Unavailable: a list did not come in time.
-        """
-        for cache in list(self._caches.values()):
-            await cache.wait_synced(timeout_s)
+    async def wait_synced(self) -> None:
+        """Wait for the first list of every kind asked for so far, however long the server takes."""
+        await wait_synced(*self._caches.values())
 
     def _add(self, resource: Resource, type_: type[Any]) -> None:
         self._caches[resource] = Cache(self._client, resource, type_)
@@ -99,3 +95,14 @@ class Caches:
         assert self._group is not None
         run = self._caches[resource].run()
         self._tasks[resource] = self._group.create_task(run, name=f"cache {resource.plural}")
+
+
+async def wait_synced(*caches: Cache[Any]) -> None:
+    """Wait for the first list of each, however long the server takes to come up."""
+    for cache in caches:
+        while True:
+            try:
+                await cache.wait_synced()
+                break
+            except Unavailable:
+                continue

@@ -21,7 +21,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
-from gangline.local.controllers.caches import Caches
+from gangline.local.controllers.caches import Caches, wait_synced
 from gangline.local.controllers.job_plan import JobPlan, plan_job, pod_manifest
 from gangline.local.controllers.job_types import TrackedJob
 
@@ -61,8 +61,7 @@ class JobController:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self._jobs.wait_synced()
-        await self._pods.wait_synced()
+        await wait_synced(self._jobs, self._pods)
         await work(self._queue, self.reconcile, workers=WORKERS)
 
     def _on_job(self, old: TrackedJob | None, new: TrackedJob | None) -> None:
