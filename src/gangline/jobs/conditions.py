@@ -1,0 +1,59 @@
+"""How the list of a job's conditions changes.
+
+The order of the list is the order of the last changes, which readers rely on: the last condition tells what
+the job is doing. Source: mpi-operator's setCondition and filterOutCondition.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from gangline.api.core import Condition, find_condition, is_true
+
+CREATED = "Created"
+RUNNING = "Running"
+RESTARTING = "Restarting"
+SUSPENDED = "Suspended"
+SUCCEEDED = "Succeeded"
+FAILED = "Failed"
+
+MESSAGE_CHARACTERS_MAX = 1024
+
+_EXCLUDES = {RUNNING: RESTARTING, RESTARTING: RUNNING}
+
+
+def set_condition(conditions: list[Condition], new: Condition, now: str) -> list[Condition]:
+    """Return the list with the condition set; the very same list where status and reason stay.
+
+    The transition time is kept when only the reason changes. Setting Failed or Succeeded turns an existing
+    Running or Failed to False in place; Running and Restarting take each other's place.
+
+    Args:
+        conditions: the list so far.
+        new: type, status, reason and message; its times are set here.
+        now: the time of the change, RFC 3339.
+    """
+    old = find_condition(conditions, new.type)
+    if old and (old.status, old.reason) == (new.status, new.reason):
+        return conditions
+    kept = []
+    for condition in conditions:
+        if condition.type in (new.type, _EXCLUDES.get(new.type)):
+            continue
+        ends = new.type in (FAILED, SUCCEEDED) and condition.type in (RUNNING, FAILED)
+        kept.append(replace(condition, status="False") if ends and condition.status != "False" else condition)
+    changed = old is None or old.status != new.status
+    transition = now if changed or old is None else old.last_transition_time
+    return [*kept, replace(new, last_update_time=now, last_transition_time=transition)]
+
+
+def has_finished(conditions: list[Condition]) -> bool:
+    """Whether the job has succeeded or failed."""
+    return is_true(conditions, SUCCEEDED) or is_true(conditions, FAILED)
+
+
+def cut(message: str) -> str:
+    """Return the message in the length that the API allows."""
+    if len(message) <= MESSAGE_CHARACTERS_MAX:
+        return message
+    return message[: MESSAGE_CHARACTERS_MAX - 3] + "..."

@@ -1,0 +1,86 @@
+"""Why a job failed, in words that name the pod and the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gangline.api.core import ContainerStateTerminated, Job, Pod, find_condition
+
+JOB_FAILED = "MPIJobFailed"
+JOB_EVICTED = "MPIJobEvicted"
+WORKER_FAILED = "MPIJobWorkerFailed"
+_SIGNAL_BASE = 128
+
+
+class Verdict(NamedTuple):
+    """Reason and message of the Failed condition."""
+
+    reason: str
+    message: str
+
+
+def judge_workers(workers: Sequence[Pod]) -> Verdict | None:
+    """Return why the job cannot go on without the workers that have failed; None while all are well.
+
+    A pod that is being deleted is no failure, for it will be replaced. Evictions keep upstream's words.
+    """
+    failed = [pod for pod in workers if pod.status.phase == "Failed" and not pod.metadata.deletion_timestamp]
+    if not failed:
+        return None
+    evicted = sorted(pod.metadata.name for pod in failed if pod.status.reason == "Evicted")
+    if evicted:
+        count = f"{len(evicted)}/{len(workers)} workers are evicted"
+        return Verdict(JOB_EVICTED, f"{count}: {', '.join(evicted)}")
+    first = min(failed, key=lambda pod: (_finished_at(pod), pod.metadata.name))
+    more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+    return Verdict(WORKER_FAILED, f"worker pod {first.metadata.name} failed: {describe_failure(first)}{more}")
+
+
+def judge_launcher(name: str, launcher: Job, pods: Sequence[Pod]) -> Verdict:
+    """Return why the launcher Job failed, with what its newest failed pod says.
+
+    Args:
+        name: ``NAMESPACE/NAME`` of the MPIJob.
+        launcher: the Job, with a Failed condition.
+        pods: the pods of the Job that still exist.
+    """
+    condition = find_condition(launcher.status.conditions, "Failed")
+    reason = (condition.reason if condition else "") or JOB_FAILED
+    message = (condition.message if condition else "") or f"MPIJob {name} has failed"
+    failed = [pod for pod in pods if pod.status.phase == "Failed"]
+    if reason == "BackoffLimitExceeded" and failed:
+        newest = max(failed, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+        if newest.status.reason:
+            reason += f"/{newest.status.reason}"
+        said = newest.status.message or f"pod {newest.metadata.name}: {describe_failure(newest)}"
+        message += f": {said}"
+    return Verdict(reason, message)
+
+
+def describe_failure(pod: Pod) -> str:
+    """Return what ended a failed pod: container and exit code, or what the node said."""
+    ends = [(status.name, status.state.terminated) for status in pod.status.container_statuses]
+    bad = [(name, end) for name, end in ends if end and (end.exit_code or end.signal)]
+    if bad:
+        name, end = min(bad, key=lambda item: item[1].finished_at or "")
+        return f"container {name} {describe_exit(end)}"
+    said = [text for text in (pod.status.reason, pod.status.message) if text]
+    return ": ".join(said) if said else "its node gave no reason"
+
+
+def describe_exit(end: ContainerStateTerminated) -> str:
+    """Return ``exited with code N`` or ``was killed by signal N``, with reason and last message."""
+    signal = end.signal or (end.exit_code - _SIGNAL_BASE if end.exit_code > _SIGNAL_BASE else 0)
+    text = f"exited with code {end.exit_code}"
+    if signal:
+        text += f" (signal {signal})"
+    if end.reason and end.reason != "Error":
+        text += f", {end.reason}"
+    return f"{text}: {end.message.strip()}" if end.message.strip() else text
+
+
+def _finished_at(pod: Pod) -> str:
+    ends = [status.state.terminated for status in pod.status.container_statuses]
+    times = [end.finished_at for end in ends if end and end.finished_at]
+    return min(times, default="~")  # sorts after every time

@@ -1,0 +1,32 @@
+"""What a controller sees of one job: the objects that carry its label, by kind and name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The objects in the job's namespace that carry its label, whoever owns them.
+
+    Attributes:
+        services: by name; so are ``config_maps``, ``secrets``, ``jobs`` and ``pods``.
+        rejected: what the API server said to objects of this job that it will never take; empty
+            when all were taken.
+    """
+
+    services: Mapping[str, Service] = field(default_factory=dict)
+    config_maps: Mapping[str, ConfigMap] = field(default_factory=dict)
+    secrets: Mapping[str, Secret] = field(default_factory=dict)
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    rejected: tuple[str, ...] = ()
+
+
+def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:
+    """Whether the object's controller is the one with this uid."""
+    controller = meta.controller
+    return controller is not None and controller.uid == uid

@@ -1,0 +1,156 @@
+"""The pods of an MPIJob: worker pods, and the launcher's Job with its template."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Final
+
+from gangline.api.mpijob import DEFAULT_SSH_MOUNT_PATH, LAUNCHER, WORKER, MPIJob, ReplicaSpec
+from gangline.api.mpijob_validation import CONFIG_MOUNT_PATH, CONFIG_VOLUME, SSH_VOLUME
+from gangline.jobs.environment import ROLE_VARIABLE, launcher_environment
+from gangline.jobs.names import (
+    DISCOVER_HOSTS_KEY,
+    HOSTFILE_KEY,
+    PRIVATE_KEY,
+    PUBLIC_KEY,
+    REPLICA_INDEX_LABEL,
+    Names,
+    child_metadata,
+    other_child_labels,
+    role_labels,
+)
+
+Object = dict[str, Any]
+
+SSHD_COMMAND: Final = ("/usr/sbin/sshd", "-De")
+_KUBERNETES_DOMAIN: Final = "cluster.local"
+
+
+def build_worker(job: MPIJob, index: int, cluster_domain: str = "") -> Object:
+    """Return worker pod number ``index``. Needs a Worker role."""
+    names = Names.of(job)
+    spec = job.spec.replica(WORKER)
+    assert spec is not None
+    template = _template(job, spec, "worker")
+    # With ranks on the launcher too, the launcher has index 0.
+    label = index + 1 if job.spec.run_launcher_as_worker else index
+    template["metadata"]["labels"][REPLICA_INDEX_LABEL] = str(label)
+    pod = template["spec"]
+    name = names.worker(index)
+    pod["hostname"] = name
+    # The search domain lets Intel MPI and MPICH find the launcher by its bare host name.
+    config = pod.setdefault("dnsConfig", {})
+    domain = f"{names.service}.{names.namespace}.svc.{cluster_domain or _KUBERNETES_DOMAIN}"
+    config["searches"] = [*config.get("searches", []), domain]
+    main = pod["containers"][0]
+    if not main.get("command") and not main.get("args"):
+        main["command"] = list(SSHD_COMMAND)
+    main["env"] = [*(main.get("env") or []), {"name": ROLE_VARIABLE, "value": "worker"}]
+    metadata = child_metadata(job.metadata, name, template["metadata"]["labels"])
+    if template["metadata"].get("annotations"):
+        metadata["annotations"] = template["metadata"]["annotations"]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+
+
+def build_launcher(job: MPIJob) -> Object:
+    """Return the batch/v1 Job that runs the launcher; it is suspended when the MPIJob is."""
+    names = Names.of(job)
+    policy = job.spec.run_policy
+    limits = {
+        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
+        "activeDeadlineSeconds": policy.active_deadline_seconds,
+        "backoffLimit": policy.backoff_limit,
+    }
+    spec: Object = {name: value for name, value in limits.items() if value is not None}
+    # A launcher that is still ending must not be doubled.
+    spec["podReplacementPolicy"] = "Failed"
+    if policy.suspend:
+        spec["suspend"] = True
+    spec["template"] = build_launcher_template(job)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": child_metadata(job.metadata, names.launcher, other_child_labels(names.job)),
+        "spec": spec,
+    }
+
+
+def build_launcher_template(job: MPIJob) -> Object:
+    """Return the pod template of the launcher. Needs a Launcher role."""
+    names = Names.of(job)
+    spec = job.spec.replica(LAUNCHER)
+    assert spec is not None
+    template = _template(job, spec, "launcher")
+    if job.spec.run_launcher_as_worker:
+        template["metadata"]["labels"][REPLICA_INDEX_LABEL] = "0"
+    pod = template["spec"]
+    pod["hostname"] = names.launcher
+    items = [
+        {"key": HOSTFILE_KEY, "path": HOSTFILE_KEY, "mode": 0o444},
+        {"key": DISCOVER_HOSTS_KEY, "path": DISCOVER_HOSTS_KEY, "mode": 0o555},
+    ]
+    pod["volumes"].append({"name": CONFIG_VOLUME, "configMap": {"name": names.config_map, "items": items}})
+    main = pod["containers"][0]
+    main["volumeMounts"].append({"name": CONFIG_VOLUME, "mountPath": CONFIG_MOUNT_PATH})
+    user = main.get("env") or []
+    main["env"] = [*user, *launcher_environment(job, user)]
+    return template
+
+
+def _template(job: MPIJob, spec: ReplicaSpec, role: str) -> Object:
+    """What both roles share: labels, subdomain, restart policy, the ssh key. Other metadata is dropped."""
+    names = Names.of(job)
+    given = spec.template.get("metadata") or {}
+    metadata: Object = {"labels": {**(given.get("labels") or {}), **role_labels(names.job, role)}}
+    if given.get("annotations"):
+        metadata["annotations"] = dict(given["annotations"])
+    pod: Object = deepcopy(spec.template["spec"])
+    pod["subdomain"] = names.service
+    pod["restartPolicy"] = spec.restart_policy
+    if pod.get("hostNetwork"):
+        pod["dnsPolicy"] = "ClusterFirstWithHostNet"
+    secret: Object = {
+        "secretName": names.secret,
+        "items": [
+            {"key": PRIVATE_KEY, "path": "id_rsa"},
+            {"key": PUBLIC_KEY, "path": "id_rsa.pub"},
+            {"key": PUBLIC_KEY, "path": "authorized_keys"},
+        ],
+    }
+    if job.spec.ssh_auth_mount_path == DEFAULT_SSH_MOUNT_PATH:
+        secret["defaultMode"] = 0o600  # root's own keys: ssh insists on it
+    pod["volumes"] = [*(pod.get("volumes") or []), {"name": SSH_VOLUME, "secret": secret}]
+    main = pod["containers"][0]
+    mount = {"name": SSH_VOLUME, "mountPath": job.spec.ssh_auth_mount_path}
+    main["volumeMounts"] = [*(main.get("volumeMounts") or []), mount]
+    return {"metadata": metadata, "spec": pod}
+
+
+def resume_patch(job: MPIJob, template: Object) -> Object:
+    """Return the merge patch that releases a suspended launcher with the scheduling directives of now.
+
+    Labels and annotations are added, node selector, tolerations and scheduling gates replaced: what
+    Kubernetes lets change while a Job is suspended.
+
+    Args:
+        job: the MPIJob.
+        template: the pod template that the launcher Job has.
+    """
+    wanted = build_launcher_template(job)
+    selector = wanted["spec"].get("nodeSelector") or {}
+    removed = dict.fromkeys((template.get("spec") or {}).get("nodeSelector") or {})
+    node_selector = removed | selector
+    metadata = {key: value for key, value in wanted["metadata"].items() if value}
+    return {
+        "spec": {
+            "suspend": False,
+            "template": {
+                "metadata": metadata,
+                "spec": {
+                    "nodeSelector": node_selector or None,
+                    "tolerations": wanted["spec"].get("tolerations"),
+                    "schedulingGates": wanted["spec"].get("schedulingGates"),
+                },
+            },
+        }
+    }
