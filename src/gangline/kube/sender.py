@@ -106,7 +106,11 @@ class Sender:
                 else:
                     delay_s = _failure_delay_s(error, method, failures)
                     failures += 1
-                if delay_s is None or delay_s >= deadline_s - asyncio.get_running_loop().time():
+                if (
+                    self._is_closed
+                    or delay_s is None
+                    or delay_s >= deadline_s - asyncio.get_running_loop().time()
+                ):
                     raise
             await self._sleep(delay_s)
 
