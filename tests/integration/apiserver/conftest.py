@@ -44,7 +44,7 @@ class Api:
             text = await answer.text()
             if answer.content_type != JSON:
                 return answer.status, text
-            if params.get("watch"):
+            if params.get("watch") and answer.status == 200:
                 return answer.status, [json.loads(line) for line in text.splitlines()]
             return answer.status, json.loads(text)
 

@@ -296,7 +296,12 @@ async def test_revision_of_the_future_is_a_timeout(api: Api) -> None:
 
 
 async def test_methods_that_do_not_fit_are_named(api: Api) -> None:
-    for method, path in (("PUT", MAPS), ("POST", f"{MAPS}/a"), ("OPTIONS", MAPS), ("DELETE", f"{PODS}/p/log")):
+    for method, path in (
+        ("PUT", MAPS),
+        ("POST", f"{MAPS}/a"),
+        ("OPTIONS", MAPS),
+        ("DELETE", f"{PODS}/p/log"),
+    ):
         status, _ = await api.request(method, path, None)
         assert status == 405, path
     status, body = await api.request("GET", f"{PODS}/p/exec")
