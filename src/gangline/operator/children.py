@@ -1,0 +1,129 @@
+"""The caches of everything that jobs own, and the way from a child to its job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service, is_true
+from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES, Resource
+from gangline.jobs.observed import Observed
+from gangline.jobs.registry import JobKind
+from gangline.kube.cache import Cache
+from gangline.kube.client import Client
+from gangline.operator.recent import Recent, is_newer
+
+_CHILD_TYPES: tuple[tuple[Resource, type[Any]], ...] = (
+    (SERVICES, Service),
+    (CONFIG_MAPS, ConfigMap),
+    (SECRETS, Secret),
+    (JOBS, Job),
+    (PODS, Pod),
+)
+_BY_JOB = "job"
+
+
+class JobKey(NamedTuple):
+    """Which job, of which kind."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def object_key(self) -> str:
+        """The key in a cache: ``NAMESPACE/NAME``."""
+        return f"{self.namespace}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Children:
+    """Caches of Services, ConfigMaps, Secrets, Jobs and Pods that carry the label of one kind of job.
+
+    Args:
+        client: asks the server.
+        kind: whose children.
+        namespace: None means all.
+        enqueue: called with the job of each child that changed in a way that can matter.
+    """
+
+    def __init__(
+        self, client: Client, kind: JobKind, namespace: str | None, enqueue: Callable[[JobKey], None]
+    ) -> None:
+        self._kind = kind
+        self._enqueue = enqueue
+        self.recent = Recent()
+        self._types = dict(_CHILD_TYPES)
+        selector = "=".join(kind.owner_label)
+        self.caches: dict[str, Cache[Any]] = {}
+        for resource, type_ in _CHILD_TYPES:
+            cache = Cache(client, resource, type_, namespace=namespace, label_selector=selector)
+            cache.add_index(_BY_JOB, self._owner_keys)
+            cache.on_change(self._listener(resource))
+            self.caches[resource.plural] = cache
+
+    def observe(self, key: JobKey, rejected: tuple[str, ...] = ()) -> Observed:
+        """Return what is known of a job's children now."""
+        return Observed(
+            services=self._by_name(key, SERVICES),
+            config_maps=self._by_name(key, CONFIG_MAPS),
+            secrets=self._by_name(key, SECRETS),
+            jobs=self._by_name(key, JOBS),
+            pods=self._by_name(key, PODS),
+            rejected=rejected,
+        )
+
+    def remember(self, key: JobKey, resource: Resource, answer: dict[str, Any]) -> None:
+        """Take what the server answered to a write, unless the cache has it already."""
+        type_ = self._types.get(resource)
+        if type_ is None or answer.get("kind") == "Status":
+            return
+        try:
+            value = msgspec.convert(answer, type_)
+        except msgspec.ValidationError:
+            return
+        cached = self.caches[resource.plural].get(value.metadata.key)
+        if cached is None or is_newer(value.metadata.resource_version, cached.metadata.resource_version):
+            self.recent.remember(key, resource.plural, value)
+
+    def _by_name(self, key: JobKey, resource: Resource) -> dict[str, Any]:
+        cached = self.caches[resource.plural].by_index(_BY_JOB, key.object_key)
+        found = {value.metadata.name: value for value in cached}
+        for value in self.recent.of(key, resource.plural):
+            known = found.get(value.metadata.name)
+            if known is None or is_newer(value.metadata.resource_version, known.metadata.resource_version):
+                found[value.metadata.name] = value
+        return found
+
+    def _owner_keys(self, value: Any) -> Iterable[str]:
+        name = value.metadata.labels.get(self._kind.name_label)
+        return (f"{value.metadata.namespace}/{name}",) if name else ()
+
+    def _listener(self, resource: Resource) -> Callable[[Any, Any], None]:
+        def listen(old: Any, new: Any) -> None:
+            meta: ObjectMeta = (new or old).metadata
+            name = meta.labels.get(self._kind.name_label)
+            if not name:
+                return
+            key = JobKey(self._kind.resource.kind, meta.namespace, name)
+            self.recent.caught_up(key, resource.plural, meta.name, meta.resource_version if new else "")
+            if not (old and new) or resource is not PODS or _signs(old) != _signs(new):
+                self._enqueue(key)
+
+        return listen
+
+
+def _signs(pod: Pod) -> tuple[Any, ...]:
+    """What a reconcile reads of a pod's changes; the rest of its status need not wake anybody."""
+    return (
+        pod.status.phase,
+        pod.status.reason,
+        is_true(pod.status.conditions, "Ready"),
+        pod.metadata.deletion_timestamp,
+        pod.metadata.owner_references,
+        pod.metadata.labels,
+    )

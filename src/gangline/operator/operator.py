@@ -1,0 +1,258 @@
+"""The operator: watches jobs and what they own, and carries out what ``jobs`` works out.
+
+One queue for all kinds; every change of a job or of a child puts the job's key there, and whoever takes it
+looks at the whole. Jobs of one key never run twice at a time. Nothing is kept that a restart would miss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from gangline import clock
+from gangline.api.mpijob import AnyJob
+from gangline.api.resources import JOBS, Resource
+from gangline.jobs.plan import Emit, Object, Plan
+from gangline.jobs.registry import JOB_KINDS, JobKind
+from gangline.kube.cache import Cache
+from gangline.kube.client import Client
+from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.events import Recorder, Regarding
+from gangline.kube.queue import WorkQueue, work
+from gangline.operator.children import Children, JobKey
+from gangline.operator.execution import Execution, Outcome
+from gangline.operator.recent import is_newer, recent_max_s
+from gangline.operator.statistics import Durations, OperatorStatistics
+
+workers_count = 16
+"""Jobs that are worked on at the same time."""
+
+leftover_retry_s = 1.0
+foreign_retry_s = 5.0
+_COMPONENT = "mpi-job-controller"
+
+
+class Operator:
+    """Runs every kind of job in the registry; construct it in a running event loop.
+
+    Args:
+        client: asks and writes; all rights that it needs are on jobs, pods, services, config maps,
+            secrets and events.
+        namespace: only this one; empty means all.
+        cluster_domain: appended to host names in host lists, for example ``cluster.local``; usually empty.
+    """
+
+    def __init__(self, client: Client, *, namespace: str = "", cluster_domain: str = "") -> None:
+        self._client = client
+        self._cluster_domain = cluster_domain
+        self._queue: WorkQueue[JobKey] = WorkQueue()
+        self._kinds: dict[str, _Kind] = {}
+        for kind in JOB_KINDS:
+            self._kinds[kind.resource.kind] = _Kind(client, kind, namespace or None, self._queue)
+        self._execution = Execution(client)
+        self._recorder = Recorder(client, _COMPONENT)
+        self._memory: dict[JobKey, _Memory] = {}
+        self._counts: Counter[str] = Counter()
+        self._reconcile_durations = Durations()
+        self._decide_durations = Durations()
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        caches = [cache for kind in self._kinds.values() for cache in kind.caches]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for cache in caches:
+                    group.create_task(cache.run(), name=f"cache-{cache.resource.plural}")
+                await asyncio.gather(*(_until_synced(cache) for cache in caches))
+                await work(self._queue, self.reconcile, workers=workers_count)
+        finally:
+            await self._recorder.close()
+
+    async def reconcile(self, key: JobKey) -> float | None:
+        """Look at one job and do what is needed; return after how many seconds to look again.
+
+        Raises:
+            ApiError: something could not be written; trying again may help.
+        """
+        started_s = time.perf_counter()
+        kind = self._kinds[key.kind]
+        job = kind.jobs.get(key.object_key)
+        if job is None:
+            self._memory.pop(key, None)
+            kind.children.recent.forget(key)
+            return None
+        memory = self._memory.get(key)
+        if memory is None or memory.uid != job.metadata.uid:
+            memory = self._memory[key] = _Memory(job.metadata.uid)
+        plan = self._decide(key, kind, job, memory)
+        try:
+            return await self._carry_out(key, kind, job, memory, plan)
+        finally:
+            self._reconcile_durations.add(time.perf_counter() - started_s)
+
+    def statistics(self) -> OperatorStatistics:
+        """Return the numbers of this moment."""
+        queue = self._queue.statistics()
+        jobs = [job for kind in self._kinds.values() for job in kind.jobs.items()]
+        launchers = [
+            launcher.metadata
+            for kind in self._kinds.values()
+            for launcher in kind.children.caches[JOBS.plural].items()
+        ]
+        return OperatorStatistics(
+            jobs=len(jobs),
+            jobs_created=self._counts["created"],
+            jobs_successful=self._counts["successful"],
+            jobs_failed=self._counts["failed"],
+            launchers=tuple(sorted((meta.namespace, meta.name) for meta in launchers)),
+            reconcile=self._reconcile_durations.statistics(),
+            decide=self._decide_durations.statistics(),
+            queue_ready=queue.ready,
+            retries=queue.retries,
+            events_dropped=self._recorder.dropped_count,
+            process_cpu_s=time.process_time(),
+        )
+
+    def _decide(self, key: JobKey, kind: _Kind, job: AnyJob, memory: _Memory) -> Plan:
+        started_s = time.thread_time()
+        status = memory.newest_status(job)
+        plan = kind.entry.reconcile(
+            kind.entry.read(job.metadata, job.spec, status),
+            kind.children.observe(key, memory.rejected),
+            clock.now(),
+            raw_status=status,
+            cluster_domain=self._cluster_domain,
+        )
+        self._decide_durations.add(time.thread_time() - started_s)
+        return plan
+
+    async def _carry_out(
+        self, key: JobKey, kind: _Kind, job: AnyJob, memory: _Memory, plan: Plan
+    ) -> float | None:
+        regarding = Regarding(kind.entry.resource.api_version, key.kind, job.metadata)
+        async with asyncio.TaskGroup() as group:
+            execution = group.create_task(self._execution.run(key, job, kind.children, plan))
+            status = group.create_task(self._try_status(kind.entry.resource, regarding, memory, plan))
+        outcome = execution.result()
+        if error := status.result():
+            outcome.failed.append(error)
+        self._warn(regarding, memory, [*plan.warnings, *outcome.foreign, *outcome.warnings])
+        return self._next_look(key, kind, memory, plan, outcome)
+
+    def _next_look(
+        self, key: JobKey, kind: _Kind, memory: _Memory, plan: Plan, outcome: Outcome
+    ) -> float | None:
+        if outcome.rejected:
+            memory.rejected = tuple(dict.fromkeys(outcome.rejected))
+            self._queue.add(key)
+        if outcome.failed:
+            raise outcome.failed[0]
+        waits = [plan.requeue_after_s] if plan.requeue_after_s is not None else []
+        if outcome.foreign:
+            waits.append(foreign_retry_s)
+        if outcome.has_leftovers:
+            waits.append(leftover_retry_s)
+        if kind.children.recent.has_any(key):
+            waits.append(recent_max_s)
+        return min(waits, default=None)
+
+    async def _try_status(
+        self, resource: Resource, regarding: Regarding, memory: _Memory, plan: Plan
+    ) -> ApiError | None:
+        """Write the status; an error must not stop what goes on beside it."""
+        try:
+            await self._write_status(resource, regarding, memory, plan)
+        except ApiError as error:
+            return error
+        return None
+
+    async def _write_status(
+        self, resource: Resource, regarding: Regarding, memory: _Memory, plan: Plan
+    ) -> None:
+        """Write a changed status; events and counters follow only a write that went through."""
+        if plan.status is not None:
+            meta = regarding.meta
+            # The uid keeps the patch off a successor of the same name.
+            body = {"metadata": {"uid": meta.uid}, "status": plan.status_patch}
+            try:
+                answer = await self._client.patch(
+                    resource, meta.name, body, meta.namespace, subresource="status"
+                )
+            except NotFound:
+                return
+            memory.wrote(answer, plan.status)
+        self._counts.update(plan.counts)
+        for event in plan.events:
+            self._recorder.event(regarding, event.type, event.reason, event.message)
+
+    def _warn(self, regarding: Regarding, memory: _Memory, warnings: list[Emit]) -> None:
+        """Send the warnings that are new since the last look."""
+        for warning in warnings:
+            if warning not in memory.warned:
+                self._recorder.event(regarding, warning.type, warning.reason, warning.message)
+        memory.warned = frozenset(warnings)
+
+
+class _Kind:
+    """One kind of job: its cache and its children's."""
+
+    def __init__(
+        self, client: Client, entry: JobKind, namespace: str | None, queue: WorkQueue[JobKey]
+    ) -> None:
+        self.entry = entry
+        self.jobs: Cache[AnyJob] = Cache(client, entry.resource, AnyJob, namespace=namespace)
+        self.children = Children(client, entry, namespace, queue.add)
+        self._queue = queue
+        self.jobs.on_change(self._job_changed)
+
+    @property
+    def caches(self) -> list[Cache[Any]]:
+        return [self.jobs, *self.children.caches.values()]
+
+    def _job_changed(self, old: AnyJob | None, new: AnyJob | None) -> None:
+        job = new or old
+        if job:
+            self._queue.add(JobKey(self.entry.resource.kind, job.metadata.namespace, job.metadata.name))
+
+
+class _Memory(msgspec.Struct):
+    """What the operator remembers of one job between looks; all of it may be lost.
+
+    Attributes:
+        uid: of the job.
+        rejected: what the server will never take; ends up in the status.
+        warned: warnings that were sent and still hold.
+        status: the status last written, and the version of the job that came of it.
+    """
+
+    uid: str
+    rejected: tuple[str, ...] = ()
+    warned: frozenset[Emit] = frozenset()
+    status: tuple[str, Object] | None = None
+
+    def wrote(self, answer: Object, status: Object) -> None:
+        """Keep a status that the cache may not have yet."""
+        self.status = (answer.get("metadata", {}).get("resourceVersion", ""), status)
+
+    def newest_status(self, job: AnyJob) -> Any:
+        """Return the cached status, or the one that was written since."""
+        if self.status and is_newer(self.status[0], job.metadata.resource_version):
+            return self.status[1]
+        self.status = None
+        return job.status
+
+
+async def _until_synced(cache: Cache[Any]) -> None:
+    """Wait for a cache as long as it takes, and say what is missing on the way."""
+    while True:
+        try:
+            await cache.wait_synced()
+            return
+        except Exception as error:  # noqa: BLE001  # it goes on trying by itself
+            import structlog
+
+            structlog.get_logger().warning("still waiting", resource=cache.resource.plural, error=str(error))

@@ -1,0 +1,63 @@
+"""What the operator has just written and its caches do not know yet.
+
+Without it a reconcile that comes between a write and its watch event would write again. An entry counts only
+while it is newer than the cache, and is forgotten when the cache has caught up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+recent_max_s = 10.0
+"""An entry of which the cache never heard (created and deleted in between) is dropped after this."""
+
+
+class _Entry(NamedTuple):
+    value: Any
+    version: str
+    written_s: float
+
+
+class Recent:
+    """Objects by owner, kind and name; for one event loop."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Any, dict[tuple[str, str], _Entry]] = {}
+
+    def remember(self, owner: Any, kind: str, value: Any) -> None:
+        """Keep what the server answered to a write."""
+        meta = value.metadata
+        entry = _Entry(value, meta.resource_version, time.monotonic())
+        self._entries.setdefault(owner, {})[kind, meta.name] = entry
+
+    def caught_up(self, owner: Any, kind: str, name: str, version: str) -> None:
+        """Forget an entry that the cache has now, or something newer; an empty version is a deletion."""
+        entries = self._entries.get(owner)
+        entry = entries.get((kind, name)) if entries else None
+        if entries is None or entry is None or (version and is_newer(entry.version, version)):
+            return
+        del entries[kind, name]
+        if not entries:
+            del self._entries[owner]
+
+    def forget(self, owner: Any) -> None:
+        """Drop everything about an owner."""
+        self._entries.pop(owner, None)
+
+    def of(self, owner: Any, kind: str) -> Iterator[Any]:
+        """Yield the objects of an owner and a kind that are ahead of the cache."""
+        oldest_s = time.monotonic() - recent_max_s
+        for (found, _), entry in self._entries.get(owner, {}).items():
+            if found == kind and entry.written_s > oldest_s:
+                yield entry.value
+
+    def has_any(self, owner: Any) -> bool:
+        """Whether something of this owner is ahead of the cache."""
+        return owner in self._entries
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Whether a resource version comes after another; versions that are no numbers count as older."""
+    return version.isdigit() and than.isdigit() and int(version) > int(than)
