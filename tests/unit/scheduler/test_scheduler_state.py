@@ -1,0 +1,131 @@
+"""What the scheduler remembers between passes."""
+
+from typing import Any
+
+import msgspec
+
+from gangline.api.core import Node, Pod
+from gangline.placement.decisions import Binding
+from gangline.scheduler.state import SchedulerState
+
+NAMES = ("gangline-scheduler",)
+
+
+def pod(name: str, *, node: str = "", phase: str = "Pending", scheduler: str = NAMES[0], **spec: Any) -> Pod:
+    metadata: dict[str, Any] = {"name": name, "namespace": "team", "uid": name}
+    if spec.pop("deleted", False):
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    spec = {"nodeName": node, "schedulerName": scheduler, **spec}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Pod)
+
+
+def node(name: str = "a", cpu: str = "4", **labels: str) -> Node:
+    return msgspec.convert(
+        {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": {"cpu": cpu}}}, Node
+    )
+
+
+def holders(state: SchedulerState) -> list[tuple[str, str]]:
+    return [(view.uid, view.node_name) for view in state.snapshot().pods]
+
+
+def waiting(state: SchedulerState) -> list[str]:
+    return [view.uid for view in state.waiting()]
+
+
+def test_a_new_pod_of_ours_makes_a_pass_due():
+    state = SchedulerState(NAMES)
+
+    assert state.take_pod(None, pod("one"))
+    assert not state.take_pod(None, pod("theirs", scheduler="volcano"))
+    assert not state.take_pod(None, pod("gated", schedulingGates=[{"name": "hold"}]))
+    assert waiting(state) == ["one", "gated"]
+
+
+def test_a_change_of_its_status_makes_no_pass_due():
+    state = SchedulerState(NAMES)
+    first, second = pod("one"), pod("one", phase="Unknown")
+    state.take_pod(None, first)
+
+    assert not state.take_pod(first, second)
+
+
+def test_an_assumed_pod_holds_its_room_until_it_is_seen_bound():
+    state = SchedulerState(NAMES)
+    state.take_pod(None, pod("one"))
+
+    state.assume(Binding("team/one", "one", "a"))
+    assert (waiting(state), holders(state)) == ([], [("one", "a")])
+    assert not state.take_pod(pod("one"), pod("one", phase="Unknown"))
+    assert waiting(state) == []
+
+    state.take_pod(pod("one"), pod("one", node="a"))
+    assert holders(state) == [("one", "a")]
+
+
+def test_a_binding_that_failed_gives_its_room_back_and_waits_for_its_turn():
+    state = SchedulerState(NAMES)
+    binding = Binding("team/one", "one", "a")
+    state.take_pod(None, pod("one"))
+    state.assume(binding)
+
+    state.revoke(binding)
+    assert (waiting(state), holders(state)) == ([], [])
+
+    assert state.resume("one")
+    assert waiting(state) == ["one"]
+
+
+def test_a_binding_that_failed_because_the_pod_is_gone_is_forgotten():
+    state = SchedulerState(NAMES)
+    binding = Binding("team/one", "one", "a")
+    state.take_pod(None, pod("one"))
+    state.assume(binding)
+    state.take_pod(pod("one"), None)
+
+    state.revoke(binding)
+
+    assert not state.resume("one")
+    assert (waiting(state), holders(state)) == ([], [])
+
+
+def test_room_that_becomes_free_makes_a_pass_due_only_when_a_pod_waits():
+    state = SchedulerState(NAMES)
+    state.take_pod(None, pod("one", node="a"))
+    state.take_pod(None, pod("two", node="a"))
+    assert not state.take_pod(pod("one", node="a"), pod("one", node="a", phase="Succeeded"))
+
+    state.take_pod(None, pod("waiter"))
+    assert state.take_pod(pod("two", node="a"), None)
+    assert holders(state) == []
+
+
+def test_a_terminating_pod_holds_its_room():
+    state = SchedulerState(NAMES)
+    state.take_pod(None, pod("one", node="a", deleted=True))
+
+    assert holders(state) == [("one", "a")]
+
+
+def test_nodes_make_a_pass_due_when_they_change_not_when_they_beat():
+    state = SchedulerState(NAMES)
+    assert not state.take_node(None, node())
+
+    state.take_pod(None, pod("waiter"))
+    assert not state.take_node(node(), node())
+    assert state.take_node(node(), node(cpu="8"))
+    assert state.take_node(None, node("b"))
+    assert [view.name for view in state.snapshot().nodes] == ["a", "b"]
+
+
+def test_a_message_is_said_once_also_after_a_restart():
+    state = SchedulerState(NAMES)
+    condition = {"type": "PodScheduled", "status": "False", "message": "no room"}
+    blocked = msgspec.structs.replace(
+        pod("one"), status=msgspec.convert({"conditions": [condition]}, type(pod("one").status))
+    )
+    state.take_pod(None, blocked)
+
+    assert state.is_said("one", "no room")
+    assert not state.is_said("one", "no ports")
+    assert state.is_said("one", "no ports")
