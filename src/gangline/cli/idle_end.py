@@ -6,10 +6,10 @@ import asyncio
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gangline.api.resources import PODS
-from gangline.local.cluster_facts import load_facts
+from gangline.local.cluster_facts import last_used, load_facts
 from gangline.local.paths import ClusterPaths
 
 if TYPE_CHECKING:
@@ -20,26 +20,18 @@ IDLE_LOOK_S = 30.0
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
-class ClientActivity(Protocol):
-    """What the API server knows of its clients outside the server and the node agent."""
-
-    last_client_request: float
-    """Value of ``time.monotonic()`` at the last request."""
-
-
-async def end_when_idle(client: Client, paths: ClusterPaths, server: ClientActivity) -> None:
-    """Look every 30 s; after 10 minutes without a request and without an unfinished pod SIGTERM itself.
+async def end_when_idle(client: Client, paths: ClusterPaths) -> None:
+    """Look every 30 s; after 10 minutes without a command and without an unfinished pod SIGTERM itself.
 
     A cluster kept by ``gangline up`` is left alone; that may change while it runs.
     """
-    busy = time.monotonic()
+    busy = time.time()
     while True:
         await asyncio.sleep(IDLE_LOOK_S)
         facts = load_facts(paths)
         pods = await client.list(PODS, field_selector=_UNFINISHED, limit=1)
         if facts is None or facts.keep or pods.items:
-            busy = time.monotonic()
-        last = max(busy, getattr(server, "last_client_request", 0.0))
-        if time.monotonic() - last >= IDLE_END_S:
+            busy = time.time()
+        if time.time() - max(busy, last_used(paths)) >= IDLE_END_S:
             os.kill(os.getpid(), signal.SIGTERM)
             return

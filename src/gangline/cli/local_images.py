@@ -7,17 +7,15 @@ from difflib import get_close_matches
 
 def image_problem(image: str) -> str:
     """Return why this machine cannot run an image, with a hint on a second line; empty when it can."""
-    from gangline.local.images import LOCAL_IMAGES, is_local_image
+    from gangline.local.images import BASE_IMAGE, image_name
 
-    if not image or is_local_image(image):
+    name = image_name(image)
+    if not image or name == BASE_IMAGE:
         return ""
-    names = sorted(LOCAL_IMAGES)
-    near = get_close_matches(image.partition(":")[0], names, n=1, cutoff=0.7)
-    if near:
-        return f"this machine has no such image\ndid you mean `{near[0]}`?"
-    known = ", ".join(f"`{name}`" for name in names)
+    rule = f"this machine has no such image, and the one-machine cluster pulls none (it has `{BASE_IMAGE}`)"
+    if get_close_matches(name, [BASE_IMAGE], cutoff=0.7):
+        return f"{rule}\ndid you mean `{BASE_IMAGE}`?"
     return (
-        f"this machine has no such image, and the one-machine cluster pulls none (it has {known})\n"
-        f"write `image: {names[0]}`, which has a shell, Python and the MPI of this machine, "
+        f"{rule}\nwrite `image: {BASE_IMAGE}`, which has a shell, Python and the MPI of this machine, "
         "or run the file on a cluster that has the image: --context CONTEXT"
     )

@@ -21,6 +21,7 @@ from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import ProcessLock
 
 if TYPE_CHECKING:
+    from gangline.cli.agent_supervisor import AgentSupervisor
     from gangline.kube.client import Client
     from gangline.local.cluster_facts import ClusterFacts
 
@@ -92,14 +93,14 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
             Connection(server=f"unix://{paths.api_socket}"), user_agent="gangline-server"
         ) as client:
             await _bootstrap(client, facts)
-            services = asyncio.create_task(_run_services(client, paths, server, supervisor))
+            services = asyncio.create_task(_run_services(client, paths, supervisor))
             await _first_of(services, stopped)
     finally:
         await supervisor.stop()
         await server.stop()
 
 
-async def _run_services(client: Client, paths: ClusterPaths, server: Any, supervisor: Any) -> None:
+async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSupervisor) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
     from gangline.cli.idle_end import end_when_idle
     from gangline.local.controllers.all import run_controllers
@@ -111,7 +112,7 @@ async def _run_services(client: Client, paths: ClusterPaths, server: Any, superv
         services.create_task(Operator(client).run(), name="operator")
         services.create_task(Scheduler(client).run(), name="scheduler")
         services.create_task(supervisor.run(), name="agent supervisor")
-        services.create_task(end_when_idle(client, paths, server), name="idle end")
+        services.create_task(end_when_idle(client, paths), name="idle end")
 
 
 async def _bootstrap(client: Client, facts: ClusterFacts) -> None:

@@ -77,6 +77,13 @@ class Target:
             found = load_kubeconfig(self.kubeconfig, self.context)
         return replace(found, namespace=self.namespace) if self.namespace else found
 
+    def note_use(self) -> None:
+        """Note that the one-machine cluster is in use; does nothing for another one."""
+        from gangline.local.cluster_facts import note_use
+
+        if self.is_local:
+            note_use(self.paths)
+
     def check_up(self) -> None:
         """Refuse when the one-machine cluster is not up; a context is found out by its first request.
 
@@ -103,7 +110,10 @@ async def open_client(target: Target) -> AsyncIterator[Client]:
     from gangline.kube.client import Client
 
     async with Client(target.connection(), user_agent="gangline-cli") as client:
-        yield client
+        try:
+            yield client
+        finally:
+            target.note_use()
 
 
 def target_options(*, namespace: bool = True, short_namespace: bool = True) -> Callable[[F], F]:

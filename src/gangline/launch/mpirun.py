@@ -88,6 +88,8 @@ def _openmpi_head(ranks: Ranks) -> list[str]:
 def _hydra_head(mpi: MpiInstallation, ranks: Ranks) -> list[str]:
     line = ["mpirun", "-n", str(ranks.count), "-ppn", str(ranks.per_host)]
     line.append("-l" if mpi.flavour == "intel" else "-prepend-rank")
+    # A program linked with Open MPI would run as so many single ranks here; an unknown pml makes it fail.
+    line += ["-genv", "OMPI_MCA_pml", "none_because_mpirun_is_not_open_mpi"]
     if ranks.working_dir:
         line += ["-wdir", ranks.working_dir]
     if ranks.forwarded:

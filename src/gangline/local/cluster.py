@@ -25,6 +25,7 @@ from gangline.local.cluster_facts import (
     ClusterFacts,
     decide_facts,
     load_facts,
+    note_use,
     node_name,
     save_facts,
 )
@@ -92,6 +93,7 @@ class Cluster:
         """
         _check_arguments(nodes, isolation)
         make_private_folders(self.paths)
+        note_use(self.paths)
         with ProcessLock(self.paths.lock("start")) as start:
             if not start.acquire(timeout_s=START_LOCK_TIMEOUT_S):
                 raise ClusterError(

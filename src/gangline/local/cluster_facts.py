@@ -78,6 +78,22 @@ def save_facts(paths: ClusterPaths, facts: ClusterFacts) -> None:
     fresh.replace(paths.facts)
 
 
+def note_use(paths: ClusterPaths) -> None:
+    """Note that a command uses the cluster now; an unused one may end itself."""
+    try:
+        (paths.state / "last-used").touch(mode=0o600)
+    except OSError:
+        pass  # no folder yet, or a full disk: the use is noted by the next command
+
+
+def last_used(paths: ClusterPaths) -> float:
+    """Return when a command last used the cluster, in seconds since the epoch; 0 when never."""
+    try:
+        return (paths.state / "last-used").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def decide_facts(
     paths: ClusterPaths, previous: ClusterFacts | None, *, nodes: int, isolation: str, keep: bool
 ) -> ClusterFacts:
