@@ -25,8 +25,8 @@ from gangline.local.cluster_facts import (
     ClusterFacts,
     decide_facts,
     load_facts,
-    note_use,
     node_name,
+    note_use,
     save_facts,
 )
 from gangline.local.paths import ClusterPaths
