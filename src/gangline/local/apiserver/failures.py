@@ -121,8 +121,10 @@ def invalid(served: ServedResource, name: str, errors: Sequence[FieldError]) -> 
     texts = []
     for error in errors:
         shown = error.reason in ("Invalid", "NotSupported", "Duplicate", "TypeInvalid") and error.value
-        text = f"{_WORDS.get(error.reason, error.reason)}: "
-        text += f"{error.value}: {error.message}" if shown else error.message
+        word = _WORDS.get(error.reason, error.reason)
+        text = f"{word}: {error.value}: {error.message}" if shown else f"{word}: {error.message}"
+        if error.message == word:
+            text = word
         texts.append(f"{error.path}: {text}" if error.path else text)
         causes.append(
             {

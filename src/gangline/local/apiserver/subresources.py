@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from gangline import clock
-from gangline.local.apiserver import failures, metadata, rendering, shaping, writing
+from gangline.local.apiserver import failures, field_rules, metadata, rendering, writing
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.deleting import DeleteOptions, delete_object
 from gangline.local.apiserver.exchange import Exchange, answer, encode_json
@@ -33,7 +33,9 @@ async def bind(api: ApiContext, exchange: Exchange) -> web.Response:
     target = exchange.target
     node = (body.get("target") or {}).get("name")
     if not node:
-        raise failures.invalid(target.served, target.name, [shaping.required("target.name", "is required")])
+        raise failures.invalid(
+            target.served, target.name, [field_rules.required("target.name", "is required")]
+        )
     old = _current(api, exchange)
     pod = old.obj
     meta = dict(pod["metadata"])

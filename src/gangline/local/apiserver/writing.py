@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gangline.local.apiserver import admission, failures, metadata, rendering, shaping
+from gangline.local.apiserver import admission, failures, field_rules, metadata, rendering, shaping
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.exchange import (
     Exchange,
@@ -89,7 +89,7 @@ async def replace(api: ApiContext, exchange: Exchange) -> web.Response:
         raise failures.invalid(
             target.served,
             target.name,
-            [shaping.required("metadata.resourceVersion", "must be specified for an update")],
+            [field_rules.required("metadata.resourceVersion", "must be specified for an update")],
         )
     return await _store_update(api, exchange, old, body)
 
