@@ -29,6 +29,15 @@ def option_row(option: click.Option) -> str:
     return f"| {names}{value} | {words} |"
 
 
+def prose(text: str) -> str:
+    """Return a command's help in Markdown; paragraphs that click leaves as they are become code."""
+    paragraphs = inspect.cleandoc(text).split("\f")[0].strip().split("\n\n")
+    return "\n\n".join(
+        "```\n" + part.removeprefix("\b\n") + "\n```" if part.startswith("\b\n") else part
+        for part in paragraphs
+    )
+
+
 def command_text(name: str, command: click.Command) -> str:
     """Return the section of one command: usage, its words, its options."""
     context = click.Context(command, info_name=f"gangline {name}")
@@ -36,7 +45,7 @@ def command_text(name: str, command: click.Command) -> str:
     lines = [f"### gangline {name}", "", "```", usage, "```", ""]
     if aliases := [f"`{alias}`" for alias, target in ALIASES.items() if target == name]:
         lines += [f"Short: {', '.join(aliases)}.", ""]
-    lines += [inspect.cleandoc(command.help or "").replace("\b\n", "").split("\f")[0].strip(), ""]
+    lines += [prose(command.help or ""), ""]
     options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
     if options:
         lines += ["| option | |", "|---|---|", *(option_row(option) for option in options), ""]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gangline.cli.agent_supervisor import AgentSupervisor
     from gangline.kube.client import Client
     from gangline.local.cluster_facts import ClusterFacts
+    from gangline.operator.statistics import OperatorStatistics
 
 LOG_BYTES_MAX = 8 << 20
 
@@ -107,12 +108,32 @@ async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSu
     from gangline.operator.operator import Operator
     from gangline.scheduler.scheduler import Scheduler
 
-    async with asyncio.TaskGroup() as services:
-        services.create_task(run_controllers(client), name="controllers")
-        services.create_task(Operator(client).run(), name="operator")
-        services.create_task(Scheduler(client).run(), name="scheduler")
-        services.create_task(supervisor.run(), name="agent supervisor")
-        services.create_task(end_when_idle(client, paths), name="idle end")
+    operator = Operator(client)
+    try:
+        async with asyncio.TaskGroup() as services:
+            services.create_task(run_controllers(client), name="controllers")
+            services.create_task(operator.run(), name="operator")
+            services.create_task(Scheduler(client).run(), name="scheduler")
+            services.create_task(supervisor.run(), name="agent supervisor")
+            services.create_task(end_when_idle(client, paths), name="idle end")
+    finally:
+        _log_statistics(operator.statistics())
+
+
+def _log_statistics(operator: OperatorStatistics) -> None:
+    """Leave the operator's figures in the log at the end; the benchmarks read them there."""
+    import structlog
+
+    structlog.get_logger().info(
+        "operator stopped",
+        jobs_created=operator.jobs_created,
+        reconciles=operator.reconcile.count,
+        reconcile_p50_ms=operator.reconcile.p50_ms,
+        reconcile_p99_ms=operator.reconcile.p99_ms,
+        decide_cpu_s=operator.decide.total_s,
+        retries=operator.retries,
+        process_cpu_s=round(operator.process_cpu_s, 3),
+    )
 
 
 async def _bootstrap(client: Client, facts: ClusterFacts) -> None:
