@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gangline.api.core import ObjectMeta, Wire
 from gangline.api.decode import decode, join_path, similar_name
@@ -58,6 +59,11 @@ def read_observed(metadata: ObjectMeta, spec: Any, status: Any) -> ReadJob:
     typed, errors = decode(spec, MPIJobSpec, path="spec", unknown="ignore")
     job = apply_defaults(MPIJob(metadata=metadata, spec=typed, status=read_status(status)))
     return ReadJob(job, _merge(errors, validate_mpijob(job)))
+
+
+def renew(read: ReadJob, metadata: ObjectMeta, status: Any) -> ReadJob:
+    """Return what was read with the metadata and status of now; its spec must be the same."""
+    return ReadJob(replace(read.job, metadata=metadata, status=read_status(status)), read.errors)
 
 
 def read_status(status: Any) -> MPIJobStatus:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from gangline.api.core import ObjectMeta
-from gangline.api.mpijob_reading import ReadJob, read_observed
+from gangline.api.mpijob_reading import ReadJob, read_observed, renew
 from gangline.api.resources import MPIJOBS, Resource
 from gangline.jobs import mpijob
 from gangline.jobs.names import JOB_NAME_LABEL, OPERATOR_NAME, OPERATOR_NAME_LABEL
@@ -35,6 +35,7 @@ class JobKind:
         owner_label: label and value that all its children carry.
         name_label: label that holds the job's name on each child.
         read: from metadata, spec and status to a typed job with its errors.
+        renew: the same for a spec that was read before; spares reading it again.
         reconcile: from a typed job and what is observed to a plan.
     """
 
@@ -42,6 +43,7 @@ class JobKind:
     owner_label: tuple[str, str]
     name_label: str
     read: Callable[[ObjectMeta, Any, Any], ReadJob]
+    renew: Callable[[ReadJob, ObjectMeta, Any], ReadJob]
     reconcile: Reconcile
 
 
@@ -51,6 +53,7 @@ JOB_KINDS: tuple[JobKind, ...] = (
         owner_label=(OPERATOR_NAME_LABEL, OPERATOR_NAME),
         name_label=JOB_NAME_LABEL,
         read=read_observed,
+        renew=renew,
         reconcile=mpijob.reconcile,
     ),
 )

@@ -15,6 +15,7 @@ import msgspec
 
 from gangline import clock
 from gangline.api.mpijob import AnyJob
+from gangline.api.mpijob_reading import ReadJob
 from gangline.api.resources import JOBS, Resource
 from gangline.jobs.plan import Emit, Object, Plan
 from gangline.jobs.registry import JOB_KINDS, JobKind
@@ -121,7 +122,7 @@ class Operator:
         started_s = time.thread_time()
         status = memory.newest_status(job)
         plan = kind.entry.reconcile(
-            kind.entry.read(job.metadata, job.spec, status),
+            memory.read_with(kind.entry, job, status),
             kind.children.observe(key, memory.rejected),
             clock.now(),
             raw_status=status,
@@ -226,13 +227,24 @@ class _Memory(msgspec.Struct):
         uid: of the job.
         rejected: what the server will never take; ends up in the status.
         warned: warnings that were sent and still hold.
-        status: the status last written, and the version of the job that came of it.
+        status: the version of the job that the last written status gave, and that status.
+        read: the generation of the spec and what was read of it.
     """
 
     uid: str
     rejected: tuple[str, ...] = ()
     warned: frozenset[Emit] = frozenset()
     status: tuple[str, Object] | None = None
+    read: tuple[int, ReadJob] | None = None
+
+    def read_with(self, entry: JobKind, job: AnyJob, status: Any) -> ReadJob:
+        """Return the typed job; its spec is read once for each generation."""
+        generation = job.metadata.generation
+        if generation and self.read and self.read[0] == generation:
+            return entry.renew(self.read[1], job.metadata, status)
+        read = entry.read(job.metadata, job.spec, status)
+        self.read = (generation, read)
+        return read
 
     def wrote(self, answer: Object, status: Object) -> None:
         """Keep a status that the cache may not have yet."""
