@@ -7,6 +7,7 @@ without events (those are kept for an hour).
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from pathlib import Path
@@ -110,6 +111,14 @@ def server_processor_s(laboratory: Laboratory) -> float:
     return sum(processor_s(pid) for pid in pids)
 
 
+def operator_figures(laboratory: Laboratory) -> dict[str, float]:
+    """Stop the cluster and return the figures that its operator leaves in the log."""
+    laboratory.gangline("down")
+    log = (laboratory.home / "default" / "server.log").read_text()
+    line = [line for line in log.splitlines() if "operator stopped" in line][-1]
+    return {name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)(?=\s|$)", line)}
+
+
 def outcomes(laboratory: Laboratory) -> dict[str, str]:
     """Return name -> Succeeded, Failed, or nothing yet, of every MPIJob."""
     answer = laboratory.get("/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs")
@@ -134,10 +143,18 @@ def at_once(laboratory: Laboratory) -> list[Figure]:
     took_s = time.perf_counter() - started
     used_s = server_processor_s(laboratory) - used_s
     succeeded = sum(end == "Succeeded" for end in ends)
+    operator = operator_figures(laboratory)
     return [
         Figure(f"{AT_ONCE} jobs at once, succeeded", "jobs", [succeeded], goal=f">= {AT_ONCE}"),
         Figure(f"{AT_ONCE} jobs at once, from apply to the last end", "s", [took_s]),
         Figure("- processor time of the server process for each job", "s", [used_s / AT_ONCE]),
+        Figure(
+            "- of it the operator's decisions, for each job since the start",
+            "s",
+            [operator["decide_cpu_s"] / operator["jobs_created"]],
+        ),
+        Figure("- reconcile p50, decisions and writes", "ms", [operator["reconcile_p50_ms"]]),
+        Figure("- reconcile p99, decisions and writes", "ms", [operator["reconcile_p99_ms"]]),
     ]
 
 
