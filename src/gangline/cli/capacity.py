@@ -13,12 +13,12 @@ from gangline.errors import UnschedulableError
 from gangline.units import parse_quantity
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.local.cluster import Cluster
 
 Obj = dict[str, Any]
 
 
-async def check_capacity(client: Client, documents: Sequence[Document]) -> None:
+def check_capacity(cluster: Cluster, documents: Sequence[Document]) -> None:
     """Refuse what can never be scheduled; asks for the nodes only when something requests an amount.
 
     Raises:
@@ -32,7 +32,7 @@ async def check_capacity(client: Client, documents: Sequence[Document]) -> None:
     ]
     if not wanted:
         return
-    nodes = (await client.list(NODES)).items
+    nodes = cluster.request("GET", NODES.path())[1].get("items") or []
     for document, path, amounts in wanted:
         problem = never_fits(amounts, nodes)
         if problem:

@@ -251,14 +251,29 @@ def _print_objects(documents: list[Document], output: str) -> int:
 
 
 def _run(documents: list[Document], target: Target, nodes: int) -> int:
-    import asyncio
-
     from gangline.cli.output import say
 
-    if target.is_local:
-        from gangline.local.cluster import Cluster
+    created: dict[int, dict[str, Any]] = {}
+    if not target.is_local:
+        return _follow(documents, target, created)
+    from gangline.cli.capacity import check_capacity
+    from gangline.cli.early_create import create_early, delete_created
+    from gangline.local.cluster import Cluster
 
-        Cluster(target.paths).ensure_up(nodes=nodes, say=say)
+    cluster = Cluster(target.paths)
+    cluster.ensure_up(nodes=nodes, say=say)
+    check_capacity(cluster, documents)
+    try:
+        created = create_early(cluster, documents)
+        return _follow(documents, target, created)
+    except KeyboardInterrupt:  # before the follower takes Ctrl-C over
+        delete_created(cluster, documents, created)
+        raise
+
+
+def _follow(documents: list[Document], target: Target, created: dict[int, dict[str, Any]]) -> int:
+    import asyncio
+
     from gangline.cli.run_flow import run_documents
 
-    return asyncio.run(run_documents(documents, target))
+    return asyncio.run(run_documents(documents, target, created))

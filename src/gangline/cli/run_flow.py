@@ -47,8 +47,13 @@ class Interrupts:
         (self.second if self.first.is_set() else self.first).set()
 
 
-async def run_documents(documents: Sequence[Document], target: Target) -> int:
+async def run_documents(documents: Sequence[Document], target: Target, created: dict[int, Obj]) -> int:
     """Create every object, wait for all that end, and return the exit code.
+
+    Args:
+        documents: checked manifests.
+        target: where to.
+        created: what exists already, by the document's ``id``.
 
     Raises:
         JobFailedError: a job failed; its exit code is the launcher's.
@@ -57,11 +62,7 @@ async def run_documents(documents: Sequence[Document], target: Target) -> int:
     interrupts = Interrupts()
     interrupts.install()
     async with open_client(target) as client:
-        if target.is_local:
-            from gangline.cli.capacity import check_capacity
-
-            await check_capacity(client, documents)
-        claimed = await _create(client, documents, target)
+        claimed = await _create(client, documents, target, created)
         if not claimed:
             return 0
         view = open_view(prefix_logs=len(claimed) > 1)
@@ -71,13 +72,18 @@ async def run_documents(documents: Sequence[Document], target: Target) -> int:
             view.close()
 
 
-async def _create(client: Client, documents: Sequence[Document], target: Target) -> list[Claimed]:
+async def _create(
+    client: Client, documents: Sequence[Document], target: Target, created: dict[int, Obj]
+) -> list[Claimed]:
     from gangline.kube.discovery import resource_for
 
     claimed: list[Claimed] = []
     for document in in_order(documents):
         resource = await resource_for(client, document.api_version, document.kind)
-        if document.kind in WORKLOADS:
+        if id(document) in created:
+            if document.kind in WORKLOADS:
+                claimed.append((resource, created[id(document)]))
+        elif document.kind in WORKLOADS:
             hint = f"{document.name}{way_back(document.value, target)}"
             claimed.append((resource, await claim_job(client, resource, document.value, logs_hint=hint)))
         else:
