@@ -6,6 +6,7 @@ gradients, so that all ranks take the same step. Run it alone, or with `mpirun -
 
 import argparse
 import hashlib
+import os
 import time
 from pathlib import Path
 
@@ -66,8 +67,7 @@ def train(comm, data, epochs, report=print):
             speed[:] = MOMENTUM * speed + step[:-1]
             flat -= LEARNING_RATE * speed
             losses.append(step[-1])
-        digests = comm.allgather(hashlib.sha256(flat.tobytes()).hexdigest())
-        if len(set(digests)) != 1:
+        if len(set(comm.allgather(hashlib.sha256(flat.tobytes()).hexdigest()))) != 1:
             raise SystemExit(f"rank {comm.rank}: the ranks' parameters differ after epoch {epoch}")
         accuracy = float((forward(parameters, test_images)[1].argmax(axis=1) == test_labels).mean())
         rate = f"{len(images) / (time.perf_counter() - started):7,.0f} images/s"
@@ -81,9 +81,9 @@ def main():
     parser.add_argument("--compare", action="store_true", help="train again on rank 0 alone and compare")
     options = parser.parse_args()
     comm, data = MPI.COMM_WORLD, load(Path(__file__).with_name("digits.csv.gz"))
-    hosts = comm.allgather(MPI.Get_processor_name())
+    hosts = ", ".join(dict.fromkeys(comm.allgather(os.environ.get("HOSTNAME") or MPI.Get_processor_name())))
     say = (lambda line: print(line, flush=True)) if comm.rank == 0 else (lambda line: None)
-    say(f"{comm.size} ranks on {', '.join(dict.fromkeys(hosts))}; {len(data[0])} images, batch {BATCH_SIZE}")
+    say(f"{comm.size} ranks on {hosts}; {len(data[0])} images, batch {BATCH_SIZE}")
     flat, accuracy = train(comm, data, options.epochs, say)
     say(f"test accuracy {accuracy:.2%}; parameters identical on {comm.size} ranks after every epoch")
     if options.epochs >= 10 and accuracy < 0.97:

@@ -3,6 +3,7 @@
 mpirun -n 2 python3 pi.py $(cut -d ' ' -f 1 /etc/mpi/hostfile)
 """
 
+import os
 import sys
 
 import numpy as np
@@ -21,7 +22,7 @@ def main() -> None:
     points = np.random.default_rng(comm.rank).random((SAMPLES_PER_RANK, 2))
     inside = int(((points**2).sum(axis=1) < 1).sum())
     total = comm.allreduce(inside)
-    hosts = comm.allgather(MPI.Get_processor_name())
+    hosts = comm.allgather(os.environ.get("HOSTNAME") or MPI.Get_processor_name())
     if comm.rank == 0:
         for rank, host in enumerate(hosts):
             print(f"rank {rank} of {comm.size} on {host}")
