@@ -67,6 +67,7 @@ class Scheduler:
             finally:
                 for task in self._tasks:
                     task.cancel()
+                await self._recorder.close()
 
     def _on_node(self, old: Node | None, new: Node | None) -> None:
         if self._state.take_node(old, new):

@@ -43,7 +43,10 @@ class GarbageController:
     async def run(self) -> None:
         """Work until cancelled."""
         await self._inventory.wait_synced()
-        await work(self._queue, self.reconcile, workers=WORKERS)
+        try:
+            await work(self._queue, self.reconcile, workers=WORKERS)
+        finally:
+            await self._recorder.close()
 
     def _on_change(self, obj: Owned, is_gone: bool, looks: set[str]) -> None:
         if is_gone:

@@ -7,14 +7,19 @@ Read next: ``garbage.py`` and ``namespaces.py``, which listen here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from gangline.api.core import Condition, ObjectMeta, OwnerReference, Wire, is_true
 from gangline.api.resources import CRDS, EVENTS, Resource
+from gangline.kube.errors import Unavailable
 from gangline.local.apiserver.served import BUILT_IN_SERVED
 from gangline.local.controllers.caches import Caches, wait_synced
 from gangline.local.controllers.owner_graph import Owned, OwnerGraph
+
+CUSTOM_SYNC_S = 5.0
+"""How long a start waits for the objects of one custom kind."""
 
 Listener = Callable[[Owned, bool, set[str]], None]
 """Called with an object, whether it is gone, and the uids worth a look."""
@@ -96,9 +101,17 @@ class Inventory:
         self._listeners.append(listener)
 
     async def wait_synced(self) -> None:
-        """Wait until everything that exists now is in the graph."""
+        """Wait until everything that exists now is in the graph.
+
+        A custom kind that cannot be listed holds nothing up for long: its objects, seen or not, are asked for
+        before anything is deleted on their account.
+        """
         await wait_synced(self._crds)  # custom kinds are known from here on
-        await self._caches.wait_synced()
+        built_in = [resource for resource in self._kinds.values() if resource not in self._custom.values()]
+        await wait_synced(*(self._caches.bare(resource) for resource in built_in))
+        for resource in list(self._custom.values()):
+            with suppress(Unavailable):
+                await self._caches.bare(resource).wait_synced(CUSTOM_SYNC_S)
 
     def _attach(self, resource: Resource) -> None:
         self._kinds[resource.group, resource.kind] = resource

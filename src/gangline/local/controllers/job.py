@@ -62,7 +62,10 @@ class JobController:
     async def run(self) -> None:
         """Work until cancelled."""
         await wait_synced(self._jobs, self._pods)
-        await work(self._queue, self.reconcile, workers=WORKERS)
+        try:
+            await work(self._queue, self.reconcile, workers=WORKERS)
+        finally:
+            await self._recorder.close()
 
     def _on_job(self, old: TrackedJob | None, new: TrackedJob | None) -> None:
         if job := new or old:

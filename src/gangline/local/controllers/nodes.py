@@ -47,7 +47,10 @@ class NodeController:
         """Work until cancelled."""
         self._started_s = asyncio.get_running_loop().time()
         await wait_synced(self._nodes, self._pods, self._leases)
-        await work(self._queue, self.reconcile, workers=WORKERS)
+        try:
+            await work(self._queue, self.reconcile, workers=WORKERS)
+        finally:
+            await self._recorder.close()
 
     def _on_node(self, old: Node | None, new: Node | None) -> None:
         if new is None and old is not None:
