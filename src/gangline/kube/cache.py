@@ -17,7 +17,7 @@ import msgspec
 
 from gangline.api.core import ObjectMeta
 from gangline.api.resources import Resource
-from gangline.kube.errors import ApiError, Gone, KubeconfigError, Unauthorized, Unavailable
+from gangline.kube.errors import ApiError, Gone, KubeconfigError, TooManyRequests, Unauthorized, Unavailable
 from gangline.kube.pace import Pace
 
 if TYPE_CHECKING:
@@ -216,10 +216,9 @@ class Cache(Generic[T]):
     def _note_failure(self, error: ApiError) -> None:
         self._failures += 1
         self._error = error
-        if isinstance(error, Gone):
+        if not isinstance(error, Unavailable | TooManyRequests):
+            # Too old, or newer than a server that lost its state, or what else: a list is the way out.
             self._version = ""
-        elif not error.retryable:
-            self._version = ""  # whatever the server dislikes about this watch, a list is the way out
         log = self._log()
         log_it = log.debug if isinstance(error, Gone) else log.warning
         log_it("cache fell behind", status=error.status, error=str(error))

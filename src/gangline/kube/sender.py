@@ -40,6 +40,7 @@ class Sender:
     ) -> None:
         self._connection = connection
         self._base_url = transport.base_url(connection)
+        self._proxy = transport.proxy_for(connection)
         self._user_agent = user_agent
         self._sleep = sleep
         self._slots = asyncio.Semaphore(concurrent_requests_max)
@@ -162,7 +163,7 @@ class Sender:
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,
-                proxy=transport.proxy_for(self._connection),
+                proxy=self._proxy,
                 server_hostname=self._connection.tls_server_name or None,
             )
             if answer.status != 401 or is_renewed or not credentials.is_renewable(self._connection):

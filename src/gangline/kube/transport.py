@@ -87,7 +87,7 @@ def open_session(connection: Connection, credential: Credential, *, user_agent: 
         )
     return aiohttp.ClientSession(
         connector=connector,
-        headers={"User-Agent": user_agent, "Accept": "application/json"},
+        headers={"User-Agent": user_agent, "Accept": "application/json, */*"},
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
         cookie_jar=aiohttp.DummyCookieJar(),
     )

@@ -239,6 +239,26 @@ async def test_a_bookmark_moves_the_version_on(server: Any) -> None:
     assert statistics.events == 2
 
 
+@pytest.mark.parametrize(("code", "want_lists"), [(500, 2), (504, 2), (403, 2), (503, 1), (429, 1)])
+async def test_a_refused_watch_is_tried_again_or_the_list_is(
+    server: Any, make_status: Any, code: int, want_lists: int
+) -> None:
+    serve_watch = server._watch
+
+    async def refuse_once(_request: Any) -> Any:
+        server._watch = serve_watch
+        return web.json_response(make_status(code, ""), status=code)
+
+    server._watch = refuse_once
+    async with server.client() as client:
+        cache = Cache(client, PODS, AnyObject, pace=AT_ONCE)
+        async with running(cache):
+            await server.wait_for(lambda: server.watches == 1)
+
+    assert cache.statistics().lists == want_lists
+    assert cache.statistics().failures == 1
+
+
 async def test_a_storm_of_410_does_not_spin(server: Any) -> None:
     pauses: list[float] = []
     enough = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The work queue: no key twice, no two workers on one key, nothing lost. Times are compared, not waited for."""
+"""The work queue: no key twice, no two workers on one key, nothing lost. No times are waited for."""
 
 from __future__ import annotations
 
