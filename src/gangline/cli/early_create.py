@@ -51,4 +51,5 @@ def delete_created(cluster: Cluster, documents: Sequence[Document], created: dic
 
 
 def _namespace(obj: Obj) -> str | None:
-    return obj["metadata"].get("namespace")
+    namespace: str | None = obj["metadata"].get("namespace")
+    return namespace
