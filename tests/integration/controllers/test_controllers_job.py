@@ -153,3 +153,15 @@ async def test_many_jobs_at_once(cluster):
         await job_with(cluster, "Complete", name)
     await asyncio.gather(*(cluster.client.delete(JOBS, name, "default") for name in names))
     await pods_of(cluster, 0)
+
+
+async def test_an_indexed_job_runs_every_index(cluster):
+    await cluster.client.create(JOBS, make_job(completionMode="Indexed", completions=3, parallelism=2))
+
+    for count in (2, 3):
+        for pod in await pods_of(cluster, count):
+            if pod["status"]["phase"] == "Pending":
+                await cluster.bind(pod)
+                await cluster.set_status(pod, "Succeeded")
+    status = (await job_with(cluster, "Complete"))["status"]
+    assert (status["completedIndexes"], status["succeeded"]) == ("0-2", 3)

@@ -22,7 +22,8 @@ from gangline.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
 from gangline.local.controllers.caches import Caches, wait_synced
-from gangline.local.controllers.job_plan import JobPlan, plan_job, pod_manifest
+from gangline.local.controllers.job_plan import JobPlan, plan_job
+from gangline.local.controllers.job_pod import pod_manifest
 from gangline.local.controllers.job_types import TrackedJob
 
 WORKERS = 16
@@ -40,6 +41,7 @@ _STATUS_FIELDS = (
     "terminating",
     "startTime",
     "completionTime",
+    "completedIndexes",
 )
 
 
@@ -97,7 +99,8 @@ class JobController:
         if plan.delete_job:
             await _ignore_gone(self._client.delete(JOBS, *_name(job), propagation="Foreground", uid=uid))
             return None
-        steps: list[Awaitable[None]] = [self._create_pod(job) for _ in range(plan.create_count)]
+        indexes = plan.create_indexes or [None] * plan.create_count
+        steps: list[Awaitable[None]] = [self._create_pod(job, index) for index in indexes]
         if plan.status is not None:
             steps.append(self._write_status(job, plan))
         await _all_done(steps)
@@ -135,9 +138,9 @@ class JobController:
         if not remembered:
             self._vanished.pop(key, None)
 
-    async def _create_pod(self, job: TrackedJob) -> None:
+    async def _create_pod(self, job: TrackedJob, index: int | None) -> None:
         try:
-            answer = await self._client.create(PODS, pod_manifest(job))
+            answer = await self._client.create(PODS, pod_manifest(job, index))
         except ApiError as error:
             if isinstance(error, Forbidden) and _is_namespace_going(error):
                 return

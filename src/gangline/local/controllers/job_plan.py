@@ -4,8 +4,8 @@ A Job first gets a *target* condition (``SuccessCriteriaMet`` or ``FailureTarget
 deleted; only when all pods have ended does it get the final one (``Complete`` or ``Failed``). Both are
 written at once when nothing is left to wait for. Finished Jobs with a time to live are deleted.
 
-Not served, answered by failing the Job with the reason ``Unsupported``: Indexed completion, back-off
-limits for each index, success policies. Pods without an owner are not adopted.
+Not served, answered by failing the Job with the reason ``Unsupported``: back-off limits for each index,
+success policies. Pods without an owner are not adopted.
 Source: Kubernetes documentation, "Jobs"; condition and event wording as the batch/v1 controller of 1.31
 and later.
 """
@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
-from gangline.api.core import Condition, JobStatus, Pod, find_condition, is_true
+from gangline.api.core import Condition, Pod, find_condition, is_true
 from gangline.clock import format_time, parse_time
+from gangline.local.controllers.job_pod import format_indexes, free_indexes, parse_indexes, pod_index
 from gangline.local.controllers.job_tally import Tally, backoff_left_s, restarts, settled_uids, tally_pods
-from gangline.local.controllers.job_types import JOB_CONTROLLER, TrackedJob
+from gangline.local.controllers.job_types import JOB_CONTROLLER, TrackedJob, TrackedJobStatus
 
 CREATED_PODS_MAX = 500
 """Pods created in one pass at most; the rest follows in the next."""
@@ -41,14 +41,16 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         status: the new status; None when it stays as it is.
         create_count: pods to create from the template.
+        create_indexes: their completion indexes, for an Indexed Job.
         delete: pods to delete.
         events: to be sent when the status is written.
         delete_job: the time to live is over.
         requeue_after_s: look again after so many seconds, even if nothing changes.
     """
 
-    status: JobStatus | None = None
+    status: TrackedJobStatus | None = None
     create_count: int = 0
+    create_indexes: tuple[int, ...] = ()
     delete: tuple[Pod, ...] = ()
     events: tuple[Emit, ...] = ()
     delete_job: bool = False
@@ -76,29 +78,6 @@ def is_finished(job: TrackedJob) -> bool:
     return is_true(job.status.conditions, "Complete") or is_true(job.status.conditions, "Failed")
 
 
-def pod_manifest(job: TrackedJob) -> dict[str, Any]:
-    """Return a pod of the Job's template; the server completes the name. Shares the template's ``spec``."""
-    template = job.spec.template
-    metadata = {
-        "generateName": f"{job.metadata.name}-",
-        "namespace": job.metadata.namespace,
-        "ownerReferences": [
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "name": job.metadata.name,
-                "uid": job.metadata.uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
-    }
-    for field in ("labels", "annotations", "finalizers"):
-        if value := (template.get("metadata") or {}).get(field):
-            metadata[field] = value
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec") or {}}
-
-
 def _plan_finished(job: TrackedJob, now: datetime) -> JobPlan:
     ttl_s = job.spec.ttl_seconds_after_finished
     if ttl_s is None or job.metadata.deletion_timestamp:
@@ -124,6 +103,11 @@ class _Pass:
         self.start_time = job.status.start_time
         self.completion_time: str | None = None
         self.succeeded = job.status.succeeded + len(tally.succeeded)
+        self.completed: set[int] = set()
+        self.create_indexes: tuple[int, ...] = ()
+        if job.spec.is_indexed:
+            self.completed = parse_indexes(job.status.completed_indexes) | self._indexes(tally.succeeded)
+            self.succeeded = len(self.completed)
         self.failed = job.status.failed + len(tally.failed)
 
     def plan(self) -> JobPlan:
@@ -139,6 +123,7 @@ class _Pass:
         return JobPlan(
             status=status if status != self.job.status else None,
             create_count=self.create_count,
+            create_indexes=self.create_indexes,
             delete=tuple(self.delete),
             events=tuple(self.events),
             requeue_after_s=self.requeue_after_s,
@@ -236,7 +221,26 @@ class _Pass:
 
     # ----- pods
 
+    def _indexes(self, pods: Sequence[Pod]) -> set[int]:
+        """Return the completion indexes of pods; those that the Job does not have are left out."""
+        found = (pod_index(pod) for pod in pods)
+        return {index for index in found if index is not None and index < (self.job.spec.completions or 0)}
+
+    def _remove_duplicates(self) -> None:
+        """Of the pods of one index the oldest stays; one whose index has succeeded is not needed."""
+        taken = set(self.completed)
+        surplus = []
+        for pod in sorted(self.active, key=_first_to_go, reverse=True):
+            index = pod_index(pod)
+            if index is None or index in taken:
+                surplus.append(pod)
+            else:
+                taken.add(index)
+        self._remove(surplus, count_as_failed=False)
+
     def _match_parallelism(self) -> None:
+        if self.job.spec.is_indexed:
+            self._remove_duplicates()
         spec, active = self.job.spec, len(self.active)
         parallelism = 1 if spec.parallelism is None else spec.parallelism
         if spec.completions is not None:
@@ -257,6 +261,11 @@ class _Pass:
             self._look_again(wait_s)
             return
         self.create_count = min(missing, CREATED_PODS_MAX)
+        if spec.is_indexed:
+            busy = [*self.active, *(self.tally.terminating if spec.replaces_only_failed else ())]
+            taken = self.completed | self._indexes(busy)
+            self.create_indexes = free_indexes(spec.completions or 0, taken, self.create_count)
+            self.create_count = len(self.create_indexes)
         if missing > CREATED_PODS_MAX:
             self._look_again(0.0)
 
@@ -272,9 +281,9 @@ class _Pass:
 
     # ----- status
 
-    def _status(self) -> JobStatus:
+    def _status(self) -> TrackedJobStatus:
         ready = sum(1 for pod in self.active if is_true(pod.status.conditions, "Ready"))
-        return JobStatus(
+        return TrackedJobStatus(
             conditions=self.conditions,
             active=len(self.active) + self.create_count,
             ready=ready,
@@ -283,6 +292,7 @@ class _Pass:
             terminating=len(self.tally.terminating) + len(self.delete),
             start_time=self.start_time,
             completion_time=self.completion_time,
+            completed_indexes=format_indexes(self.completed),
             uncounted_terminated_pods=self._settled(),
         )
 

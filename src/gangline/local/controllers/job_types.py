@@ -19,6 +19,11 @@ class TrackedJobSpec(JobSpec, frozen=True, kw_only=True):
     managed_by: str = ""
 
     @property
+    def is_indexed(self) -> bool:
+        """Whether each completion has a number of its own."""
+        return self.completion_mode == "Indexed"
+
+    @property
     def retries(self) -> int:
         """``backoffLimit``, or its default."""
         return DEFAULT_BACKOFF_LIMIT if self.backoff_limit is None else self.backoff_limit
@@ -33,8 +38,6 @@ class TrackedJobSpec(JobSpec, frozen=True, kw_only=True):
     @property
     def unserved(self) -> str:
         """The first field that asks for something that this controller does not do, or empty."""
-        if self.completion_mode == "Indexed":
-            return "completionMode: Indexed"
         if self.backoff_limit_per_index is not None:
             return "backoffLimitPerIndex"
         if self.success_policy is not None:
@@ -45,9 +48,15 @@ class TrackedJobSpec(JobSpec, frozen=True, kw_only=True):
         return ""
 
 
+class TrackedJobStatus(JobStatus, frozen=True, kw_only=True):
+    """``status`` of a Job; ``completed_indexes`` like ``0-2,5`` for Indexed ones."""
+
+    completed_indexes: str = ""
+
+
 class TrackedJob(Wire, frozen=True, kw_only=True):
     """A Job as its controller reads it."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: TrackedJobSpec = TrackedJobSpec()
-    status: JobStatus = JobStatus()
+    status: TrackedJobStatus = TrackedJobStatus()
