@@ -123,7 +123,9 @@ def enter_user_namespace(running_shims: list[Path]) -> None:
         syscalls.unshare(syscalls.CLONE_NEWNS)
         syscalls.mount("none", "/", flags=syscalls.MS_SLAVE | syscalls.MS_REC)
     except OSError as error:
-        raise ClusterError(f"cannot enter a user namespace: {error}", hint="try `--isolation plain`") from error
+        raise ClusterError(
+            f"cannot enter a user namespace: {error}", hint="try `--isolation plain`"
+        ) from error
 
 
 def _peer_of(path: Path) -> int:

@@ -156,7 +156,7 @@ class Nursery:
                 errors = stack.enter_context(self._log.open("ab"))
             self._process = subprocess.Popen(
                 [sys.executable, "-X", "utf8", "-I", "-S", str(_SHIM)],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env={"PATH": os.defpath},

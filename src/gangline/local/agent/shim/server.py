@@ -313,7 +313,9 @@ class Shim:
         channel.runs.add(pid)
         self._runs[pid] = Run(channel, request.get("id"), container.spec["name"])
         self._selector.register(
-            report_read, selectors.EVENT_READ, lambda: self._report_run(channel, request.get("id"), pid, report_read)
+            report_read,
+            selectors.EVENT_READ,
+            lambda: self._report_run(channel, request.get("id"), pid, report_read),
         )
 
     def _report_run(self, channel: Channel, request_id: Any, pid: int, report: int) -> None:
@@ -451,7 +453,11 @@ class Shim:
             if container.kill_at is not None and now >= container.kill_at:
                 container.kill_at = None
                 processes.kill_all([container.pid, *processes.descendants(container.pid)])
-            if container.state == "ending" and container.drained_by is not None and now >= container.drained_by:
+            if (
+                container.state == "ending"
+                and container.drained_by is not None
+                and now >= container.drained_by
+            ):
                 self._finish(container)
 
     def _end(self) -> None:

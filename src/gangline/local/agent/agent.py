@@ -1,0 +1,209 @@
+"""The node agent: one process for all nodes of the one-machine cluster.
+
+It watches pods and gives each one that is bound to a node of ours to a ``PodRunner``. At start it adopts the
+pods that an agent before it left running, and removes what belongs to no pod any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gangline import clock
+from gangline.api.core import ConfigMap, Node, Pod, Secret
+from gangline.kube.cache import Cache
+from gangline.local.agent.context import AgentContext, affected
+from gangline.local.agent.leftovers import SWEEP_PERIOD_S, sweep_logs, sweep_sockets
+from gangline.local.agent.node_status import NodeKeeper, is_ours
+from gangline.local.agent.pod_record import PodRecord, read_records
+from gangline.local.agent.pod_runner import PodRunner
+from gangline.local.agent.sandbox import Sandbox
+from gangline.local.agent.shim import processes
+from gangline.local.agent.shim_client import ShimConnection
+from gangline.local.agent.status import FINAL_PHASES
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an agent found at its start.
+
+    Attributes:
+        adopted: pods that ran on.
+        ended: pods that had ended, or whose shim had been killed, meanwhile.
+        removed: pods that no longer exist in the API, with all they had left.
+        links: network links of no pod.
+    """
+
+    adopted: int = 0
+    ended: int = 0
+    removed: int = 0
+    links: int = 0
+
+
+class NodeAgent:
+    """See the module's text; construct it in a running loop with caches that are not running yet."""
+
+    def __init__(
+        self,
+        context: AgentContext,
+        keeper: NodeKeeper,
+        *,
+        pods: Cache[Pod],
+        nodes: Cache[Node],
+        config_maps: Cache[ConfigMap],
+        secrets: Cache[Secret],
+    ) -> None:
+        self._context = context
+        self._keeper = keeper
+        self._pods = pods
+        self._nodes = nodes
+        self._config_maps = config_maps
+        self._secrets = secrets
+        self._runners: dict[str, PodRunner] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._is_open = False
+        self._node_changes: asyncio.Queue[Node] = asyncio.Queue()
+        self.found = Found()
+
+    @property
+    def running_count(self) -> int:
+        """How many pods this agent holds."""
+        return len(self._runners)
+
+    async def run(self) -> None:
+        """Serve until cancelled; pods go on without it."""
+        self._nodes.on_change(self._on_node)
+        self._pods.on_change(self._on_pod)
+        self._config_maps.on_change(lambda _, new: self._on_object("cm", new))
+        self._secrets.on_change(lambda _, new: self._on_object("secret", new))
+        caches: list[Cache[Any]] = [self._nodes, self._config_maps, self._secrets, self._pods]
+        try:
+            async with asyncio.TaskGroup() as services:
+                for cache in caches:
+                    services.create_task(cache.run())
+                await asyncio.gather(*(cache.wait_synced() for cache in caches))
+                await self._take_over()
+                services.create_task(self._serve_nodes())
+                services.create_task(self._keeper.keep_leases())
+                services.create_task(self._sweep())
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    # Changes
+
+    def _on_node(self, old: Node | None, new: Node | None) -> None:
+        if new is not None and is_ours(new):
+            self._node_changes.put_nowait(new)
+            if old is None and self._is_open:
+                for pod in self._pods.items():
+                    self._on_pod(None, pod)
+        elif old is not None:
+            self._keeper.drop(old.metadata.name)
+
+    async def _serve_nodes(self) -> None:
+        while True:
+            await self._keeper.take(await self._node_changes.get())
+
+    def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            if runner := self._runners.get(old.metadata.uid):
+                runner.vanish()
+        if new is None or not self._is_open:
+            return
+        if runner := self._runners.get(new.metadata.uid):
+            runner.update(new)
+        elif new.status.phase not in FINAL_PHASES and self._is_mine(new):
+            self._begin(PodRunner(self._context, new))
+
+    def _is_mine(self, pod: Pod) -> bool:
+        node = self._nodes.get(pod.spec.node_name) if pod.spec.node_name else None
+        return node is not None and is_ours(node)
+
+    def _on_object(self, kind: str, new: ConfigMap | Secret | None) -> None:
+        if new is None:
+            return
+        self._context.objects.forget(kind, new.metadata.key)
+        mine = [runner.pod for runner in self._runners.values()]
+        for pod in affected(mine, kind, new.metadata.key):
+            self._runners[pod.metadata.uid].refresh()
+
+    def _begin(self, runner: PodRunner) -> None:
+        uid = runner.pod.metadata.uid
+        self._runners[uid] = runner
+        self._tasks[uid] = asyncio.create_task(
+            self._run_pod(uid, runner), name=f"pod {runner.pod.metadata.key}"
+        )
+
+    async def _run_pod(self, uid: str, runner: PodRunner) -> None:
+        try:
+            await runner.run()
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # noqa: BLE001 - one pod's failure must not end the others
+            self._context.log.exception("pod runner failed", pod=runner.pod.metadata.key)
+        finally:
+            self._runners.pop(uid, None)
+            self._tasks.pop(uid, None)
+
+    # Start
+
+    async def _take_over(self) -> None:
+        """Adopt or clean up what an agent before this one left, then begin with new pods."""
+        by_uid = {pod.metadata.uid: pod for pod in self._pods.items()}
+        adopted = ended = removed = 0
+        kept: list[tuple[Pod, PodRecord]] = []
+        for record in read_records(self._context.paths.pods):
+            pod = by_uid.get(record.uid)
+            self._context.addresses.reserve(record.address)
+            if pod is None or pod.status.phase in FINAL_PHASES or not self._is_mine(pod):
+                await self._clean_up(record)
+                removed += 1
+                continue
+            if self._context.paths.pod_socket(record.uid).exists():
+                adopted += 1
+            else:
+                ended += 1
+            kept.append((pod, record))
+        self._context.names.take_over((record.uid, record.host) for _, record in kept)
+        for pod, record in kept:
+            self._begin(PodRunner(self._context, pod, record))
+        living = set(self._runners)
+        links = 0 if self._context.network is None else await self._context.network.sweep(living)
+        sweep_sockets(self._context.paths.run, living)
+        self._is_open = True
+        for pod in self._pods.items():
+            self._on_pod(None, pod)
+        self.found = Found(adopted, ended, removed, links)
+        self._report()
+
+    def _report(self) -> None:
+        self._context.log.info("node agent ready", isolation=self._context.isolation, **asdict(self.found))
+        path = self._context.paths.state / "agent.json"
+        draft = path.with_suffix(".new")
+        facts = {
+            "pid": os.getpid(),
+            "started": clock.format_time(clock.now()),
+            "isolation": self._context.isolation,
+            "found": asdict(self.found),
+        }
+        draft.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        draft.replace(path)
+
+    async def _clean_up(self, record: PodRecord) -> None:
+        sandbox = Sandbox(self._context, record)
+        with contextlib.suppress(OSError):
+            sandbox.shim = await ShimConnection.connect(self._context.paths.pod_socket(record.uid))
+        await sandbox.remove()
+        await asyncio.to_thread(processes.sweep, record.uid)
+
+    async def _sweep(self) -> None:
+        while True:
+            living = {pod.metadata.uid for pod in self._pods.items()} | set(self._runners)
+            await asyncio.to_thread(sweep_logs, self._context.paths.logs, living)
+            await asyncio.sleep(SWEEP_PERIOD_S)

@@ -1,0 +1,221 @@
+"""From a container of a pod to the description that the shim starts. Pure.
+
+Isolated pods (network, user) see volumes where they are mounted. Plain pods share the machine's files: there
+every mount path is rewritten to the volume's folder in arguments, variables and working folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gangline.api.core import Container, Pod, VolumeMount
+from gangline.local.agent.env import Lookup, PodFacts, build_env, expand
+from gangline.local.agent.isolation import Isolation
+from gangline.local.images import REMOTE_SHELL, LocalImage, base_path
+
+BIN_IN_POD = "/run/gangline/bin"
+NAMES_IN_POD = "/run/gangline/names"
+MARKER_POD = "GANGLINE_POD_UID"
+MARKER_CLUSTER = "GANGLINE_CLUSTER_ID"
+MARKER_CONTAINER = "GANGLINE_CONTAINER"
+
+
+class StartRefusedError(Exception):
+    """The container can never start as it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where things of a pod lie on the machine.
+
+    Attributes:
+        isolation: the mode.
+        cluster_id: of the cluster.
+        folder: the pod's folder.
+        logs: folder of the pod's logs.
+        bin: folder that holds ``gangline-rsh``.
+        names: folder of the namespace's host names.
+        hosts: the namespace's hosts file.
+        resolv: file for ``/etc/resolv.conf``, empty to keep the machine's.
+        api_host, api_port: where pods reach the API server.
+        hide: folders that pods must not see.
+        host_mounts: further file systems of the machine to show, read-only.
+        guard: folder put first on PYTHONPATH.
+    """
+
+    isolation: Isolation
+    cluster_id: str
+    folder: Path
+    logs: Path
+    bin: Path
+    names: Path
+    hosts: Path
+    resolv: Path | None
+    api_host: str
+    api_port: int
+    hide: tuple[str, ...] = ()
+    host_mounts: tuple[str, ...] = ()
+    guard: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether pods share the machine's files."""
+        return self.isolation == "plain"
+
+    def container_folder(self, container: str) -> Path:
+        """Return the folder of one container."""
+        return self.folder / "containers" / container
+
+
+def rewrite_paths(text: str, table: Mapping[str, str]) -> str:
+    """Replace mount paths by the folders behind them, at path boundaries only, longest first.
+
+    Example:
+        >>> rewrite_paths("--file=/etc/mpi/hostfile:/etc/mpix", {"/etc/mpi": "/pods/1/mpi"})
+        '--file=/pods/1/mpi/hostfile:/etc/mpix'
+    """
+    if not table or "/" not in text:
+        return text
+    paths = sorted(table, key=len, reverse=True)
+    pattern = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, paths))})(?![\w.-])")
+    return pattern.sub(lambda match: table[match.group(1)], text)
+
+
+def volume_source(volumes: Mapping[str, Path], mount: VolumeMount) -> Path:
+    """Return what a mount shows on the machine."""
+    source = volumes[mount.name]
+    return source / mount.sub_path if mount.sub_path else source
+
+
+def default_env(pod: Pod, container: Container, image: LocalImage, place: Place) -> dict[str, str]:
+    """Return the variables that a container has before its own."""
+    own_bin = str(place.bin) if place.is_plain else BIN_IN_POD
+    env = {
+        "PATH": base_path(image, own_bin),
+        "HOME": str(place.folder / "home") if place.is_plain else _home(pod, container),
+        "HOSTNAME": hostname_of(pod),
+        "LANG": "C.UTF-8",
+        "KUBERNETES_SERVICE_HOST": place.api_host,
+        "KUBERNETES_SERVICE_PORT": str(place.api_port),
+        "KUBERNETES_SERVICE_PORT_HTTPS": str(place.api_port),
+        "GANGLINE_NAMES": str(place.names) if place.is_plain else NAMES_IN_POD,
+        "GANGLINE_POD_NAMESPACE": pod.metadata.namespace,
+        "GANGLINE_POD_NAME": pod.metadata.name,
+    }
+    if place.is_plain:
+        env["TMPDIR"] = str(place.folder / "tmp")
+    shell = f"{own_bin}/{REMOTE_SHELL}"
+    env |= {name: shell if value == REMOTE_SHELL else value for name, value in image.env.items()}
+    return env
+
+
+def hostname_of(pod: Pod) -> str:
+    """Return what ``hostname`` prints: ``spec.hostname`` or the pod's name, at most 63 characters."""
+    return (pod.spec.hostname or pod.metadata.name)[:63].rstrip("-.")
+
+
+def _home(pod: Pod, container: Container) -> str:
+    return "/root" if _uid(pod, container) in (None, 0) else "/tmp"
+
+
+def _uid(pod: Pod, container: Container) -> int | None:
+    own = container.security_context.run_as_user
+    return pod.spec.security_context.run_as_user if own is None else own
+
+
+def user_of(pod: Pod, container: Container, isolation: Isolation) -> dict[str, Any] | None:
+    """Return the user that the container runs as, None for the agent's own. Only root can choose."""
+    if isolation != "network":
+        return None
+    uid = _uid(pod, container)
+    gid = container.security_context.run_as_group
+    gid = pod.spec.security_context.run_as_group if gid is None else gid
+    groups = list(pod.spec.security_context.supplemental_groups)
+    if pod.spec.security_context.fs_group is not None:
+        groups.append(pod.spec.security_context.fs_group)
+    return {"uid": uid or 0, "gid": gid or 0, "groups": groups}
+
+
+def plan_container(
+    pod: Pod,
+    container: Container,
+    attempt: int,
+    image: LocalImage,
+    place: Place,
+    volumes: Mapping[str, Path],
+    facts: PodFacts,
+    lookup: Lookup,
+) -> dict[str, Any]:
+    """Return the shim's description of one attempt of a container.
+
+    Raises:
+        ConfigError: an object that its environment refers to is missing.
+        StartRefusedError: it has no command, or mounts a volume that the pod does not have.
+    """
+    unknown = [mount.name for mount in container.volume_mounts if mount.name not in volumes]
+    if unknown:
+        raise StartRefusedError(f'volumeMounts name "{unknown[0]}", which is no volume of the pod')
+    own = build_env(pod, container, facts, lookup, default_env(pod, container, image, place))
+    argv = [expand(word, own) for word in (*container.command, *container.args)]
+    if not argv:
+        raise StartRefusedError(f"no command: the local image `{image.name}` has none of its own")
+    table: dict[str, str] = {}
+    if place.is_plain:
+        table = {
+            mount.mount_path.rstrip("/"): str(volume_source(volumes, mount))
+            for mount in container.volume_mounts
+        }
+        table = {path: source for path, source in table.items() if path != source and path}
+    env = {name: rewrite_paths(value, table) for name, value in own.items()}
+    env[MARKER_POD] = pod.metadata.uid
+    env[MARKER_CLUSTER] = place.cluster_id
+    env[MARKER_CONTAINER] = container.name
+    if place.guard:
+        env["PYTHONPATH"] = ":".join(filter(None, (place.guard, env.get("PYTHONPATH", ""))))
+    folder = place.container_folder(container.name)
+    default_cwd = str(place.folder / "home") if place.is_plain else "/"
+    spec = {
+        "name": container.name,
+        "attempt": attempt,
+        "argv": [rewrite_paths(word, table) for word in argv],
+        "env": env,
+        "cwd": rewrite_paths(expand(container.working_dir, own), table) or default_cwd,
+        "log": str(place.logs / container.name / f"{attempt}.log"),
+        "folder": str(folder),
+        "user": user_of(pod, container, place.isolation),
+        "drop_capabilities": not place.is_plain and not container.security_context.privileged,
+        "root": None,
+    }
+    if not place.is_plain:
+        spec["root"] = {
+            "hide": list(place.hide),
+            "show": list(image.show),
+            "host_mounts": list(place.host_mounts),
+            "mounts": _mounts(container, place, volumes),
+        }
+    return spec
+
+
+def _mounts(container: Container, place: Place, volumes: Mapping[str, Path]) -> list[dict[str, Any]]:
+    mounts: dict[str, tuple[str, bool]] = {
+        "/etc/hosts": (str(place.hosts), True),
+        "/etc/hostname": (str(place.folder / "hostname"), True),
+        BIN_IN_POD: (str(place.bin), True),
+        NAMES_IN_POD: (str(place.names), True),
+    }
+    if place.resolv is not None:
+        mounts["/etc/resolv.conf"] = (str(place.resolv), True)
+    if container.termination_message_path:
+        log = place.container_folder(container.name) / "termination-log"
+        mounts[container.termination_message_path] = (str(log), False)
+    for mount in container.volume_mounts:
+        target = mount.mount_path.rstrip("/") or "/"
+        mounts[target] = (str(volume_source(volumes, mount)), mount.read_only)
+    return [
+        {"source": source, "target": target, "read_only": read_only}
+        for target, (source, read_only) in sorted(mounts.items(), key=lambda item: item[0].count("/"))
+    ]

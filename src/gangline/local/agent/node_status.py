@@ -1,0 +1,138 @@
+"""Keeps the nodes of this agent Ready: their status, once and on change, and their leases every 10 seconds.
+
+A node is ours when it carries the label ``gangline.dev/agent: local``. Every node shows the whole machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from gangline import __version__, clock
+from gangline.api.core import Node
+from gangline.api.resources import LEASES, NODES
+from gangline.kube.client import Client
+from gangline.kube.errors import AlreadyExists, ApiError, NotFound
+
+AGENT_LABEL = "gangline.dev/agent"
+ISOLATION_ANNOTATION = "gangline.dev/isolation"
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_RENEW_S = 10.0
+LEASE_LENGTH_S = 40
+
+
+def is_ours(node: Node) -> bool:
+    """Return whether this machine's agent runs the node."""
+    return node.metadata.labels.get(AGENT_LABEL) == "local"
+
+
+def node_status(
+    node: Node, *, address: str, capacity: dict[str, str], info: dict[str, str], now: str
+) -> dict[str, Any]:
+    """Return the status of a node that works. Pure."""
+    before = {condition.type: condition for condition in node.status.conditions}
+    rows = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "memory is sufficient"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "disk is sufficient"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "process ids are sufficient"),
+        ("Ready", "True", "KubeletReady", "the node agent works"),
+    ]
+    conditions = []
+    for type_, status, reason, message in rows:
+        known = before.get(type_)
+        since = known.last_transition_time if known is not None and known.status == status else None
+        conditions.append(
+            {
+                "type": type_,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": since or now,
+            }
+        )
+    return {
+        "capacity": capacity,
+        "allocatable": capacity,
+        "addresses": [
+            {"type": "InternalIP", "address": address},
+            {"type": "Hostname", "address": node.metadata.name},
+        ],
+        "conditions": conditions,
+        "nodeInfo": info,
+    }
+
+
+class NodeKeeper:
+    """Writes status and leases of nodes."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        address: str,
+        isolation: str,
+        capacity: dict[str, str],
+        info: dict[str, str],
+        log: Any,
+    ) -> None:
+        self._client = client
+        self._address = address
+        self._isolation = isolation
+        self._capacity = capacity
+        self._info = info
+        self._log = log
+        self._nodes: dict[str, Node] = {}
+        self._holder = f"gangline-{clock.now():%Y%m%d%H%M%S}"
+
+    async def take(self, node: Node) -> None:
+        """Make a node Ready; call it for every change of the node, it writes only when needed."""
+        self._nodes[node.metadata.name] = node
+        noted = node.metadata.annotations.get(ISOLATION_ANNOTATION) == self._isolation
+        addresses = [a.get("address") for a in node.status.addresses]
+        if node.is_ready and noted and self._address in addresses and node.status.capacity == self._capacity:
+            return
+        now = clock.format_time(clock.now())
+        status = node_status(node, address=self._address, capacity=self._capacity, info=self._info, now=now)
+        name = node.metadata.name
+        try:
+            await self._client.patch(NODES, name, {"status": status}, kind="strategic", subresource="status")
+            if not noted:
+                note = {"metadata": {"annotations": {ISOLATION_ANNOTATION: self._isolation}}}
+                await self._client.patch(NODES, name, note)
+        except NotFound:
+            self.drop(name)
+
+    def drop(self, name: str) -> None:
+        """Forget a node that is gone."""
+        self._nodes.pop(name, None)
+
+    async def keep_leases(self) -> None:
+        """Renew the lease of every node; endless."""
+        while True:
+            for name in list(self._nodes):
+                try:
+                    await self._renew(name)
+                except ApiError as error:
+                    self._log.warning("lease not renewed", node=name, error=str(error))
+            await asyncio.sleep(LEASE_RENEW_S)
+
+    async def _renew(self, name: str) -> None:
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": LEASE_LENGTH_S,
+            "renewTime": clock.format_micro_time(clock.now()),
+        }
+        try:
+            await self._client.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
+        except NotFound:
+            lease = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
+                "spec": spec,
+            }
+            try:
+                await self._client.create(LEASES, lease)
+            except AlreadyExists:
+                return

@@ -1,0 +1,199 @@
+"""One pod's place on the machine: shim, namespaces, address, names, volumes. Made, adopted and taken down here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gangline.api.core import Pod
+from gangline.local.agent.container_plan import Place, hostname_of, volume_source
+from gangline.local.agent.context import AgentContext
+from gangline.local.agent.network import INTERFACE_IN_POD
+from gangline.local.agent.pod_record import PodRecord
+from gangline.local.agent.shim_client import ShimConnection, ShimError
+from gangline.local.agent.volumes import (
+    VolumePlan,
+    check_host_path,
+    plan_volume,
+    write_projection,
+)
+
+END_TIMEOUT_S = 15.0
+
+
+class Sandbox:
+    """The place of one pod. ``shim`` is None before ``make`` or ``adopt`` and after the shim has died."""
+
+    def __init__(self, context: AgentContext, record: PodRecord) -> None:
+        self.context = context
+        self.record = record
+        self.folder = context.paths.pods / record.uid
+        self.shim: ShimConnection | None = None
+        self.volumes: dict[str, Path] = {}
+
+    @property
+    def uses_own_network(self) -> bool:
+        """Whether the pod has a network namespace."""
+        return self.context.network is not None
+
+    def place(self) -> Place:
+        """Return where the pod's things lie, for container plans."""
+        context, record = self.context, self.record
+        return Place(
+            isolation=context.isolation,
+            cluster_id=context.cluster_id,
+            folder=self.folder,
+            logs=context.paths.pod_logs(record.namespace, record.name, record.uid),
+            bin=context.bin,
+            names=context.names.folder(record.namespace),
+            hosts=context.names.hosts_file(record.namespace),
+            resolv=context.resolv,
+            api_host=context.api_host,
+            api_port=context.api_port,
+            hide=context.hide,
+            host_mounts=context.host_mounts(),
+            guard=context.guard,
+        )
+
+    async def make(self, pod: Pod, plans: list[VolumePlan]) -> None:
+        """Build the place; volumes are written while the shim enters its namespaces.
+
+        Raises:
+            MountError: a host path is missing.
+            ShimError, ClusterError: the machine refuses; what was made is left for ``remove``.
+        """
+        context, record = self.context, self.record
+        self.folder.mkdir(parents=True, exist_ok=True)
+        record.write(self.folder)
+        context.names.add(record.uid, record.host)
+        self.volumes = self._volume_paths(plans)
+        shim = await context.nursery.spawn(self._config(pod, plans))
+        try:
+            self._fill(pod, plans)
+            created = await asyncio.wait_for(shim.created, END_TIMEOUT_S)
+            if created["event"] != "created":
+                raise ShimError(f"cannot set up the pod's namespaces: {created['error']}")
+            network = None
+            if self.uses_own_network and not pod.spec.host_network and context.network is not None:
+                await context.network.add_link(record.uid, created["pid"])
+                network = {
+                    "interface": INTERFACE_IN_POD,
+                    "address": record.address,
+                    "prefix": context.network.subnet.prefixlen,
+                    "gateway": context.network.gateway,
+                }
+            shim.send("configure", network=network)
+        except BaseException:
+            shim.send("end")
+            raise
+        self.shim = shim
+        context.names.link(record.host, self.remote_shell_socket)
+
+    async def adopt(self, plans: list[VolumePlan]) -> bool:
+        """Connect to the shim that an agent before this one started; False when it is gone."""
+        self.volumes = self._volume_paths(plans)
+        self.context.names.add(self.record.uid, self.record.host)
+        try:
+            self.shim = await ShimConnection.connect(self.context.paths.pod_socket(self.record.uid))
+        except OSError:
+            return False
+        self.context.names.link(self.record.host, self.remote_shell_socket)
+        return True
+
+    @property
+    def remote_shell_socket(self) -> Path:
+        """The shim's second socket, which takes commands only."""
+        return self.context.paths.run / f"{self.record.uid}.rsh"
+
+    def plan_volumes(self, pod: Pod) -> list[VolumePlan]:
+        """Return what the pod's volumes need; see ``volumes.plan_volume`` for what it raises."""
+        objects = self.context.objects
+        facts = self.context.facts(self.record.address)
+        lookup, tokens = objects.lookup(pod.metadata.namespace), objects.tokens(pod)
+        return [plan_volume(pod, volume, facts, lookup, tokens) for volume in pod.spec.volumes]
+
+    def refresh_volumes(self, pod: Pod, plans: list[VolumePlan]) -> list[str]:
+        """Write changed config maps and secrets into the running pod; return the volumes that changed."""
+        gid = self._group(pod)
+        changed = []
+        for plan in plans:
+            if plan.files is not None and write_projection(self.volumes[plan.name], plan.files, gid=gid):
+                changed.append(plan.name)
+        return changed
+
+    async def remove(self) -> None:
+        """End every process of the pod and remove all that it had, except its logs."""
+        context, record = self.context, self.record
+        if self.shim is not None and not self.shim.is_closed:
+            with contextlib.suppress(ShimError):
+                await self.shim.call("end")
+            await self.shim.close()
+        self.shim = None
+        context.names.remove(record.uid, record.namespace)
+        context.addresses.release(record.address)
+        if context.network is not None:
+            await context.network.remove_link(record.uid)
+        for path in (context.paths.pod_socket(record.uid), self.remote_shell_socket):
+            path.unlink(missing_ok=True)
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def _config(self, pod: Pod, plans: list[VolumePlan]) -> dict[str, Any]:
+        paths, record = self.context.paths, self.record
+        namespaces: list[str] = [] if self.context.isolation == "plain" else ["mount", "uts", "ipc"]
+        if self.uses_own_network and not pod.spec.host_network:
+            namespaces.append("net")
+        tmpfs = [
+            {"path": str(self.volumes[plan.name]), "size_bytes": plan.memory_bytes}
+            for plan in plans
+            if plan.memory_bytes is not None and namespaces
+        ]
+        return {
+            "uid": record.uid,
+            "folder": str(self.folder),
+            "control": str(paths.pod_socket(record.uid)),
+            "rsh": str(self.remote_shell_socket),
+            "hostname": hostname_of(pod),
+            "namespaces": namespaces,
+            "shm_bytes": 0,
+            "tmpfs": tmpfs,
+        }
+
+    def _volume_paths(self, plans: list[VolumePlan]) -> dict[str, Path]:
+        paths = {}
+        for plan in plans:
+            path = Path(plan.host_path) if plan.host_path else self.folder / "volumes" / plan.name
+            if not plan.host_path:
+                path.mkdir(parents=True, exist_ok=True)
+            paths[plan.name] = path
+        return paths
+
+    def _fill(self, pod: Pod, plans: list[VolumePlan]) -> None:
+        gid = self._group(pod)
+        for volume, plan in zip(pod.spec.volumes, plans, strict=True):
+            if volume.host_path is not None:
+                check_host_path(volume.host_path)
+            elif plan.files is not None:
+                write_projection(self.volumes[plan.name], plan.files, gid=gid)
+            else:
+                self.volumes[plan.name].chmod(0o777)
+        _make_sub_paths(pod, self.volumes)
+        (self.folder / "hostname").write_text(f"{hostname_of(pod)}\n", encoding="utf-8")
+        if self.context.isolation == "plain":
+            for name in ("home", "tmp"):
+                (self.folder / name).mkdir(exist_ok=True)
+
+    def _group(self, pod: Pod) -> int | None:
+        return pod.spec.security_context.fs_group if self.context.isolation == "network" else None
+
+
+def _make_sub_paths(pod: Pod, volumes: Mapping[str, Path]) -> None:
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for mount in container.volume_mounts:
+            if mount.sub_path and mount.name in volumes:
+                source = volume_source(volumes, mount)
+                if not source.exists():
+                    source.mkdir(parents=True, exist_ok=True)
