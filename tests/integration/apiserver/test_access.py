@@ -88,6 +88,17 @@ async def test_service_account_works_in_its_namespace_and_reads_nodes(api: Api, 
     )
 
 
+async def test_tokens_of_a_service_account_end_with_it(api: Api, remote: Api) -> None:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    await api.create(accounts, {"metadata": {"name": "sa"}})
+    token = (await api.create(f"{accounts}/sa/token", {"spec": {}}))["status"]["token"]
+    await remote.get(SECRETS, token=token)
+
+    await api.delete(f"{accounts}/sa")
+
+    assert (await remote.request("GET", SECRETS, token=token))[0] == 401
+
+
 async def test_reviews_say_who_one_is_and_what_one_may(api: Api) -> None:
     authentication, authorization = "/apis/authentication.k8s.io/v1", "/apis/authorization.k8s.io/v1"
     me = await api.create(f"{authentication}/selfsubjectreviews", {})

@@ -150,3 +150,18 @@ async def test_eviction_deletes_with_the_pods_grace(api: Api) -> None:
 
     assert status == 201
     assert (await api.get(f"{PODS}/p"))["metadata"]["deletionGracePeriodSeconds"] == 30
+
+
+async def test_job_leaves_its_pods_unless_told_otherwise_and_says_so(api: Api) -> None:
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    for name in ("left", "taken"):
+        await api.create(jobs, {"metadata": {"name": name}, "spec": {"template": template}})
+
+    async with api.session.delete(f"{jobs}/left") as answer:
+        marked = await answer.json()
+        assert "child pods are preserved by default" in answer.headers["Warning"]
+    await api.delete(f"{jobs}/taken", propagationPolicy="Background")
+
+    assert marked["metadata"]["finalizers"] == ["orphan"]
+    assert await is_gone(api, f"{jobs}/taken")

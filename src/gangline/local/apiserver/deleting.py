@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -85,7 +85,7 @@ async def read_options(exchange: Exchange) -> DeleteOptions:
 async def delete(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer DELETE of an object."""
     target = exchange.target
-    options = await read_options(exchange)
+    options = _with_default(exchange, await read_options(exchange))
     entry, gone = await delete_object(api, target, options)
     meta = entry.obj["metadata"]
     # A pod's last deletion answers with the pod, as elsewhere; clients look at the kind.
@@ -106,6 +106,17 @@ async def delete(api: ApiContext, exchange: Exchange) -> web.Response:
         }
         return answer(encode_json(status))
     return answer(rendering.object_bytes(entry, target.served), warnings=exchange.warnings)
+
+
+def _with_default(exchange: Exchange, options: DeleteOptions) -> DeleteOptions:
+    """Return the options with the kind's default: alone among the kinds, batch/v1 Jobs leave their pods."""
+    if options.propagation or exchange.target.served.resource != r.JOBS:
+        return options
+    exchange.warnings.append(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "
+        "remove them or set propagationPolicy=Orphan to suppress this warning"
+    )
+    return replace(options, propagation="Orphan")
 
 
 async def delete_object(api: ApiContext, target: Target, options: DeleteOptions) -> tuple[Entry, bool]:
@@ -181,12 +192,13 @@ def _grace_of(pod: dict[str, Any], options: DeleteOptions) -> int:
 async def delete_collection(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer DELETE of a collection: every object that matches, as one DELETE each."""
     target = exchange.target
-    options = await read_options(exchange)
+    options = _with_default(exchange, await read_options(exchange))
     labels, fields = exchange.selectors()
     entries = select(api.store, target.collection, namespace_of(exchange), labels, fields)
     await delete_entries(api, target, entries, options)
     metadata: dict[str, Any] = {"resourceVersion": str(api.store.revision)}
-    return answer(rendering.listing(entries, target.served, "object", "Object", metadata))
+    body = rendering.listing(entries, target.served, "object", "Object", metadata)
+    return answer(body, warnings=exchange.warnings)
 
 
 async def delete_entries(

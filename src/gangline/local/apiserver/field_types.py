@@ -33,6 +33,18 @@ def type_errors(resource: Resource, obj: dict[str, Any]) -> list[FieldError]:
     return errors
 
 
+def metadata_type_errors(obj: dict[str, Any]) -> list[FieldError]:
+    """Return an error for every field of ``metadata`` that holds a value of another type, for any kind."""
+    metadata = obj.get("metadata")
+    if metadata is None:
+        return []
+    if not isinstance(metadata, dict):
+        return [type_invalid("metadata", metadata, "object")]
+    errors: list[FieldError] = []
+    _object(metadata, message("ObjectMeta"), "metadata", errors)
+    return errors
+
+
 def _object(value: dict[str, Any], schema: Message, path: str, errors: list[FieldError]) -> None:
     for key, item in value.items():
         field = schema.by_name.get(key)

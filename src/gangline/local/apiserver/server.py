@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -179,11 +180,14 @@ def _unix_socket(path: Path) -> socket.socket:
 
 
 async def serve_forever(paths: ClusterPaths, port: int) -> None:
-    """Serve until cancelled."""
+    """Serve until told to end (SIGINT, SIGTERM)."""
     server = ApiServer(paths, port=port)
     await server.start()
+    end = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, end.set)
     try:
-        await asyncio.Event().wait()
+        await end.wait()
     finally:
         await server.stop()
 
@@ -195,5 +199,4 @@ if __name__ == "__main__":
     parser.add_argument("--state", type=Path, required=True, help="state folder")
     parser.add_argument("--port", type=int, default=0)
     arguments = parser.parse_args()
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve_forever(ClusterPaths("dev", arguments.state.absolute()), arguments.port))
+    asyncio.run(serve_forever(ClusterPaths("dev", arguments.state.absolute()), arguments.port))

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangline.local.apiserver import defaults, failures, schema
+from gangline.api.resources import CRDS
+from gangline.local.apiserver import defaults, failures, schema, validation
+from gangline.local.apiserver.crd_types import crd_type_errors
+from gangline.local.apiserver.field_types import metadata_type_errors, type_errors
 from gangline.local.apiserver.served import ServedResource
 from gangline.local.apiserver.unknown_fields import drop_unknown
 
@@ -17,23 +20,46 @@ def known_fields(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the object without fields that the kind does not have, and warnings about them.
 
+    Everything later relies on the types that are checked here.
+
     Raises:
-        ApiFailure: 400 when ``field_validation`` is ``Strict`` and there are any.
+        ApiFailure: 400 when a field holds a value of another type, or when ``field_validation`` is ``Strict``
+            and there are unknown fields.
     """
+    errors = type_errors(served.resource, obj) or metadata_type_errors(obj)
+    if served.resource == CRDS:
+        errors = errors or crd_type_errors(obj)
+    if errors:
+        raise _unreadable(served, [str(error) for error in errors])
     if served.is_custom:
         kept, unknown = schema.prune(obj, served.schema)
     else:
         kept, unknown = drop_unknown(served.resource, obj)
+        if served.resource != CRDS:
+            kept = without_nulls(kept)
     if not unknown or field_validation == "Ignore":
         return kept, []
     messages = [f'unknown field "{path}"' for path in unknown]
     if field_validation == "Strict":
-        resource = served.resource
-        raise failures.bad_request(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
-            f"strict decoding error: {', '.join(messages)}"
-        )
+        raise _unreadable(served, [f"strict decoding error: {', '.join(messages)}"])
     return kept, messages
+
+
+def _unreadable(served: ServedResource, causes: list[str]) -> failures.ApiFailure:
+    resource = served.resource
+    return failures.bad_request(
+        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+        f"{'; '.join(causes)}"
+    )
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a value without the null fields of its objects: for built-in kinds null means absent."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value if item is not None]
+    return value
 
 
 def first_state(served: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:
@@ -60,11 +86,7 @@ def check(
     Raises:
         ApiFailure: 422 with every broken rule.
     """
-    try:
-        from gangline.local.apiserver import validation
-    except ImportError:
-        return
-    errors = validation.validate(served.resource, obj, old)
+    errors = validation.validate(served.resource, obj, old, subresource=subresource)
     if served.is_custom:
         errors = [*errors, *schema.validate(obj, served.schema)]
     if errors:
