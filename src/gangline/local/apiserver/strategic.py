@@ -67,9 +67,14 @@ def _merge_object(target: Any, patch: dict[str, Any], schema: Message | None) ->
             result.pop(key, None)
         else:
             result[key] = _merge_value(result.get(key), value, _field(schema, key))
-    for name, order in orders.items():
-        if isinstance(result.get(name), list):
-            result[name] = _ordered(result[name], order, _field(schema, name), patch.get(name))
+    for key in patch.keys() | orders.keys():
+        field = _field(schema, key)
+        if field is None or field.merge_key is None or not isinstance(result.get(key), list):
+            continue
+        before = target.get(key) if isinstance(target, dict) else None
+        order = orders.get(key, patch.get(key))
+        if isinstance(order, list):
+            result[key] = _ordered(result[key], order, before or [], field.merge_key)
     return result
 
 
@@ -104,8 +109,8 @@ def _merge_list(
     old: list[Any], patch: list[Any], key: str, schema: Message | None, name: str
 ) -> list[dict[str, Any]]:
     """Return the list joined by ``key``: items of the patch change, add to or delete from the old ones."""
-    if any(_is_directive(item) and item[_DIRECTIVE] == "replace" for item in patch):
-        return [_plain(item) for item in patch if not _is_directive(item)]
+    if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in patch):
+        return [_plain(item) for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
     result = list(old)
     for item in patch:
         if not isinstance(item, dict) or key not in item:
@@ -122,39 +127,36 @@ def _merge_list(
     return result
 
 
-def _ordered(items: list[Any], order: list[Any], field: WireField | None, patched: Any) -> list[Any]:
-    """Return the items in the demanded order; items that the order does not name keep their place among the
-    others.
+def _ordered(items: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
+    """Return the items in the order of the patch; those that the patch does not name go where they were.
 
-    An unnamed item stays behind the named one that it stood behind before, as a real server does for items
-    that somebody else added.
+    An unnamed item comes before the next named one only if it came before that one in the old list; hence new
+    items of a patch without a demanded order come first.
+
+    Args:
+        items: the joined list.
+        order: what the patch names, in its order: the demanded order, else the patch's own items.
+        before: the list before the patch.
+        key: merge key, empty for plain values.
     """
-    key = field.merge_key if field is not None else None
-    if key is None:
-        return items
 
-    def identity(item: Any) -> Any:
-        return item.get(key) if key and isinstance(item, dict) else item
+    def identity(item: Any) -> str:
+        return repr(item.get(key) if key and isinstance(item, dict) else item)
 
-    ranks = {repr(identity(item)): rank for rank, item in enumerate(order)}
+    ranks: dict[str, int] = {}
+    for item in order:
+        ranks.setdefault(identity(item), len(ranks))
+    places = {identity(item): place for place, item in enumerate(before)}
     named = sorted(
-        (item for item in items if repr(identity(item)) in ranks),
-        key=lambda item: ranks[repr(identity(item))],
+        (item for item in items if identity(item) in ranks), key=lambda item: ranks[identity(item)]
     )
-    rest = [item for item in items if repr(identity(item)) not in ranks]
-    # The places of unnamed items are judged by the list as it was: patched items were appended at its end.
-    positions = {repr(identity(item)): at for at, item in enumerate(items)}
+    rest = [item for item in items if identity(item) not in ranks]
     result: list[Any] = []
-    while named or rest:
-        if not named:
-            result.append(rest.pop(0))
-        elif not rest:
-            result.append(named.pop(0))
-        elif positions[repr(identity(rest[0]))] < positions[repr(identity(named[0]))]:
-            result.append(rest.pop(0))
-        else:
-            result.append(named.pop(0))
-    return result
+    while named and rest:
+        left, right = places.get(identity(rest[0])), places.get(identity(named[0]))
+        first = left is not None and right is not None and left < right
+        result.append((rest if first else named).pop(0))
+    return result + named + rest
 
 
 def _is_directive(item: Any) -> bool:
