@@ -79,6 +79,8 @@ async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     await api_server.start()
     yield api_server
     await api_server.stop()
+    with contextlib.suppress(OSError):
+        api_server.paths.run.rmdir()
 
 
 @pytest.fixture

@@ -88,3 +88,5 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         with contextlib.suppress(asyncio.CancelledError):
             await scheduler
     await server.stop()
+    with contextlib.suppress(OSError):
+        server.paths.run.rmdir()
