@@ -165,3 +165,28 @@ async def test_job_leaves_its_pods_unless_told_otherwise_and_says_so(api: Api) -
 
     assert marked["metadata"]["finalizers"] == ["orphan"]
     assert await is_gone(api, f"{jobs}/taken")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", f"{PODS}/p/binding", {"target": "n1"}),
+        ("POST", f"{PODS}/p/binding", {"metadata": [], "target": {"name": "n1"}}),
+        ("POST", f"{PODS}/p/eviction", {"deleteOptions": 3}),
+        ("DELETE", f"{PODS}/p", {"preconditions": "x"}),
+        ("DELETE", f"{PODS}/p", {"gracePeriodSeconds": "soon"}),
+        ("DELETE", f"{PODS}/p", []),
+        ("PUT", "/api/v1/namespaces/default/finalize", {"spec": 3}),
+        ("PATCH", f"{PODS}/p", {"metadata": 3}),
+        ("PATCH", f"{PODS}/p", {"spec": {"containers": {"a": 1}}}),
+        ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": {"groups": 3}}),
+        ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": "x"}),
+    ],
+)
+async def test_strange_request_is_refused(api: Api, method: str, path: str, body: Any) -> None:
+    await api.create(PODS, pod("p"))
+    type_ = "application/merge-patch+json" if method == "PATCH" else "application/json"
+
+    status, answer = await api.request(method, path, body, type_=type_)
+
+    assert 400 <= status < 500, answer

@@ -50,8 +50,7 @@ async def read_options(exchange: Exchange) -> DeleteOptions:
     Raises:
         ApiFailure: 400 or 422.
     """
-    raw = await exchange.raw_body()
-    body = await exchange.body() if raw.strip() else {}
+    body = await exchange.body_as("DeleteOptions")
     preconditions = body.get("preconditions") or {}
     grace = body.get("gracePeriodSeconds")
     if grace is None:
@@ -71,8 +70,6 @@ async def read_options(exchange: Exchange) -> DeleteOptions:
             f'propagationPolicy: Unsupported value: "{propagation}": supported values: '
             '"Foreground", "Background", "Orphan"'
         )
-    if grace is not None and not isinstance(grace, int):
-        raise failures.bad_request("gracePeriodSeconds must be a whole number")
     return DeleteOptions(
         grace_period_s=None if grace is None else (1 if grace < 0 else grace),
         propagation=propagation,

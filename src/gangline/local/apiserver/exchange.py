@@ -17,6 +17,7 @@ from multidict import MultiMapping
 
 from gangline.local.apiserver import failures
 from gangline.local.apiserver.auth import User
+from gangline.local.apiserver.field_types import message_type_errors
 from gangline.local.apiserver.registry import Target
 from gangline.local.apiserver.selectors import (
     FieldSelector,
@@ -148,6 +149,20 @@ class Exchange:
             ApiFailure: 400, 413 or 415.
         """
         return decode_body(await self.raw_body(), self.content_type)
+
+    async def body_as(self, message: str) -> dict[str, Any]:
+        """Return the body as one of the messages that are answered and not stored; empty when there is none.
+
+        Raises:
+            ApiFailure: 400, 413 or 415.
+        """
+        raw = await self.raw_body()
+        body = decode_body(raw, self.content_type) if raw.strip() else {}
+        if errors := message_type_errors(message, body):
+            raise failures.bad_request(
+                f"{message} cannot be read: {'; '.join(str(error) for error in errors)}"
+            )
+        return body
 
     async def raw_body(self) -> bytes:
         """Return the body's bytes.

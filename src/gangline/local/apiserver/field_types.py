@@ -33,6 +33,13 @@ def type_errors(resource: Resource, obj: dict[str, Any]) -> list[FieldError]:
     return errors
 
 
+def message_type_errors(name: str, obj: dict[str, Any]) -> list[FieldError]:
+    """Return an error for every field of another type in a message that is no stored kind: ``Binding``."""
+    errors: list[FieldError] = []
+    _object(obj, message(name), "", errors)
+    return errors
+
+
 def metadata_type_errors(obj: dict[str, Any]) -> list[FieldError]:
     """Return an error for every field of ``metadata`` that holds a value of another type, for any kind."""
     metadata = obj.get("metadata")

@@ -14,9 +14,9 @@ from gangline.local.apiserver.exchange import Exchange, answer, encode_json
 
 async def create_review(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer POST of any of the review kinds."""
-    body = await exchange.body()
-    spec = body.get("spec") or {}
     kind = exchange.target.served.resource.kind
+    body = await exchange.body_as("SubjectAccessReview" if kind == "LocalSubjectAccessReview" else kind)
+    spec = body.get("spec") or {}
     if kind == "SelfSubjectReview":
         status: dict[str, Any] = {"userInfo": user_info(exchange.user)}
     elif kind == "TokenReview":

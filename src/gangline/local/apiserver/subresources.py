@@ -12,6 +12,7 @@ from gangline.local.apiserver import failures, field_rules, metadata, rendering,
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.deleting import DeleteOptions, delete_object
 from gangline.local.apiserver.exchange import Exchange, answer, encode_json
+from gangline.local.apiserver.field_types import message_type_errors
 from gangline.local.store_events import Entry
 
 TOKEN_LIFETIME_S = 3600
@@ -29,7 +30,7 @@ def _current(api: ApiContext, exchange: Exchange) -> Entry:
 
 async def bind(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer POST of ``pods/binding``: the pod gets its node, once."""
-    body = await exchange.body()
+    body = await exchange.body_as("Binding")
     target = exchange.target
     node = (body.get("target") or {}).get("name")
     if not node:
@@ -77,7 +78,7 @@ def _with_condition(conditions: list[dict[str, Any]], condition: dict[str, Any])
 
 async def evict(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer POST of ``pods/eviction``: a delete; there are no disruption budgets here to ask."""
-    body = await exchange.body()
+    body = await exchange.body_as("Eviction")
     options = body.get("deleteOptions") or {}
     preconditions = options.get("preconditions") or {}
     await delete_object(
@@ -95,7 +96,7 @@ async def evict(api: ApiContext, exchange: Exchange) -> web.Response:
 
 async def finalize(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer PUT of ``namespaces/finalize``: only ``spec.finalizers`` is taken; the last one lets it go."""
-    body = await exchange.body()
+    body = await exchange.body_as("Namespace")
     old = _current(api, exchange)
     before = old.obj
     target = exchange.target
@@ -109,7 +110,7 @@ async def finalize(api: ApiContext, exchange: Exchange) -> web.Response:
 
 async def request_token(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer POST of ``serviceaccounts/token``."""
-    body = await exchange.body()
+    body = await exchange.body_as("TokenRequest")
     _current(api, exchange)
     target = exchange.target
     now = clock.now()
@@ -178,15 +179,17 @@ async def scale(api: ApiContext, exchange: Exchange) -> web.Response:
             raise failures.not_found(target.served, target.name)
         return answer(encode_json(scale_of(exchange, found)))
     if exchange.request.method == "PUT":
-        wanted = await exchange.body()
+        wanted = await exchange.body_as("Scale")
         old = _current(api, exchange)
     else:
         kind = scale_patch_kind(exchange)
         document = writing.patch_document(await exchange.raw_body(), kind)
         old = _current(api, exchange)
         wanted = writing.apply_patch(target, kind, scale_of(exchange, old), document)
-    replicas = (wanted.get("spec") or {}).get("replicas", 0)
-    if not isinstance(replicas, int) or replicas < 0:
+        if errors := message_type_errors("Scale", wanted):
+            raise failures.invalid(target.served, target.name, errors)
+    replicas = (wanted.get("spec") or {}).get("replicas") or 0
+    if replicas < 0:
         raise failures.unprocessable(
             f"spec.replicas: Invalid value: {replicas}: must be a whole number, 0 or more"
         )
