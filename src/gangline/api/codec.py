@@ -167,7 +167,8 @@ def _compose(text: str | bytes, file: str) -> Iterator[Any]:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "cannot be read"
         hint = _hint(problem, error.context or "")
-        if mark and "\t" in str(text).split("\n")[mark.line][: mark.column + 1]:
+        lines = str(text).splitlines()
+        if mark and mark.line < len(lines) and "\t" in lines[mark.line][: mark.column + 1]:
             hint = "YAML is indented with spaces; replace the tab"
         raise ManifestError(f"broken YAML: {problem}", where=_where(file, mark), hint=hint) from None
     except yaml.YAMLError as error:
@@ -271,7 +272,7 @@ class _Builder:
     def scalar(self, node: Any) -> Any:
         tag, text = node.tag.removeprefix(_TAG), node.value
         if tag in ("str", "value", "timestamp"):
-            plain = node.style is None and tag == "str"
+            plain = not node.style and tag == "str"
             return _number(text) if plain and _GO_FLOAT.fullmatch(text) else text
         if tag == "null":
             return None

@@ -1,8 +1,8 @@
 r"""The part of JSONPath that printer columns and scale paths use.
 
-Members (``.a.b``, ``['a']``, ``.a\\.b``), indexes (``[0]``, ``[-1]``), all items (``[*]``) and filters that
-compare one member with a text or number (``[?(@.type=="Ready")]``). Anything else is an error when the path
-is read.
+Members (``.a.b``, ``['a']``, ``.a\\.b``), indexes (``[0]``, ``[-1]``), slices (``[-1:]``, ``[0:2]``), all
+items (``[*]``) and filters that compare one member with a text or number (``[?(@.type=="Ready")]``). Anything
+else is an error when the path is read.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ _PART = re.compile(
     r"""\.?(?P<name>(?:[A-Za-z0-9_$/-]|\\.)+)"""
     r"""|\.?\[\s*(?P<quote>['"])(?P<quoted>.*?)(?P=quote)\s*\]"""
     r"""|\.?\[(?P<index>-?\d+)\]"""
+    r"""|\.?\[(?P<start>-?\d+)?(?P<colon>:)(?P<end>-?\d+)?\]"""
     r"""|\.?\[(?P<all>\*)\]|\.(?P<star>\*)"""
     r"""|\.?\[\?\(\s*@\.(?P<member>[A-Za-z0-9_./-]+)\s*(?P<op>==|!=)\s*(?P<want>'[^']*'|"[^"]*"|[-\w.]+)\s*\)\]"""
 )
@@ -67,6 +68,9 @@ def _step(match: re.Match[str]) -> Step:
         return lambda values: [
             item[index] for item in values if isinstance(item, list) and -len(item) <= index < len(item)
         ]
+    if match["colon"]:
+        part = slice(*(int(match[name]) if match[name] else None for name in ("start", "end")))
+        return lambda values: [child for item in values if isinstance(item, list) for child in item[part]]
     if match["all"] or match["star"]:
         return lambda values: [child for item in values for child in _children(item)]
     member, want, equal = match["member"].split("."), match["want"].strip("'\""), match["op"] == "=="

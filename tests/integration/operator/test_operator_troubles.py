@@ -1,0 +1,198 @@
+"""What goes wrong: workers and launchers that fail, strangers' objects, bad specs, a restarted operator."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from gangline.api.resources import CONFIG_MAPS, JOBS, MPIJOBS, PODS, SERVICES
+from gangline.kube.client import Client
+from gangline.operator.operator import Operator
+
+Build = Callable[..., dict[str, Any]]
+
+
+async def test_a_worker_that_dies_ends_the_job_and_its_launcher(cluster: Any, make_job: Build) -> None:
+    await cluster.submit(make_job(runPolicy={"cleanPodPolicy": "Running"}))
+    launcher = await cluster.run_to_launcher()
+    await cluster.condition("Running")
+
+    await cluster.fail(await cluster.exists(PODS, "pi-worker-1"), 137)
+
+    failed = await cluster.condition("Failed")
+    assert failed["reason"] == "MPIJobWorkerFailed"
+    assert failed["message"] == (
+        "worker pod pi-worker-1 failed: container main exited with code 137 (signal 9)"
+    )
+    await cluster.gone(PODS, launcher["metadata"]["name"])
+    await cluster.gone(PODS, "pi-worker-0")
+    assert await cluster.get(PODS, "pi-worker-1") is not None
+    await cluster.settle()
+    assert (await cluster.condition("Failed"))["reason"] == "MPIJobWorkerFailed"
+    (event,) = await cluster.events("MPIJobWorkerFailed")
+    assert event["type"] == "Warning"
+
+
+async def test_a_launcher_that_fails_for_good_fails_the_job(cluster: Any, make_job: Build) -> None:
+    job = make_job(runPolicy={"backoffLimit": 0})
+    job["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "Never"
+    await cluster.submit(job)
+    launcher = await cluster.run_to_launcher()
+
+    await cluster.fail(launcher, 3)
+
+    failed = await cluster.condition("Failed")
+    assert failed["reason"] == "BackoffLimitExceeded"
+    assert f"pod {launcher['metadata']['name']}: container main exited with code 3" in failed["message"]
+    assert (await cluster.job())["status"]["replicaStatuses"]["Launcher"] == {"failed": 1}
+    assert cluster.operator.statistics().jobs_failed == 1
+
+
+async def test_a_strangers_object_is_left_alone_and_said_once(
+    cluster: Any, make_job: Build, client: Client
+) -> None:
+    stranger = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "pi-config", "namespace": "default"},
+        "data": {"mine": "yes"},
+    }
+    await client.create(CONFIG_MAPS, stranger)
+
+    await cluster.submit(make_job())
+
+    async def said() -> Any:
+        return await cluster.events("ErrResourceExists")
+
+    (event,) = await cluster.until(said)
+    assert event["message"] == (
+        'Resource "pi-config" of Kind "ConfigMap" already exists and is not managed by MPIJob'
+    )
+    found = await cluster.exists(CONFIG_MAPS, "pi-config")
+    assert found["data"] == {"mine": "yes"}
+
+
+async def test_an_object_of_ours_without_labels_is_taken_over(
+    cluster: Any, make_job: Build, client: Client
+) -> None:
+    job = make_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+    uid = (await cluster.submit(job))["metadata"]["uid"]
+    owner = {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "name": "pi",
+        "uid": uid,
+        "controller": True,
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "pi",
+            "namespace": "default",
+            "labels": {"app": "pi"},
+            "ownerReferences": [owner],
+        },
+        "spec": {"clusterIP": "None", "selector": {"x": "y"}},
+    }
+    await client.create(SERVICES, service)
+
+    await cluster.edit({"spec": {"runPolicy": {"managedBy": None}}})
+
+    async def is_ours() -> bool:
+        found = await cluster.exists(SERVICES, "pi")
+        return set(found["spec"]["selector"]) == {
+            "training.kubeflow.org/operator-name",
+            "training.kubeflow.org/job-name",
+        }
+
+    await cluster.until(is_ours)
+
+
+async def test_a_job_of_another_manager_is_not_touched(cluster: Any, make_job: Build) -> None:
+    await cluster.submit(make_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
+    await cluster.submit(make_job("other"))
+    await cluster.condition("Created", name="other")
+    await cluster.settle()
+
+    assert "status" not in await cluster.job()
+    assert await cluster.get(SERVICES, "pi") is None
+
+
+async def test_an_invalid_job_fails_with_its_errors_and_starts_once_mended(
+    cluster: Any, make_job: Build
+) -> None:
+    job = make_job()
+    job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0].pop("image")
+    await cluster.submit(job)
+
+    failed = await cluster.condition("Failed")
+    assert failed["reason"] == "ValidationError"
+    assert "spec.mpiReplicaSpecs[Launcher].template.spec.containers[0].image: Required" in failed["message"]
+    assert await cluster.pods() == []
+
+    template = {"spec": {"containers": [{"name": "main", "image": "gangline/base"}]}}
+    await cluster.edit({"spec": {"mpiReplicaSpecs": {"Launcher": {"template": template}}}})
+
+    await cluster.run_to_launcher()
+    await cluster.condition("Running")
+
+
+async def test_a_pod_that_the_server_refuses_fails_the_job(cluster: Any, make_job: Build) -> None:
+    job = make_job()
+    job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["metadata"] = {"labels": {"bad key!": "x"}}
+    await cluster.submit(job)
+
+    failed = await cluster.condition("Failed")
+
+    assert failed["reason"] == "MPIJobFailed"
+    assert failed["message"].startswith("worker pod created failed: ")
+
+
+async def test_an_operator_that_was_away_finishes_what_it_missed(
+    cluster: Any, make_job: Build, client: Client
+) -> None:
+    await cluster.submit(make_job(runPolicy={"cleanPodPolicy": "All"}))
+    launcher = await cluster.run_to_launcher()
+    await cluster.condition("Running")
+    await cluster.settle()
+    versions = {pod["metadata"]["name"]: pod["metadata"]["resourceVersion"] for pod in await cluster.pods()}
+    second = Operator(client)
+    task = asyncio.create_task(second.run())
+
+    async def has_looked() -> bool:
+        return second.statistics().reconcile.count > 0
+
+    await cluster.until(has_looked)
+    seen = {pod["metadata"]["name"]: pod["metadata"]["resourceVersion"] for pod in await cluster.pods()}
+    await cluster.set_phase(launcher, "Succeeded")
+    await cluster.condition("Succeeded")
+    await cluster.gone(PODS, "pi-worker-0")
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+    assert seen == versions
+    assert await cluster.get(JOBS, "pi-launcher") is not None
+
+
+async def test_jobs_of_other_namespaces_do_not_meet(cluster: Any, make_job: Build, client: Client) -> None:
+    from gangline.api.resources import NAMESPACES
+
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "b"}})
+    other = make_job()
+    other["metadata"]["namespace"] = "b"
+    await cluster.submit(make_job())
+    await cluster.submit(other)
+    await cluster.some_pods("worker", 2)
+
+    async def both() -> list[Any]:
+        found = (await client.list(PODS, "b", label_selector="training.kubeflow.org/job-role=worker")).items
+        return found if len(found) == 2 else []
+
+    await cluster.until(both)
+    await client.delete(MPIJOBS, "pi", "b")
+
+    assert len(await cluster.pods("worker")) == 2
