@@ -14,7 +14,7 @@ BODIES = json.loads((Path(__file__).parent / "protobuf_bodies.json").read_text()
 
 
 def without_empty(value: Any) -> Any:
-    """Drop nulls and empty objects that Go writes for structs without content, but keep empty volume sources."""
+    """Drop nulls and empty objects, which Go writes for structs without content; keep emptyDir."""
     if isinstance(value, list):
         return [without_empty(item) for item in value]
     if not isinstance(value, dict):

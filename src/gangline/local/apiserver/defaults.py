@@ -99,8 +99,8 @@ def _job(job: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
     spec = {**spec, "template": {**template, "spec": pod_spec(template.get("spec") or {})}}
     if old is None and not spec.get("manualSelector"):
         spec = _job_selector(spec, job.get("metadata") or {})
-    elif old is not None and not spec.get("selector"):
-        spec = {**spec, "selector": (old.get("spec") or {}).get("selector")}
+    elif old is not None and not spec.get("selector") and (old.get("spec") or {}).get("selector"):
+        spec = {**spec, "selector": old["spec"]["selector"]}
     return {**job, "spec": spec, "status": {}} if old is None else {**job, "spec": spec}
 
 

@@ -1,5 +1,6 @@
-"""Fields that a built-in kind does not have: found, named and dropped.
+"""Fields that a built-in kind does not have: found, named and dropped; nulls are dropped without a word.
 
+A real server decodes into structs, where null is the same as absent; later rules rely on it.
 For custom kinds ``schema.prune`` does the same with the CRD's schema.
 """
 
@@ -14,7 +15,7 @@ _EVERYWHERE = frozenset({"apiVersion", "kind"})
 
 
 def drop_unknown(resource: Resource, obj: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the object without fields that its kind does not have, and the paths of those fields.
+    """Return the object without nulls and unknown fields, and the paths of the unknown fields.
 
     Kinds outside the tables (CRDs, for one) and values of a wrong type are left as they are; validation
     speaks about those. Cost: O(size of the object), about 20 µs for a pod; without unknown fields the object
@@ -38,7 +39,10 @@ def _object(value: dict[str, Any], schema: Message, path: str, dropped: list[str
                 dropped.append(place)
                 result = dict(value) if result is value else result
                 del result[key]
-        elif field.is_message:
+        elif item is None:
+            result = dict(value) if result is value else result
+            del result[key]
+        elif field.is_message or field.shape == "%":
             new = _value(item, field, place, dropped)
             if new is not item:
                 result = dict(value) if result is value else result
@@ -47,6 +51,8 @@ def _object(value: dict[str, Any], schema: Message, path: str, dropped: list[str
 
 
 def _value(item: Any, field: WireField, path: str, dropped: list[str]) -> Any:
+    if not field.is_message:
+        return _without_nulls(item)
     schema = message(field.type)
     if field.shape == "*" and isinstance(item, list):
         items = [
@@ -62,4 +68,10 @@ def _value(item: Any, field: WireField, path: str, dropped: list[str]) -> Any:
         return members if any(members[key] is not item[key] for key in item) else item
     if not field.shape and isinstance(item, dict):
         return _object(item, schema, path, dropped)
+    return item
+
+
+def _without_nulls(item: Any) -> Any:
+    if isinstance(item, dict) and None in item.values():
+        return {key: value for key, value in item.items() if value is not None}
     return item
