@@ -337,10 +337,28 @@ async def test_replace_edit_path_and_diff(kubectl: Kubectl) -> None:
     assert (await get_json(kubectl, "cm", "cm"))["data"] == {"a": "z"}
 
 
-async def test_dry_run_and_server_side_are_honest(kubectl: Kubectl) -> None:
+async def test_dry_run_stores_nothing(kubectl: Kubectl) -> None:
     await kubectl.ok("apply", "-f", "-", "--dry-run=server", stdin=CONFIG_MAP)
 
     assert (await kubectl.run("get", "cm", "cm")).code == 1
+
+
+async def test_apply_on_the_server_meets_conflicts_and_takes_over_client_side_objects(
+    kubectl: Kubectl,
+) -> None:
+    server_side = ("apply", "--server-side", "-f", "-")
+    changed = CONFIG_MAP.replace("a: b", "a: c")
+
+    first = await kubectl.ok(*server_side, stdin=CONFIG_MAP)
+    clash = await kubectl.run(*server_side, "--field-manager=other", stdin=changed)
+    forced = await kubectl.ok(*server_side, "--field-manager=other", "--force-conflicts", stdin=changed)
+    await kubectl.ok("delete", "cm", "cm")
+    await kubectl.ok("apply", "-f", "-", stdin=CONFIG_MAP)
+    await kubectl.ok(*server_side, stdin=changed)
+
+    assert first == "configmap/cm serverside-applied\n" == forced
+    assert clash.code == 1 and 'conflict with "kubectl"' in clash.err and ".data.a" in clash.err
+    assert (await get_json(kubectl, "cm", "cm"))["data"] == {"a": "c"}
 
 
 async def test_raw_paths(kubectl: Kubectl) -> None:

@@ -27,9 +27,10 @@ _KEPT = (
     "deletionGracePeriodSeconds",
     "generation",
     "generateName",
+    "managedFields",
 )
 """What an update cannot change: the old value, or its absence, wins."""
-_DROPPED = ("selfLink", "managedFields", "resourceVersion")
+_DROPPED = ("selfLink", "resourceVersion")
 
 
 def check_type(target: Target, obj: dict[str, Any]) -> None:
@@ -87,7 +88,13 @@ def created(target: Target, obj: dict[str, Any]) -> dict[str, Any]:
     check_place(target, metadata)
     if metadata.get("resourceVersion"):
         raise failures.bad_request("resourceVersion should not be set on objects to be created")
-    for key in (*_DROPPED, "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+    for key in (
+        *_DROPPED,
+        "managedFields",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+    ):
         metadata.pop(key, None)
     if not metadata.get("name"):
         prefix = metadata.get("generateName")

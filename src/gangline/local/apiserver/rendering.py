@@ -27,7 +27,7 @@ def in_order(served: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": served.resource.api_version,
         "kind": served.resource.kind,
-        "metadata": dict(obj.get("metadata") or {}),
+        "metadata": {key: value for key, value in (obj.get("metadata") or {}).items() if value is not None},
         **rest,
     }
 

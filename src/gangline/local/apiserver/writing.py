@@ -16,7 +16,6 @@ from gangline.local.apiserver.exchange import (
     Exchange,
     answer,
     decode_body,
-    decode_yaml,
     encode_json,
 )
 from gangline.local.apiserver.patch import PatchError, json_patch, merge_patch, strategic_merge
@@ -48,7 +47,12 @@ async def create(api: ApiContext, exchange: Exchange) -> web.Response:
 
 
 async def create_object(
-    api: ApiContext, target: Target, body: dict[str, Any], *, dry_run: bool = False
+    api: ApiContext,
+    target: Target,
+    body: dict[str, Any],
+    *,
+    dry_run: bool = False,
+    managed_fields: list[dict[str, Any]] | None = None,
 ) -> Entry:
     """Create an object of the kind and namespace of ``target``; the name is the body's.
 
@@ -71,8 +75,10 @@ async def create_object(
     obj = admission.admit(api, target, obj)
     shaping.check(served, obj, None)
     stored = rendering.in_order(api.registry.storage_row(served), obj)
+    if managed_fields:
+        stored["metadata"]["managedFields"] = managed_fields
     if dry_run:
-        return Entry(0, encode_json(obj), 0, obj)
+        return Entry(0, encode_json(stored), 0, stored)
     return await api.store.put(key, stored, None)
 
 
@@ -98,14 +104,11 @@ async def patch(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer PATCH of an object or of its status."""
     target = exchange.target
     kind = patch_kind(exchange)
-    document = patch_document(await exchange.raw_body(), kind)
     if kind == "apply":
-        raise failures.ApiFailure(
-            415,
-            "UnsupportedMediaType",
-            "server-side apply (application/apply-patch+yaml) is not implemented by the API server of the "
-            "one-machine cluster; use `kubectl apply` without --server-side, or a merge patch",
-        )
+        from gangline.local.apiserver.applying import apply
+
+        return await apply(api, exchange)
+    document = patch_document(await exchange.raw_body(), kind)
     old = api.store.latest(*target.key)
     if old is None:
         raise failures.not_found(target.served, target.name)
@@ -139,8 +142,6 @@ def patch_document(raw: bytes, kind: str) -> Any:
     Raises:
         ApiFailure: 400.
     """
-    if kind == "apply":
-        return decode_yaml(raw)
     if kind == "json":
         wrapped = decode_body(b'{"patch":' + raw + b"}", "application/json")
         return wrapped["patch"]
