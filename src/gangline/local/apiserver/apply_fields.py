@@ -1,8 +1,9 @@
 """Server-side apply as a function of values: who owns which fields, what a manifest makes of an object.
 
 A field set is a tree in the notation of ``FieldsV1``: ``f:NAME`` a field, ``k:{...}`` an item of a list
-joined by keys, ``v:VALUE`` a member of a set, ``.`` the item itself; an empty tree is a leaf. Inputs are never
-changed. Only managers that apply own fields here: ordinary updates own nothing, and the next apply writes over them.
+joined by keys, ``v:VALUE`` a member of a set, ``.`` the item itself; an empty tree is a leaf. Inputs are
+never changed. Only managers that apply own fields here: ordinary updates own nothing, and the next apply
+writes over them.
 """
 
 from __future__ import annotations
