@@ -18,13 +18,23 @@ from gangline.kube.config import Connection
 from gangline.kube.errors import AlreadyExists, NotFound
 from gangline.local.agent.isolation import refusal_of
 from gangline.local.apiserver.server import ApiServer
+from gangline.local.images import LocalImages
 from gangline.local.paths import ClusterPaths
 
 WAIT_S = 20.0
-AGENT = (
-    "import asyncio, sys; from gangline.local.agent.main import run_agent; from gangline.local.paths import \
-ClusterPaths; asyncio.run(run_agent(ClusterPaths.of('test'), isolation=sys.argv[1]))"
-)
+AGENT = """
+import asyncio, contextlib, signal, sys
+from gangline.local.agent.main import run_agent
+from gangline.local.paths import ClusterPaths
+
+async def main():
+    agent = asyncio.create_task(run_agent(ClusterPaths.of("test"), isolation=sys.argv[1]))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, agent.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await agent
+
+asyncio.run(main())
+"""
 
 
 async def wait_for(check: Callable[[], Awaitable[Any] | Any], what: str, limit_s: float = WAIT_S) -> Any:
@@ -50,6 +60,7 @@ class LocalCluster:
         self.client = client
         self.mode = mode
         self.agent: subprocess.Popen[bytes] | None = None
+        self.images = LocalImages()
 
     async def start_agent(self) -> None:
         """Start the agent and wait until it has written what it found."""

@@ -58,3 +58,31 @@ async def test_pod_sees_its_files_and_variables_and_its_exit_code_is_reported(cl
         f"0.1 rate=0.1 first {pod['status']['podIP']} {name}",
         "trouble",
     ]
+
+
+HELLO = """
+from mpi4py import MPI
+import os
+comm = MPI.COMM_WORLD
+total = comm.allreduce(comm.rank + 1)
+names = comm.gather(os.environ["GANGLINE_POD_NAME"])
+if comm.rank == 0:
+    print("sum", total, *sorted(names), flush=True)
+"""
+
+
+async def test_mpirun_puts_one_rank_into_each_of_two_pods(cluster):
+    if cluster.images.mpi is None:
+        pytest.skip("no MPI on this machine")
+    await cluster.create(CONFIG_MAPS, "job", data={"hostfile": "w-0.ring slots=1\nw-1.ring slots=1\n", "a.py": HELLO})
+    mounted = {"volumeMounts": [{"name": "job", "mountPath": "/etc/mpi"}]}
+    volumes = [{"name": "job", "configMap": {"name": "job"}}]
+    for name in ("w-0", "w-1"):
+        host = {"hostname": name, "subdomain": "ring"}
+        await cluster.create_pod(name, "sleep", "600", container=mounted, volumes=volumes, **host)
+    words = ("--hostfile", "/etc/mpi/hostfile", "-n", "2", "python", "/etc/mpi/a.py")
+    await cluster.create_pod("launcher", "mpirun", *words, container=mounted, volumes=volumes)
+
+    await cluster.wait_phase("launcher", "Succeeded", "Failed")
+
+    assert await cluster.logs("launcher") == "sum 3 w-0 w-1\n"

@@ -24,6 +24,10 @@ MARKER_CLUSTER = "GANGLINE_CLUSTER_ID"
 MARKER_CONTAINER = "GANGLINE_CONTAINER"
 
 
+IDLE = ("sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done")
+"""What a worker that asks for an ssh server runs instead: it waits for its end."""
+
+
 class StartRefusedError(Exception):
     """The container can never start as it is written."""
 
@@ -110,6 +114,13 @@ def default_env(pod: Pod, container: Container, image: LocalImage, place: Place)
         env["TMPDIR"] = str(place.folder / "tmp")
     shell = f"{own_bin}/{REMOTE_SHELL}"
     env |= {name: shell if value == REMOTE_SHELL else value for name, value in image.env.items()}
+    if place.isolation != "network" and "OMPI_MCA_btl" in image.env:
+        # All pods share the machine's interfaces; bridges of other clusters only lead astray.
+        env["OMPI_MCA_btl_tcp_if_include"] = "lo"
+    if place.is_plain and "OMPI_MCA_pml" in image.env:
+        # Pods are nodes to the launcher, yet all have this machine's host name: hierarchical collectives
+        # then split ranks in two ways at once and hang (Open MPI 5.0.11).
+        env["OMPI_MCA_coll"] = "^han"
     return env
 
 
@@ -163,6 +174,8 @@ def plan_container(
     argv = [expand(word, own) for word in (*container.command, *container.args)]
     if not argv:
         raise StartRefusedError(f"no command: the local image `{image.name}` has none of its own")
+    if argv[0].rpartition("/")[2] == "sshd":
+        argv = list(IDLE)  # ranks come through the remote shell; a host's own sshd would take its port
     table: dict[str, str] = {}
     if place.is_plain:
         table = {

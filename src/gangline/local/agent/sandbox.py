@@ -128,11 +128,12 @@ class Sandbox:
     async def remove(self) -> None:
         """End every process of the pod and remove all that it had, except its logs."""
         context, record = self.context, self.record
-        if self.shim is not None and not self.shim.is_closed:
+        shim, self.shim = self.shim, None
+        if shim is not None:
+            shim.subscribe(lambda _: None, lambda: None)
             with contextlib.suppress(ShimError):
-                await self.shim.call("end")
-            await self.shim.close()
-        self.shim = None
+                await shim.call("end")
+            await shim.close()
         context.names.remove(record.uid, record.namespace)
         context.addresses.release(record.address)
         if context.network is not None:
