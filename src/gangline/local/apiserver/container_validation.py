@@ -17,6 +17,7 @@ from gangline.local.apiserver.field_rules import (
     not_supported,
     qualified_name,
     required,
+    shown,
 )
 from gangline.units import parse_quantity
 
@@ -155,7 +156,9 @@ def _mounts(mounts: list[dict[str, Any]], path: str, volumes: set[str]) -> list[
         if not name:
             errors.append(required(f"{place}.name"))
         elif name not in volumes:
-            errors.append(FieldError("NotFound", f"{place}.name", "no volume of the pod has this name", name))
+            errors.append(
+                FieldError("NotFound", f"{place}.name", "no volume of the pod has this name", shown(name))
+            )
         if not target:
             errors.append(required(f"{place}.mountPath"))
         elif target in places:

@@ -103,6 +103,7 @@ _REASONS = {
     "Duplicate": "FieldValueDuplicate",
     "TypeInvalid": "FieldValueTypeInvalid",
     "TooLong": "FieldValueTooLong",
+    "NotFound": "FieldValueNotFound",
 }
 _WORDS = {
     "Required": "Required value",
@@ -112,6 +113,7 @@ _WORDS = {
     "Duplicate": "Duplicate value",
     "TypeInvalid": "Invalid value",
     "TooLong": "Too long",
+    "NotFound": "Not found",
 }
 
 
@@ -120,7 +122,10 @@ def invalid(served: ServedResource, name: str, errors: Sequence[FieldError]) -> 
     causes = []
     texts = []
     for error in errors:
-        shown = error.reason in ("Invalid", "NotSupported", "Duplicate", "TypeInvalid") and error.value
+        shown = (
+            error.reason in ("Invalid", "NotSupported", "Duplicate", "TypeInvalid", "NotFound")
+            and error.value
+        )
         word = _WORDS.get(error.reason, error.reason)
         text = f"{word}: {error.value}: {error.message}" if shown else f"{word}: {error.message}"
         if error.message == word:

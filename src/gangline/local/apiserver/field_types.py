@@ -57,6 +57,8 @@ def _object(value: dict[str, Any], schema: Message, path: str, errors: list[Fiel
         field = schema.by_name.get(key)
         if field is None or item is None:
             continue
+        if _is_plainly_right(item, field):
+            continue
         place = f"{path}.{key}" if path else key
         if field.shape == "*":
             if not isinstance(item, list):
@@ -72,6 +74,21 @@ def _object(value: dict[str, Any], schema: Message, path: str, errors: list[Fiel
                 _value(one, field, f"{place}[{name}]", errors)
         else:
             _value(item, field, place, errors)
+
+
+def _is_plainly_right(item: Any, field: WireField) -> bool:
+    """Whether a value is of a simple type and has it: most fields, so that no path is built for them."""
+    wanted = _PLAIN.get(field.type)
+    if wanted is None:
+        return False
+    if not field.shape:
+        return type(item) is wanted
+    members: Any = item.values() if field.shape == "%" and isinstance(item, dict) else item
+    if field.shape == "*" and not isinstance(item, list):
+        return False
+    if field.shape == "%" and not isinstance(item, dict):
+        return False
+    return all(type(member) is wanted for member in members)
 
 
 def _value(value: Any, field: WireField, path: str, errors: list[FieldError]) -> None:
@@ -142,6 +159,7 @@ def _int_or_text(path: str, value: Any) -> FieldError | None:
     return type_invalid(path, value, "integer or string")
 
 
+_PLAIN: dict[str, type] = {"s": str, "i": int, "b": bool}
 _CHECKS: dict[str, Callable[[str, Any], FieldError | None]] = {
     "s": _text,
     "i": _integer,

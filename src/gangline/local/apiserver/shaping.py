@@ -86,7 +86,7 @@ def check(
     Raises:
         ApiFailure: 422 with every broken rule.
     """
-    errors = validation.validate(served.resource, obj, old, subresource=subresource)
+    errors = validation.validate(served.resource, obj, old, subresource=subresource, types_checked=True)
     if served.is_custom:
         errors = [*errors, *schema.validate(obj, served.schema)]
     if errors:

@@ -33,17 +33,16 @@ def _object(value: dict[str, Any], schema: Message, path: str, dropped: list[str
     by_name = schema.by_name
     for key, item in value.items():
         field = by_name.get(key)
-        place = f"{path}.{key}" if path else key
         if field is None:
             if path or key not in _EVERYWHERE:
-                dropped.append(place)
+                dropped.append(f"{path}.{key}" if path else key)
                 result = dict(value) if result is value else result
                 del result[key]
         elif item is None:
             result = dict(value) if result is value else result
             del result[key]
         elif field.is_message or field.shape == "%":
-            new = _value(item, field, place, dropped)
+            new = _value(item, field, f"{path}.{key}" if path else key, dropped)
             if new is not item:
                 result = dict(value) if result is value else result
                 result[key] = new

@@ -65,7 +65,12 @@ _UPDATE_RULES: dict[tuple[str, str], UpdateRule] = {
 
 
 def validate(
-    resource: Resource, obj: dict[str, Any], old: dict[str, Any] | None = None, *, subresource: str = ""
+    resource: Resource,
+    obj: dict[str, Any],
+    old: dict[str, Any] | None = None,
+    *,
+    subresource: str = "",
+    types_checked: bool = False,
 ) -> list[FieldError]:
     """Return every rule that an object breaks, metadata first.
 
@@ -76,10 +81,11 @@ def validate(
         old: the stored object on an update, None on creation.
         subresource: what is written; for ``status`` and the like only types and metadata are checked, since
             the spec is the stored one.
+        types_checked: whether ``type_errors`` found nothing already; it takes half of the time.
 
     Cost: O(size of the object); about 100 µs for a pod.
     """
-    errors = type_errors(resource, obj)
+    errors = [] if types_checked else type_errors(resource, obj)
     if errors:
         return errors
     kind = (resource.group, resource.kind)

@@ -42,6 +42,8 @@ class WireField:
         always: whether JSON has the field even when it is zero.
         merge_key: key by which strategic merge joins the list; empty joins plain values; None replaces.
         retain_keys: whether ``$retainKeys`` is honoured.
+        is_message: whether the values are objects with a table of their own.
+        is_inline: whether the message's fields appear in its parent in JSON.
     """
 
     name: str
@@ -52,16 +54,8 @@ class WireField:
     always: bool
     merge_key: str | None
     retain_keys: bool
-
-    @property
-    def is_message(self) -> bool:
-        """Whether the values are objects with a table of their own."""
-        return len(self.type) > 1
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether the message's fields appear in its parent in JSON."""
-        return self.name == "~"
+    is_message: bool
+    is_inline: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +101,18 @@ def _field(text: str) -> WireField:
     match = _FIELD.fullmatch(text)
     assert match, f"malformed field `{text}` in a table"
     name, number, shape, type_, flag, merge_key, retain = match.groups()
-    return WireField(name, int(number), shape, type_, flag == "?", flag == "!", merge_key, retain == "^")
+    return WireField(
+        name=name,
+        number=int(number),
+        shape=shape,
+        type=type_,
+        zero_is_value=flag == "?",
+        always=flag == "!",
+        merge_key=merge_key,
+        retain_keys=retain == "^",
+        is_message=len(type_) > 1,
+        is_inline=name == "~",
+    )
 
 
 def _json_fields(fields: list[WireField]) -> Iterator[WireField]:
