@@ -31,7 +31,7 @@ SAME_TRANSPORTS = {
 
 @dataclass
 class Laboratory:
-    """One scenario's workplace. Use it as a context manager: it stops its cluster and removes its files.
+    """One scenario's workplace; leaving it stops its cluster, and removes its files unless it failed.
 
     Attributes:
         rounds: samples that a scenario takes for each figure, unless it says otherwise.
@@ -48,9 +48,12 @@ class Laboratory:
         self.home = Path(tempfile.mkdtemp(prefix="gangline-bench-"))
         return self
 
-    def __exit__(self, *unused: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *unused: object) -> None:
         self.gangline("down", check=False)
-        shutil.rmtree(self.home, ignore_errors=True)
+        if kind is None:
+            shutil.rmtree(self.home, ignore_errors=True)
+        else:
+            print(f"the logs of the cluster are kept: {self.home}", file=sys.stderr)
 
     @property
     def environment(self) -> dict[str, str]:

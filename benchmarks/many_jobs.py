@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 from figures import Figure
@@ -60,15 +61,20 @@ def traces(laboratory: Laboratory) -> dict[str, int]:
         for path in folder.rglob("*")
         if not path.is_relative_to(paths.logs) and not path.name.startswith(paths.store.name)
     ]
-    with sqlite3.connect(f"file:{paths.store}?mode=ro", uri=True) as store:
-        rows = dict(store.execute("SELECT collection, count(*) FROM object GROUP BY collection"))
     return {
         "processes": len(pids),
         "network namespaces": len(namespaces) + len(named),
         "network links": len(list(Path("/sys/class/net").iterdir())),
         "files": len(files),
-        "rows": sum(count for collection, count in rows.items() if "events" not in collection),
     }
+
+
+def rows_of_stopped(laboratory: Laboratory) -> set[str]:
+    """Stop the cluster, which has the store for itself, and return its rows without events."""
+    laboratory.gangline("down")
+    with closing(sqlite3.connect(laboratory.home / "default" / "store.sqlite")) as store:
+        rows = ["/".join(row) for row in store.execute("SELECT collection, namespace, name FROM object")]
+    return {row for row in rows if "events" not in row.split("/")[:2]}
 
 
 def settled(laboratory: Laboratory, before: dict[str, int]) -> dict[str, int]:
@@ -94,14 +100,21 @@ def in_a_row(laboratory: Laboratory) -> list[Figure]:
         return took_s
 
     one_job()
+    rows_before = rows_of_stopped(laboratory)
+    laboratory.gangline("up")
+    one_job()
     before = traces(laboratory)
     durations_s = [one_job() for _ in range(laboratory.jobs)]
     after = settled(laboratory, before)
+    rows_left = sorted(rows_of_stopped(laboratory) - rows_before)
+    laboratory.gangline("up")
     figures = [
         Figure(f"one job of {laboratory.jobs} in a row, `gangline run` from start to end", "s", durations_s)
     ]
     for name, count in after.items():
         figures.append(Figure(f"- {name} left behind", "count", [count - before[name]], goal="<= 0"))
+    named = f": {', '.join(rows_left[:3])}" if rows_left else ""
+    figures.append(Figure(f"- rows left behind{named}", "count", [len(rows_left)], goal="<= 0"))
     return figures
 
 
