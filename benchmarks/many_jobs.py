@@ -70,11 +70,11 @@ def traces(laboratory: Laboratory) -> dict[str, int]:
 
 
 def rows_of_stopped(laboratory: Laboratory) -> set[str]:
-    """Stop the cluster, which has the store for itself, and return its rows without events."""
+    """Stop the cluster, which has the store for itself, and return its rows without events and node leases."""
     laboratory.gangline("down")
     with closing(sqlite3.connect(laboratory.home / "default" / "store.sqlite")) as store:
         rows = ["/".join(row) for row in store.execute("SELECT collection, namespace, name FROM object")]
-    return {row for row in rows if "events" not in row.split("/")[:2]}
+    return {row for row in rows if "events" not in row.split("/")[:2] and "kube-node-lease" not in row}
 
 
 def settled(laboratory: Laboratory, before: dict[str, int]) -> dict[str, int]:
