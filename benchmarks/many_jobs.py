@@ -70,7 +70,7 @@ def traces(laboratory: Laboratory) -> dict[str, int]:
 
 
 def rows_of_stopped(laboratory: Laboratory) -> set[str]:
-    """Stop the cluster, which has the store for itself, and return its rows without events and node leases."""
+    """Stop the cluster, which owns the store, and return its rows without events and node leases."""
     laboratory.gangline("down")
     with closing(sqlite3.connect(laboratory.home / "default" / "store.sqlite")) as store:
         rows = ["/".join(row) for row in store.execute("SELECT collection, namespace, name FROM object")]
