@@ -68,6 +68,7 @@ class Store:
         self._collections: dict[str, dict[str, dict[str, Entry]]] = {}
         self._pending: dict[Key, list[_Pending]] = {}
         self._waiting: dict[int, _Pending] = {}
+        self._outbox: list[Row] = []
         for row in self._writer.rows():
             assert row.value is not None
             entry = Entry(row.revision, row.value, row.written_s)
@@ -78,6 +79,7 @@ class Store:
     async def close(self) -> None:
         """Commit what is on its way, end every watch and let go of the file."""
         self.ring.close()
+        self._flush()
         await asyncio.to_thread(self._writer.close)
 
     def get(self, collection: str, namespace: str, name: str) -> Entry | None:
@@ -154,8 +156,16 @@ class Store:
         self._pending.setdefault(key, []).append(pending)
         self._waiting[revision] = pending
         value = None if gone else entry.data
-        self._writer.submit(Row(*key, revision, entry.written_s, value, self._batch))
+        if not self._outbox:
+            # What one turn of the event loop writes goes to the thread, and to the disk, together.
+            self._loop.call_soon(self._flush)
+        self._outbox.append(Row(*key, revision, entry.written_s, value, self._batch))
         return pending.future
+
+    def _flush(self) -> None:
+        rows, self._outbox = self._outbox, []
+        if rows:
+            self._writer.submit(rows)
 
     def _from_thread(self, rows: list[Row], error: Exception | None) -> None:
         try:

@@ -4,8 +4,8 @@ Whatever waits in the queue while one transaction is on its way to the disk goes
 lone write is committed at once and many concurrent writes share one flush. The thread knows nothing of
 objects: it is handed rows.
 
-Bounds: a transaction has at most ``TRANSACTION_ROWS_MAX`` rows; the log is copied back into the database when
-it has grown by ``CHECKPOINT_BYTES``, free pages are given back in batches of ``VACUUM_PAGES``.
+Bounds: a transaction takes no more once it has ``TRANSACTION_ROWS_MAX`` rows; the log is copied back into the
+database when it has grown by ``CHECKPOINT_BYTES``, free pages are given back in batches of ``VACUUM_PAGES``.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class StoreWriter:
     def __init__(self, path: Path, on_outcome: Outcome) -> None:
         self._path = path
         self._on_outcome = on_outcome
-        self._queue: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Row] | None] = queue.SimpleQueue()
         self._failed_batch = -1
         self._log_bytes = 0
         self._connection = self._open()
@@ -133,9 +133,9 @@ class StoreWriter:
         """Start the thread."""
         self._thread.start()
 
-    def submit(self, row: Row) -> None:
-        """Queue one write; rows are committed in the order in which they come."""
-        self._queue.put(row)
+    def submit(self, rows: list[Row]) -> None:
+        """Queue writes for one transaction; they are committed in the order in which they come."""
+        self._queue.put(rows)
 
     def close(self) -> None:
         """Commit what is queued, copy the log back and let go of the file. Blocks until done."""
@@ -154,7 +154,7 @@ class StoreWriter:
                 if item is None:
                     going = False
                     break
-                rows.append(item)
+                rows += item
                 if len(rows) >= TRANSACTION_ROWS_MAX:
                     break
                 try:

@@ -6,7 +6,6 @@ long as that version is asked for, an answer is a join of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from gangline import clock
@@ -79,13 +78,22 @@ def listing(
         table["metadata"] = metadata
         return encode_json(table)
     if form == "metadata":
-        items: Iterable[bytes] = (encode_json(metadata_only(entry.obj)) for entry in entries)
+        items = [encode_json(metadata_only(entry.obj)) for entry in entries]
         kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
     else:
-        items = (object_bytes(entry, served) for entry in entries)
+        begin = head_of(served)
+        items = [
+            entry.data if entry.data.startswith(begin) else object_bytes(entry, served) for entry in entries
+        ]
         kind, api_version = served.list_kind, served.resource.api_version
     head = encode_json({"kind": kind, "apiVersion": api_version, "metadata": metadata})
-    return b"".join((head[:-1], b',"items":[', b",".join(items), b"]}"))
+    begin = head[:-1] + b',"items":['
+    if not items:
+        return begin + b"]}"
+    # One join, as lists are long: the frame goes onto the first and the last item.
+    items[0] = begin + items[0]
+    items[-1] += b"]}"
+    return b",".join(items)
 
 
 def table_of(entries: list[Entry], served: ServedResource, include_object: str) -> dict[str, Any]:

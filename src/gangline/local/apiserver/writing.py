@@ -114,7 +114,7 @@ async def patch(api: ApiContext, exchange: Exchange) -> web.Response:
         raise failures.not_found(target.served, target.name)
     before = rendering.object_at(old, target.served)
     after = apply_patch(target, kind, before, document)
-    after, warnings = shaping.known_fields(target.served, after, exchange.field_validation)
+    after, warnings = shaping.known_patched_fields(target.served, before, after, exchange.field_validation)
     exchange.warnings += warnings
     return await _store_update(api, exchange, old, after)
 
