@@ -87,7 +87,7 @@ def command(
     _check_usage(program, files, target, ranks=ranks, code=code, name=name, variables=forwarded + assigned)
     if program:
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
-        documents = [_write_job(program, target, ranks or 1, nodes or 1, code, name, environment)]
+        documents = [_write_job(program, target, _or_one(ranks), _or_one(nodes), code, name, environment)]
     else:
         from gangline.cli.manifests import read_manifests, with_namespace
 
@@ -95,7 +95,11 @@ def command(
     _check(documents, target)
     if dry_run:
         return _print_objects(documents, output)
-    return _run(documents, target, nodes or 1)
+    return _run(documents, target, _or_one(nodes))
+
+
+def _or_one(count: int | None) -> int:
+    return 1 if count is None else count
 
 
 def _check_usage(

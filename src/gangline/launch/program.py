@@ -70,7 +70,7 @@ def resolve_program(
             "the code folder may not be `/`", hint="change into your project, or use --code FOLDER"
         )
     program = find_program(line[0], cwd, environment)
-    interpreter, found_environment = _interpreter_folders(program, environment)
+    program, interpreter, found_environment = _interpreter_folders(program, environment)
     arguments, named = _named_files(line[1 : ARGUMENTS_MAX + 1], cwd, working_dir)
     writable = [str(working_dir), *named]
     if _needs_mount(program) and not any(_within(program, folder) for folder in [*interpreter, *writable]):
@@ -159,14 +159,19 @@ def _user_name() -> str:
         return str(os.geteuid())
 
 
-def _interpreter_folders(program: Path, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Return the folders of a Python program's prefix and base prefix, and the variables that name them."""
+def _interpreter_folders(
+    program: Path, environment: Mapping[str, str]
+) -> tuple[Path, list[str], dict[str, str]]:
+    """Return a program's own path, the folders of its Python, and the variables that name them.
+
+    A ``python`` that only finds another one, as version managers install it, is replaced by that one.
+    """
     if not program.name.startswith("python"):
         python = program.parent / "python"
         if (program.parent.parent / "pyvenv.cfg").is_file() and python.exists():
-            return _interpreter_folders(python, environment)
-        return [], {}
-    prefix, base = _prefixes(program)
+            return program, *_interpreter_folders(python, environment)[1:]
+        return program, [], {}
+    program, prefix, base = _interpreter(program)
     folders = [path for path in dict.fromkeys((prefix, base)) if path and _needs_mount(Path(path))]
     variables: dict[str, str] = {}
     if prefix != base:
@@ -176,27 +181,28 @@ def _interpreter_folders(program: Path, environment: Mapping[str, str]) -> tuple
         if any(user_base.glob("lib/python3*/site-packages")):
             folders.append(str(user_base / "lib"))
             variables["PYTHONUSERBASE"] = str(user_base)
-    return folders, variables
+    return program, folders, variables
 
 
-def _prefixes(program: Path) -> tuple[str, str]:
-    """Return ``sys.prefix`` and ``sys.base_prefix``, read from ``pyvenv.cfg`` or asked for."""
+def _interpreter(program: Path) -> tuple[Path, str, str]:
+    """Return an interpreter with its prefix and base prefix, read from ``pyvenv.cfg`` or asked for."""
     settings = program.parent.parent / "pyvenv.cfg"
     if settings.is_file():
         target = Path(os.path.realpath(program))
-        return str(settings.parent), str(target.parent.parent)
+        return program, str(settings.parent), str(target.parent.parent)
+    question = "import sys; print(sys.executable); print(sys.prefix); print(sys.base_prefix)"
     try:
         answer = subprocess.run(
-            [str(program), "-I", "-c", "import sys; print(sys.prefix); print(sys.base_prefix)"],
+            [str(program), "-I", "-c", question],
             capture_output=True,
             text=True,
             timeout=PROBE_TIMEOUT_S,
             check=True,
             stdin=subprocess.DEVNULL,
         ).stdout.splitlines()
-    except (OSError, subprocess.SubprocessError) as error:
+        return Path(answer[0]), answer[1], answer[2]
+    except (OSError, IndexError, subprocess.SubprocessError) as error:
         raise UserError(f"cannot run `{program}`: it does not answer as a Python ({error})") from error
-    return answer[0], answer[1]
 
 
 def _named_files(arguments: Sequence[str], cwd: Path, working_dir: Path) -> tuple[list[str], list[str]]:

@@ -1,0 +1,99 @@
+"""The one-machine cluster's life: start, kills, two clusters, the end without leftovers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+
+def status(commands):
+    return json.loads(commands("status", "-o", "json").stdout)
+
+
+def test_a_cluster_starts_is_shown_and_leaves_nothing(fresh):
+    up = fresh("up", "--nodes", "2")
+    assert up.returncode == 0, up.stderr
+    assert "2 nodes" in up.stderr
+    report = status(fresh)
+    assert [node["name"] for node in report["nodes"]] == ["node-0", "node-1"]
+    assert all(node["ready"] for node in report["nodes"])
+    pids = [process["pid"] for process in report["processes"].values()]
+    down = fresh("down", "--purge")
+    assert down.returncode == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not (fresh.home / "default").exists()
+    assert fresh("status").returncode == 3
+
+
+def test_an_interrupt_of_the_terminal_does_not_reach_the_daemons(fresh):
+    process = fresh.start("up", start_new_session=True)
+    assert process.wait(60) == 0
+    before = status(fresh)["processes"]
+    for found in before.values():
+        assert os.getsid(found["pid"]) != os.getsid(process.pid if process.poll() is None else 0)
+        assert os.getsid(found["pid"]) == found["pid"]
+
+
+def test_a_killed_server_is_started_again_and_adopts_the_pods(fresh, pod_manifest):
+    manifest = str(pod_manifest("steady", "echo on; sleep 4; echo off"))
+    process = fresh.start("run", manifest)
+    assert process.stdout.readline() == "on\n"
+    os.kill(status(fresh)["processes"]["server"]["pid"], signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "off\n"), err
+    assert "was killed" in err
+    assert "1 running pod adopted" in err
+
+
+def test_a_killed_agent_is_started_again_while_a_job_runs(fresh, pod_manifest):
+    manifest = str(pod_manifest("steady", "echo on; sleep 4; echo off"))
+    process = fresh.start("run", manifest)
+    assert process.stdout.readline() == "on\n"
+    os.kill(status(fresh)["processes"]["agent"]["pid"], signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "off\n"), err
+    assert "node agent" in fresh("up").stderr
+
+
+def test_two_clusters_of_one_user_do_not_meet(fresh, pod_manifest):
+    assert fresh("up").returncode == 0
+    assert fresh("up", "--cluster", "other").returncode == 0
+    try:
+        assert fresh("run", str(pod_manifest("here", "true"))).returncode == 0
+        assert fresh("get", "here").returncode == 0
+        assert fresh("get", "here", "--cluster", "other").returncode == 2
+        assert (
+            status(fresh)["port"]
+            != json.loads(fresh("status", "-o", "json", "--cluster", "other").stdout)["port"]
+        )
+    finally:
+        fresh("down", "--purge", "--cluster", "other")
+
+
+def test_kubectl_can_use_the_kubeconfig(fresh):
+    import shutil
+
+    import pytest
+
+    if shutil.which("kubectl") is None:
+        pytest.skip("needs kubectl")
+    path = fresh.home / "kubeconfig"
+    path.write_text(fresh("kubeconfig").stdout)
+    done = subprocess.run(
+        ["kubectl", "--kubeconfig", str(path), "get", "nodes", "-o", "name"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "node/node-0\n", done.stderr
+
+
+def test_down_ends_unfinished_jobs_and_says_which(fresh, pod_manifest):
+    assert fresh("apply", str(pod_manifest("endless", "exec sleep 600"))).stdout == "pod/endless created\n"
+    down = fresh("down")
+    assert "default/endless" in down.stderr
+    assert fresh("up").returncode == 0
+    assert fresh("get", "pod/endless").returncode == 2

@@ -1,0 +1,56 @@
+"""Looking after jobs: apply, list, get, logs, delete."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def finished(gangline, pod_manifest):
+    """A job that printed two lines and ended."""
+    path = pod_manifest("done", "echo one; echo two")
+    _, template = path.read_text().split("spec:\n", 1)
+    body = "".join(f"    {line}\n" for line in template.splitlines())
+    head = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: done}\nspec:\n  template:\n    spec:\n"
+    path.write_text(head + body)
+    result = gangline("run", str(path))
+    assert result.returncode == 0, result.stderr
+    return path
+
+
+def test_a_job_is_listed_shown_and_read(gangline, finished):
+    listed = gangline("list").stdout.splitlines()
+    assert listed[0].split()[:3] == ["NAME", "STATUS", "TRAINER"]
+    assert any(line.split()[:3] == ["done", "SUCCEEDED", "JOB"] for line in listed)
+    shown = gangline("get", "done").stdout
+    assert "Status:     SUCCEEDED" in shown
+    assert "IS_CHIEF" in shown
+    assert gangline("logs", "done").stdout == "one\ntwo\n"
+    assert gangline("logs", "done", "--tail", "1").stdout == "two\n"
+
+
+def test_json_has_the_keys_that_arena_users_know(gangline, finished):
+    report = json.loads(gangline("get", "done", "-o", "json", "-e").stdout)
+    assert {
+        "name",
+        "namespace",
+        "status",
+        "duration",
+        "trainer",
+        "priority",
+        "chiefName",
+        "instances",
+    } <= set(report)
+    assert report["instances"][0]["chief"] is True
+    assert [one["name"] for one in json.loads(gangline("list", "-o", "json").stdout)].count("done") == 1
+    assert gangline("get", "done", "-o", "name").stdout == "job/done\n"
+
+
+def test_deleting_takes_the_pods_along_and_unknown_names_are_an_error(gangline, finished):
+    result = gangline("delete", "done", "nonesuch")
+    assert result.returncode == 2
+    assert result.stdout == "job/done deleted\n"
+    assert "nonesuch" in result.stderr
+    assert gangline("get", "done").returncode == 2

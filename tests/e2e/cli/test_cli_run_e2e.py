@@ -1,0 +1,151 @@
+"""`gangline run` from start to result: exit codes, failed ranks, broken input, interruption."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+FAILING = """\
+import os, signal, sys, time
+rank = int(os.environ["RANK"])
+print("rank", rank, "of", os.environ["WORLD_SIZE"], flush=True)
+if rank == 1:
+    print("about to fail", file=sys.stderr, flush=True)
+    {how}
+time.sleep(600)
+"""
+
+
+def test_a_program_runs_on_every_rank_with_torchs_variables(gangline, tmp_path):
+    (tmp_path / "show.py").write_text(
+        "import os\n"
+        "names = 'RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT'.split()\n"
+        "print(' '.join(f'{name}={os.environ[name]}' for name in names), os.getcwd(), flush=True)\n"
+    )
+    result = gangline("run", "-n", "2", "--", "python3", "show.py", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    lines = sorted(result.stdout.splitlines())
+    assert len(lines) == 2
+    for rank, line in enumerate(lines):
+        assert f" RANK={rank} WORLD_SIZE=2 LOCAL_RANK={rank} LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1" in line
+        assert line.endswith(str(tmp_path))
+    assert "mpijob default/show succeeded after" in result.stderr
+
+
+def test_ranks_on_two_nodes_run_in_two_pods(gangline, tmp_path):
+    (tmp_path / "where.py").write_text("import os, socket\nprint('host', os.uname().nodename, flush=True)\n")
+    result = gangline("run", "-n", "2", "--nodes", "2", "--", "python3", "where.py", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert {line.split()[-1] for line in result.stdout.splitlines()} == {"where-worker-0", "where-worker-1"}
+    report = json.loads(gangline("get", "where", "-o", "json").stdout)
+    assert report["status"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("how", "words", "code"),
+    [
+        ("sys.exit(3)", "exited with code 3", 3),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9 (SIGKILL)", 137),
+    ],
+)
+def test_a_rank_that_dies_ends_the_run_and_is_named(gangline, tmp_path, how, words, code):
+    (tmp_path / "fail.py").write_text(FAILING.format(how=how))
+    result = gangline("run", "-n", "2", "--", "python3", "fail.py", cwd=tmp_path)
+    assert result.returncode == code, result.stderr
+    assert f"rank 1 in pod fail-worker-0 {words}" in result.stderr
+    assert "  | about to fail" in result.stderr
+
+
+def test_a_pods_exit_code_becomes_the_commands(gangline, pod_manifest):
+    result = gangline("run", str(pod_manifest("seven", "echo out; exit 7")))
+    assert (result.returncode, result.stdout) == (7, "out\n")
+    assert "pod seven exited with code 7" in result.stderr
+
+
+def test_a_finished_job_of_the_name_is_replaced_and_that_is_said(gangline, pod_manifest):
+    first = gangline("run", str(pod_manifest("again", "echo one")))
+    second = gangline("run", str(pod_manifest("again", "echo two")))
+    assert (first.stdout, second.stdout) == ("one\n", "two\n")
+    assert "replaced" in second.stderr
+
+
+def test_what_can_never_run_is_refused_before_anything_is_created(gangline, pod_manifest):
+    more = "      resources: {requests: {cpu: 4k}}\n"
+    result = gangline("run", str(pod_manifest("huge", "true", more=more)))
+    assert result.returncode == 4
+    assert "cpu 4000" in result.stderr
+    assert gangline("get", "pod/huge").returncode == 2
+
+
+def test_an_unknown_image_is_refused_with_a_hint(gangline, pod_manifest):
+    result = gangline("run", str(pod_manifest("image", "true", image="nobody/nothing:1")))
+    assert result.returncode == 2
+    assert "image.yaml:9:" in result.stderr
+    assert "gangline/base" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["run"], "nothing to run"),
+        (["run", "-n", "2", "--nodes", "3", "--", "true"], "a node would have no rank"),
+        (["run", "-n", "0", "--", "true"], "-n must be"),
+        (["run", "-n", "2", "--", "no-such-program"], "in no folder of your PATH"),
+        (["run", "missing.yaml"], "cannot read `missing.yaml`"),
+        (["run", "-n", "2", "job.yaml"], "needs a program behind `--`"),
+        (["rnu"], "did you mean `run`?"),
+        (["get", "no-such-job"], "no job `no-such-job`"),
+    ],
+)
+def test_bad_input_is_one_clear_error_with_exit_code_2(gangline, words, part):
+    result = gangline(*words)
+    assert result.returncode == 2, result.stderr
+    assert part in result.stderr
+    assert result.stdout == ""
+
+
+def test_one_interrupt_deletes_the_job_and_waits(gangline, pod_manifest, until):
+    process = gangline.start("run", str(pod_manifest("stopped", "echo on; exec sleep 600")))
+    assert process.stdout.readline() == "on\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "nothing is left running" in err
+    assert gangline("get", "pod/stopped").returncode == 2
+
+
+def test_two_interrupts_detach_and_say_how_to_come_back(gangline, pod_manifest):
+    process = gangline.start("run", str(pod_manifest("left", "echo on; exec sleep 600")))
+    assert process.stdout.readline() == "on\n"
+    process.send_signal(signal.SIGINT)
+    assert "interrupted" in process.stderr.readline() + process.stderr.readline() + process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "gangline logs -f left" in err
+    assert json.loads(gangline("get", "left", "-o", "json").stdout)["status"] == "RUNNING"
+    assert gangline("delete", "left").stdout == "pod/left deleted\n"
+
+
+def test_a_killed_command_leaves_a_job_that_the_same_command_follows(gangline, pod_manifest):
+    manifest = str(pod_manifest("killed", "echo on; sleep 3; echo off"))
+    process = gangline.start("run", manifest)
+    assert process.stdout.readline() == "on\n"
+    process.kill()
+    process.communicate()
+    again = gangline("run", manifest)
+    assert (again.returncode, again.stdout) == (0, "on\noff\n")
+    assert "following it" in again.stderr
+
+
+def test_a_job_of_the_name_with_another_specification_is_not_touched(gangline, pod_manifest):
+    process = gangline.start("run", str(pod_manifest("busy", "echo on; exec sleep 600")))
+    assert process.stdout.readline() == "on\n"
+    other = gangline("run", str(pod_manifest("busy", "echo other")))
+    assert other.returncode == 2
+    assert "another specification" in other.stderr
+    assert "gangline delete busy" in other.stderr
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
