@@ -191,6 +191,7 @@ async def test_objects_go_with_their_definition_finalizers_first(api: Api) -> No
         while len((await api.get(TRAINS))["items"]) > 1:
             await asyncio.sleep(0)
         assert (await api.request("GET", f"{CRDS}/trains.example.dev"))[0] == 200
+        assert (await api.request("POST", TRAINS, train("late")))[0] == 405
         await api.patch(f"{TRAINS}/held", {"metadata": {"finalizers": None}})
         while (await api.request("GET", f"{CRDS}/trains.example.dev"))[0] != 404:
             await asyncio.sleep(0)

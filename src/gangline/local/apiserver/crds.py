@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gangline import clock
+from gangline.local.apiserver import failures
 from gangline.local.apiserver.context import ApiContext
-from gangline.local.apiserver.registry import CRD_COLLECTION
+from gangline.local.apiserver.registry import CRD_COLLECTION, Target
 
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
@@ -78,6 +79,21 @@ def _condition(type_: str, holds: bool, reason: str, message: str, now: str) -> 
         "reason": reason,
         "message": message,
     }
+
+
+def check_lasting(api: ApiContext, target: Target) -> None:
+    """Refuse to create objects of a custom kind whose CRD is going away.
+
+    Raises:
+        ApiFailure: 405.
+    """
+    if not target.served.is_custom:
+        return
+    resource = target.served.resource
+    found = api.store.latest(CRD_COLLECTION, "", f"{resource.plural}.{resource.group}")
+    if found is not None and "deletionTimestamp" in found.obj["metadata"]:
+        message = "create not allowed while custom resource definition is terminating"
+        raise failures.ApiFailure(405, "MethodNotAllowed", message)
 
 
 def collection_of_crd(crd: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gangline.local.apiserver import admission, failures, field_rules, metadata, rendering, shaping
+from gangline.local.apiserver import admission, crds, failures, field_rules, metadata, rendering, shaping
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.exchange import (
     Exchange,
@@ -71,6 +71,7 @@ async def create_object(
         if attempts == 0:
             raise failures.already_exists(served, name)
     admission.check_namespace(api.store, target, name)
+    crds.check_lasting(api, target)
     obj = shaping.first_state(served, obj)
     obj = admission.admit(api, target, obj)
     shaping.check(served, obj, None)
