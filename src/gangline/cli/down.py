@@ -53,7 +53,8 @@ def stop_workloads(cluster: Cluster) -> None:
         say(f"deleted {plural(len(deleted), 'unfinished job')}: {', '.join(deleted[:10])}")
     deadline = time.monotonic() + PODS_TIMEOUT_S
     while time.monotonic() < deadline:
-        left = [pod for pod in _items(cluster, "/api/v1/pods") if not _is_over(pod)]
+        pods = _items(cluster, "/api/v1/pods")
+        left = [pod for pod in pods if not _is_over(pod) or pod["metadata"].get("deletionTimestamp")]
         if not left:
             return
         time.sleep(POLL_S)

@@ -209,10 +209,12 @@ def cores() -> int:
 
 def _names_resolve(target: Target) -> bool:
     """Return whether pods find each other by name: everywhere but in plain mode."""
+    from gangline.local.cluster import Cluster
     from gangline.local.cluster_facts import load_facts
 
     facts = load_facts(target.paths)
-    return facts is None or facts.isolation != "plain"
+    wanted = facts.isolation if facts else "auto"
+    return (Cluster(target.paths).isolation_in_use() or wanted) != "plain"
 
 
 def _free_master_port(job: str) -> int:

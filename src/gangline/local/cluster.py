@@ -6,6 +6,7 @@ server starts and restarts. Each holds a lock file; what a killed one left is re
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -40,7 +41,6 @@ POLL_S = 0.02
 LOG_TAIL_LINES = 20
 MOUNTS = Path("/proc/self/mountinfo")
 AGENT_LABEL = "gangline.dev/agent"
-ISOLATION_LABEL = "gangline.dev/isolation"
 
 Say = Callable[[str], None]
 
@@ -257,13 +257,12 @@ class Cluster:
         return len(answer.get("items") or []) if status == 200 else 0
 
     def isolation_in_use(self) -> str:
-        """Return how the node agent keeps pods apart, as its nodes say; empty while they do not."""
+        """Return how the node agent keeps pods apart, as it reports; empty while it has not."""
         try:
-            status, answer = self.request("GET", f"/api/v1/nodes/{node_name(0)}")
-        except ClusterError:
+            found = json.loads((self.paths.state / "agent.json").read_text())
+            return str(found.get("isolation", ""))
+        except (OSError, ValueError, AttributeError):
             return ""
-        metadata = answer["metadata"] if status == 200 else {}
-        return str((metadata.get("labels") or {}).get(ISOLATION_LABEL, ""))
 
     def _take_notices(self) -> list[str]:
         """Return what the server noted for the next command, and empty the note."""
@@ -289,9 +288,20 @@ class Cluster:
                 pass
             deadline = time.monotonic() + timeout_s
             while time.monotonic() < deadline:
-                if read_lock(lock).state != "held":
+                if read_lock(lock).state != "held" and not is_alive(pid):
                     return
                 time.sleep(POLL_S)
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; one that has ended and was not reaped does not."""
+    try:
+        os.kill(pid, 0)
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return sys.platform != "linux"
 
 
 def describe_adopted(count: int) -> str:

@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import subprocess
-from pathlib import Path
+
+from gangline.local.cluster import is_alive
 
 
 def status(commands):
@@ -23,7 +24,7 @@ def test_a_cluster_starts_is_shown_and_leaves_nothing(fresh):
     pids = [process["pid"] for process in report["processes"].values()]
     down = fresh("down", "--purge")
     assert down.returncode == 0
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not any(is_alive(pid) for pid in pids)
     assert not (fresh.home / "default").exists()
     assert fresh("status").returncode == 3
 
