@@ -110,7 +110,9 @@ class NamespaceController:
             found = await self._client.list(resource, namespace)
             if not found.items:
                 return 0
-            await self._client.request("DELETE", resource.path(namespace))
+            # Jobs would leave their pods behind without a policy: the documented default of batch/v1.
+            policy = {"propagationPolicy": "Background"}
+            await self._client.request("DELETE", resource.path(namespace), params=policy)
             return len((await self._client.list(resource, namespace)).items)
         except NotFound:
             return 0  # the kind is served no more
