@@ -11,6 +11,7 @@ from gangline.api.resources import PODS, Resource
 from gangline.cli.job_view import belongs, chief_pods, finished, pod_selector, sort_pods, why_pending
 from gangline.cli.watching import Recover, watch_objects
 from gangline.errors import ClusterError
+from gangline.launch.launcher_noise import LauncherNoise
 from gangline.launch.rank_failure import LauncherOutput
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Follower:
         self._recover = recover
         self._on_stuck = on_stuck
         self._output = LauncherOutput()
+        self._noise = LauncherNoise(f"{job['metadata']['name']}-launcher")
         self._rest = b""
         self._changed = asyncio.Event()
         self._error: Exception | None = None
@@ -259,12 +261,16 @@ class Follower:
         return pod is None or exit_code_of(pod) is not None or bool(finished(self._state.job))
 
     def _take_log(self, data: bytes) -> None:
-        self._view.log(self._state.job, data)
+        shown = self._noise.feed(data)
+        if shown:
+            self._view.log(self._state.job, shown)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._output.feed(line.decode(errors="replace"))
 
     def _flush_line(self) -> None:
+        if held := self._noise.flush():
+            self._view.log(self._state.job, held)
         if self._rest:
             self._output.feed(self._rest.decode(errors="replace"))
             self._rest = b""

@@ -84,7 +84,7 @@ class LauncherOutput:
     def _tail(self, rank: int | None) -> tuple[str, ...]:
         lines = self._ranks.get(rank) if rank is not None else None
         if not lines:
-            untagged = [line for line in self._launcher if line.strip()]
+            untagged = [line for line in self._launcher if line.strip() and "plm:ssh: Warning" not in line]
             lines = deque(untagged[-TAIL_LINES:])
         while lines and not lines[-1].strip():
             lines.pop()
