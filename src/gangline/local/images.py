@@ -1,8 +1,8 @@
 """Local images: what a pod's ``image`` stands for on this machine, where nothing is pulled.
 
 ``gangline/base`` (any tag, with or without a registry before it) is the machine's own files with Gangline's
-Python and the MPI that Gangline found first on the PATH, and an environment in which MPI starts ranks on other
-pods through ``gangline-rsh``.
+Python and the MPI that Gangline found first on the PATH, and an environment in which MPI starts ranks on
+other pods through ``gangline-rsh``.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def _outermost(paths: list[str]) -> tuple[str, ...]:
 def mpi_environment(mpi: MpiInstallation) -> dict[str, str]:
     """Return variables that let this MPI start ranks in other pods, and start them fast.
 
-    Measured with Open MPI 5.0.11: ``pml ob1`` saves one second of start, ``btl self,sm,tcp`` another; ranks that
-    are not bound keep the first ranks of all pods off the same core.
+    Measured with Open MPI 5.0.11: ``pml ob1`` saves one second of start, ``btl self,sm,tcp`` another; ranks
+    that are not bound keep the first ranks of all pods off the same core.
     """
     env = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",

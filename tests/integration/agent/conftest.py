@@ -62,6 +62,8 @@ class LocalCluster:
         self.agent: subprocess.Popen[bytes] | None = None
         self.images = LocalImages()
 
+    wait_for = staticmethod(wait_for)
+
     async def start_agent(self) -> None:
         """Start the agent and wait until it has written what it found."""
         report = self.paths.state / "agent.json"

@@ -1,7 +1,6 @@
 """A pod from binding to its end, in every isolation mode: what it sees, what it says, how it ends."""
 
 import base64
-import stat
 
 import pytest
 
@@ -74,7 +73,9 @@ if comm.rank == 0:
 async def test_mpirun_puts_one_rank_into_each_of_two_pods(cluster):
     if cluster.images.mpi is None:
         pytest.skip("no MPI on this machine")
-    await cluster.create(CONFIG_MAPS, "job", data={"hostfile": "w-0.ring slots=1\nw-1.ring slots=1\n", "a.py": HELLO})
+    await cluster.create(
+        CONFIG_MAPS, "job", data={"hostfile": "w-0.ring slots=1\nw-1.ring slots=1\n", "a.py": HELLO}
+    )
     mounted = {"volumeMounts": [{"name": "job", "mountPath": "/etc/mpi"}]}
     volumes = [{"name": "job", "configMap": {"name": "job"}}]
     for name in ("w-0", "w-1"):

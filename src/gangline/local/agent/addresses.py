@@ -1,4 +1,4 @@
-"""Addresses of pods: the lowest that has been free longest, from the cluster's subnet or from 127.77.0.0/16."""
+"""Addresses of pods, from the cluster's subnet or from 127.77.0.0/16."""
 
 from __future__ import annotations
 

@@ -111,9 +111,9 @@ class NodeAgent:
             await self._keeper.take(await self._node_changes.get())
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            if runner := self._runners.get(old.metadata.uid):
-                runner.vanish()
+        replaced = old is not None and (new is None or new.metadata.uid != old.metadata.uid)
+        if old is not None and replaced and (runner := self._runners.get(old.metadata.uid)):
+            runner.vanish()
         if new is None or not self._is_open:
             return
         if runner := self._runners.get(new.metadata.uid):
@@ -145,7 +145,7 @@ class NodeAgent:
             await runner.run()
         except asyncio.CancelledError:
             raise
-        except Exception:  # noqa: BLE001 - one pod's failure must not end the others
+        except Exception:
             self._context.log.exception("pod runner failed", pod=runner.pod.metadata.key)
         finally:
             self._runners.pop(uid, None)

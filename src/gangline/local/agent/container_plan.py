@@ -15,15 +15,11 @@ from typing import Any
 from gangline.api.core import Container, Pod, VolumeMount
 from gangline.local.agent.env import Lookup, PodFacts, build_env, expand
 from gangline.local.agent.isolation import Isolation
+from gangline.local.agent.shim import processes
 from gangline.local.images import REMOTE_SHELL, LocalImage, base_path
 
 BIN_IN_POD = "/run/gangline/bin"
 NAMES_IN_POD = "/run/gangline/names"
-MARKER_POD = "GANGLINE_POD_UID"
-MARKER_CLUSTER = "GANGLINE_CLUSTER_ID"
-MARKER_CONTAINER = "GANGLINE_CONTAINER"
-
-
 IDLE = ("sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done")
 """What a worker that asks for an ssh server runs instead: it waits for its end."""
 
@@ -184,9 +180,9 @@ def plan_container(
         }
         table = {path: source for path, source in table.items() if path != source and path}
     env = {name: rewrite_paths(value, table) for name, value in own.items()}
-    env[MARKER_POD] = pod.metadata.uid
-    env[MARKER_CLUSTER] = place.cluster_id
-    env[MARKER_CONTAINER] = container.name
+    env[processes.POD_MARKER] = pod.metadata.uid
+    env[processes.CLUSTER_MARKER] = place.cluster_id
+    env[processes.CONTAINER_MARKER] = container.name
     if place.guard:
         env["PYTHONPATH"] = ":".join(filter(None, (place.guard, env.get("PYTHONPATH", ""))))
     folder = place.container_folder(container.name)

@@ -32,7 +32,7 @@ TOKEN_AGE_MAX_S = 1800.0
 
 
 class Objects:
-    """Config maps, secrets and service account tokens: from the caches, and asked for where those lag behind."""
+    """Config maps, secrets and tokens: from the caches, and asked for where those lag behind."""
 
     def __init__(
         self, client: Client, config_maps: Cache[ConfigMap], secrets: Cache[Secret], certificate: Path

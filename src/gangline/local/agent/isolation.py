@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from gangline.errors import ClusterError, UserError
-from gangline.local.agent.shim import syscalls
+from gangline.local.agent.shim import processes, syscalls
 
 Isolation = Literal["network", "user", "plain"]
 MODES: tuple[Isolation, ...] = ("network", "user", "plain")
@@ -126,6 +126,21 @@ def enter_user_namespace(running_shims: list[Path]) -> None:
         raise ClusterError(
             f"cannot enter a user namespace: {error}", hint="try `--isolation plain`"
         ) from error
+
+
+def end_orphans(cluster_id: str, run: Path) -> int:
+    """Kill processes of pods whose shim was killed; return how many pods had some.
+
+    For user mode, before the namespace is entered: from inside, processes of another one cannot be recognised.
+    """
+    orphaned = set()
+    for pid in processes.marked(processes.CLUSTER_MARKER, cluster_id):
+        uid = processes.environment_of(pid).get(processes.POD_MARKER, "")
+        if uid and not _peer_of(run / f"{uid}.sock"):
+            orphaned.add(uid)
+    for uid in orphaned:
+        processes.sweep(uid)
+    return len(orphaned)
 
 
 def _peer_of(path: Path) -> int:

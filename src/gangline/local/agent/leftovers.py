@@ -11,6 +11,7 @@ from pathlib import Path
 LOGS_AGE_MAX_S = 3600.0
 LOGS_BYTES_MAX = 512 * 1024 * 1024
 SWEEP_PERIOD_S = 60.0
+UID_CHARS = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ def sweep_sockets(run: Path, living: set[str]) -> int:
     if not run.is_dir():
         return 0
     for path in run.iterdir():
-        if path.suffix == ".rsh" or (path.suffix == ".sock" and len(path.stem) == 36):
-            if path.stem not in living:
-                path.unlink(missing_ok=True)
-                removed += 1
+        is_pods = path.suffix == ".rsh" or (path.suffix == ".sock" and len(path.stem) == UID_CHARS)
+        if is_pods and path.stem not in living:
+            path.unlink(missing_ok=True)
+            removed += 1
     return removed

@@ -1,4 +1,4 @@
-"""What this machine has, for the status of nodes and for pods: cores, memory, file systems, folders to hide."""
+"""What this machine has: cores, memory, file systems, folders to hide from pods."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pathlib import Path
 from gangline.units import format_bytes
 
 PODS_MAX = 1000
-_SKIPPED_TYPES = frozenset(
-    "proc sysfs devtmpfs devpts tmpfs cgroup cgroup2 pstore bpf tracefs debugfs securityfs configfs mqueue "
-    "hugetlbfs autofs binfmt_misc fusectl efivarfs overlay squashfs ramfs rpc_pipefs nsfs fuse.portal "
-    "fuse.gvfsd-fuse fuse.lxcfs selinuxfs".split()
-)
+# fmt: off
+_SKIPPED_TYPES = frozenset((
+    "proc", "sysfs", "devtmpfs", "devpts", "tmpfs", "cgroup", "cgroup2", "pstore", "bpf", "tracefs",
+    "debugfs", "securityfs", "configfs", "mqueue", "hugetlbfs", "autofs", "binfmt_misc", "fusectl",
+    "efivarfs", "overlay", "squashfs", "ramfs", "rpc_pipefs", "nsfs", "fuse.portal", "fuse.gvfsd-fuse",
+    "fuse.lxcfs", "selinuxfs",
+))
+# fmt: on
 _SKIPPED_FOLDERS = (
     "/proc",
     "/sys",

@@ -14,7 +14,7 @@ import structlog
 from gangline import __version__
 from gangline.local.agent import machine
 from gangline.local.agent.addresses import LOOPBACK_POOL, AddressPool
-from gangline.local.agent.isolation import Isolation, choose_isolation, enter_user_namespace
+from gangline.local.agent.isolation import Isolation, choose_isolation, end_orphans, enter_user_namespace
 from gangline.local.paths import ClusterPaths
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def enter_isolation(paths: ClusterPaths, wanted: str | None) -> tuple[Isolation,
     if mode == "user":
         if threading.active_count() > 1:
             raise RuntimeError("a user namespace can only be entered before threads are started")
+        end_orphans(paths.cluster_id, pinned.run)
         shims = [path for path in pinned.run.glob("*.sock") if len(path.stem) == 36]
         enter_user_namespace(shims)
     return mode, reason, pinned

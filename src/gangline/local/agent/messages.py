@@ -17,7 +17,7 @@ LOG_TAIL_BYTES = 2048
 
 
 def prepare_container(spec: dict[str, Any], pod_folder: Path) -> None:
-    """Make the folders of one attempt: a fresh writable layer, an empty termination log, a place for its log."""
+    """Make the folders of one attempt: a fresh writable layer, a termination log, a place for its log."""
     folder = Path(spec["folder"])
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gangline import __version__, clock
+from gangline import clock
 from gangline.api.core import Node
 from gangline.api.resources import LEASES, NODES
 from gangline.kube.client import Client

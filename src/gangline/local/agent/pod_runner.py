@@ -1,8 +1,8 @@
 """Runs one pod from binding to its end: a level-based loop that is woken by every change.
 
-Each turn compares what the pod should be (its object), what its containers are (``Observed``) and the clock,
-starts or stops containers, and writes the status when it has changed. What is computed is computed by the pure
-modules ``restart``, ``status``, ``container_plan`` and ``volumes``.
+Each turn compares what the pod should be (its object), what its containers are (``Observed``) and the time,
+starts or stops containers, and writes the status when it has changed. What is computed is computed by the
+pure modules ``restart``, ``status``, ``container_plan`` and ``volumes``.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class Prober:
         return ""
 
     async def _try_http(self, target: dict[str, Any]) -> str:
-        tls = ssl._create_unverified_context() if target.get("scheme") == "HTTPS" else None  # noqa: S323 - as the kubelet
+        tls = ssl._create_unverified_context() if target.get("scheme") == "HTTPS" else None
         reader, writer = await self._connect(target, tls)
         try:
             host = target.get("host") or self._sandbox.record.address

@@ -1,7 +1,7 @@
 """Which containers of a pod to start now: init order, restart policy, back-off. Pure.
 
-Source: Kubernetes documentation, "Pod lifecycle"; the kubelet's back-off (10 s doubling to 300 s, the first restart
-at once, anew after 10 minutes of running).
+Source: Kubernetes documentation, "Pod lifecycle"; the kubelet's back-off (10 s doubling to 300 s, the first
+restart at once, anew after 10 minutes of running).
 """
 
 from __future__ import annotations

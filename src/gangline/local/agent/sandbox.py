@@ -1,4 +1,4 @@
-"""One pod's place on the machine: shim, namespaces, address, names, volumes. Made, adopted and taken down here."""
+"""One pod's place on the machine: shim, namespaces, address, names, volumes; made, adopted, taken down."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Volumes of a pod as folders: what files they hold (pure), and writing them (``write_projection``).
 
-Config maps, secrets, downward API and projected volumes use the layout of the kubelet: the files lie in a dated
-folder, ``..data`` is a link to it that is swapped at once, and each name is a link through ``..data``. A
-container that mounts the volume sees an update whole; one that mounts a ``subPath`` does not see it.
+Config maps, secrets, downward API and projected volumes use the layout of the kubelet: the files lie in a
+dated folder, ``..data`` is a link to it that is swapped at once, and each name is a link through ``..data``.
+A container that mounts the volume sees an update whole; one that mounts a ``subPath`` does not see it.
 """
 
 from __future__ import annotations

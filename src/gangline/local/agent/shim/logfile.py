@@ -40,7 +40,7 @@ class LogFile:
         self._size_bytes = os.fstat(self._fd).st_size
 
     def write(self, stream: bytes, chunk: bytes) -> None:
-        """Append what arrived on ``stream`` (``b"stdout"`` or ``b"stderr"``); keeps an unfinished line back."""
+        """Append what arrived on ``b"stdout"`` or ``b"stderr"``; an unfinished line is kept back."""
         head = stamp(time.time_ns()) + b" " + stream
         full, partial = head + b" F ", head + b" P "
         *lines, rest = (self._rest.pop(stream, b"") + chunk).split(b"\n")

@@ -34,6 +34,8 @@ def main() -> None:
     gc.freeze()
     while True:
         chunk, descriptors, _, _ = socket.recv_fds(requests, _MESSAGE_LIMIT_BYTES, 8)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # else a container holds its shim's connection open
         waiting += descriptors
         if not chunk:
             return

@@ -1,6 +1,6 @@
 """What a pod and its containers see of the machine's files: mounts, built inside private mount namespaces.
 
-The pod (``prepare_pod``, once, in the shim): ``/dev`` with its own ``shm`` and ``pts``, memory-backed volumes.
+The pod (``prepare_pod``, once, in the shim): ``/dev`` with its own ``shm`` and ``pts``, volumes in memory.
 A container (``enter_root``, in the child before exec): the host's files below a writable overlay, private
 ``/tmp`` and ``/run``, folders hidden by an empty one, and the volumes. Every mount vanishes with the last
 process of the pod: nothing is ever mounted where the host sees it.

@@ -32,10 +32,9 @@ from pathlib import Path
 from typing import Any
 
 from gangline.local.agent.shim import processes, rootfs, spawn, syscalls, wires
-from gangline.local.agent.shim.logfile import LogFile
+from gangline.local.agent.shim.containers import Containers
 
 _READ_BYTES = 64 * 1024
-_DRAIN_S = 0.5
 _END_S = 5.0
 _NAMESPACES = {
     "net": syscalls.CLONE_NEWNET,
@@ -43,45 +42,6 @@ _NAMESPACES = {
     "ipc": syscalls.CLONE_NEWIPC,
     "mount": syscalls.CLONE_NEWNS,
 }
-
-
-@dataclass
-class Running:
-    """One attempt of one container, from start to end."""
-
-    spec: dict[str, Any]
-    pid: int
-    log: LogFile
-    report: int
-    pipes: dict[int, bytes]
-    state: str = "starting"
-    started_at: float = 0.0
-    finished_at: float = 0.0
-    exit_code: int = 0
-    signal: int = 0
-    reason: str = ""
-    message: str = ""
-    notes: list[str] = field(default_factory=list)
-    mount_namespace: int | None = None
-    kill_at: float | None = None
-    drained_by: float | None = None
-    report_text: bytes = b""
-
-    def describe(self) -> dict[str, Any]:
-        """Return what the agent is told."""
-        return {
-            "name": self.spec["name"],
-            "attempt": self.spec["attempt"],
-            "state": "running" if self.state == "ending" else self.state,
-            "pid": self.pid,
-            "started_at": self.started_at,
-            "finished_at": self.finished_at,
-            "exit_code": self.exit_code,
-            "signal": self.signal,
-            "reason": self.reason,
-            "message": self.message,
-            "notes": self.notes,
-        }
 
 
 @dataclass
@@ -110,10 +70,10 @@ class Shim:
     def __init__(self, config: dict[str, Any], connection: socket.socket) -> None:
         self._config = config
         self._selector = selectors.DefaultSelector()
-        self._containers: dict[str, Running] = {}
         self._runs: dict[int, Run] = {}
+        self._containers = Containers(config, self._selector, self._changed, self._run_owners)
         self._channels: list[Channel] = []
-        self._ending = False
+        self._ending = self._asked_to_end = False
         self._first = connection
 
     def run(self) -> None:
@@ -132,9 +92,11 @@ class Shim:
         self._save()
         self._send(first, {"event": "created", "pid": os.getpid()})
         while not self._ending:
-            for key, _ in self._selector.select(self._timeout_s()):
+            for key, _ in self._selector.select(self._containers.timeout_s()):
                 key.data()
-            self._check_deadlines()
+            self._containers.check_deadlines()
+            if self._asked_to_end:
+                self._end()
         for listener in listeners:
             listener.close()
 
@@ -146,7 +108,7 @@ class Shim:
         writer.setblocking(False)
         self._wakeup = (reader, writer)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self._end())
+        signal.signal(signal.SIGTERM, lambda *_: self._ask_to_end())
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         self._selector.register(reader, selectors.EVENT_READ, lambda: self._reap(drain=reader))
@@ -198,6 +160,8 @@ class Shim:
             return
         except OSError:
             chunk, descriptors = b"", []
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
         channel.descriptors += descriptors
         if not chunk:
             self._drop_channel(channel)
@@ -253,42 +217,17 @@ class Shim:
         self._send(channel, self._state() | {"id": request["id"]})
 
     def _op_start(self, channel: Channel, request: dict[str, Any]) -> None:
-        spec = request["container"]
-        name = spec["name"]
-        before = self._containers.get(name)
-        if before is not None and before.state != "exited":
-            raise ValueError(f"container {name} runs already")
-        if before is not None and before.mount_namespace is not None:
-            os.close(before.mount_namespace)
-        log = LogFile(spec["log"])
-        null = os.open(os.devnull, os.O_RDONLY)
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
-        report_read, report_write = os.pipe()
-        pid = spawn.start_container(self._config, spec, (null, out_write, err_write), report_write)
-        for descriptor in (null, out_write, err_write, report_write):
-            os.close(descriptor)
-        container = Running(spec, pid, log, report_read, {out_read: b"stdout", err_read: b"stderr"})
-        self._containers[name] = container
-        for descriptor in (out_read, err_read):
-            os.set_blocking(descriptor, False)
-            self._selector.register(descriptor, selectors.EVENT_READ, self._pumper(container, descriptor))
-        self._selector.register(report_read, selectors.EVENT_READ, lambda: self._read_report(container))
+        self._containers.start(request["container"])
         self._send(channel, {"id": request["id"], "ok": True})
 
     def _op_stop(self, channel: Channel, request: dict[str, Any]) -> None:
-        container = self._containers.get(request["name"])
-        if container is not None and container.state in ("starting", "running"):
-            kill_at = time.monotonic() + request["grace_s"]
-            container.kill_at = kill_at if container.kill_at is None else min(container.kill_at, kill_at)
-            if request["grace_s"] > 0:
-                processes.kill_all([container.pid], signal.SIGTERM)
+        self._containers.stop(request["name"], request["grace_s"])
         self._send(channel, {"id": request["id"], "ok": True})
 
     def _op_exec(self, channel: Channel, request: dict[str, Any]) -> None:
         stdio, channel.descriptors = channel.descriptors[:3], channel.descriptors[3:]
         try:
-            container = self._find_running(request.get("name", ""))
+            container = self._containers.find_running(request.get("name", ""))
             if container is None:
                 self._send(channel, {"id": request.get("id"), "error": "no container runs", "retry": True})
                 return
@@ -332,56 +271,13 @@ class Shim:
         self._end()
         self._send(channel, {"id": request["id"], "ok": True})
 
-    # Containers
+    # Processes
 
-    def _find_running(self, name: str) -> Running | None:
-        for container in self._containers.values():
-            if container.state == "running" and name in ("", container.spec["name"]):
-                return container
-        return None
+    def _ask_to_end(self) -> None:
+        self._asked_to_end = True
 
-    def _pumper(self, container: Running, descriptor: int) -> Callable[[], None]:
-        return lambda: self._pump(container, descriptor)
-
-    def _pump(self, container: Running, descriptor: int) -> None:
-        try:
-            chunk = os.read(descriptor, _READ_BYTES)
-        except BlockingIOError:
-            return
-        if chunk:
-            container.log.write(container.pipes[descriptor], chunk)
-            return
-        self._close_pipe(container, descriptor)
-        if container.state == "ending" and not container.pipes:
-            self._finish(container)
-
-    def _close_pipe(self, container: Running, descriptor: int) -> None:
-        self._selector.unregister(descriptor)
-        os.close(descriptor)
-        container.log.finish(container.pipes.pop(descriptor))
-
-    def _read_report(self, container: Running) -> None:
-        chunk = os.read(container.report, _READ_BYTES)
-        container.report_text += chunk
-        if chunk:
-            return
-        self._selector.unregister(container.report)
-        os.close(container.report)
-        container.report = -1
-        for line in container.report_text.splitlines():
-            item = json.loads(line)
-            container.notes += item.get("notes", [])
-            if "error" in item:
-                container.reason, container.message = "StartError", item["error"]
-        container.started_at = time.time()
-        container.state = "running"
-        if container.spec["root"] is not None and not container.reason:
-            try:
-                container.mount_namespace = os.open(f"/proc/{container.pid}/ns/mnt", os.O_RDONLY)
-            except OSError:
-                container.mount_namespace = None  # it has ended already
-        if not container.reason:
-            self._changed()
+    def _run_owners(self) -> dict[int, str]:
+        return {pid: run.container for pid, run in self._runs.items()}
 
     def _reap(self, drain: socket.socket) -> None:
         try:
@@ -396,84 +292,29 @@ class Shim:
                 return
             if pid == 0:
                 return
-            self._ended(pid, status)
+            code = os.waitstatus_to_exitcode(status)
+            if pid in self._runs:
+                self._run_ended(pid, code)
+            else:
+                self._containers.ended(pid, code)
 
-    def _ended(self, pid: int, status: int) -> None:
-        code = os.waitstatus_to_exitcode(status)
-        run = self._runs.pop(pid, None)
-        if run is not None:
-            run.channel.runs.discard(pid)
-            if run.channel in self._channels:
-                self._send(run.channel, {"id": run.request_id, "exit": code if code >= 0 else 128 - code})
-            return
-        container = next((c for c in self._containers.values() if c.pid == pid and c.state != "exited"), None)
-        if container is None:
-            return
-        while container.report >= 0:
-            self._read_report(container)
-        container.finished_at = time.time()
-        container.exit_code = code if code >= 0 else 128 - code
-        container.signal = -code if code < 0 else 0
-        container.state = "ending"
-        container.kill_at = None
-        container.drained_by = time.monotonic() + _DRAIN_S
-        processes.kill_all(self._left_behind(container))
-        for descriptor in list(container.pipes):
-            self._pump(container, descriptor)
-
-    def _left_behind(self, container: Running) -> list[int]:
-        """Return the processes that a container leaves when its main process has ended."""
-        others = [c for c in self._containers.values() if c is not container and c.state != "exited"]
-        runs = [pid for pid, run in self._runs.items() if run.container != container.spec["name"]]
-        found = processes.descendants(os.getpid(), without=[*(c.pid for c in others), *runs])
-        if not others:
-            return found
-        name = container.spec["name"]
-        return [pid for pid in found if processes.environment_of(pid).get("GANGLINE_CONTAINER") == name]
-
-    def _finish(self, container: Running) -> None:
-        for descriptor in list(container.pipes):
-            self._close_pipe(container, descriptor)
-        container.log.close()
-        container.state = "exited"
-        self._changed()
-
-    def _timeout_s(self) -> float | None:
-        deadlines = [
-            moment
-            for c in self._containers.values()
-            for moment in (c.kill_at, c.drained_by if c.state == "ending" else None)
-            if moment is not None
-        ]
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
-
-    def _check_deadlines(self) -> None:
-        now = time.monotonic()
-        for container in list(self._containers.values()):
-            if container.kill_at is not None and now >= container.kill_at:
-                container.kill_at = None
-                processes.kill_all([container.pid, *processes.descendants(container.pid)])
-            if (
-                container.state == "ending"
-                and container.drained_by is not None
-                and now >= container.drained_by
-            ):
-                self._finish(container)
+    def _run_ended(self, pid: int, code: int) -> None:
+        run = self._runs.pop(pid)
+        run.channel.runs.discard(pid)
+        if run.channel in self._channels:
+            self._send(run.channel, {"id": run.request_id, "exit": code if code >= 0 else 128 - code})
 
     def _end(self) -> None:
         """Kill every process of the pod, wait until they are gone, write the last state."""
         deadline = time.monotonic() + _END_S
         while time.monotonic() < deadline:
-            left = processes.descendants(os.getpid())
-            left += [c.pid for c in self._containers.values() if c.state in ("starting", "running")]
+            left = processes.descendants(os.getpid()) + self._containers.main_processes()
             processes.kill_all(left)
             self._reap(drain=self._wakeup[0])
             if not left:
                 break
             time.sleep(0.001)
-        for container in self._containers.values():
-            if container.state == "ending":
-                self._finish(container)
+        self._containers.finish_all()
         self._remove_sockets()
         self._ending = True
 
@@ -484,8 +325,7 @@ class Shim:
     # State
 
     def _state(self) -> dict[str, Any]:
-        containers = {name: container.describe() for name, container in self._containers.items()}
-        return {"event": "state", "pid": os.getpid(), "containers": containers}
+        return {"event": "state", "pid": os.getpid(), "containers": self._containers.describe()}
 
     def _changed(self) -> None:
         state = self._save()

@@ -21,8 +21,8 @@ def start_container(
 ) -> int:
     """Fork a container's main process; return its process id at once.
 
-    ``report`` gets a line ``{"notes": []}`` when the files are in place, ``{"error": ...}`` when something fails, and
-    end-of-file when the program has been executed.
+    ``report`` gets a line ``{"notes": []}`` when the files are in place, ``{"error": ...}`` when something
+    fails, and end-of-file when the program has been executed.
     """
     pid = os.fork()
     if pid:

@@ -38,7 +38,7 @@ IS_LINUX = sys.platform.startswith("linux")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 14, 18, 23, 24, 27, 29, 31})
-"""What a container of root keeps: the set of Docker, and IPC_LOCK, SYS_NICE, SYS_RESOURCE for RDMA and pinning."""
+"""What a container of root keeps: Docker's set, and IPC_LOCK, SYS_NICE, SYS_RESOURCE for RDMA and pinning."""
 
 
 def _check(result: int, call: str) -> None:
@@ -58,7 +58,7 @@ def setns(fd: int, kind: int) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    """Call mount(2)."""
+    """Mount a file system, or bind or remount one."""
     result = _libc.mount(
         source.encode(),
         target.encode(),
@@ -86,7 +86,7 @@ def bind(source: str, target: str, *, read_only: bool = False, recursive: bool =
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
-    """Call pivot_root(2), which the C library does not wrap."""
+    """Exchange the root; the C library does not wrap this call."""
     number = _SYS_PIVOT_ROOT.get(os.uname().machine, 41)
     _check(_libc.syscall(number, new_root.encode(), put_old.encode()), f"pivot_root {new_root}")
 
