@@ -125,15 +125,17 @@ def mpi_environment(mpi: MpiInstallation) -> dict[str, str]:
         shared_memory = "vader" if 0 < mpi.major < 5 else "sm"
         if not Path("/sys/class/infiniband").is_dir():
             env |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": f"self,{shared_memory},tcp"}
-        if mpi.lib.is_dir():
-            env["GANGLINE_MPI_LIBRARY"] = _library_file(mpi.lib, "libmpi.so")
-    elif mpi.lib.is_dir():
-        env["GANGLINE_MPI_LIBRARY"] = _library_file(mpi.lib, "libmpi.so")
-    return {name: value for name, value in env.items() if value}
+    if library := _library_file(mpi.lib):
+        env["MPI4PY_LIBMPI"] = (
+            library  # mpi4py from PyPI then loads the launcher's library, whatever else is there
+        )
+    return env
 
 
-def _library_file(folder: Path, stem: str) -> str:
-    found = sorted(folder.glob(f"{stem}*"), key=lambda path: len(path.name))
+def _library_file(folder: Path) -> str:
+    found = sorted(
+        (*folder.glob("libmpi.so*"), *folder.glob("libmpi.dylib")), key=lambda path: len(path.name)
+    )
     return str(found[-1] if found else "")
 
 

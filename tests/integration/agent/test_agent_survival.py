@@ -2,15 +2,16 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
+
 from gangline.api.resources import CONFIG_MAPS
 
 
 def shim_of(pid: int) -> int:
     """Return the parent of a container's main process."""
-    with open(f"/proc/{pid}/stat") as opened:
-        return int(opened.read().rpartition(")")[2].split()[1])
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 async def main_process(cluster, name: str) -> int:
@@ -20,7 +21,7 @@ async def main_process(cluster, name: str) -> int:
     def find() -> int:
         from gangline.local.agent.shim.processes import marked
 
-        pids = [pid for pid in marked("GANGLINE_POD_UID", uid)]
+        pids = marked("GANGLINE_POD_UID", uid)
         return min(pids, default=0)
 
     return await cluster.wait_for(find, "the pod's process")

@@ -1,0 +1,101 @@
+"""Ends a rank whose MPI is not the launcher's: never N single ranks that each call themselves rank 0.
+
+This folder is put on PYTHONPATH of containers of local images. Python imports ``sitecustomize`` at its start;
+any other one on the path is imported as well. When a script imports ``mpi4py.MPI``, the size of its world is
+compared with the size that the launcher has set. Standard library only; costs under a millisecond.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+EXIT_MPI_MISMATCH = 78
+_GUARDED = "mpi4py.MPI"
+_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
+
+
+def launched_size() -> int:
+    """Return how many ranks the launcher has started, 0 when no launcher says so."""
+    for name in _SIZE_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return 0
+
+
+def check(mpi: ModuleType) -> None:
+    """End this process when its world has another size than the launcher's."""
+    want = launched_size()
+    if not want or not mpi.Is_initialized():
+        return
+    found = mpi.COMM_WORLD.Get_size()
+    if found == want:
+        return
+    library = mpi.Get_library_version().splitlines()[0].strip("\0 ")
+    sys.stderr.write(
+        f"error[mpi-mismatch]: the launcher started {want} ranks, but this script's MPI sees {found}\n"
+        f"  the script's MPI is: {library}\n\n"
+        "hint: let the script use the launcher's MPI: remove other MPI packages (`mpich`, `impi-rt`)\n"
+        "from its environment and install `mpi4py` from PyPI, 4.1 or newer; or put the script's own `mpirun`\n"
+        "first on the PATH before the cluster is started\n"
+    )
+    sys.stderr.flush()
+    os._exit(EXIT_MPI_MISMATCH)
+
+
+class _Checking:
+    """A loader around another one that checks the module when it has been executed."""
+
+    def __init__(self, loader: importlib.machinery.SourceFileLoader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """Create the module as the real loader does."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module, then check it."""
+        self._loader.exec_module(module)
+        check(module)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)
+
+
+class _Guard:
+    """A finder that wraps the loader of the guarded module and finds nothing else."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the guarded module's spec as the other finders give it."""
+        if name != _GUARDED:
+            return None
+        for finder in sys.meta_path:
+            if finder is _Guard or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _Checking(spec.loader)  # type: ignore[arg-type, assignment]
+                return spec
+        return None
+
+
+def _import_next() -> None:
+    """Import the ``sitecustomize`` that this one hides, if there is one."""
+    here = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - every Python of a pod pays for its imports
+    others = [entry for entry in sys.path if os.path.realpath(entry or ".") != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+if launched_size():
+    sys.meta_path.insert(0, _Guard)
+_import_next()

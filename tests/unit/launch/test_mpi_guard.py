@@ -1,0 +1,69 @@
+"""The guard against a script whose MPI is not the launcher's, with a made-up mpi4py."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gangline.launch
+
+GUARD = Path(gangline.launch.__file__).parent / "mpi_guard"
+FAKE = """
+class COMM_WORLD:
+    Get_size = staticmethod(lambda: 1)
+Is_initialized = lambda: True
+Get_library_version = lambda: "MPICH Version: 5.0"
+"""
+
+
+def run(tmp_path: Path, script: str, **env: str) -> subprocess.CompletedProcess[str]:
+    package = tmp_path / "site" / "mpi4py"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "MPI.py").write_text(FAKE)
+    search = f"{GUARD}{os.pathsep}{tmp_path / 'site'}"
+    return subprocess.run(
+        [sys.executable, "-S", "-c", f"import sitecustomize\n{script}"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": search} | env,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+
+
+IMPORT = "from mpi4py import MPI; print('rank 0 of', MPI.COMM_WORLD.Get_size())"
+
+
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_rank_whose_world_is_smaller_than_launched_ends_before_it_does_anything(tmp_path, variable):
+    done = run(tmp_path, IMPORT, **{variable: "2"})
+
+    assert done.returncode == 78
+    assert done.stdout == ""
+    assert "the launcher started 2 ranks, but this script's MPI sees 1" in done.stderr
+    assert "MPICH Version: 5.0" in done.stderr
+
+
+@pytest.mark.parametrize("env", [{}, {"OMPI_COMM_WORLD_SIZE": "1"}], ids=["no launcher", "one rank"])
+def test_world_of_the_launched_size_goes_on(tmp_path, env):
+    done = run(tmp_path, IMPORT, **env)
+
+    assert (done.returncode, done.stdout) == (0, "rank 0 of 1\n")
+
+
+def test_sitecustomize_that_the_guard_hides_is_imported_too(tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("print('theirs')")
+
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import sitecustomize"],
+        env={"PYTHONPATH": f"{GUARD}{os.pathsep}{tmp_path / 'site'}", "OMPI_COMM_WORLD_SIZE": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "theirs\n"
