@@ -41,7 +41,7 @@ def check(mpi: ModuleType) -> None:
         f"error[mpi-mismatch]: the launcher started {want} ranks, but this script's MPI sees {found}\n"
         f"  the script's MPI is: {library}\n\n"
         "hint: let the script use the launcher's MPI: remove other MPI packages (`mpich`, `impi-rt`)\n"
-        "from its environment and install `mpi4py` from PyPI, 4.1 or newer; or put the script's own `mpirun`\n"
+        "from its environment and install `mpi4py` from PyPI, 4.1 or newer; or put the script's `mpirun`\n"
         "first on the PATH before the cluster is started\n"
     )
     sys.stderr.flush()

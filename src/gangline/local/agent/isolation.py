@@ -87,7 +87,8 @@ def _try_namespaces(mode: Isolation) -> None:
         probe = Path(folder, "null")
         probe.touch()
         syscalls.bind("/dev/null", str(probe))
-        probe.write_bytes(b"")  # Debian's and Ubuntu's restrictions show only when something is used
+        # Opened without O_CREAT: in a sticky folder the kernel refuses that for another owner's device.
+        os.close(os.open(probe, os.O_WRONLY))  # Debian's and Ubuntu's restrictions show only when something is used
         syscalls.unmount(folder)
 
 
@@ -131,7 +132,7 @@ def enter_user_namespace(running_shims: list[Path]) -> None:
 def end_orphans(cluster_id: str, run: Path) -> int:
     """Kill processes of pods whose shim was killed; return how many pods had some.
 
-    For user mode, before the namespace is entered: from inside, processes of another one cannot be recognised.
+    For user mode, before the namespace is entered: from inside, processes of another cannot be recognised.
     """
     orphaned = set()
     for pid in processes.marked(processes.CLUSTER_MARKER, cluster_id):

@@ -149,6 +149,8 @@ class Containers:
         processes.kill_all(self._left_behind(container))
         for descriptor in list(container.pipes):
             self._pump(container, descriptor)
+        if container.state == "ending" and not container.pipes:
+            self._finish(container)  # the pipes had ended before the process was reaped
 
     def main_processes(self) -> list[int]:
         """Return the main processes that have not ended."""
