@@ -87,8 +87,9 @@ def _try_namespaces(mode: Isolation) -> None:
         probe = Path(folder, "null")
         probe.touch()
         syscalls.bind("/dev/null", str(probe))
-        # Opened without O_CREAT: in a sticky folder the kernel refuses that for another owner's device.
-        os.close(os.open(probe, os.O_WRONLY))  # Debian's and Ubuntu's restrictions show only when something is used
+        # Debian's and Ubuntu's restrictions show only when something is used. Opened without O_CREAT: in a
+        # sticky folder newer kernels refuse that for a device of another owner.
+        os.close(os.open(probe, os.O_WRONLY))
         syscalls.unmount(folder)
 
 
