@@ -8,7 +8,8 @@ import signal
 import subprocess
 import time
 
-from gangline.local.cluster import notices_path, spawn_daemon
+from gangline.errors import UserError
+from gangline.local.cluster import log_tail, notices_path, refusal_path, spawn_daemon
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import read_lock
 
@@ -31,6 +32,7 @@ class AgentSupervisor:
 
     def start(self) -> None:
         """Start the agent unless one lives; returns at once."""
+        refusal_path(self._paths).unlink(missing_ok=True)
         held = read_lock(self._paths.lock("agent"))
         if held.state == "held" and held.pid:
             self._pid = held.pid
@@ -48,6 +50,7 @@ class AgentSupervisor:
             await self._wait_end()
             if self._stopping:
                 return
+            self._note_refusal()
             if time.monotonic() - started > SETTLED_S:
                 delay_s = RESTART_DELAY_S
             await asyncio.sleep(delay_s)
@@ -84,6 +87,14 @@ class AgentSupervisor:
     async def _poll_end(self) -> None:
         while read_lock(self._paths.lock("agent")).state == "held":
             await asyncio.sleep(_POLL_S)
+
+    def _note_refusal(self) -> None:
+        """Note the agent's own words when it ended because of bad input, for whoever waits for it."""
+        if self._child is None or self._child.returncode != UserError.exit_code:
+            return
+        text = "\n".join(log_tail(self._paths.log("agent")))
+        start = text.rfind("error[")
+        refusal_path(self._paths).write_text(text[start:] if start >= 0 else text)
 
     def _note_killed(self, pid: int) -> None:
         line = (

@@ -172,7 +172,15 @@ class Cluster:
             say(f"port {facts.port} is taken by another program; the API server now listens on {fresh.port}")
         save_facts(self.paths, fresh)
         server = spawn_daemon(self.paths, "server", ["serve-cluster", "--cluster", self.paths.name])
-        self._wait_ready(fresh, server)
+        try:
+            self._wait_ready(fresh, server)
+        except UserError:
+            self.down()
+            if facts is None:
+                self.paths.facts.unlink(missing_ok=True)
+            else:
+                save_facts(self.paths, facts)  # what was asked for does not work here: forget it
+            raise
         if found.state == "killed":
             say(self._killed_line("server", found.pid))
         return fresh
@@ -206,6 +214,7 @@ class Cluster:
                     return
                 waiting = "the job kinds"
             self._check_alive(server)
+            self._check_agent()
             time.sleep(POLL_S)
         raise ClusterError(
             f"cluster `{self.paths.name}` did not become ready within {START_TIMEOUT_S:.0f} s: "
@@ -238,6 +247,19 @@ class Cluster:
             f"the server of cluster `{self.paths.name}` ended with code {server.returncode} while starting:\n"
             + "\n".join(f"  {line}" for line in tail),
             hint=f"its log is {self.paths.log('server')}",
+        )
+
+    def _check_agent(self) -> None:
+        """Raise what the node agent refused, once the server has noted it: it will refuse it again."""
+        try:
+            text = refusal_path(self.paths).read_text()
+        except FileNotFoundError:
+            return
+        head, _, rest = text.partition("\n")
+        message = head.partition("]: ")[2] or head
+        raise UserError(
+            f"cannot start the node agent of cluster `{self.paths.name}`: {message}",
+            hint=rest.partition("hint: ")[2].strip(),
         )
 
     # What is found -----------------------------------------------------------------------------------------
@@ -312,6 +334,11 @@ def describe_adopted(count: int) -> str:
 def notices_path(paths: ClusterPaths) -> Path:
     """Return the file in which the server notes what the next command should say."""
     return paths.state / "notices"
+
+
+def refusal_path(paths: ClusterPaths) -> Path:
+    """Return the file in which the server notes why the node agent refuses to work."""
+    return paths.state / "agent.refused"
 
 
 def node_object(name: str) -> dict[str, Any]:
