@@ -3,17 +3,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-train lint types bench wheel clean
+.PHONY: run test test-train kubernetes test-kubernetes lint types bench wheel clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q tests -m "not train and not slow"
+	$(BIN)/python -m pytest -q tests -m "not train and not slow and not kubernetes"
 
 test-train: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && \
 	GANGLINE_TRAIN_PYTHON=$$python $(BIN)/python -m pytest -q tests -m train
+
+kubernetes:
+	tests/kubernetes/build.sh
+
+# KUBECONFIG or KUBEBUILDER_ASSETS stand in for what would be built.
+test-kubernetes: $(STAMP)-dev
+	test -n "$$KUBECONFIG$$KUBEBUILDER_ASSETS" || tests/kubernetes/build.sh
+	$(BIN)/python -m pytest -q tests -m kubernetes
 
 lint: $(STAMP)-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports

@@ -1,0 +1,259 @@
+"""A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, no nodes.
+
+The programs come from ``KUBEBUILDER_ASSETS``, else from where ``build.sh`` puts them. Everything a control
+plane writes is in one temporary folder, and exactly the processes that were started are ended; the kernel
+ends them too when this process dies without a word.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+VERSION = "v1.35.4"
+START_LIMIT_S = 60.0
+START_TRIES = 3
+"""A port that was free may be taken before its process binds it."""
+
+TOKEN = "gangline-tests"
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.05
+
+
+class NotBuilt(Exception):
+    """A program of the control plane is missing."""
+
+
+def programs() -> Path:
+    """Return the folder with the programs; it need not exist."""
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        return Path(assets)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "gangline" / "kubernetes" / VERSION
+
+
+class ControlPlane:
+    """One control plane; a context manager that starts and stops it.
+
+    Args:
+        controllers: run the controller-manager too. Without it Jobs get no pods, owned objects stay, and
+            pods need no service account.
+        sync: have etcd wait for the disk, as in production; tests need not.
+        apiserver_options: more options of kube-apiserver.
+    """
+
+    def __init__(
+        self, *, controllers: bool = True, sync: bool = False, apiserver_options: tuple[str, ...] = ()
+    ) -> None:
+        self._controllers = controllers
+        self._sync = sync
+        self._options = apiserver_options
+        self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self.folder = Path()
+        self.kubeconfig = Path()
+        self.server = ""
+
+    def __enter__(self) -> ControlPlane:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by program."""
+        return {name: process.pid for name, process in self._processes}
+
+    def start(self) -> None:
+        """Start everything and wait until it serves.
+
+        Raises:
+            NotBuilt: a program is missing.
+            RuntimeError: it does not come up; the message ends with the log.
+        """
+        names = ["etcd", "kube-apiserver", *(["kube-controller-manager"] if self._controllers else [])]
+        missing = [name for name in names if not (programs() / name).exists()]
+        if missing:
+            raise NotBuilt(f"{', '.join(missing)} not in {programs()}: run `make kubernetes`")
+        for left in reversed(range(START_TRIES)):
+            self.folder = Path(tempfile.mkdtemp(prefix="gangline-kubernetes-"))
+            try:
+                self._start_all()
+                return
+            except BaseException as error:
+                self.stop()
+                if not left or not isinstance(error, RuntimeError):
+                    raise
+
+    def stop(self) -> None:
+        """End the processes and remove their files. Without mercy: nothing of them is kept."""
+        for _, process in self._processes:
+            process.kill()
+        for _, process in self._processes:
+            process.wait()
+        self._processes.clear()
+        if self.folder != Path():
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start_all(self) -> None:
+        etcd_port, peer_port, port = _free_ports(3)
+        self.server = f"https://127.0.0.1:{port}"
+        self._write_files()
+        etcd = f"http://127.0.0.1:{etcd_port}"
+        self._run("etcd", *self._etcd_options(etcd, f"http://127.0.0.1:{peer_port}"))
+        self._wait("etcd", f"{etcd}/health")
+        self._run("kube-apiserver", *self._apiserver_options(etcd, port))
+        certificate = self.folder / "certificates" / "apiserver.crt"
+        self._wait("kube-apiserver", f"{self.server}/readyz", certificate)
+        self.kubeconfig = self._write_kubeconfig(certificate)
+        if self._controllers:
+            (manager_port,) = _free_ports(1)
+            self._run("kube-controller-manager", *self._controller_options(manager_port, certificate))
+            self._wait(
+                "kube-controller-manager",
+                f"{self.server}/api/v1/namespaces/default/serviceaccounts/default",
+                certificate,
+            )
+
+    def _etcd_options(self, client: str, peer: str) -> list[str]:
+        return [
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--log-level=error",
+            *([] if self._sync else ["--unsafe-no-fsync"]),
+        ]
+
+    def _apiserver_options(self, etcd: str, port: int) -> list[str]:
+        key = self.folder / "service-accounts.key"
+        return [
+            f"--etcd-servers={etcd}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={self.folder / 'certificates'}",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-cluster-ip-range=10.0.0.0/16",
+            "--endpoint-reconciler-type=none",
+            "--allow-privileged=true",
+            *([] if self._controllers else ["--disable-admission-plugins=ServiceAccount"]),
+            *self._options,
+        ]
+
+    def _controller_options(self, port: int, certificate: Path) -> list[str]:
+        return [
+            f"--kubeconfig={self.kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--cert-dir={self.folder / 'controller-certificates'}",
+            "--leader-elect=false",
+            f"--service-account-private-key-file={self.folder / 'service-accounts.key'}",
+            f"--root-ca-file={certificate}",
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+        ]
+
+    def _write_files(self) -> None:
+        from cryptography.hazmat.primitives.asymmetric import rsa
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        pem = private.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+        (self.folder / "service-accounts.key").write_bytes(pem)
+        (self.folder / "tokens.csv").write_text(f'{TOKEN},admin,admin,"system:masters"\n')
+
+    def _write_kubeconfig(self, certificate: Path) -> Path:
+        path = self.folder / "kubeconfig"
+        cluster = {"server": self.server, "certificate-authority": str(certificate)}
+        path.write_text(
+            json.dumps(  # which is YAML as well
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "tests",
+                    "clusters": [{"name": "tests", "cluster": cluster}],
+                    "users": [{"name": "admin", "user": {"token": TOKEN}}],
+                    "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "admin"}}],
+                }
+            )
+        )
+        return path
+
+    def _run(self, name: str, *options: str) -> None:
+        with self.log(name).open("wb") as log:
+            process = subprocess.Popen(
+                [programs() / name, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+        self._processes.append((name, process))
+
+    def log(self, name: str) -> Path:
+        """Return the log file of a program."""
+        return self.folder / f"{name}.log"
+
+    def _wait(self, name: str, url: str, certificate: Path | None = None) -> None:
+        """Wait until a process answers a request with 200."""
+        process = dict(self._processes)[name]
+        deadline_s = time.monotonic() + START_LIMIT_S
+        while True:
+            if _answers(url, certificate):
+                return
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise RuntimeError(f"{name} does not serve {url}:\n{self.log(name).read_text()[-3000:]}")
+            time.sleep(_POLL_S)
+
+
+def _answers(url: str, certificate: Path | None) -> bool:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+    try:
+        context = ssl.create_default_context(cafile=str(certificate)) if certificate else None
+        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError, ssl.SSLError):
+        return False
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports of loopback that nobody listens on at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    with ControlPlane() as plane:
+        print(f"export KUBECONFIG={plane.kubeconfig}", flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
