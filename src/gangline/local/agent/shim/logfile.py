@@ -1,7 +1,7 @@
 """Container logs in CRI format, with rotation: ``2026-11-21T08:00:00.123456789Z stdout F text``.
 
 Lines longer than 16 KiB are split: parts carry the tag ``P``, the last one ``F``. A file that reaches
-``rotate_bytes`` is renamed to ``N.log.YYYYMMDD-HHMMSS`` between two lines; ``keep_files`` files are kept.
+``rotate_bytes`` is renamed to ``N.log.YYYYMMDD-HHMMSS.NANOSECONDS`` between two lines; ``keep_files`` files are kept.
 Source: the kubelet's CRI log format and its defaults (10 MiB, 5 files).
 """
 
@@ -86,12 +86,9 @@ class LogFile:
 
     def _rotate(self) -> None:
         os.close(self._fd)
-        base = f"{self._path.name}.{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-        target, number = self._path.with_name(base), 0
-        while target.exists():
-            number += 1
-            target = self._path.with_name(f"{base}-{number:03d}")
-        self._path.rename(target)
+        seconds, rest_ns = divmod(time.time_ns(), 1_000_000_000)
+        moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(seconds))
+        self._path.rename(self._path.with_name(f"{self._path.name}.{moment}.{rest_ns:09d}"))
         rotated = sorted(self._path.parent.glob(f"{self._path.name}.*"))
         for old in rotated[: max(0, len(rotated) - (self._keep_files - 1))]:
             old.unlink(missing_ok=True)

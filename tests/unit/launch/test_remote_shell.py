@@ -1,0 +1,53 @@
+"""The remote shell's command line and names; the local image's name."""
+
+import pytest
+
+from gangline.launch.remote_shell import aliases, split_arguments
+from gangline.local.images import LocalImages, image_name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["host", "cmd"], ("host", ["cmd"])),
+        (["-x", "host", "cmd", "-n"], ("host", ["cmd", "-n"])),
+        (["-o", "A=b", "-q", "-p", "22", "user@host", "a b"], ("host", ["a b"])),
+        (["-x", "--", "host", "cmd"], ("host", ["cmd"])),
+    ],
+)
+def test_options_before_the_host_are_passed_over(arguments, want):
+    assert split_arguments(arguments) == want
+
+
+@pytest.mark.parametrize("arguments", [[], ["host"], ["-x", "host"]])
+def test_command_line_without_host_or_command_is_refused(arguments):
+    with pytest.raises(ValueError, match="usage"):
+        split_arguments(arguments)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["w-0.job", "w-0.job.ns", "w-0.job.ns.svc", "w-0.job.ns.svc.cluster.local", "w-0.job.ns.svc.example.org"],
+)
+def test_every_qualified_form_leads_to_the_listed_name(host):
+    assert "w-0.job" in aliases(host, "ns")
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "gangline/base",
+        "gangline/base:v1",
+        "docker.io/gangline/base",
+        "localhost:5000/gangline/base:v1@sha256:00",
+    ],
+)
+def test_base_image_is_found_under_any_tag_and_registry(reference):
+    assert image_name(reference) == "gangline/base"
+
+
+def test_other_images_are_not_on_this_machine():
+    images = LocalImages()
+
+    assert images.find("python:3.12") is None
+    assert "gangline/base" in images.missing("python:3.12")
