@@ -1,14 +1,25 @@
-"""What tests of several folders share: a real Kubernetes control plane, for those that ask for it."""
+"""What tests of several folders share: an API server to talk to, embedded or of a real Kubernetes."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from control_plane import ControlPlane, NotBuilt
+
+from gangline.api.resources import NAMESPACES, SERVICE_ACCOUNTS
+from gangline.kube.client import Client
+from gangline.kube.config import load_kubeconfig
+from gangline.kube.errors import NotFound
+from gangline.local.apiserver.server import ApiServer
+from gangline.local.paths import ClusterPaths
+
+NAMESPACE_LIMIT_S = 30.0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -23,12 +34,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def real_cluster() -> Iterator[Path]:
-    """Return the kubeconfig of a real cluster: the one of ``KUBECONFIG``, else one started for this session."""
+    """Return the kubeconfig of a real cluster: that of ``KUBECONFIG``, else of one that is started once."""
     if given := os.environ.get("KUBECONFIG"):
         yield Path(given.split(os.pathsep)[0])
         return
+    plane = ControlPlane()
     try:
-        plane = ControlPlane()
         plane.start()
     except NotBuilt as error:
         pytest.fail(str(error))
@@ -36,3 +47,53 @@ def real_cluster() -> Iterator[Path]:
         yield plane.kubeconfig
     finally:
         plane.stop()
+
+
+@dataclass
+class Api:
+    """An API server, and a namespace of the test's own in it.
+
+    Attributes:
+        kubeconfig: of an administrator.
+        namespace: exists and is empty.
+        embedded: the embedded server, in this process; None for a real one.
+    """
+
+    kubeconfig: Path
+    namespace: str
+    embedded: ApiServer | None = None
+
+    def client(self) -> Client:
+        """Return a client of the administrator, to be closed by the caller."""
+        return Client(load_kubeconfig(self.kubeconfig))
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kubernetes)])
+async def api(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Api]:
+    """Run a test against the embedded server and, where asked for, against a real one."""
+    if request.param == "real":
+        api = Api(request.getfixturevalue("real_cluster"), f"gangline-{uuid.uuid4().hex[:8]}")
+        async with api.client() as client:
+            await _make_namespace(client, api.namespace)
+            yield api
+            await client.delete(NAMESPACES, api.namespace)
+        return
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
+    server = ApiServer(ClusterPaths.of("test"))
+    await server.start()
+    yield Api(server.paths.kubeconfig, "default", server)
+    await server.stop()
+
+
+async def _make_namespace(client: Client, name: str) -> None:
+    """Make a namespace and wait for what its pods need."""
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    async with asyncio.timeout(NAMESPACE_LIMIT_S):
+        while True:
+            try:
+                await client.get(SERVICE_ACCOUNTS, "default", name)
+                return
+            except NotFound:
+                await asyncio.sleep(0.01)

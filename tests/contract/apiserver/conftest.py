@@ -1,4 +1,4 @@
-"""kubectl and an API server: the embedded one; a real one too when ``GANGLINE_TEST_KUBECONFIG`` names it.
+"""kubectl, for the embedded API server and a real one.
 
 kubectl keeps what it learned of a server on disk, so each test has a home and a cache folder of its own.
 """
@@ -6,15 +6,13 @@ kubectl keeps what it learned of a server on disk, so each test has a home and a
 import asyncio
 import os
 import shutil
-import uuid
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gangline.local.apiserver.server import ApiServer
-from gangline.local.paths import ClusterPaths
 
 COMMAND_TIMEOUT_S = 60
 
@@ -73,28 +71,10 @@ class Kubectl:
         return outcome.out
 
 
-REAL_KUBECONFIG = os.environ.get("GANGLINE_TEST_KUBECONFIG")
-"""Kubeconfig of a real API server; the tests make namespaces, a node and a CRD there."""
-
-
-@pytest.fixture(params=["embedded", "real"] if REAL_KUBECONFIG else ["embedded"])
-async def kubectl(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Kubectl]:
+@pytest.fixture
+async def kubectl(api: Any, tmp_path: Path) -> Kubectl:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
     home = tmp_path / "kube-home"
     home.mkdir()
-    if request.param == "real":
-        assert REAL_KUBECONFIG
-        namespace = f"gangline-{uuid.uuid4().hex[:8]}"
-        runner = Kubectl(Path(REAL_KUBECONFIG), home, namespace, None)
-        await runner.ok("create", "namespace", namespace)
-        yield runner
-        await runner.ok("delete", "namespace", namespace, "--wait=false")
-        return
-    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
-    server = ApiServer(ClusterPaths.of("test"))
-    await server.start()
-    yield Kubectl(server.paths.kubeconfig, home, "default", server)
-    await server.stop()
+    return Kubectl(api.kubeconfig, home, api.namespace, api.embedded)
