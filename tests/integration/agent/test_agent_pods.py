@@ -1,6 +1,7 @@
 """A pod from binding to its end, in every isolation mode: what it sees, what it says, how it ends."""
 
 import base64
+import sys
 
 import pytest
 
@@ -81,9 +82,10 @@ async def test_mpirun_puts_one_rank_into_each_of_two_pods(cluster):
     for name in ("w-0", "w-1"):
         host = {"hostname": name, "subdomain": "ring"}
         await cluster.create_pod(name, "sleep", "600", container=mounted, volumes=volumes, **host)
-    words = ("--hostfile", "/etc/mpi/hostfile", "-n", "2", "python", "/etc/mpi/a.py")
+    words = ("--hostfile", "/etc/mpi/hostfile", "-n", "2", sys.executable, "/etc/mpi/a.py")
     await cluster.create_pod("launcher", "mpirun", *words, container=mounted, volumes=volumes)
 
     await cluster.wait_phase("launcher", "Succeeded", "Failed")
 
-    assert await cluster.logs("launcher") == "sum 3 w-0 w-1\n"
+    # Open MPI warns before it, now and then: a race over process groups, or a shell that it does not know.
+    assert (await cluster.logs("launcher")).splitlines()[-1] == "sum 3 w-0 w-1"

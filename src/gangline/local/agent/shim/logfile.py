@@ -1,7 +1,7 @@
 """Container logs in CRI format, with rotation: ``2026-11-21T08:00:00.123456789Z stdout F text``.
 
 Lines longer than 16 KiB are split: parts carry the tag ``P``, the last one ``F``. A file that reaches
-``rotate_bytes`` is renamed to ``N.log.YYYYMMDD-HHMMSS.NANOSECONDS`` between two lines; ``keep_files`` files are kept.
+``rotate_bytes`` is renamed to ``N.log.DATE-TIME.NANOSECONDS`` between two lines; ``keep_files`` are kept.
 Source: the kubelet's CRI log format and its defaults (10 MiB, 5 files).
 """
 
