@@ -44,8 +44,10 @@ def run(laboratory: Laboratory) -> list[Figure]:
             cwd=EXAMPLE,
             capture_output=True,
             text=True,
-            check=True,
+            check=False,
         )
+        if done.returncode != 0:
+            raise SystemExit(f"mpirun ended with {done.returncode}:\n{done.stderr[-2000:]}")
         return images_per_s(done.stdout)
 
     samples = in_turns(

@@ -82,6 +82,7 @@ def main():
         if difference > 1e-5:
             raise SystemExit("more than 1e-5 away from one process")
     if size > 1:
+        dist.barrier()  # rank 0 holds the store: nobody leaves before all have finished
         dist.destroy_process_group()
 
 
