@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.api.mpijob import MPIJobSpec, MPIJobStatus
-from gangline.api.resources import MPIJOBS
+from gangline.api.mpijob_legacy import RESTART_POLICIES_SERVED, V1ALPHA1, LegacyFields
+from gangline.api.resources import MPIJOB_VERSIONS, MPIJOBS
 from gangline.api.schema import schema_of
 
 _MPIJOB_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
@@ -40,27 +41,32 @@ def _mpijob() -> dict[str, Any]:
                 "shortNames": ["mj", "mpij"],
             },
             "scope": "Namespaced",
-            "versions": [_mpijob_v2beta1()],
+            # The store keeps one version and renames it: every schema must know every field.
+            "conversion": {"strategy": "None"},
+            "versions": [_mpijob_version(resource.version) for resource in MPIJOB_VERSIONS],
         },
     }
 
 
-def _mpijob_v2beta1() -> dict[str, Any]:
-    spec = schema_of(MPIJobSpec) | {"required": ["mpiReplicaSpecs"]}
+def _mpijob_version(version: str) -> dict[str, Any]:
+    is_current = version == MPIJOBS.version
+    description = "A synchronous distributed run: one launcher with mpirun, and its workers."
+    if not is_current:
+        description += f" Write new jobs as {MPIJOBS.version}; {version} is served for old files."
     return {
-        "name": MPIJOBS.version,
+        "name": version,
         "served": True,
-        "storage": True,
+        "storage": is_current,
         "additionalPrinterColumns": [_column(*column) for column in _MPIJOB_COLUMNS],
         "schema": {
             "openAPIV3Schema": {
-                "description": "A synchronous distributed run: one launcher with mpirun, and its workers.",
+                "description": description,
                 "type": "object",
                 "properties": {
                     "apiVersion": {"type": "string"},
                     "kind": {"type": "string"},
                     "metadata": {"type": "object"},
-                    "spec": {"description": "What is to run.", **spec},
+                    "spec": {"description": "What is to run.", **_mpijob_spec(keep_unknown=not is_current)},
                     "status": {"description": "How far it is.", **schema_of(MPIJobStatus)},
                 },
                 "required": ["spec"],
@@ -69,11 +75,45 @@ def _mpijob_v2beta1() -> dict[str, Any]:
         "subresources": {
             "status": {},
             "scale": {
-                "specReplicasPath": ".spec.mpiReplicaSpecs.Worker.replicas",
+                "specReplicasPath": ".spec.replicas"
+                if version == V1ALPHA1
+                else ".spec.mpiReplicaSpecs.Worker.replicas",
                 "statusReplicasPath": ".status.replicaStatuses.Worker.active",
             },
         },
     }
+
+
+def _mpijob_spec(*, keep_unknown: bool) -> dict[str, Any]:
+    """The spec of one version.
+
+    It carries the fields of all versions. No defaults for fields that mean something else where they are
+    absent in an old version, for an object of an old version is read as the stored one. Old versions keep
+    unknown fields: published files have stray ones, which strict clients would refuse.
+    """
+    schema = schema_of(MPIJobSpec)
+    for name in ("slotsPerWorker", "runLauncherAsWorker", "mpiImplementation"):
+        del schema["properties"][name]["default"]
+    schema["properties"] |= schema_of(LegacyFields)["properties"]
+    role = schema["properties"]["mpiReplicaSpecs"]["additionalProperties"]
+    role["properties"]["restartPolicy"]["enum"] = [*RESTART_POLICIES_SERVED]
+    schema["anyOf"] = [{"required": ["mpiReplicaSpecs"]}, {"required": ["template"]}]
+    schema["x-kubernetes-validations"] = [
+        {
+            "rule": f"{_manager_of('self')} == {_manager_of('oldSelf')}",
+            "message": "runPolicy.managedBy is immutable",
+        }
+    ]
+    if keep_unknown:
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+        for part in (schema["properties"]["runPolicy"], role):
+            part["x-kubernetes-preserve-unknown-fields"] = True
+    return schema
+
+
+def _manager_of(value: str) -> str:
+    policy = f"{value}.runPolicy"
+    return f"(has({policy}) && has({policy}.managedBy) ? {policy}.managedBy : '')"
 
 
 def _column(name: str, type_: str, path: str, priority: int) -> dict[str, Any]:

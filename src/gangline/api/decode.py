@@ -20,6 +20,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 Unknown = Literal["error", "similar", "ignore"]
 
 _VALUE_CHARACTERS_MAX = 64
+_UNKNOWN_FIELD = "unknown field"
 _SKIP = object()
 
 
@@ -53,6 +54,16 @@ def similar_name(name: str, known: Iterable[str]) -> str:
         return lowered[name.lower()]
     found = get_close_matches(name.lower(), lowered, n=1, cutoff=0.75)
     return lowered[found[0]] if found else ""
+
+
+def unknown_field(path: str, advice: str = "") -> FieldError:
+    """Return the error of a field that the kind does not have."""
+    return FieldError("Invalid", path, _UNKNOWN_FIELD + (f"; {advice}" if advice else ""))
+
+
+def is_unknown_field(error: FieldError) -> bool:
+    """Whether an error says that the kind does not have a field."""
+    return error.message.startswith(_UNKNOWN_FIELD)
 
 
 def join_path(path: str, name: str) -> str:
@@ -214,5 +225,5 @@ class _Walk:
         meant = similar_name(name, known)
         if self.unknown == "similar" and not meant:
             return
-        advice = f"; did you mean `{meant}`?" if meant else ""
-        self.errors.append(FieldError("Invalid", join_path(path, str(name)), f"unknown field{advice}"))
+        advice = f"did you mean `{meant}`?" if meant else ""
+        self.errors.append(unknown_field(join_path(path, str(name)), advice))

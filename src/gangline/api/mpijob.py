@@ -145,11 +145,18 @@ class MPIJobStatus(Wire, frozen=True, kw_only=True):
 
 
 class MPIJob(Wire, frozen=True, kw_only=True):
-    """An MPIJob as typed values; read it with ``mpijob_reading``."""
+    """An MPIJob as typed values; read it with ``mpijob_reading``.
+
+    Attributes:
+        version: by whose rules it was written; its spec has the shape of v2beta1 in any case.
+        needs_exec: whether its workers run no ssh server, as those of old versions.
+    """
 
     metadata: ObjectMeta = ObjectMeta()
     spec: MPIJobSpec = MPIJobSpec()
     status: MPIJobStatus = MPIJobStatus()
+    version: str = "v2beta1"
+    needs_exec: bool = False
 
     @property
     def worker_count(self) -> int:
@@ -163,11 +170,26 @@ class MPIJob(Wire, frozen=True, kw_only=True):
         return self.spec.run_policy.suspend
 
 
+class ManagedFields(Wire, frozen=True, kw_only=True):
+    """One entry of ``metadata.managedFields``: who wrote, through which version; the fields stay unread."""
+
+    manager: str = ""
+    api_version: str = ""
+    subresource: str = ""
+    time: str | None = None
+
+
+class JobMeta(ObjectMeta, frozen=True, kw_only=True):
+    """``metadata`` of a job, with the record of its writers."""
+
+    managed_fields: list[ManagedFields] = []
+
+
 class AnyJob(Wire, frozen=True, kw_only=True):
     """A job of any kind as a cache keeps it: spec and status stay raw, so that nothing can fail to decode."""
 
     api_version: str = ""
     kind: str = ""
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: JobMeta = JobMeta()
     spec: Any = None
     status: Any = None

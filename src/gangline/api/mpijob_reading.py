@@ -1,18 +1,20 @@
-"""From a manifest or an object of the API to a checked MPIJob."""
+"""From a manifest or an object of the API to a checked MPIJob, whatever version it was written in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from gangline.api.core import ObjectMeta, Wire
-from gangline.api.decode import decode, join_path, similar_name
+from gangline.api.decode import decode, is_unknown_field, join_path, similar_name, unknown_field
 from gangline.api.mpijob import MPIJob, MPIJobSpec, MPIJobStatus
 from gangline.api.mpijob_defaults import apply_defaults
+from gangline.api.mpijob_legacy import LEGACY_NAMES, OLD_VERSIONS, SUCCESSORS
 from gangline.api.mpijob_validation import validate_mpijob
+from gangline.api.mpijob_versions import Normalised, normalise, version_of, written_version
 from gangline.errors import FieldError
 
 _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
@@ -20,10 +22,17 @@ _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 
 @dataclass(frozen=True, slots=True)
 class ReadJob:
-    """A job with defaults applied, and what is wrong with it (empty: it can be run)."""
+    """A job with defaults applied, and what is wrong with it.
+
+    Attributes:
+        job: in the shape of v2beta1.
+        errors: broken rules; empty for a job that can be run. Paths are those that the user wrote.
+        warnings: what was passed over; only in jobs of old versions.
+    """
 
     job: MPIJob
     errors: list[FieldError]
+    warnings: list[FieldError] = field(default_factory=list)
 
 
 class _Metadata(Wire, frozen=True, kw_only=True):
@@ -38,32 +47,67 @@ class _Metadata(Wire, frozen=True, kw_only=True):
 def read_mpijob(document: dict[str, Any]) -> ReadJob:
     """Return the MPIJob of a manifest with every error: types, unknown fields, rules.
 
+    Unknown fields are errors in v2beta1 and warnings in old versions.
+
     Cost: about 100 microseconds for a usual job.
     """
     metadata, errors = decode(document.get("metadata"), _Metadata, path="metadata", unknown="ignore")
-    spec, spec_errors = decode(document.get("spec"), MPIJobSpec, path="spec")
     if "spec" not in document:
-        spec_errors.append(FieldError("Required", "spec", "must be set"))
+        errors.append(FieldError("Required", "spec", "must be set"))
     for name in document:
         if name not in _TOP_LEVEL:
             meant = similar_name(str(name), _TOP_LEVEL)
-            advice = f"; did you mean `{meant}`?" if meant else ""
-            errors.append(FieldError("Invalid", join_path("", str(name)), f"unknown field{advice}"))
+            errors.append(
+                unknown_field(join_path("", str(name)), f"did you mean `{meant}`?" if meant else "")
+            )
     meta = ObjectMeta(**{name: getattr(metadata, name) for name in _Metadata.__struct_fields__})
+    version = version_of(document.get("apiVersion"))
+    if version in OLD_VERSIONS:
+        return _read(meta, normalise(document.get("spec"), version), errors)
+    spec, spec_errors = decode(document.get("spec"), MPIJobSpec, path="spec")
     job = apply_defaults(MPIJob(metadata=meta, spec=spec))
-    return ReadJob(job, _merge(errors + spec_errors, validate_mpijob(job, unknown="similar")))
+    found = errors + [_advise(error) for error in spec_errors]
+    return ReadJob(job, _merge(found, validate_mpijob(job, unknown="similar")))
 
 
 def read_observed(metadata: ObjectMeta, spec: Any, status: Any) -> ReadJob:
-    """Return the MPIJob that a cache holds; unknown fields are passed over, a bad status counts as none."""
-    typed, errors = decode(spec, MPIJobSpec, path="spec", unknown="ignore")
-    job = apply_defaults(MPIJob(metadata=metadata, spec=typed, status=read_status(status)))
-    return ReadJob(job, _merge(errors, validate_mpijob(job)))
+    """Return the MPIJob that a cache holds, of whichever version; a bad status counts as none.
+
+    Unknown fields are passed over; in jobs of old versions with a warning.
+    """
+    read = _read(metadata, normalise(spec, written_version(metadata)), [])
+    return ReadJob(replace(read.job, status=read_status(status)), read.errors, read.warnings)
+
+
+def _read(metadata: ObjectMeta, normalised: Normalised, errors: list[FieldError]) -> ReadJob:
+    """Read a spec in which unknown fields are no errors: passed over, and in old versions said."""
+    is_old = normalised.version in OLD_VERSIONS
+    spec, found = decode(normalised.spec, MPIJobSpec, path="spec", unknown="error" if is_old else "ignore")
+    job = apply_defaults(MPIJob(metadata=metadata, spec=spec))
+    if is_old:
+        job = replace(job, version=normalised.version, needs_exec=normalised.needs_exec)
+    broken = normalised.as_written(validate_mpijob(job, unknown="similar" if is_old else "ignore"))
+    everything = [*errors, *normalised.errors, *normalised.as_written(found)]
+    known = [error for error in everything if not is_unknown_field(error)]
+    strange = [error for error in [*everything, *broken] if is_unknown_field(error)]
+    rules = [error for error in broken if not is_unknown_field(error)]
+    return ReadJob(job, _merge(known, rules), [*normalised.warnings, *strange])
+
+
+def _advise(error: FieldError) -> FieldError:
+    """Say where v2beta1 has a field of an old version."""
+    name = error.path.removeprefix("spec.")
+    if not is_unknown_field(error) or name not in LEGACY_NAMES:
+        return error
+    successor = SUCCESSORS.get(name)
+    advice = f"; in v2beta1 it is `{successor}`" if successor else ""
+    return unknown_field(error.path, f"it belongs to older versions{advice}")
 
 
 def renew(read: ReadJob, metadata: ObjectMeta, status: Any) -> ReadJob:
     """Return what was read with the metadata and status of now; its spec must be the same."""
-    return ReadJob(replace(read.job, metadata=metadata, status=read_status(status)), read.errors)
+    job = replace(read.job, metadata=metadata, status=read_status(status))
+    return ReadJob(job, read.errors, read.warnings)
 
 
 def read_status(status: Any) -> MPIJobStatus:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from gangline.api.core import ObjectMeta, PodSpec, Wire
-from gangline.api.decode import Unknown, decode, join_path, show, similar_name
+from gangline.api.decode import Unknown, decode, join_path, show, similar_name, unknown_field
 from gangline.api.dns_names import is_dns_1123_label
 from gangline.errors import FieldError
 from gangline.units import parse_quantity
@@ -139,8 +139,7 @@ def _mistyped(value: dict[str, Any], known: Iterable[str], path: str) -> list[Fi
     for name in value:
         meant = "" if name in known else similar_name(str(name), known)
         if meant:
-            rule = f"unknown field; did you mean `{meant}`?"
-            errors.append(FieldError("Invalid", join_path(path, str(name)), rule))
+            errors.append(unknown_field(join_path(path, str(name)), f"did you mean `{meant}`?"))
     return errors
 
 

@@ -66,6 +66,16 @@ CRDS = Resource(
     namespaced=False,
 )
 MPIJOBS = Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
+MPIJOB_VERSIONS: tuple[Resource, ...] = (
+    MPIJOBS,
+    Resource("kubeflow.org", "v1", "mpijobs", "MPIJob"),
+    Resource("kubeflow.org", "v1alpha2", "mpijobs", "MPIJob"),
+    Resource("kubeflow.org", "v1alpha1", "mpijobs", "MPIJob"),
+)
+"""The same objects in every version that is served; the first is the one they are stored in."""
+
+SCHEDULER_PLUGINS_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
+VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 
 BUILT_IN: tuple[Resource, ...] = (
     NAMESPACES,

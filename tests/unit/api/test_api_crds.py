@@ -6,13 +6,31 @@ import pytest
 
 from gangline.api.crds import crds
 
+VERSIONS = ["v2beta1", "v1", "v1alpha2", "v1alpha1"]
 
-@pytest.fixture
-def version() -> dict[str, Any]:
+
+def versions() -> dict[str, dict[str, Any]]:
     (crd,) = crds()
     assert crd["metadata"]["name"] == "mpijobs.kubeflow.org"
-    (only,) = crd["spec"]["versions"]
-    return only
+    return {version["name"]: version for version in crd["spec"]["versions"]}
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return versions()[request.param]
+
+
+def spec_of(version: dict[str, Any]) -> dict[str, Any]:
+    return version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+
+def test_every_version_is_served_and_one_is_stored() -> None:
+    found = versions()
+
+    assert list(found) == VERSIONS
+    assert all(version["served"] for version in found.values())
+    assert [name for name, version in found.items() if version["storage"]] == ["v2beta1"]
+    assert crds()[0]["spec"]["conversion"] == {"strategy": "None"}
 
 
 def test_names_are_upstreams_with_the_lost_short_names() -> None:
@@ -28,9 +46,10 @@ def test_names_are_upstreams_with_the_lost_short_names() -> None:
 
 
 def test_status_and_scale_are_subresources(version: dict[str, Any]) -> None:
-    assert version["served"] and version["storage"]
+    want = ".spec.replicas" if version["name"] == "v1alpha1" else ".spec.mpiReplicaSpecs.Worker.replicas"
+
     assert version["subresources"]["status"] == {}
-    assert version["subresources"]["scale"]["specReplicasPath"] == ".spec.mpiReplicaSpecs.Worker.replicas"
+    assert version["subresources"]["scale"]["specReplicasPath"] == want
 
 
 def test_columns_say_what_a_job_does(version: dict[str, Any]) -> None:
@@ -39,19 +58,39 @@ def test_columns_say_what_a_job_does(version: dict[str, Any]) -> None:
     assert columns == ["State", "Running", "Workers", "Age"]
 
 
-def test_spec_carries_the_published_defaults_and_required_fields(version: dict[str, Any]) -> None:
-    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+def test_defaults_are_those_that_mean_the_same_in_every_version(version: dict[str, Any]) -> None:
+    spec = spec_of(version)
 
-    assert spec["required"] == ["mpiReplicaSpecs"]
     assert {name: field["default"] for name, field in spec["properties"].items() if "default" in field} == {
-        "slotsPerWorker": 1,
-        "runLauncherAsWorker": False,
         "sshAuthMountPath": "/root/.ssh",
         "launcherCreationPolicy": "AtStartup",
-        "mpiImplementation": "OpenMPI",
     }
     assert spec["properties"]["mpiImplementation"]["enum"] == ["OpenMPI", "Intel", "MPICH"]
     assert spec["properties"]["runPolicy"]["properties"]["suspend"]["default"] is False
+
+
+def test_a_spec_has_roles_or_the_one_template_of_v1alpha1(version: dict[str, Any]) -> None:
+    assert spec_of(version)["anyOf"] == [{"required": ["mpiReplicaSpecs"]}, {"required": ["template"]}]
+
+
+def test_every_version_knows_the_fields_of_all(version: dict[str, Any]) -> None:
+    want = {"mpiReplicaSpecs", "cleanPodPolicy", "mainContainer", "mpiDistribution", "gpus", "template"}
+
+    assert want <= set(spec_of(version)["properties"])
+    assert set(spec_of(version)["properties"]) == set(spec_of(versions()["v1"])["properties"])
+
+
+def test_only_old_versions_keep_unknown_fields() -> None:
+    kept = {name: spec_of(v).get("x-kubernetes-preserve-unknown-fields") for name, v in versions().items()}
+
+    assert kept == {"v2beta1": None, "v1": True, "v1alpha2": True, "v1alpha1": True}
+
+
+def test_the_manager_of_a_job_cannot_change(version: dict[str, Any]) -> None:
+    (rule,) = spec_of(version)["x-kubernetes-validations"]
+
+    assert "oldSelf.runPolicy.managedBy" in rule["rule"]
+    assert "immutable" in rule["message"]
 
 
 def test_pod_templates_keep_every_field(version: dict[str, Any]) -> None:
