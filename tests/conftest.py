@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,11 +32,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+@dataclass
+class RealCluster:
+    """A real cluster; ``plane`` is None when it was given to us."""
+
+    kubeconfig: Path
+    plane: ControlPlane | None = None
+
+
 @pytest.fixture(scope="session")
-def real_cluster() -> Iterator[Path]:
-    """Return the kubeconfig of a real cluster: that of ``KUBECONFIG``, else of one that is started once."""
+def real_cluster() -> Iterator[RealCluster]:
+    """Return the cluster of ``KUBECONFIG``, else one that is started once."""
     if given := os.environ.get("KUBECONFIG"):
-        yield Path(given.split(os.pathsep)[0])
+        yield RealCluster(Path(given.split(os.pathsep)[0]))
         return
     plane = ControlPlane()
     try:
@@ -44,7 +52,7 @@ def real_cluster() -> Iterator[Path]:
     except NotBuilt as error:
         pytest.fail(str(error))
     try:
-        yield plane.kubeconfig
+        yield RealCluster(plane.kubeconfig, plane)
     finally:
         plane.stop()
 
@@ -57,11 +65,13 @@ class Api:
         kubeconfig: of an administrator.
         namespace: exists and is empty.
         embedded: the embedded server, in this process; None for a real one.
+        restart: kill the server and start it again where it was; None where that is not ours to do.
     """
 
     kubeconfig: Path
     namespace: str
     embedded: ApiServer | None = None
+    restart: Callable[[], Awaitable[None]] | None = None
 
     def client(self) -> Client:
         """Return a client of the administrator, to be closed by the caller."""
@@ -74,7 +84,14 @@ async def api(
 ) -> AsyncIterator[Api]:
     """Run a test against the embedded server and, where asked for, against a real one."""
     if request.param == "real":
-        api = Api(request.getfixturevalue("real_cluster"), f"gangline-{uuid.uuid4().hex[:8]}")
+        real: RealCluster = request.getfixturevalue("real_cluster")
+        api = Api(real.kubeconfig, f"gangline-{uuid.uuid4().hex[:8]}")
+        if plane := real.plane:
+
+            async def restart_real() -> None:
+                plane.restart_apiserver()  # not in another thread: its children end with it
+
+            api.restart = restart_real
         async with api.client() as client:
             await _make_namespace(client, api.namespace)
             yield api
@@ -83,8 +100,17 @@ async def api(
     monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
     server = ApiServer(ClusterPaths.of("test"))
     await server.start()
-    yield Api(server.paths.kubeconfig, "default", server)
-    await server.stop()
+    api = Api(server.paths.kubeconfig, "default", server)
+
+    async def restart() -> None:
+        assert api.embedded
+        await api.embedded.stop()
+        api.embedded = ApiServer(server.paths, port=server.port)
+        await api.embedded.start()
+
+    api.restart = restart
+    yield api
+    await api.embedded.stop()
 
 
 async def _make_namespace(client: Client, name: str) -> None:

@@ -2,7 +2,8 @@
 
 The programs come from ``KUBEBUILDER_ASSETS``, else from where ``build.sh`` puts them. Everything a control
 plane writes is in one temporary folder, and exactly the processes that were started are ended; the kernel
-ends them too when this process dies without a word.
+ends them too when this process dies without a word. (Linux does so when the thread ends that started them:
+start it from the main thread.)
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class ControlPlane:
         self._sync = sync
         self._options = apiserver_options
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._apiserver: list[str] = []
         self.folder = Path()
         self.kubeconfig = Path()
         self.server = ""
@@ -108,6 +110,14 @@ class ControlPlane:
         if self.folder != Path():
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    def restart_apiserver(self) -> None:
+        """Kill kube-apiserver, start it again at the same address and wait until it serves."""
+        process = dict(self._processes)["kube-apiserver"]
+        process.kill()
+        process.wait()
+        self._processes = [(name, one) for name, one in self._processes if one is not process]
+        self._start_apiserver()
+
     def _start_all(self) -> None:
         etcd_port, peer_port, port = _free_ports(3)
         self.server = f"https://127.0.0.1:{port}"
@@ -115,9 +125,9 @@ class ControlPlane:
         etcd = f"http://127.0.0.1:{etcd_port}"
         self._run("etcd", *self._etcd_options(etcd, f"http://127.0.0.1:{peer_port}"))
         self._wait("etcd", f"{etcd}/health")
-        self._run("kube-apiserver", *self._apiserver_options(etcd, port))
-        certificate = self.folder / "certificates" / "apiserver.crt"
-        self._wait("kube-apiserver", f"{self.server}/readyz", certificate)
+        self._apiserver = self._apiserver_options(etcd, port)
+        self._start_apiserver()
+        certificate = self._certificate
         self.kubeconfig = self._write_kubeconfig(certificate)
         if self._controllers:
             (manager_port,) = _free_ports(1)
@@ -127,6 +137,14 @@ class ControlPlane:
                 f"{self.server}/api/v1/namespaces/default/serviceaccounts/default",
                 certificate,
             )
+
+    def _start_apiserver(self) -> None:
+        self._run("kube-apiserver", *self._apiserver)
+        self._wait("kube-apiserver", f"{self.server}/readyz", self._certificate)
+
+    @property
+    def _certificate(self) -> Path:
+        return self.folder / "certificates" / "apiserver.crt"
 
     def _etcd_options(self, client: str, peer: str) -> list[str]:
         return [

@@ -106,11 +106,19 @@ def created(target: Target, obj: dict[str, Any]) -> dict[str, Any]:
         metadata["namespace"] = target.namespace
     else:
         metadata.pop("namespace", None)
+    _drop_empty(metadata)
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = clock.format_time(clock.now())
     if target.served.has_generation:
         metadata["generation"] = 1
     return result
+
+
+def _drop_empty(metadata: dict[str, Any]) -> None:
+    """Leave out what says nothing, so that a later write of the same compares as the same."""
+    for key in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if key in metadata and not metadata[key]:
+            del metadata[key]
 
 
 def updated(target: Target, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -137,9 +145,7 @@ def updated(target: Target, old: dict[str, Any], new: dict[str, Any]) -> dict[st
             metadata[key] = before[key]
         else:
             metadata.pop(key, None)
-    for key in ("labels", "annotations", "finalizers", "ownerReferences"):
-        if key in metadata and not metadata[key]:
-            del metadata[key]
+    _drop_empty(metadata)
     if "deletionTimestamp" in before:
         added = set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ())
         if added:
