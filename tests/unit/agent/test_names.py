@@ -27,12 +27,24 @@ def test_hosts_file_keeps_its_inode_when_pods_come_and_go(tmp_path):
     inode = path.stat().st_ino
 
     names.add("u1", WORKER)
+    names.add("u2", Host("10.0.0.3", "other", "other", "", "ns"))
     assert "job-worker-0.job" in path.read_text()
     names.remove("u1", "ns")
 
     assert path.stat().st_ino == inode
     assert "job-worker-0" not in path.read_text()
     assert "localhost" in path.read_text()
+
+
+def test_files_of_a_namespace_go_with_its_last_pod(tmp_path):
+    names = NameRegistry(hosts_folder=tmp_path / "hosts", names_folder=tmp_path / "names")
+    names.hosts_file("ns")
+    names.folder("ns")
+    names.add("u1", WORKER)
+
+    names.remove("u1", "ns")
+
+    assert list((tmp_path / "hosts").iterdir()) == list((tmp_path / "names").iterdir()) == []
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import Any
 from gangline import clock
 from gangline.api.core import ConfigMap, Node, Pod, Secret
 from gangline.kube.cache import Cache
+from gangline.kube.errors import ApiError
 from gangline.local.agent.context import AgentContext, affected
 from gangline.local.agent.leftovers import SWEEP_PERIOD_S, sweep_logs, sweep_sockets
 from gangline.local.agent.node_status import NodeKeeper, is_ours
@@ -25,6 +26,9 @@ from gangline.local.agent.sandbox import Sandbox
 from gangline.local.agent.shim import processes
 from gangline.local.agent.shim_client import ShimConnection
 from gangline.local.agent.status import FINAL_PHASES
+
+END_TIMEOUT_S = 5.0
+RETRY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,18 @@ class NodeAgent:
                 services.create_task(self._keeper.keep_leases())
                 services.create_task(self._sweep())
         finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._let_go()
+            await self._context.recorder.close()
+
+    async def _let_go(self) -> None:
+        """Let go of running pods; finish the removal of those that are ending."""
+        ending = [self._tasks[uid] for uid, runner in self._runners.items() if runner.is_ending]
+        running = [task for task in self._tasks.values() if task not in ending]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if ending:
+            await asyncio.wait(ending, timeout=END_TIMEOUT_S)
 
     # Changes
 
@@ -108,7 +121,14 @@ class NodeAgent:
 
     async def _serve_nodes(self) -> None:
         while True:
-            await self._keeper.take(await self._node_changes.get())
+            node = await self._node_changes.get()
+            try:
+                await self._keeper.take(node)
+            except ApiError as error:
+                self._context.log.warning(
+                    "node status not written", node=node.metadata.name, error=str(error)
+                )
+                asyncio.get_running_loop().call_later(RETRY_S, self._node_changes.put_nowait, node)
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         replaced = old is not None and (new is None or new.metadata.uid != old.metadata.uid)
@@ -205,5 +225,6 @@ class NodeAgent:
     async def _sweep(self) -> None:
         while True:
             living = {pod.metadata.uid for pod in self._pods.items()} | set(self._runners)
-            await asyncio.to_thread(sweep_logs, self._context.paths.logs, living)
+            with contextlib.suppress(OSError):  # files come and go; the next sweep sees them
+                await asyncio.to_thread(sweep_logs, self._context.paths.logs, living)
             await asyncio.sleep(SWEEP_PERIOD_S)

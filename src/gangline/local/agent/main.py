@@ -125,13 +125,14 @@ def _wire(
     from gangline.local.agent.context import AgentContext, Objects
     from gangline.local.agent.names import NameRegistry
     from gangline.local.agent.node_status import NodeKeeper
-    from gangline.local.images import LocalImages, write_remote_shell
+    from gangline.local.images import LocalImages, write_programs
 
     capacity = machine.capacity(paths.state)
     config_maps: Cache[ConfigMap] = Cache(client, CONFIG_MAPS, ConfigMap)
     secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
     bin_folder = paths.state / "bin"
-    write_remote_shell(bin_folder)
+    images = LocalImages()
+    write_programs(bin_folder, images.mpi)
     host_ip = network.gateway if network is not None else _LOOPBACK
     hide = machine.hidden_folders(paths.state)
     offset = int(paths.cluster_id, 16)
@@ -145,7 +146,7 @@ def _wire(
         network=network,
         addresses=AddressPool(str(network.subnet)) if network else AddressPool(LOOPBACK_POOL, offset=offset),
         names=NameRegistry(hosts_folder=paths.state / "hosts", names_folder=paths.names),
-        images=LocalImages(),
+        images=images,
         objects=Objects(client, config_maps, secrets, paths.certificates / "ca.crt"),
         host_ip=host_ip,
         api_host=host_ip,

@@ -7,6 +7,7 @@ never replaced. The links lie in a folder that only pods of the namespace see.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,9 +106,17 @@ class NameRegistry:
                 path.symlink_to(remote_shell_socket)
 
     def remove(self, uid: str, namespace: str) -> None:
-        """Take a pod out of the hosts file and remove its names, unless another pod has taken them over."""
+        """Take a pod out of the hosts file and remove its names, unless another pod has taken them over.
+
+        With the last pod of a namespace its files go too.
+        """
         host = self._hosts.get(namespace, {}).pop(uid, None)
         if host is None:
+            return
+        if not self._hosts[namespace]:
+            del self._hosts[namespace]
+            (self._hosts_folder / namespace).unlink(missing_ok=True)
+            shutil.rmtree(self._names_folder / namespace, ignore_errors=True)
             return
         self._write(namespace)
         taken = {alias for other in self._hosts[namespace].values() for alias in other.aliases}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyroute2 import AsyncIPRoute
 
 INTERFACE_IN_POD = "eth0"
+_COLLECT_AFTER_S = 1.0
 
 
 def interface_prefix(cluster_id: str) -> str:
@@ -33,7 +34,8 @@ def interface_name(cluster_id: str, pod_uid: str) -> str:
 class Network:
     """Bridge and links of one cluster; one netlink socket is kept open. Linux, root.
 
-    Cost: a link 2 ms; removing one holds the kernel's lock for 16 ms, so that is done in a thread of its own.
+    Cost: a link 2 ms. Removing one takes the kernel 16 ms, so a pod's link is left to go with its namespace
+    (the kernel removes those in batches), and what is still there a second later is removed in a thread.
     """
 
     def __init__(self, *, cluster_id: str, bridge: str, subnet: str) -> None:
@@ -44,6 +46,8 @@ class Network:
         self._netlink: AsyncIPRoute | None = None
         self._bridge_index = 0
         self._removals = ThreadPoolExecutor(1, "gl-links")
+        self._ended: set[str] = set()
+        self._collector: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Make the bridge, or take over the one that is there.
@@ -88,19 +92,32 @@ class Network:
             except NetlinkError as error:
                 if last:
                     raise ClusterError(f"cannot make the link `{name}`: {error}") from error
-                await self.remove_link(pod_uid)  # a leftover of the same pod
+                await self._remove(name)  # a leftover of the same pod
 
-    async def remove_link(self, pod_uid: str) -> None:
-        """Remove a pod's link; nothing happens when its namespace has already taken it along."""
-        await self._remove(interface_name(self._cluster_id, pod_uid))
+    def end_link(self, pod_uid: str) -> None:
+        """The pod's processes have ended: see to it that its link goes too."""
+        self._ended.add(interface_name(self._cluster_id, pod_uid))
+        if self._collector is None or self._collector.done():
+            self._collector = asyncio.create_task(self._collect())
+
+    async def _collect(self) -> None:
+        while self._ended:
+            await asyncio.sleep(_COLLECT_AFTER_S)
+            ended, self._ended = self._ended, set()
+            for name in await self._existing() & ended:
+                await self._remove(name)
+
+    async def _existing(self) -> set[str]:
+        """Return the names of all links of this cluster's pods."""
+        assert self._netlink is not None
+        prefix = interface_prefix(self._cluster_id)
+        names = {link.get("ifname") or "" async for link in await self._netlink.get_links()}
+        return {name for name in names if name.startswith(prefix)}
 
     async def sweep(self, living: set[str]) -> int:
         """Remove links of this cluster that belong to none of the living pods' uids; return how many."""
-        assert self._netlink is not None
         kept = {interface_name(self._cluster_id, uid) for uid in living}
-        prefix = interface_prefix(self._cluster_id)
-        found = [link.get("ifname") async for link in await self._netlink.get_links()]
-        left = [name for name in found if name and name.startswith(prefix) and name not in kept]
+        left = await self._existing() - kept
         for name in left:
             await self._remove(name)
         return len(left)
@@ -109,9 +126,13 @@ class Network:
         """Close the socket; take the bridge down when no pod is left on it."""
         if self._netlink is None:
             return
+        if self._collector is not None:
+            self._collector.cancel()
+        for name in await self._existing() & self._ended:
+            await self._remove(name)
         if remove_bridge:
             await self._remove(self._bridge)
-        await self._netlink.close()
+        self._netlink.close()
         self._removals.shutdown(wait=False)
 
     async def _remove(self, name: str) -> None:

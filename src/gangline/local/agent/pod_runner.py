@@ -8,6 +8,7 @@ pure modules ``restart``, ``status``, ``container_plan`` and ``volumes``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -53,6 +54,7 @@ class PodRunner:
         self._probers: dict[str, Prober] = {}
         self._wake = asyncio.Event()
         self._is_gone = False
+        self.is_ending = False
         self._stop_sent: dict[str, float] = {}
         self._refresh = False
         self._failed_reason = ""
@@ -221,6 +223,7 @@ class PodRunner:
         self._sandbox.shim.send("stop", name=name, grace_s=grace_s)
 
     async def _finish(self, now_s: float) -> bool:
+        self.is_ending = True
         self._stop_probes()
         if self._observed or self._failed_reason:
             await self._write_status(now_s, {})
@@ -231,6 +234,7 @@ class PodRunner:
         return True
 
     async def _take_down(self) -> None:
+        self.is_ending = True
         self._stop_probes()
         await self._sandbox.remove()
         self._log.info("pod removed")
@@ -321,8 +325,9 @@ class PodRunner:
         found = await self._sandbox.adopt(plans)
         if found and self._sandbox.shim is not None:
             self._sandbox.shim.subscribe(self._on_state, self._on_shim_closed)
-            await self._sandbox.shim.call("state")
             self._refresh = True
+            with contextlib.suppress(ShimError):  # it died just now, which `_on_shim_closed` deals with
+                await self._sandbox.shim.call("state")
             return
         await asyncio.to_thread(processes.sweep, self.pod.metadata.uid)
         for name, report in read_last_state(self._sandbox.folder).get("containers", {}).items():

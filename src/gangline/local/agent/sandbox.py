@@ -137,7 +137,7 @@ class Sandbox:
         context.names.remove(record.uid, record.namespace)
         context.addresses.release(record.address)
         if context.network is not None:
-            await context.network.remove_link(record.uid)
+            context.network.end_link(record.uid)
         for path in (context.paths.pod_socket(record.uid), self.remote_shell_socket):
             path.unlink(missing_ok=True)
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)

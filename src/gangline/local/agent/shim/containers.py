@@ -147,6 +147,7 @@ class Containers:
         container.kill_at = None
         container.drained_by = time.monotonic() + _DRAIN_S
         processes.kill_all(self._left_behind(container))
+        processes.kill_groups([container.pid])
         for descriptor in list(container.pipes):
             self._pump(container, descriptor)
         if container.state == "ending" and not container.pipes:
@@ -178,6 +179,7 @@ class Containers:
         for container in self._known.values():
             if container.kill_at is not None and now >= container.kill_at:
                 container.kill_at = None
+                processes.kill_groups([container.pid])
                 processes.kill_all([container.pid, *processes.descendants(container.pid)])
             is_draining = container.state == "ending" and container.drained_by is not None
             if is_draining and container.drained_by is not None and now >= container.drained_by:

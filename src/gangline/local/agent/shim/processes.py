@@ -58,12 +58,15 @@ def kill_all(pids: Iterable[int], signal_number: int = signal.SIGKILL) -> None:
             continue
 
 
-def namespace_of(pid: int, kind: str) -> int:
-    """Return the inode of a namespace of a process, 0 if it cannot be read."""
-    try:
-        return (_PROC / str(pid) / "ns" / kind).stat().st_ino
-    except OSError:
-        return 0
+def kill_groups(leaders: Iterable[int]) -> None:
+    """Kill process groups by their leaders, where descendants cannot be listed; nothing on Linux."""
+    if _PROC.is_dir():
+        return
+    for pid in leaders:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except OSError:
+            continue
 
 
 def environment_of(pid: int) -> dict[str, str]:
