@@ -11,8 +11,8 @@ from gangline.api.resources import PODS, Resource
 from gangline.cli.job_view import belongs, chief_pods, finished, pod_selector, sort_pods, why_pending
 from gangline.cli.watching import Recover, watch_objects
 from gangline.errors import ClusterError
-from gangline.launch.launcher_noise import LauncherNoise
 from gangline.launch.rank_failure import LauncherOutput
+from gangline.launch.rank_tags import ANNOTATION, RankTags
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -97,7 +97,8 @@ class Follower:
         self._recover = recover
         self._on_stuck = on_stuck
         self._output = LauncherOutput()
-        self._noise = LauncherNoise(f"{job['metadata']['name']}-launcher")
+        has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
+        self._tags = RankTags() if has_tags else None
         self._rest = b""
         self._changed = asyncio.Event()
         self._error: Exception | None = None
@@ -261,7 +262,7 @@ class Follower:
         return pod is None or exit_code_of(pod) is not None or bool(finished(self._state.job))
 
     def _take_log(self, data: bytes) -> None:
-        shown = self._noise.feed(data)
+        shown = data if self._tags is None else self._tags.feed(data)
         if shown:
             self._view.log(self._state.job, shown)
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -269,7 +270,7 @@ class Follower:
             self._output.feed(line.decode(errors="replace"))
 
     def _flush_line(self) -> None:
-        if held := self._noise.flush():
+        if self._tags is not None and (held := self._tags.flush()):
             self._view.log(self._state.job, held)
         if self._rest:
             self._output.feed(self._rest.decode(errors="replace"))

@@ -11,6 +11,7 @@ import click
 
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import ClusterError, UserError
+from gangline.launch.rank_tags import ANNOTATION, RankTags
 
 START_TIMEOUT_S = 3600.0
 START_LOOK_S = 0.1
@@ -74,10 +75,13 @@ async def _logs(target: Target, name: str, instance: str | None, options: dict[s
         namespace = client.connection.namespace
         _, job = await find_job(client, name, namespace)
         pod = await _choose_pod(client, job, instance, wait=options["follow"])
+        has_tags = ANNOTATION in (pod["metadata"].get("annotations") or {})
+        tags = RankTags() if has_tags and not options["timestamps"] else None
         try:
             async for piece in client.logs(pod["metadata"]["name"], namespace, **options):
-                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.write(tags.feed(piece) if tags else piece)
                 sys.stdout.buffer.flush()
+            sys.stdout.buffer.write(tags.flush() if tags else b"")
         except ClusterError as error:
             error.hint = error.hint or f"`gangline get {name}` shows the state of its instances"
             raise

@@ -12,6 +12,7 @@ from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import Ranks, mpirun_line
 from gangline.launch.program import Program
+from gangline.launch.rank_tags import ANNOTATION
 
 RANKS_MAX = 1024
 NAME_CHARS_MAX = 40
@@ -101,6 +102,7 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
         working_dir=run.program.working_dir,
     )
     launcher = {"name": "launcher", "image": IMAGE, "command": mpirun_line(mpi, ranks, run.program.line)}
+    tags = {ANNOTATION: "true"}
     volumes, mounts = _volumes(run.program)
     worker = {"name": "worker", "image": IMAGE, "volumeMounts": mounts}
     worker_spec: dict[str, Any] = {"containers": [worker], "volumes": volumes}
@@ -109,7 +111,7 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
-        "metadata": {"name": run.name, "namespace": run.namespace},
+        "metadata": {"name": run.name, "namespace": run.namespace, "annotations": tags},
         "spec": {
             "slotsPerWorker": slots,
             "mpiImplementation": _IMPLEMENTATIONS[mpi.flavour],
@@ -118,7 +120,7 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
                 "Launcher": {
                     "replicas": 1,
                     "restartPolicy": "Never",
-                    "template": {"spec": {"containers": [launcher]}},
+                    "template": {"metadata": {"annotations": tags}, "spec": {"containers": [launcher]}},
                 },
                 "Worker": {
                     "replicas": run.nodes,

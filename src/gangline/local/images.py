@@ -2,12 +2,13 @@
 
 ``gangline/base`` (any tag, with or without a registry before it) is the machine's own files with Gangline's
 Python and the MPI that Gangline found first on the PATH, and an environment in which MPI starts ranks on
-other pods through ``gangline-rsh``.
+other pods through ``gangline-rsh``. Open MPI's ``mpirun`` has a front, ``launch/mpirun_front.py``.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -139,18 +140,26 @@ def _library_file(folder: Path) -> str:
     return str(found[-1] if found else "")
 
 
-def write_remote_shell(folder: Path) -> Path:
-    """Write the executable ``gangline-rsh`` into a folder; return its path."""
+def write_programs(folder: Path, mpi: MpiInstallation | None) -> None:
+    """Write what stands first on the PATH of a local image: ``gangline-rsh``, and a front of ``mpirun``."""
     folder.mkdir(parents=True, exist_ok=True)
-    script = Path(__file__).parents[1] / "launch" / "remote_shell.py"
-    target = folder / REMOTE_SHELL
-    text = f'#!/bin/sh\nexec "{sys.executable}" -I -S "{script}" "$@"\n'
-    if not target.exists() or target.read_text(encoding="utf-8") != text:
-        draft = folder / f".{REMOTE_SHELL}.new"
-        draft.write_text(text, encoding="utf-8")
-        draft.chmod(0o755)
-        draft.replace(target)
-    return target
+    launch = Path(__file__).parents[1] / "launch"
+    programs = {REMOTE_SHELL: [str(launch / "remote_shell.py")]}
+    if mpi is not None and mpi.flavour == "openmpi":
+        front = [str(launch / "mpirun_front.py"), str(mpi.mpirun), str(mpi.major)]
+        programs |= {"mpirun": front, "mpiexec": front}
+    for name, words in programs.items():
+        line = " ".join(shlex.quote(word) for word in [sys.executable, "-I", "-S", *words])
+        _write_script(folder / name, f'#!/bin/sh\nexec {line} "$@"\n')
+
+
+def _write_script(target: Path, text: str) -> None:
+    if target.exists() and target.read_text(encoding="utf-8") == text:
+        return
+    draft = target.with_name(f".{target.name}.new")
+    draft.write_text(text, encoding="utf-8")
+    draft.chmod(0o755)
+    draft.replace(target)
 
 
 def base_path(image: LocalImage, own_bin: str) -> str:

@@ -1,0 +1,43 @@
+"""Tags of mpirun become what people read; the format is that of Open MPI 5.0.11."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gangline.launch.rank_tags import RankTags
+
+
+def through(*pieces: bytes) -> bytes:
+    tags = RankTags()
+    return b"".join([tags.feed(piece) for piece in pieces] + [tags.flush()])
+
+
+def test_rank_0_reads_as_the_program_wrote_it_and_others_say_their_rank() -> None:
+    log = b"[1,0]<stdout>: step 1\n[1,11]<stderr>: oops\n--- from mpirun\n"
+
+    assert through(log) == b"step 1\n[11] oops\n--- from mpirun\n"
+
+
+@pytest.mark.parametrize("text", [b"[INFO] loading", b"[1] x", b"[1,2] pair", b"10%\r20%", b"[]"])
+def test_other_text_is_left_alone(text: bytes) -> None:
+    assert through(text + b"\n") == text + b"\n"
+
+
+def test_the_program_may_write_such_words_itself() -> None:
+    assert through(b"[1,0]<stdout>: see [1,1]<stdout>: x\n") == b"see [1,1]<stdout>: x\n"
+
+
+def test_an_empty_line_stays_one() -> None:
+    assert through(b"[1,0]<stdout>: \n[1,0]<stdout>:\n") == b"\n\n"
+
+
+LINES = st.lists(
+    st.sampled_from([b"[1,0]<stdout>: a", b"[1,3]<stderr>: b c", b"plain", b"[x", b"[1,", b""]), max_size=6
+).map(b"\n".join)
+
+
+@given(LINES, st.integers(0, 60), st.integers(0, 60))
+def test_pieces_do_not_matter(log: bytes, first: int, second: int) -> None:
+    low, high = sorted((first, second))
+
+    assert through(log) == through(log[:low], log[low:high], log[high:])
