@@ -1,6 +1,7 @@
 """What happens to pods when processes are killed: the agent, a pod's shim, and the pod itself."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -192,3 +193,26 @@ async def test_unknown_image_waits_with_a_message_that_names_the_ways_on(cluster
     waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
     assert "gangline/base" in waiting["message"]
     assert "--context" in waiting["message"]
+
+
+async def test_terminated_shim_ends_its_pod_with_it(cluster):
+    await cluster.create_pod("asked", "sh", "-c", "(setsid sleep 500 &) ; sleep 500")
+    shim = shim_of(await main_process(cluster, "asked"))
+    cluster.stop_agent(signal.SIGKILL)
+
+    os.kill(shim, signal.SIGTERM)
+
+    await cluster.wait_for(lambda: cluster.marked_processes() == [], "processes to end")
+    await cluster.wait_for(lambda: not Path(f"/proc/{shim}").exists(), "the shim to end")
+
+
+async def test_pod_whose_cluster_was_erased_ends_by_itself(cluster):
+    await cluster.create_pod("forsaken", "sh", "-c", "sleep 500")
+    shim = shim_of(await main_process(cluster, "forsaken"))
+    cluster.stop_agent(signal.SIGKILL)
+
+    shutil.rmtree(cluster.paths.pods)
+
+    await cluster.wait_for(lambda: not Path(f"/proc/{shim}").exists(), "the shim to end")
+    assert cluster.marked_processes() == []
+    cluster.paths.pods.mkdir()

@@ -16,6 +16,7 @@ from gangline.api.core import Container, Pod, VolumeMount
 from gangline.local.agent.env import Lookup, PodFacts, build_env, expand
 from gangline.local.agent.isolation import Isolation
 from gangline.local.agent.shim import processes
+from gangline.local.agent.volumes import is_projection
 from gangline.local.images import REMOTE_SHELL, LocalImage, base_path
 
 BIN_IN_POD = "/run/gangline/bin"
@@ -204,27 +205,31 @@ def plan_container(
             "hide": list(place.hide),
             "show": list(image.show),
             "host_mounts": list(place.host_mounts),
-            "mounts": _mounts(container, place, volumes),
+            "mounts": _mounts(pod, container, place, volumes),
         }
     return spec
 
 
-def _mounts(container: Container, place: Place, volumes: Mapping[str, Path]) -> list[dict[str, Any]]:
-    mounts: dict[str, tuple[str, bool]] = {
-        "/etc/hosts": (str(place.hosts), True),
-        "/etc/hostname": (str(place.folder / "hostname"), True),
-        BIN_IN_POD: (str(place.bin), True),
-        NAMES_IN_POD: (str(place.names), True),
+def _mounts(
+    pod: Pod, container: Container, place: Place, volumes: Mapping[str, Path]
+) -> list[dict[str, Any]]:
+    mounts: dict[str, tuple[str, str, bool]] = {
+        "/etc/hosts": (str(place.hosts), "", True),
+        "/etc/hostname": (str(place.folder / "hostname"), "", True),
+        BIN_IN_POD: (str(place.bin), "", True),
+        NAMES_IN_POD: (str(place.names), "", True),
     }
     if place.resolv is not None:
-        mounts["/etc/resolv.conf"] = (str(place.resolv), True)
+        mounts["/etc/resolv.conf"] = (str(place.resolv), "", True)
     if container.termination_message_path:
         log = place.container_folder(container.name) / "termination-log"
-        mounts[container.termination_message_path] = (str(log), False)
+        mounts[container.termination_message_path] = (str(log), "", False)
+    written_by_us = {volume.name for volume in pod.spec.volumes if is_projection(volume)}
     for mount in container.volume_mounts:
         target = mount.mount_path.rstrip("/") or "/"
-        mounts[target] = (str(volume_source(volumes, mount)), mount.read_only)
+        read_only = mount.read_only or mount.name in written_by_us
+        mounts[target] = (str(volumes[mount.name]), mount.sub_path, read_only)
     return [
-        {"source": source, "target": target, "read_only": read_only}
-        for target, (source, read_only) in sorted(mounts.items(), key=lambda item: item[0].count("/"))
+        {"source": source, "inside": inside, "target": target, "read_only": read_only}
+        for target, (source, inside, read_only) in sorted(mounts.items(), key=lambda item: item[0].count("/"))
     ]

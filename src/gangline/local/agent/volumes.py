@@ -107,6 +107,12 @@ def plan_volume(pod: Pod, volume: Volume, facts: PodFacts, lookup: Lookup, token
     return VolumePlan(volume.name, memory_bytes=memory_bytes)
 
 
+def is_projection(volume: Volume) -> bool:
+    """Return whether the agent itself writes the volume's files: containers may only read those."""
+    own = (volume.config_map, volume.secret, volume.downward_api, volume.projected)
+    return any(source is not None for source in own)
+
+
 def _select(
     contents: Mapping[str, bytes], items: Iterable[KeyToPath], mode: int, what: str, optional: bool
 ) -> dict[str, ProjectedFile]:
@@ -214,7 +220,7 @@ def write_projection(folder: Path, files: Mapping[str, ProjectedFile], *, gid: i
         if gid is not None:
             os.chown(path, -1, gid)
         path.chmod(_mode(file, gid))
-    before = link.resolve() if link.is_symlink() else None
+    before = folder / link.readlink().name if link.is_symlink() else None
     fresh = folder / "..data_tmp"
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(dated.name)

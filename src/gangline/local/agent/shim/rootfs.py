@@ -11,6 +11,7 @@ root can lead a mount to the host's files.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -20,6 +21,9 @@ from gangline.local.agent.shim import syscalls as sys
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_PATTERNS = ("nvidia*", "dri", "kfd", "infiniband", "fuse")
+_READ_ONLY_IN_PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi")
+"""Through these a process of root could stop or reconfigure the machine: its user id is all they ask for."""
+_EMPTY_IN_PROC = ("kcore", "kmsg", "keys", "timer_list", "sched_debug", "scsi")
 _OWN_MOUNTS = ("proc", "sys", "dev", "tmp", "run")
 
 
@@ -73,7 +77,7 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
     root = spec["root"]
     notes: list[str] = []
     folder = Path(spec["folder"])
-    sources = [(os.open(item["source"], os.O_PATH), item) for item in root["mounts"]]
+    sources = [(_open_source(item), item) for item in root["mounts"]]
     shown = [(os.open(path, os.O_PATH), path) for path in root["show"] if Path(path).exists()]
     others = [(os.open(path, os.O_PATH), path) for path in root["host_mounts"] if Path(path).is_dir()]
     dev = os.open(str(Path(config["folder"]) / "dev"), os.O_PATH)
@@ -94,6 +98,7 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
     sys.mount("tmpfs", "/run", "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=0755")
     _bind_descriptor(dev, "/dev", read_only=False, directory=True)
     _mount_sys(config, host_sys)
+    _protect_proc()
     for descriptor, path in shown:
         _bind_descriptor(descriptor, path, read_only=True, directory=_is_directory(descriptor))
     for descriptor, item in sources:
@@ -156,11 +161,42 @@ def _mount_sys(config: dict[str, Any], host_sys: int) -> None:
         flags = sys.MS_RDONLY | sys.MS_NOSUID | sys.MS_NODEV | sys.MS_NOEXEC
         try:
             sys.mount("sysfs", "/sys", "sysfs", flags)
-            sys.bind("/proc/sys", "/proc/sys", read_only=True)
             return
         except OSError:
             pass
-    _bind_descriptor(host_sys, "/sys", read_only=False, directory=True)
+    _bind_descriptor(host_sys, "/sys", read_only=True, directory=True)
+
+
+def _protect_proc() -> None:
+    for name in _READ_ONLY_IN_PROC:
+        path = f"/proc/{name}"
+        if Path(path).exists():
+            sys.bind(path, path, read_only=True)
+    for name in _EMPTY_IN_PROC:
+        place = Path("/proc", name)
+        if place.is_dir():
+            sys.mount("tmpfs", str(place), "tmpfs", sys.MS_RDONLY, "mode=0555")
+        elif place.exists():
+            sys.bind("/dev/null", str(place), read_only=True)
+
+
+def _open_source(item: dict[str, Any]) -> int:
+    """Open what a mount shows; ``inside`` (its subPath) may lead through links, but not out of the volume.
+
+    What was opened is checked, not its path: the containers of the pod may change links at any time.
+    """
+    volume = os.open(item["source"], os.O_PATH)
+    if not item.get("inside"):
+        return volume
+    try:
+        found = os.open(item["inside"], os.O_PATH, dir_fd=volume)
+        whole, part = (os.readlink(f"/proc/self/fd/{descriptor}") for descriptor in (volume, found))
+    finally:
+        os.close(volume)
+    if not Path(part).is_relative_to(whole):
+        os.close(found)
+        raise OSError(errno.EPERM, f"subPath `{item['inside']}` leads out of the volume")
+    return found
 
 
 def _is_directory(descriptor: int) -> bool:

@@ -36,6 +36,7 @@ from gangline.local.agent.shim.containers import Containers
 
 _READ_BYTES = 64 * 1024
 _END_S = 5.0
+_FORSAKEN_CHECK_S = 5.0
 _NAMESPACES = {
     "net": syscalls.CLONE_NEWNET,
     "uts": syscalls.CLONE_NEWUTS,
@@ -92,10 +93,10 @@ class Shim:
         self._save()
         self._send(first, {"event": "created", "pid": os.getpid()})
         while not self._ending:
-            for key, _ in self._selector.select(self._containers.timeout_s()):
+            for key, _ in self._selector.select(self._timeout_s()):
                 key.data()
             self._containers.check_deadlines()
-            if self._asked_to_end:
+            if self._asked_to_end or self._is_forsaken():
                 self._end()
         for listener in listeners:
             listener.close()
@@ -275,6 +276,18 @@ class Shim:
 
     def _ask_to_end(self) -> None:
         self._asked_to_end = True
+
+    def _timeout_s(self) -> float | None:
+        timeout_s = self._containers.timeout_s()
+        if any(channel.control for channel in self._channels):
+            return timeout_s
+        return _FORSAKEN_CHECK_S if timeout_s is None else min(timeout_s, _FORSAKEN_CHECK_S)
+
+    def _is_forsaken(self) -> bool:
+        """Return whether no agent is connected and the pod's folder is gone: no agent will ever come back."""
+        if any(channel.control for channel in self._channels):
+            return False
+        return not Path(self._config["folder"]).is_dir()
 
     def _run_owners(self) -> dict[int, str]:
         return {pid: run.container for pid, run in self._runs.items()}
