@@ -162,6 +162,8 @@ async def local_cluster(paths: ClusterPaths, mode: str) -> AsyncIterator[LocalCl
             await cluster.start_agent()
             yield cluster
         finally:
+            if cluster.agent is not None and cluster.agent.poll() is not None:
+                await cluster.start_agent()  # to end what a killed one has left
             for pod in (await client.list(PODS)).items:
                 name = pod["metadata"]["name"]
                 with contextlib.suppress(NotFound):

@@ -149,6 +149,10 @@ async def test_changed_config_map_reaches_a_running_pod(cluster):
     )
     await cluster.wait_phase("reader", "Running")
 
+    async def has_read():
+        return "one" in await cluster.logs("reader")
+
+    await cluster.wait_for(has_read, "the first word")
     await cluster.client.patch(CONFIG_MAPS, "live", {"data": {"word": "two"}}, "default")
 
     await cluster.wait_phase("reader", "Succeeded")

@@ -83,10 +83,13 @@ def test_isolated_pod_gets_mounts_outermost_first():
         }
     )
 
-    mounts = {item["target"]: (item["source"], item["read_only"]) for item in found["root"]["mounts"]}
-    assert mounts["/a"] == ("/src/code", False)
-    assert mounts["/a/b/c"] == ("/pods/u/volumes/job/x", True)
-    assert mounts["/etc/hosts"] == ("/state/hosts/ns", True)
+    mounts = {
+        item["target"]: (item["source"], item["inside"], item["read_only"])
+        for item in found["root"]["mounts"]
+    }
+    assert mounts["/a"] == ("/src/code", "", False)
+    assert mounts["/a/b/c"] == ("/pods/u/volumes/job", "x", True)
+    assert mounts["/etc/hosts"] == ("/state/hosts/ns", "", True)
     targets = [item["target"] for item in found["root"]["mounts"]]
     assert targets.index("/a") < targets.index("/a/b/c")
 

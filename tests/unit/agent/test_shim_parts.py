@@ -71,6 +71,7 @@ def test_descendants_are_found_and_told_from_zombies():
             assert not is_zombie(child)
         finally:
             subprocess.run(["kill", str(child)], check=True)
+            shell.wait()
     assert is_zombie(shell.pid)
 
 

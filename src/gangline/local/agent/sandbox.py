@@ -16,6 +16,7 @@ from gangline.local.agent.network import INTERFACE_IN_POD
 from gangline.local.agent.pod_record import PodRecord
 from gangline.local.agent.shim_client import ShimConnection, ShimError
 from gangline.local.agent.volumes import (
+    MountError,
     VolumePlan,
     check_host_path,
     plan_volume,
@@ -196,5 +197,7 @@ def _make_sub_paths(pod: Pod, volumes: Mapping[str, Path]) -> None:
         for mount in container.volume_mounts:
             if mount.sub_path and mount.name in volumes:
                 source = volume_source(volumes, mount)
+                if not source.resolve().is_relative_to(volumes[mount.name].resolve()):
+                    raise MountError(f"subPath `{mount.sub_path}` leads out of the volume `{mount.name}`")
                 if not source.exists():
                     source.mkdir(parents=True, exist_ok=True)

@@ -97,8 +97,9 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
     sys.mount("tmpfs", "/tmp", "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=1777")
     sys.mount("tmpfs", "/run", "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=0755")
     _bind_descriptor(dev, "/dev", read_only=False, directory=True)
-    _mount_sys(config, host_sys)
-    _protect_proc()
+    _mount_sys(host_sys)
+    if spec["drop_capabilities"]:
+        _protect_proc(notes)
     for descriptor, path in shown:
         _bind_descriptor(descriptor, path, read_only=True, directory=_is_directory(descriptor))
     for descriptor, item in sources:
@@ -156,28 +157,28 @@ def _overlay(lower: Path, target: Path, folder: Path, name: str) -> None:
         sys.mount("overlay", str(target), "overlay", 0, f"{options},userxattr")
 
 
-def _mount_sys(config: dict[str, Any], host_sys: int) -> None:
-    if "net" in config["namespaces"]:
-        flags = sys.MS_RDONLY | sys.MS_NOSUID | sys.MS_NODEV | sys.MS_NOEXEC
-        try:
-            sys.mount("sysfs", "/sys", "sysfs", flags)
-            return
-        except OSError:
-            pass
-    _bind_descriptor(host_sys, "/sys", read_only=True, directory=True)
+def _mount_sys(host_sys: int) -> None:
+    flags = sys.MS_RDONLY | sys.MS_NOSUID | sys.MS_NODEV | sys.MS_NOEXEC
+    try:
+        sys.mount("sysfs", "/sys", "sysfs", flags)
+    except OSError:  # a user namespace on the machine's network may not
+        _bind_descriptor(host_sys, "/sys", read_only=True, directory=True)
 
 
-def _protect_proc() -> None:
-    for name in _READ_ONLY_IN_PROC:
-        path = f"/proc/{name}"
-        if Path(path).exists():
-            sys.bind(path, path, read_only=True)
-    for name in _EMPTY_IN_PROC:
+def _protect_proc(notes: list[str]) -> None:
+    for name in (*_READ_ONLY_IN_PROC, *_EMPTY_IN_PROC):
         place = Path("/proc", name)
-        if place.is_dir():
-            sys.mount("tmpfs", str(place), "tmpfs", sys.MS_RDONLY, "mode=0555")
-        elif place.exists():
-            sys.bind("/dev/null", str(place), read_only=True)
+        try:
+            if not place.exists():
+                continue
+            if name in _READ_ONLY_IN_PROC:
+                sys.bind(str(place), str(place), read_only=True)
+            elif place.is_dir():
+                sys.mount("tmpfs", str(place), "tmpfs", sys.MS_RDONLY, "mode=0555")
+            else:
+                sys.bind("/dev/null", str(place), read_only=True)
+        except OSError as error:
+            notes.append(f"{place} is not protected: {error.strerror}")
 
 
 def _open_source(item: dict[str, Any]) -> int:
@@ -190,10 +191,10 @@ def _open_source(item: dict[str, Any]) -> int:
         return volume
     try:
         found = os.open(item["inside"], os.O_PATH, dir_fd=volume)
-        whole, part = (os.readlink(f"/proc/self/fd/{descriptor}") for descriptor in (volume, found))
+        whole, part = (Path(f"/proc/self/fd/{fd}").readlink() for fd in (volume, found))
     finally:
         os.close(volume)
-    if not Path(part).is_relative_to(whole):
+    if not part.is_relative_to(whole):
         os.close(found)
         raise OSError(errno.EPERM, f"subPath `{item['inside']}` leads out of the volume")
     return found

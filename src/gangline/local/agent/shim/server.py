@@ -36,7 +36,7 @@ from gangline.local.agent.shim.containers import Containers
 
 _READ_BYTES = 64 * 1024
 _END_S = 5.0
-_FORSAKEN_CHECK_S = 5.0
+_FORSAKEN_CHECK_S = 1.0
 _NAMESPACES = {
     "net": syscalls.CLONE_NEWNET,
     "uts": syscalls.CLONE_NEWUTS,
