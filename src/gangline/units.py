@@ -52,6 +52,27 @@ def quantity_ceil(text: str | int | float, *, scale: int = 1) -> int:
     return int((parse_quantity(text) * scale).to_integral_value(rounding=ROUND_CEILING))
 
 
+def format_quantity(value: Decimal, *, binary: bool = False) -> str:
+    """Return a quantity with the largest suffix that loses nothing: ``21``, ``500m``, ``1k``, ``42Gi``.
+
+    Args:
+        value: the exact value; finer than a billionth is rounded up.
+        binary: prefer ``Ki``, ``Mi``, ... for whole numbers.
+    """
+    if value == value.to_integral_value():
+        whole = int(value)
+        sizes = _BINARY if binary else {name: int(size) for name, size in _DECIMAL.items() if size > 1}
+        for suffix, size in reversed(sizes.items()):
+            if whole and whole % size == 0:
+                return f"{whole // size}{suffix}"
+        return str(whole)
+    for suffix in ("m", "u"):
+        scaled = value / _DECIMAL[suffix]
+        if scaled == scaled.to_integral_value():
+            return f"{int(scaled)}{suffix}"
+    return f"{int((value / _DECIMAL['n']).to_integral_value(rounding=ROUND_CEILING))}n"
+
+
 def format_bytes(count: int) -> str:
     """Return a size with a binary suffix and at most one decimal: ``512 B``, ``1.5 GiB``."""
     size = float(count)

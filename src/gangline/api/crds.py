@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gangline.api.mpijob import MPIJobSpec, MPIJobStatus
 from gangline.api.mpijob_legacy import RESTART_POLICIES_SERVED, V1ALPHA1, LegacyFields
-from gangline.api.resources import MPIJOB_VERSIONS, MPIJOBS
+from gangline.api.pod_group import SchedulerPluginsPodGroupSpec, VolcanoPodGroupSpec
+from gangline.api.resources import (
+    MPIJOB_VERSIONS,
+    MPIJOBS,
+    SCHEDULER_PLUGINS_POD_GROUPS,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
 from gangline.api.schema import schema_of
 
 _MPIJOB_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
@@ -16,6 +25,7 @@ _MPIJOB_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
     ("Workers", "integer", ".spec.mpiReplicaSpecs.Worker.replicas", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Slots", "integer", ".spec.slotsPerWorker", 1),
+    ("Restarts", "integer", ".status.restarts", 1),
     ("Reason", "string", ".status.conditions[-1:].reason", 1),
     ("Completed", "date", ".status.completionTime", 1),
 )
@@ -24,6 +34,62 @@ _MPIJOB_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
 def crds() -> list[dict[str, Any]]:
     """Return every definition as a fresh object in wire form, ready to be applied."""
     return [_mpijob()]
+
+
+def gang_crds() -> list[dict[str, Any]]:
+    """Return the definitions of PodGroup in both dialects, for clusters where their scheduler has none."""
+    return [
+        _pod_group(SCHEDULER_PLUGINS_POD_GROUPS, SchedulerPluginsPodGroupSpec, ["pg", "pgs"]),
+        _pod_group(VOLCANO_POD_GROUPS, VolcanoPodGroupSpec, ["pg", "podgroup-v1beta1"]),
+    ]
+
+
+def _pod_group(resource: Resource, spec: type[msgspec.Struct], short_names: list[str]) -> dict[str, Any]:
+    keep = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {
+        "description": "Pods that start together or not at all.",
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": schema_of(spec) | {"x-kubernetes-preserve-unknown-fields": True},
+            "status": keep,
+        },
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{resource.plural}.{resource.group}",
+            # Groups under k8s.io need it; it says that the definition is nobody's official one.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, written for Gangline"},
+        },
+        "spec": {
+            "group": resource.group,
+            "names": {
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+                "shortNames": short_names,
+            },
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": resource.version,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": [
+                        _column("Members", "integer", ".spec.minMember", 0),
+                        _column("Age", "date", ".metadata.creationTimestamp", 0),
+                    ],
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": {"status": {}},
+                }
+            ],
+        },
+    }
 
 
 def _mpijob() -> dict[str, Any]:

@@ -24,6 +24,12 @@ CREATION_POLICIES: Final = ("AtStartup", "WaitForWorkersReady")
 MANAGED_BY_US: Final = "kubeflow.org/mpi-operator"
 MANAGERS: Final = (MANAGED_BY_US, "kueue.x-k8s.io/multikueue")
 
+ON_WORKER_FAILURE: Final = "gangline.dev/on-worker-failure"
+"""Annotation of a job: what to do when a worker fails."""
+WORKER_FAILURE_POLICIES: Final = ("fail", "restart-gang")
+DEFAULT_BACKOFF_LIMIT: Final = 6
+"""What Kubernetes takes when a Job says nothing."""
+
 DEFAULT_SSH_MOUNT_PATH: Final = "/root/.ssh"
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -142,6 +148,7 @@ class MPIJobStatus(Wire, frozen=True, kw_only=True):
     start_time: Annotated[str | None, _doc("When the job started or was resumed.")] = None
     completion_time: Annotated[str | None, _doc("When the job ended.")] = None
     last_reconcile_time: Annotated[str | None, _doc("Not set; kept for readers of older versions.")] = None
+    restarts: Annotated[Int32, _doc("How often the whole gang was started again.")] = 0
 
 
 class MPIJob(Wire, frozen=True, kw_only=True):
@@ -163,6 +170,16 @@ class MPIJob(Wire, frozen=True, kw_only=True):
         """Wanted number of worker pods; 0 without a Worker role."""
         worker = self.spec.replica(WORKER)
         return (worker.replicas or 0) if worker else 0
+
+    @property
+    def restarts_gang(self) -> bool:
+        """Whether a failed worker has the whole gang started again, instead of failing the job."""
+        return self.metadata.annotations.get(ON_WORKER_FAILURE) == "restart-gang"
+
+    @property
+    def launcher_waits(self) -> bool:
+        """Whether the launcher is created only when all workers are ready."""
+        return self.spec.launcher_creation_policy != CREATION_POLICIES[0]
 
     @property
     def is_suspended(self) -> bool:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
 
 from gangline.api.decode import show
 from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.mpijob_legacy import LegacyFields
 from gangline.errors import FieldError
-from gangline.units import quantity_ceil
+from gangline.units import parse_quantity
 
 Object = dict[str, Any]
 
 GPU: Final = "nvidia.com/gpu"
+_UNITS_MAX: Final = 2**31 - 1
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 _MASTER: Final = "node-role.kubernetes.io/master"
 _TOTALS: Final = {"gpus": "gpusPerNode", "processingUnits": "processingUnitsPerNode"}
@@ -108,9 +110,10 @@ def _units_of(template: Object, resource: str) -> int:
     containers = _containers(template)
     limits = _object(_object(containers[0]).get("resources")).get("limits") if containers else None
     try:
-        return quantity_ceil(_object(limits).get(resource, 0))
-    except (ValueError, TypeError, ArithmeticError):
+        amount = parse_quantity(_object(limits).get(resource, 0))
+    except ValueError:
         return 0
+    return int(min(amount, Decimal(_UNITS_MAX)).to_integral_value(ROUND_CEILING))
 
 
 def _launcher(template: Object, resource: str, *, on_master: bool) -> Object:

@@ -17,9 +17,11 @@ from gangline.api.mpijob import (
     IMPLEMENTATIONS,
     LAUNCHER,
     MANAGERS,
+    ON_WORKER_FAILURE,
     REPLICA_TYPES,
     RESTART_POLICIES,
     WORKER,
+    WORKER_FAILURE_POLICIES,
     MPIJob,
     ReplicaSpec,
     RunPolicy,
@@ -43,6 +45,9 @@ def validate_mpijob(job: MPIJob, *, unknown: Unknown = "ignore") -> list[FieldEr
     """
     spec = job.spec
     errors = _check_name(job)
+    policy = job.metadata.annotations.get(ON_WORKER_FAILURE)
+    if policy is not None:
+        errors += _one_of(policy, WORKER_FAILURE_POLICIES, f"metadata.annotations[{ON_WORKER_FAILURE}]")
     errors += _check_replicas(job, unknown)
     if spec.slots_per_worker is None:
         errors.append(FieldError("Required", "spec.slotsPerWorker", "must be set"))

@@ -104,11 +104,12 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
 async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSupervisor) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
     from gangline.cli.idle_end import end_when_idle
+    from gangline.jobs.settings import Settings
     from gangline.local.controllers.all import run_controllers
     from gangline.operator.operator import Operator
     from gangline.scheduler.scheduler import Scheduler
 
-    operator = Operator(client)
+    operator = Operator(client, settings=Settings(has_remote_shell=True))
     try:
         async with asyncio.TaskGroup() as services:
             services.create_task(run_controllers(client), name="controllers")

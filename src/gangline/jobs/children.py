@@ -22,6 +22,7 @@ from gangline.jobs.names import (
     selector_labels,
 )
 from gangline.jobs.plan import Action, Create, EnsureKeyPair, Patch, merge_patch_between
+from gangline.jobs.remote_access import KUBEXEC_KEY, KUBEXEC_SCRIPT
 
 Object = dict[str, Any]
 
@@ -53,6 +54,8 @@ def ensure_config_map(
         HOSTFILE_KEY: render_hostfile(job, cluster_domain),
         DISCOVER_HOSTS_KEY: next_discover_hosts(job, running, data.get(DISCOVER_HOSTS_KEY), cluster_domain),
     }
+    if job.needs_exec:
+        wanted[KUBEXEC_KEY] = KUBEXEC_SCRIPT
     if config_map is None:
         return [Create(CONFIG_MAPS, _child(job, "ConfigMap", names.config_map) | {"data": wanted})]
     changed = {key: text for key, text in wanted.items() if data.get(key) != text}

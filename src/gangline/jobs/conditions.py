@@ -16,6 +16,8 @@ RESTARTING = "Restarting"
 SUSPENDED = "Suspended"
 SUCCEEDED = "Succeeded"
 FAILED = "Failed"
+BLOCKED = "Blocked"
+"""Ours: the job is good, but this cluster cannot run it yet."""
 
 MESSAGE_CHARACTERS_MAX = 1024
 
@@ -26,7 +28,7 @@ def set_condition(conditions: list[Condition], new: Condition, now: str) -> list
     """Return the list with the condition set; the very same list where status and reason stay.
 
     The transition time is kept when only the reason changes. Setting Failed or Succeeded turns an existing
-    Running or Failed to False in place; Running and Restarting take each other's place.
+    Running, Restarting or Failed to False in place; Running and Restarting take each other's place.
 
     Args:
         conditions: the list so far.
@@ -40,7 +42,7 @@ def set_condition(conditions: list[Condition], new: Condition, now: str) -> list
     for condition in conditions:
         if condition.type in (new.type, _EXCLUDES.get(new.type)):
             continue
-        ends = new.type in (FAILED, SUCCEEDED) and condition.type in (RUNNING, FAILED)
+        ends = new.type in (FAILED, SUCCEEDED) and condition.type in (RUNNING, RESTARTING, FAILED)
         kept.append(replace(condition, status="False") if ends and condition.status != "False" else condition)
     changed = old is None or old.status != new.status
     transition = now if changed or old is None else old.last_transition_time

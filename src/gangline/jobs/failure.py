@@ -10,6 +10,7 @@ from gangline.api.core import ContainerStateTerminated, Job, Pod, find_condition
 JOB_FAILED = "MPIJobFailed"
 JOB_EVICTED = "MPIJobEvicted"
 WORKER_FAILED = "MPIJobWorkerFailed"
+WORKER_LOST = "MPIJobWorkerLost"
 _SIGNAL_BASE = 128
 
 
@@ -35,6 +36,14 @@ def judge_workers(workers: Sequence[Pod]) -> Verdict | None:
     first = min(failed, key=lambda pod: (_finished_at(pod), pod.metadata.name))
     more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
     return Verdict(WORKER_FAILED, f"worker pod {first.metadata.name} failed: {describe_failure(first)}{more}")
+
+
+def judge_lost_workers(names: Sequence[str]) -> Verdict | None:
+    """Return what to say of workers that were deleted while the job ran; None when there are none."""
+    if not names:
+        return None
+    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    return Verdict(WORKER_LOST, f"worker pod {names[0]} was deleted while the job ran{more}")
 
 
 def judge_launcher(name: str, launcher: Job, pods: Sequence[Pod]) -> Verdict:

@@ -4,33 +4,41 @@ Level-based: the whole desired state is worked out on every look, nothing depend
 labels, reasons and messages are upstream's; the places where upstream goes wrong and this does not are
 listed in ``docs/compatibility.md``.
 
-Reading order: ``reconcile``, ``_look`` (what is there), ``_judge`` (is it over), ``_ensure`` (what must be),
-``_after_end`` (what must go).
+Reading order: ``reconcile``, ``sight.look`` (what is there), ``_judge`` (is it over), ``_ensure`` (what must
+be), ``_after_end`` (what must go).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from gangline.api.core import Job, ObjectMeta, Pod, find_condition, is_true
-from gangline.api.mpijob import LAUNCHER, MANAGED_BY_US, WORKER, MPIJob, ReplicaStatus
+from gangline.api.core import Job, Pod, find_condition, is_true
+from gangline.api.mpijob import DEFAULT_BACKOFF_LIMIT, LAUNCHER, MANAGED_BY_US, WORKER, MPIJob, ReplicaStatus
 from gangline.api.mpijob_reading import ReadJob
-from gangline.api.resources import JOBS, MPIJOBS, PODS
+from gangline.api.resources import JOBS, PODS
 from gangline.jobs.children import ensure_config_map, ensure_secret, ensure_service
-from gangline.jobs.conditions import FAILED, cut
-from gangline.jobs.failure import JOB_FAILED, Verdict, judge_launcher, judge_workers
+from gangline.jobs.conditions import FAILED, RUNNING, cut
+from gangline.jobs.failure import (
+    JOB_FAILED,
+    WORKER_LOST,
+    Verdict,
+    judge_launcher,
+    judge_lost_workers,
+    judge_workers,
+)
+from gangline.jobs.gang import delete_pod_group, ensure_pod_group, gang_warnings
 from gangline.jobs.hostfile import is_elastic
-from gangline.jobs.names import Names
-from gangline.jobs.observed import Observed, is_controlled_by
+from gangline.jobs.observed import Observed
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, Plan
 from gangline.jobs.pods import build_launcher, build_worker, resume_patch
+from gangline.jobs.remote_access import EXEC_NEEDED, explain_blocked, is_blocked
+from gangline.jobs.settings import Settings
+from gangline.jobs.sight import Sight, delete_outdated, look
 from gangline.jobs.status import StatusDraft, was_created
 
 VALIDATION_ERROR = "ValidationError"
-RESOURCE_EXISTS = "ErrResourceExists"
+FIELDS_IGNORED = "FieldsIgnored"
 blocked_retry_s = 5.0
 leftover_retry_s = 1.0
 _END_NOW = {"spec": {"activeDeadlineSeconds": 1}}
@@ -38,37 +46,13 @@ _END_NOW = {"spec": {"activeDeadlineSeconds": 1}}
 what follows a failure (time to live, history) still hold."""
 
 
-@dataclass(slots=True)
-class _Sight:
-    """The job's own objects, sorted."""
-
-    job: MPIJob
-    names: Names
-    observed: Observed
-    cluster_domain: str
-    launcher: Job | None
-    launcher_pods: list[Pod]
-    workers: dict[int, Pod]
-    foreign: list[Emit]
-    has_leftovers: bool
-
-    @property
-    def wanted_workers(self) -> list[Pod]:
-        return [pod for index, pod in self.workers.items() if index < self.job.worker_count]
-
-    @property
-    def running(self) -> set[str]:
-        return {pod.metadata.name for pod in self.workers.values() if pod.status.phase == "Running"}
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether every wanted worker is there with the condition Ready."""
-        ready = [pod for pod in self.wanted_workers if is_true(pod.status.conditions, "Ready")]
-        return len(ready) == self.job.worker_count
-
-
 def reconcile(
-    read: ReadJob, observed: Observed, now: datetime, *, raw_status: Any = None, cluster_domain: str = ""
+    read: ReadJob,
+    observed: Observed,
+    now: datetime,
+    *,
+    raw_status: Any = None,
+    settings: Settings = Settings(),  # noqa: B008 - a frozen value
 ) -> Plan:
     """Return what is to be done for one MPIJob now; an empty plan when all is as it should be.
 
@@ -77,7 +61,7 @@ def reconcile(
         observed: the objects that carry its label.
         now: the time for condition changes.
         raw_status: the status as it is stored, to find out whether it changes.
-        cluster_domain: appended to host names; usually empty.
+        settings: what holds for every job of the operator.
 
     Cost: about 150 microseconds for a job of 4 workers; O(workers).
     """
@@ -89,21 +73,48 @@ def reconcile(
         return _reject(read, draft, raw_status)
     if not was_created(job) and _is_rejected(job):
         draft.forget_failure()
-    sight = _look(job, observed, cluster_domain)
+    sight = look(job, observed, settings)
     draft.created()
-    warnings = list(sight.foreign)
-    if read.errors:
-        warnings.append(_validation_event(read))
+    warnings = _warnings(read, sight, draft)
     if not draft.is_finished:
         _judge(sight, draft)
     if draft.is_finished:
         stages = _after_end(sight, draft)
-    elif read.errors or sight.foreign or sight.has_leftovers:
+    elif read.errors or sight.foreign or sight.has_leftovers or not _is_open(sight, draft):
         stages = []
+    elif sight.outdated:
+        stages = [delete_outdated(sight)]
     else:
         stages = _ensure(sight, draft)
     retry_s = blocked_retry_s if sight.foreign else leftover_retry_s if sight.has_leftovers else None
     return _plan(draft, raw_status, stages, warnings, None if draft.is_finished else retry_s)
+
+
+def _warnings(read: ReadJob, sight: Sight, draft: StatusDraft) -> list[Emit]:
+    """Return what is told at once, and only once as long as it holds."""
+    warnings = list(sight.foreign)
+    if read.errors:
+        warnings.append(_validation_event(read))
+    if read.warnings:
+        listed = ", ".join(str(warning) for warning in read.warnings)
+        warnings.append(Emit("Warning", FIELDS_IGNORED, cut(f"Passed over: {listed}")))
+    if sight.dialect and not draft.is_finished:
+        warnings += gang_warnings(sight.job, sight.dialect, sight.observed.priorities)
+    lost = _lost_workers(sight)
+    if lost and not draft.is_finished and not sight.job.restarts_gang and not sight.job.is_suspended:
+        message = f"{lost.message}; what is missing is created again"
+        warnings.append(Emit("Warning", WORKER_LOST, cut(message)))
+    return warnings
+
+
+def _is_open(sight: Sight, draft: StatusDraft) -> bool:
+    """Whether the job's objects may be made now."""
+    if is_blocked(sight.job, sight.settings):
+        draft.blocked(EXEC_NEEDED, explain_blocked(sight.job))
+        return False
+    draft.unblocked()
+    # A restart is written down before anything of it is done.
+    return draft.restarts == sight.job.status.restarts
 
 
 def _plan(
@@ -145,82 +156,10 @@ def _is_rejected(job: MPIJob) -> bool:
     return failed is not None and failed.reason == VALIDATION_ERROR
 
 
-# What is there.
-
-
-def _look(job: MPIJob, observed: Observed, cluster_domain: str) -> _Sight:
-    names = Names.of(job)
-    uid = job.metadata.uid
-    launcher = observed.jobs.get(names.launcher)
-    if launcher and not is_controlled_by(launcher.metadata, uid):
-        launcher = None
-    workers = {}
-    launcher_pods = []
-    for pod in observed.pods.values():
-        if is_controlled_by(pod.metadata, uid):
-            index = names.worker_index(pod.metadata.name)
-            if index is not None:
-                workers[index] = pod
-        elif launcher and is_controlled_by(pod.metadata, launcher.metadata.uid):
-            launcher_pods.append(pod)
-    foreign, has_leftovers = _find_foreign(job, names, observed)
-    return _Sight(
-        job,
-        names,
-        observed,
-        cluster_domain,
-        launcher,
-        launcher_pods,
-        dict(sorted(workers.items())),
-        foreign,
-        has_leftovers,
-    )
-
-
-class _HasMetadata(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-
-def _find_foreign(job: MPIJob, names: Names, observed: Observed) -> tuple[list[Emit], bool]:
-    """Objects of a wanted name that are not ours; those of a job of the same name will go by themselves."""
-    wanted: list[tuple[str, Mapping[str, _HasMetadata], list[str]]] = [
-        ("Service", observed.services, [names.service]),
-        ("ConfigMap", observed.config_maps, [names.config_map]),
-        ("Secret", observed.secrets, [names.secret]),
-        ("Job", observed.jobs, [names.launcher]),
-        ("Pod", observed.pods, [name for name in observed.pods if names.worker_index(name) is not None]),
-    ]
-    foreign = []
-    has_leftovers = False
-    for kind, objects, listed in wanted:
-        for name in listed:
-            found = objects.get(name)
-            if found is None or is_controlled_by(found.metadata, job.metadata.uid):
-                continue
-            if is_leftover(found.metadata, job.metadata):
-                has_leftovers = True
-            else:
-                foreign.append(resource_exists(kind, name))
-    return foreign, has_leftovers
-
-
-def is_leftover(meta: ObjectMeta, job: ObjectMeta) -> bool:
-    """Whether an object belonged to an earlier job of the same name, and garbage collection will take it."""
-    owner = meta.controller
-    return owner is not None and (owner.kind, owner.name) == (MPIJOBS.kind, job.name) and owner.uid != job.uid
-
-
-def resource_exists(kind: str, name: str) -> Emit:
-    """Return the event that says that somebody else has an object of a wanted name."""
-    message = f'Resource "{name}" of Kind "{kind}" already exists and is not managed by MPIJob'
-    return Emit("Warning", RESOURCE_EXISTS, message)
-
-
 # Is it over.
 
 
-def _judge(sight: _Sight, draft: StatusDraft) -> None:
+def _judge(sight: Sight, draft: StatusDraft) -> None:
     """Bring the status up to date; the job may be finished afterwards."""
     job, launcher = sight.job, sight.launcher
     if sight.observed.rejected:
@@ -231,24 +170,53 @@ def _judge(sight: _Sight, draft: StatusDraft) -> None:
         if is_true(launcher.status.conditions, "Complete"):
             draft.succeeded(launcher.status.completion_time)
             return
-        if is_true(launcher.status.conditions, "Failed"):
-            draft.failed(judge_launcher(job.metadata.key, launcher, sight.launcher_pods))
-            return
+    lost = _failed_workers(sight)
+    if lost and job.restarts_gang and not job.is_suspended and job.status.restarts < _restarts_max(job):
+        draft.restarting(lost, _restarts_max(job))
+        return
+    if launcher and is_true(launcher.status.conditions, "Failed"):
+        draft.failed(judge_launcher(job.metadata.key, launcher, sight.launcher_pods))
+        return
     if job.is_suspended:
         draft.suspended()
         return
     draft.resumed()
     draft.count_workers(sight.wanted_workers)
-    # A launcher that has ended well needs its workers no more: its Job is about to say so.
-    ended = any(pod.status.phase == "Succeeded" for pod in sight.launcher_pods)
-    verdict = None if ended or is_elastic(job) else judge_workers(sight.wanted_workers)
-    if verdict:
-        draft.failed(verdict)
+    if lost:
+        times = f" after {job.status.restarts} restarts of the gang" if job.status.restarts else ""
+        draft.failed(Verdict(lost.reason, lost.message + times))
     elif draft.replicas[LAUNCHER].active and draft.replicas[WORKER].active == job.worker_count:
         draft.running()
 
 
-def _count_launcher(sight: _Sight, draft: StatusDraft) -> None:
+def _restarts_max(job: MPIJob) -> int:
+    limit = job.spec.run_policy.backoff_limit
+    return DEFAULT_BACKOFF_LIMIT if limit is None else limit
+
+
+def _failed_workers(sight: Sight) -> Verdict | None:
+    """Return why the job cannot go on with the workers that it has; None while it can."""
+    # A launcher that has ended well needs its workers no more: its Job is about to say so.
+    ended = any(pod.status.phase == "Succeeded" for pod in sight.launcher_pods)
+    if ended or is_elastic(sight.job):
+        return None
+    verdict = judge_workers(sight.wanted_workers)
+    if verdict is None and sight.job.restarts_gang:
+        # Workers that are replaced one by one find a launcher that does not know them.
+        return _lost_workers(sight)
+    return verdict
+
+
+def _lost_workers(sight: Sight) -> Verdict | None:
+    """Return which workers of a running job are gone or going, though they are wanted."""
+    job = sight.job
+    if not is_true(job.status.conditions, RUNNING):
+        return None
+    counted = job.status.replica_statuses.get(WORKER, ReplicaStatus()).active
+    return judge_lost_workers(sight.missing_workers(counted))
+
+
+def _count_launcher(sight: Sight, draft: StatusDraft) -> None:
     launcher = sight.launcher
     if launcher is None:
         return
@@ -264,42 +232,59 @@ def _count_launcher(sight: _Sight, draft: StatusDraft) -> None:
 # What must be.
 
 
-def _ensure(sight: _Sight, draft: StatusDraft) -> list[list[Action]]:
+def _ensure(sight: Sight, draft: StatusDraft) -> list[list[Action]]:
     job, names, observed = sight.job, sight.names, sight.observed
     config_map = observed.config_maps.get(names.config_map)
+    domain = sight.settings.cluster_domain
     first: list[Action] = [
         *ensure_service(job, observed.services.get(names.service)),
-        *ensure_config_map(job, config_map, sight.running, sight.cluster_domain),
+        *ensure_config_map(job, config_map, sight.running, domain),
         *ensure_secret(job, observed.secrets.get(names.secret)),
     ]
     if job.is_suspended:
         return [
             [*first, *_suspend_launcher(sight, draft)],
-            _delete_workers(sight, job.spec.run_policy.clean_pod_policy),
+            [
+                *_delete_workers(sight, job.spec.run_policy.clean_pod_policy),
+                *delete_pod_group(sight.pod_group, sight.dialect),
+            ],
         ]
-    for index in range(job.worker_count):
-        if index not in sight.workers:
-            first.append(Create(PODS, build_worker(job, index, sight.cluster_domain)))
+    workers = _ensure_workers(sight)
+    if sight.launcher is None:
+        last = [[*workers, *_create_launcher(sight, draft)]]
+    else:
+        last = [workers, *_resume_launcher(sight)]
+    if sight.dialect is None:
+        return [[*first, *last[0]], *last[1:]]
+    # The scheduler must know the gang before its first pod.
+    return [[*first, *ensure_pod_group(job, sight.pod_group, sight.dialect, observed.priorities)], *last]
+
+
+def _ensure_workers(sight: Sight) -> list[Action]:
+    job, domain = sight.job, sight.settings.cluster_domain
+    actions: list[Action] = [
+        Create(PODS, build_worker(job, index, domain, sight.dialect))
+        for index in range(job.worker_count)
+        if index not in sight.workers
+    ]
     for index, pod in sight.workers.items():
         if index >= job.worker_count and not pod.metadata.deletion_timestamp:
-            first.append(_delete_pod(pod))
-    if sight.launcher is None:
-        return [[*first, *_create_launcher(sight, draft)]]
-    return [first, *_resume_launcher(sight)]
+            actions.append(_delete_pod(pod))
+    return actions
 
 
-def _create_launcher(sight: _Sight, draft: StatusDraft) -> list[Action]:
+def _create_launcher(sight: Sight, draft: StatusDraft) -> list[Action]:
     job = sight.job
-    if job.spec.launcher_creation_policy != "AtStartup" and (job.is_suspended or not sight.is_ready):
+    if job.launcher_waits and (job.is_suspended or not sight.is_ready):
         return []
     launcher = job.spec.replica(LAUNCHER)
     if launcher and (launcher.template.get("spec") or {}).get("restartPolicy"):
         message = "Restart policy in pod template overridden by restart policy in replica spec"
         draft.events.append(Emit("Warning", "SetPodTemplateRestartPolicy", message))
-    return [Create(JOBS, build_launcher(job))]
+    return [Create(JOBS, build_launcher(job, sight.dialect))]
 
 
-def _suspend_launcher(sight: _Sight, draft: StatusDraft) -> list[Action]:
+def _suspend_launcher(sight: Sight, draft: StatusDraft) -> list[Action]:
     """Hold the launcher before its workers go, so that it does not see them die."""
     if sight.launcher is None:
         return _create_launcher(sight, draft)
@@ -308,19 +293,19 @@ def _suspend_launcher(sight: _Sight, draft: StatusDraft) -> list[Action]:
     return [Patch(JOBS, sight.names.namespace, sight.names.launcher, {"spec": {"suspend": True}})]
 
 
-def _resume_launcher(sight: _Sight) -> list[list[Action]]:
+def _resume_launcher(sight: Sight) -> list[list[Action]]:
     """Release a held launcher; Kubernetes lets its template change only with no start time."""
     launcher, job, names = sight.launcher, sight.job, sight.names
     assert launcher is not None
     if not launcher.spec.suspend:
         return []
-    if job.spec.launcher_creation_policy != "AtStartup" and not sight.is_ready:
+    if job.launcher_waits and not sight.is_ready:
         return []
     stages: list[list[Action]] = []
     if launcher.status.start_time:
         clear = {"status": {"startTime": None}}
         stages.append([Patch(JOBS, names.namespace, names.launcher, clear, subresource="status")])
-    release = resume_patch(job, launcher.spec.template)
+    release = resume_patch(job, launcher.spec.template, sight.dialect)
     stages.append([Patch(JOBS, names.namespace, names.launcher, release)])
     return stages
 
@@ -328,9 +313,9 @@ def _resume_launcher(sight: _Sight) -> list[list[Action]]:
 # What must go.
 
 
-def _after_end(sight: _Sight, draft: StatusDraft) -> list[list[Action]]:
+def _after_end(sight: Sight, draft: StatusDraft) -> list[list[Action]]:
     """Workers go as the policy says; a launcher that still runs is ended."""
-    stage: list[Action] = []
+    stage = [*delete_outdated(sight), *delete_pod_group(sight.pod_group, sight.dialect)]
     launcher = sight.launcher
     _count_launcher(sight, draft)
     if (
@@ -351,7 +336,7 @@ def _is_over(launcher: Job) -> bool:
     return any(is_true(launcher.status.conditions, type_) for type_ in ("Complete", "Failed"))
 
 
-def _delete_workers(sight: _Sight, policy: str | None) -> list[Action]:
+def _delete_workers(sight: Sight, policy: str | None) -> list[Action]:
     """Return the deletions; policy ``Running`` keeps finished pods for their logs."""
     keep = ("Succeeded", "Failed", "Unknown") if policy == "Running" else ()
     return [

@@ -15,6 +15,10 @@ JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
 JOB_ROLE_LABEL: Final = "training.kubeflow.org/job-role"
 REPLICA_INDEX_LABEL: Final = "training.kubeflow.org/replica-index"
 OPERATOR_NAME: Final = "mpi-operator"
+ATTEMPT_ANNOTATION: Final = "gangline.dev/attempt"
+"""On pods and launcher Jobs of a gang that was started again: the number of restarts before."""
+
+_DIGITS_MAX: Final = 10
 
 HOSTFILE_KEY: Final = "hostfile"
 DISCOVER_HOSTS_KEY: Final = "discover_hosts.sh"
@@ -101,6 +105,18 @@ def child_metadata(owner: ObjectMeta, name: str, labels: dict[str, str]) -> dict
             }
         ],
     }
+
+
+def attempt_of(meta: ObjectMeta) -> int:
+    """Return in which attempt an object was made: how many restarts of the gang came before it."""
+    text = meta.annotations.get(ATTEMPT_ANNOTATION, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX else 0
+
+
+def mark_attempt(metadata: dict[str, Any], attempt: int) -> None:
+    """Note the attempt on an object that is to be made, in place; the first one leaves no mark."""
+    if attempt:
+        metadata["annotations"] = {**metadata.get("annotations", {}), ATTEMPT_ANNOTATION: str(attempt)}
 
 
 def other_child_labels(job: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service
+from gangline.api.pod_group import PodGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,8 @@ class Observed:
 
     Attributes:
         services: by name; so are ``config_maps``, ``secrets``, ``jobs`` and ``pods``.
+        pod_groups: by name; empty without gang scheduling, as is ``priorities``.
+        priorities: value of each PriorityClass of the cluster.
         rejected: what the API server said to objects of this job that it will never take; empty
             when all were taken.
     """
@@ -23,6 +26,8 @@ class Observed:
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     jobs: Mapping[str, Job] = field(default_factory=dict)
     pods: Mapping[str, Pod] = field(default_factory=dict)
+    pod_groups: Mapping[str, PodGroup] = field(default_factory=dict)
+    priorities: Mapping[str, int] = field(default_factory=dict)
     rejected: tuple[str, ...] = ()
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from gangline.api.mpijob import DEFAULT_SSH_MOUNT_PATH, LAUNCHER, WORKER, MPIJob, ReplicaSpec
 from gangline.api.mpijob_validation import CONFIG_MOUNT_PATH, CONFIG_VOLUME, SSH_VOLUME
 from gangline.jobs.environment import ROLE_VARIABLE, launcher_environment
+from gangline.jobs.gang import Dialect, join_gang
 from gangline.jobs.names import (
     DISCOVER_HOSTS_KEY,
     HOSTFILE_KEY,
@@ -16,9 +17,11 @@ from gangline.jobs.names import (
     REPLICA_INDEX_LABEL,
     Names,
     child_metadata,
+    mark_attempt,
     other_child_labels,
     role_labels,
 )
+from gangline.jobs.remote_access import KUBEXEC_KEY
 
 Object = dict[str, Any]
 
@@ -26,8 +29,15 @@ SSHD_COMMAND: Final = ("/usr/sbin/sshd", "-De")
 _KUBERNETES_DOMAIN: Final = "cluster.local"
 
 
-def build_worker(job: MPIJob, index: int, cluster_domain: str = "") -> Object:
-    """Return worker pod number ``index``. Needs a Worker role."""
+def build_worker(job: MPIJob, index: int, cluster_domain: str = "", dialect: Dialect | None = None) -> Object:
+    """Return worker pod number ``index``. Needs a Worker role.
+
+    Args:
+        job: the job.
+        index: of the worker.
+        cluster_domain: domain of host names; usually empty.
+        dialect: of the scheduler that places the gang; None places pods one by one.
+    """
     names = Names.of(job)
     spec = job.spec.replica(WORKER)
     assert spec is not None
@@ -39,20 +49,24 @@ def build_worker(job: MPIJob, index: int, cluster_domain: str = "") -> Object:
     name = names.worker(index)
     pod["hostname"] = name
     # The search domain lets Intel MPI and MPICH find the launcher by its bare host name.
-    config = pod.setdefault("dnsConfig", {})
+    config = pod["dnsConfig"] = pod.get("dnsConfig") or {}
     domain = f"{names.service}.{names.namespace}.svc.{cluster_domain or _KUBERNETES_DOMAIN}"
-    config["searches"] = [*config.get("searches", []), domain]
+    config["searches"] = [*(config.get("searches") or []), domain]
     main = pod["containers"][0]
     if not main.get("command") and not main.get("args"):
         main["command"] = list(SSHD_COMMAND)
     main["env"] = [*(main.get("env") or []), {"name": ROLE_VARIABLE, "value": "worker"}]
+    if job.needs_exec:
+        _mount_config(job, pod)
+    join_gang(template, job, dialect)
     metadata = child_metadata(job.metadata, name, template["metadata"]["labels"])
     if template["metadata"].get("annotations"):
         metadata["annotations"] = template["metadata"]["annotations"]
+    mark_attempt(metadata, job.status.restarts)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
 
 
-def build_launcher(job: MPIJob) -> Object:
+def build_launcher(job: MPIJob, dialect: Dialect | None = None) -> Object:
     """Return the batch/v1 Job that runs the launcher; it is suspended when the MPIJob is."""
     names = Names.of(job)
     policy = job.spec.run_policy
@@ -66,16 +80,18 @@ def build_launcher(job: MPIJob) -> Object:
     spec["podReplacementPolicy"] = "Failed"
     if policy.suspend:
         spec["suspend"] = True
-    spec["template"] = build_launcher_template(job)
+    spec["template"] = build_launcher_template(job, dialect)
+    metadata = child_metadata(job.metadata, names.launcher, other_child_labels(names.job))
+    mark_attempt(metadata, job.status.restarts)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": child_metadata(job.metadata, names.launcher, other_child_labels(names.job)),
+        "metadata": metadata,
         "spec": spec,
     }
 
 
-def build_launcher_template(job: MPIJob) -> Object:
+def build_launcher_template(job: MPIJob, dialect: Dialect | None = None) -> Object:
     """Return the pod template of the launcher. Needs a Launcher role."""
     names = Names.of(job)
     spec = job.spec.replica(LAUNCHER)
@@ -85,16 +101,25 @@ def build_launcher_template(job: MPIJob) -> Object:
         template["metadata"]["labels"][REPLICA_INDEX_LABEL] = "0"
     pod = template["spec"]
     pod["hostname"] = names.launcher
+    _mount_config(job, pod)
+    main = pod["containers"][0]
+    user = main.get("env") or []
+    main["env"] = [*user, *launcher_environment(job, user)]
+    join_gang(template, job, dialect)
+    return template
+
+
+def _mount_config(job: MPIJob, pod: Object) -> None:
+    """Show the host lists in the first container."""
     items = [
         {"key": HOSTFILE_KEY, "path": HOSTFILE_KEY, "mode": 0o444},
         {"key": DISCOVER_HOSTS_KEY, "path": DISCOVER_HOSTS_KEY, "mode": 0o555},
     ]
-    pod["volumes"].append({"name": CONFIG_VOLUME, "configMap": {"name": names.config_map, "items": items}})
-    main = pod["containers"][0]
-    main["volumeMounts"].append({"name": CONFIG_VOLUME, "mountPath": CONFIG_MOUNT_PATH})
-    user = main.get("env") or []
-    main["env"] = [*user, *launcher_environment(job, user)]
-    return template
+    if job.needs_exec:
+        items.append({"key": KUBEXEC_KEY, "path": KUBEXEC_KEY, "mode": 0o555})
+    source = {"name": Names.of(job).config_map, "items": items}
+    pod["volumes"].append({"name": CONFIG_VOLUME, "configMap": source})
+    pod["containers"][0]["volumeMounts"].append({"name": CONFIG_VOLUME, "mountPath": CONFIG_MOUNT_PATH})
 
 
 def _template(job: MPIJob, spec: ReplicaSpec, role: str) -> Object:
@@ -126,7 +151,7 @@ def _template(job: MPIJob, spec: ReplicaSpec, role: str) -> Object:
     return {"metadata": metadata, "spec": pod}
 
 
-def resume_patch(job: MPIJob, template: Object) -> Object:
+def resume_patch(job: MPIJob, template: Object, dialect: Dialect | None = None) -> Object:
     """Return the merge patch that releases a suspended launcher with the scheduling directives of now.
 
     Labels and annotations are added, node selector, tolerations and scheduling gates replaced: what
@@ -135,8 +160,9 @@ def resume_patch(job: MPIJob, template: Object) -> Object:
     Args:
         job: the MPIJob.
         template: the pod template that the launcher Job has.
+        dialect: of the scheduler that places the gang.
     """
-    wanted = build_launcher_template(job)
+    wanted = build_launcher_template(job, dialect)
     selector = wanted["spec"].get("nodeSelector") or {}
     removed = dict.fromkeys((template.get("spec") or {}).get("nodeSelector") or {})
     node_selector = removed | selector

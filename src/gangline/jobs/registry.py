@@ -14,13 +14,14 @@ from gangline.jobs import mpijob
 from gangline.jobs.names import JOB_NAME_LABEL, OPERATOR_NAME, OPERATOR_NAME_LABEL
 from gangline.jobs.observed import Observed
 from gangline.jobs.plan import Plan
+from gangline.jobs.settings import Settings
 
 
 class Reconcile(Protocol):
     """Works out the plan for one job of a kind; pure."""
 
     def __call__(
-        self, read: ReadJob, observed: Observed, now: datetime, *, raw_status: Any, cluster_domain: str
+        self, read: ReadJob, observed: Observed, now: datetime, *, raw_status: Any, settings: Settings
     ) -> Plan:
         """Return the plan."""
         ...

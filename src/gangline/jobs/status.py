@@ -12,8 +12,10 @@ from gangline.api.core import Condition, Pod, find_condition, is_true
 from gangline.api.mpijob import LAUNCHER, WORKER, MPIJob, MPIJobStatus, ReplicaStatus
 from gangline.clock import format_time
 from gangline.jobs.conditions import (
+    BLOCKED,
     CREATED,
     FAILED,
+    RESTARTING,
     RUNNING,
     SUCCEEDED,
     SUSPENDED,
@@ -45,6 +47,7 @@ class StatusDraft:
         self.completion_time = status.completion_time
         self.events: list[Emit] = []
         self.counts: list[str] = []
+        self.restarts = status.restarts
         self._last_reconcile_time = status.last_reconcile_time
 
     @property
@@ -95,6 +98,26 @@ class StatusDraft:
         self._never_ran()
         self._change(FAILED, "True", verdict.reason, verdict.message, event="Warning")
         self.counts.append("failed")
+
+    def restarting(self, verdict: Verdict, limit: int) -> None:
+        """Note that the whole gang is to be started again, and why."""
+        self.restarts += 1
+        message = f"{verdict.message}; the whole gang starts again ({self.restarts} of at most {limit} times)"
+        # The condition may stand from the time before, and would keep that message.
+        self.conditions = [condition for condition in self.conditions if condition.type != RESTARTING]
+        self._change(RESTARTING, "True", "MPIJobRestarting", message, event="Warning")
+        self.replicas[WORKER] = ReplicaStatus()
+        self.replicas[LAUNCHER] = ReplicaStatus()
+        self.counts.append("restarted")
+
+    def blocked(self, reason: str, message: str) -> None:
+        """Note that this cluster cannot run the job yet."""
+        self._change(BLOCKED, "True", reason, message, event="Warning")
+
+    def unblocked(self) -> None:
+        """Take back that the job cannot be run."""
+        if find_condition(self.conditions, BLOCKED):
+            self.conditions = [condition for condition in self.conditions if condition.type != BLOCKED]
 
     def forget_failure(self) -> None:
         """Take a verdict back that the job's new spec has made void."""
@@ -152,6 +175,7 @@ class StatusDraft:
             start_time=self.start_time,
             completion_time=self.completion_time,
             last_reconcile_time=self._last_reconcile_time,
+            restarts=self.restarts,
         )
         wire: dict[str, Any] = msgspec.to_builtins(status)
         return wire

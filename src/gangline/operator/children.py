@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service, is_true
-from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES, Resource
+from gangline.api.pod_group import PodGroup, PriorityClass
+from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, PRIORITY_CLASSES, SECRETS, SERVICES, Resource
+from gangline.jobs.gang import Dialect
 from gangline.jobs.observed import Observed
 from gangline.jobs.registry import JobKind
 from gangline.kube.cache import Cache
@@ -49,22 +51,33 @@ class Children:
         kind: whose children.
         namespace: None means all.
         enqueue: called with the job of each child that changed in a way that can matter.
+        gangs: adds the PodGroups of this dialect, and all PriorityClasses; None leaves them out.
     """
 
     def __init__(
-        self, client: Client, kind: JobKind, namespace: str | None, enqueue: Callable[[JobKey], None]
+        self,
+        client: Client,
+        kind: JobKind,
+        namespace: str | None,
+        enqueue: Callable[[JobKey], None],
+        gangs: Dialect | None = None,
     ) -> None:
         self._kind = kind
         self._enqueue = enqueue
         self.recent = Recent()
         self._types = dict(_CHILD_TYPES)
+        if gangs:
+            self._types[gangs.resource] = PodGroup
+        self._pod_groups = gangs.resource if gangs else None
         selector = "=".join(kind.owner_label)
         self.caches: dict[str, Cache[Any]] = {}
-        for resource, type_ in _CHILD_TYPES:
+        for resource, type_ in self._types.items():
             cache = Cache(client, resource, type_, namespace=namespace, label_selector=selector)
             cache.add_index(_BY_JOB, self._owner_keys)
             cache.on_change(self._listener(resource))
             self.caches[resource.plural] = cache
+        if gangs:
+            self.caches[PRIORITY_CLASSES.plural] = Cache(client, PRIORITY_CLASSES, PriorityClass)
 
     def observe(self, key: JobKey, rejected: tuple[str, ...] = ()) -> Observed:
         """Return what is known of a job's children now."""
@@ -74,6 +87,8 @@ class Children:
             secrets=self._by_name(key, SECRETS),
             jobs=self._by_name(key, JOBS),
             pods=self._by_name(key, PODS),
+            pod_groups=self._by_name(key, self._pod_groups) if self._pod_groups else {},
+            priorities=self._priorities(),
             rejected=rejected,
         )
 
@@ -98,6 +113,10 @@ class Children:
             if known is None or is_newer(value.metadata.resource_version, known.metadata.resource_version):
                 found[value.metadata.name] = value
         return found
+
+    def _priorities(self) -> dict[str, int]:
+        cache = self.caches.get(PRIORITY_CLASSES.plural)
+        return {found.metadata.name: found.value for found in cache.items()} if cache else {}
 
     def _owner_keys(self, value: Any) -> Iterable[str]:
         name = value.metadata.labels.get(self._kind.name_label)

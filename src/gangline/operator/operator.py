@@ -17,8 +17,10 @@ from gangline import clock
 from gangline.api.mpijob import AnyJob
 from gangline.api.mpijob_reading import ReadJob
 from gangline.api.resources import JOBS, Resource
+from gangline.jobs.gang import dialect_of
 from gangline.jobs.plan import Emit, Object, Plan
 from gangline.jobs.registry import JOB_KINDS, JobKind
+from gangline.jobs.settings import Settings
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, NotFound
@@ -44,16 +46,22 @@ class Operator:
         client: asks and writes; all rights that it needs are on jobs, pods, services, config maps,
             secrets and events.
         namespace: only this one; empty means all.
-        cluster_domain: appended to host names in host lists, for example ``cluster.local``; usually empty.
+        settings: what holds for every job.
     """
 
-    def __init__(self, client: Client, *, namespace: str = "", cluster_domain: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str = "",
+        settings: Settings = Settings(),  # noqa: B008 - a frozen value
+    ) -> None:
         self._client = client
-        self._cluster_domain = cluster_domain
+        self._settings = settings
         self._queue: WorkQueue[JobKey] = WorkQueue()
         self._kinds: dict[str, _Kind] = {}
         for kind in JOB_KINDS:
-            self._kinds[kind.resource.kind] = _Kind(client, kind, namespace or None, self._queue)
+            self._kinds[kind.resource.kind] = _Kind(client, kind, namespace or None, self._queue, settings)
         self._execution = Execution(client)
         self._recorder = Recorder(client, _COMPONENT)
         self._memory: dict[JobKey, _Memory] = {}
@@ -126,7 +134,7 @@ class Operator:
             kind.children.observe(key, memory.rejected),
             clock.now(),
             raw_status=status,
-            cluster_domain=self._cluster_domain,
+            settings=self._settings,
         )
         self._decide_durations.add(time.thread_time() - started_s)
         return plan
@@ -202,11 +210,16 @@ class _Kind:
     """One kind of job: its cache and its children's."""
 
     def __init__(
-        self, client: Client, entry: JobKind, namespace: str | None, queue: WorkQueue[JobKey]
+        self,
+        client: Client,
+        entry: JobKind,
+        namespace: str | None,
+        queue: WorkQueue[JobKey],
+        settings: Settings,
     ) -> None:
         self.entry = entry
         self.jobs: Cache[AnyJob] = Cache(client, entry.resource, AnyJob, namespace=namespace)
-        self.children = Children(client, entry, namespace, queue.add)
+        self.children = Children(client, entry, namespace, queue.add, dialect_of(settings.gang_scheduling))
         self._queue = queue
         self.jobs.on_change(self._job_changed)
 

@@ -11,9 +11,11 @@ import pytest
 
 from gangline.api.core import ConfigMap, Job, ObjectMeta, OwnerReference, Pod, Secret, Service
 from gangline.api.mpijob_reading import ReadJob, read_observed
+from gangline.api.pod_group import PodGroup
 from gangline.jobs.mpijob import reconcile
 from gangline.jobs.observed import Observed
 from gangline.jobs.plan import Plan
+from gangline.jobs.settings import Settings
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 JOB_UID = "job-uid"
@@ -41,7 +43,9 @@ class Scene:
         self.jobs: dict[str, Job] = {}
         self.pods: dict[str, Pod] = {}
         self.rejected: tuple[str, ...] = ()
-        self.cluster_domain = ""
+        self.pod_groups: dict[str, PodGroup] = {}
+        self.priorities: dict[str, int] = {}
+        self.settings = Settings()
 
     @staticmethod
     def _role() -> dict[str, Any]:
@@ -116,13 +120,18 @@ class Scene:
 
     def observed(self) -> Observed:
         return Observed(
-            self.services, self.config_maps, self.secrets, self.jobs, self.pods, rejected=self.rejected
+            self.services,
+            self.config_maps,
+            self.secrets,
+            self.jobs,
+            self.pods,
+            self.pod_groups,
+            self.priorities,
+            rejected=self.rejected,
         )
 
     def plan(self, now: datetime = NOW) -> Plan:
-        return reconcile(
-            self.read(), self.observed(), now, raw_status=self.status, cluster_domain=self.cluster_domain
-        )
+        return reconcile(self.read(), self.observed(), now, raw_status=self.status, settings=self.settings)
 
     def settle_status(self) -> Plan:
         """Reconcile once and take the new status over."""

@@ -1,0 +1,57 @@
+"""PodGroup: the object by which a gang scheduler learns which pods start together or not at all.
+
+Two dialects are in use, scheduler-plugins' and Volcano's. The types carry what Gangline writes; a cluster
+that runs such a scheduler has definitions of its own, with more fields.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from gangline.api.core import ObjectMeta, Wire
+from gangline.api.mpijob import Int32
+
+
+def _doc(text: str, **schema: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=text, extra_json_schema=schema or None)
+
+
+_MinMember = Annotated[Int32, _doc("Pods that must be placed at the same moment.", minimum=1)]
+_MinResources = Annotated[
+    dict[str, str | int | float], _doc("Resources that must be free before any of them is placed.")
+]
+
+
+class SchedulerPluginsPodGroupSpec(Wire, frozen=True, kw_only=True):
+    """``spec`` in ``scheduling.x-k8s.io/v1alpha1``."""
+
+    min_member: _MinMember = 0
+    min_resources: _MinResources = {}
+    schedule_timeout_seconds: Annotated[
+        Int32 | None, _doc("How long a placed pod waits for the last one, in seconds.", minimum=0)
+    ] = None
+
+
+class VolcanoPodGroupSpec(Wire, frozen=True, kw_only=True):
+    """``spec`` in ``scheduling.volcano.sh/v1beta1``."""
+
+    min_member: _MinMember = 0
+    min_resources: _MinResources = {}
+    queue: Annotated[str, _doc("Queue whose quota the gang uses.")] = ""
+    priority_class_name: Annotated[str, _doc("PriorityClass of the gang.")] = ""
+
+
+class PodGroup(Wire, frozen=True, kw_only=True):
+    """A PodGroup of either dialect; its spec stays raw, for schedulers add fields of their own."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+
+
+class PriorityClass(Wire, frozen=True, kw_only=True):
+    """A PriorityClass, as far as Gangline reads it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0

@@ -1,0 +1,219 @@
+"""Gangs: the PodGroup of a job, in the dialect of the scheduler that places it.
+
+Source: the MPI operator's ``--gang-scheduling``. Done otherwise here: a launcher that waits for its workers
+is not counted, and where workers outrank the launcher it is they who are counted first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from gangline.api.core import find_condition
+from gangline.api.mpijob import LAUNCHER, WORKER, MPIJob, ReplicaSpec, SchedulingPolicy
+from gangline.api.pod_group import PodGroup
+from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
+from gangline.jobs.names import Names, child_metadata, other_child_labels
+from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, merge_patch_between
+from gangline.units import format_quantity, parse_quantity
+
+Object = dict[str, Any]
+
+VOLCANO: Final = "volcano"
+QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+_GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
+_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+_QUANTITY_MAX: Final = Decimal(2**63 - 1)
+_BINARY_SUFFIX: Final = "i"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one gang scheduler wants to be told.
+
+    Attributes:
+        scheduler: name of the scheduler.
+        resource: its kind of PodGroup.
+    """
+
+    scheduler: str
+    resource: Resource
+
+    @property
+    def is_volcano(self) -> bool:
+        """Whether it is Volcano's; else scheduler-plugins'."""
+        return self.resource == VOLCANO_POD_GROUPS
+
+
+def dialect_of(gang_scheduling: str) -> Dialect | None:
+    """Return the dialect of an operator's setting; None without gangs."""
+    if not gang_scheduling:
+        return None
+    is_volcano = gang_scheduling == VOLCANO
+    return Dialect(gang_scheduling, VOLCANO_POD_GROUPS if is_volcano else SCHEDULER_PLUGINS_POD_GROUPS)
+
+
+def build_pod_group(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]) -> Object:
+    """Return the PodGroup of a job.
+
+    Args:
+        job: the job.
+        dialect: of the scheduler.
+        priorities: value of every PriorityClass of the cluster.
+    """
+    policy = _policy(job)
+    spec: Object = {"minMember": min_member(job)}
+    resources = min_resources(job, priorities)
+    if resources is not None:
+        spec["minResources"] = resources
+    if dialect.is_volcano:
+        queue = policy.queue or job.metadata.annotations.get(QUEUE_ANNOTATION, "")
+        spec |= {"queue": queue} if queue else {}
+        priority_class = gang_priority_class(job)
+        spec |= {"priorityClassName": priority_class} if priority_class else {}
+    else:
+        spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds or 0
+    names = Names.of(job)
+    return {
+        "apiVersion": dialect.resource.api_version,
+        "kind": dialect.resource.kind,
+        "metadata": child_metadata(job.metadata, names.job, other_child_labels(names.job)),
+        "spec": spec,
+    }
+
+
+def ensure_pod_group(
+    job: MPIJob, found: PodGroup | None, dialect: Dialect, priorities: Mapping[str, int]
+) -> list[Action]:
+    """Return what makes the PodGroup right; fields that the scheduler filled in are left alone."""
+    wanted = build_pod_group(job, dialect, priorities)
+    if found is None:
+        return [Create(dialect.resource, wanted)]
+    owned = {*wanted["spec"], "minResources"}
+    before = {name: value for name, value in found.spec.items() if name in owned}
+    patch = merge_patch_between(before, wanted["spec"])
+    names = Names.of(job)
+    return [Patch(dialect.resource, names.namespace, names.job, {"spec": patch})] if patch else []
+
+
+def delete_pod_group(found: PodGroup | None, dialect: Dialect | None) -> list[Action]:
+    """Return what removes the PodGroup of a job that holds no pods any more."""
+    if found is None or dialect is None or found.metadata.deletion_timestamp:
+        return []
+    meta = found.metadata
+    return [Delete(dialect.resource, meta.namespace, meta.name, meta.uid)]
+
+
+def join_gang(template: Object, job: MPIJob, dialect: Dialect | None) -> None:
+    """Make a pod (or a template of pods) a member of its job's gang, in place."""
+    if dialect is None:
+        return
+    template["spec"]["schedulerName"] = dialect.scheduler
+    metadata = template["metadata"]
+    name = Names.of(job).job
+    if dialect.is_volcano:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), _GROUP_ANNOTATION: name}
+    else:
+        metadata["labels"] = {**(metadata.get("labels") or {}), _GROUP_LABEL: name}
+
+
+def min_member(job: MPIJob) -> int:
+    """Return how many pods must be placed at the same moment.
+
+    Unless the policy says otherwise all of them; a launcher that waits for its workers cannot be one.
+    """
+    policy = _policy(job)
+    if policy.min_available is not None:
+        return policy.min_available
+    if job.launcher_waits and job.worker_count:
+        return job.worker_count
+    return job.worker_count + 1
+
+
+def gang_priority_class(job: MPIJob) -> str:
+    """Return the PriorityClass of the gang: the policy's, else the launcher's, else the workers'."""
+    choices = [_policy(job).priority_class]
+    choices += [_priority_class(job.spec.replica(role)) for role in (LAUNCHER, WORKER)]
+    return next((name for name in choices if name), "")
+
+
+def min_resources(job: MPIJob, priorities: Mapping[str, int]) -> Object | None:
+    """Return the resources of the pods that must be placed at the same moment; None when none must.
+
+    The pods of highest priority count first. Per container and resource the request counts, else the limit.
+    """
+    given = _policy(job).min_resources
+    if given is not None:
+        return given
+    least = min_member(job)
+    if least == 0:
+        return None
+    total: dict[str, tuple[Decimal, bool]] = {}
+    for role, count in _counted(job, least, priorities).items():
+        spec = job.spec.replica(role)
+        for container in spec.containers if spec and count else ():
+            add_resources(total, container.get("resources"), count)
+    return {
+        name: format_quantity(min(amount, _QUANTITY_MAX), binary=binary)
+        for name, (amount, binary) in total.items()
+    }
+
+
+def _counted(job: MPIJob, least: int, priorities: Mapping[str, int]) -> dict[str, int]:
+    """Return how many pods of each role are among the ``least`` first ones."""
+    workers = job.worker_count
+    launcher_value, worker_value = (
+        priorities.get(_priority_class(job.spec.replica(role)), 0) for role in (LAUNCHER, WORKER)
+    )
+    if job.launcher_waits or worker_value > launcher_value:
+        first = min(workers, least)
+        return {WORKER: first, LAUNCHER: min(1, least - first)}
+    return {LAUNCHER: 1, WORKER: min(workers, least - 1)}
+
+
+def add_resources(total: dict[str, tuple[Decimal, bool]], resources: Any, count: int) -> None:
+    """Add ``count`` times what one container asks for.
+
+    Args:
+        total: amount and whether it is written in binary units, by resource; changed in place.
+        resources: ``requests`` and ``limits`` of the container, as written.
+        count: how many such containers.
+    """
+    parts = resources if isinstance(resources, dict) else {}
+    wanted = {**(parts.get("limits") or {}), **(parts.get("requests") or {})}
+    for name, text in wanted.items():
+        before, binary = total.get(name, (Decimal(0), False))
+        amount = min(parse_quantity(text), _QUANTITY_MAX)
+        total[name] = before + amount * count, binary or str(text).endswith(_BINARY_SUFFIX)
+
+
+def gang_warnings(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]) -> list[Emit]:
+    """Return what a user should know of a gang: names that lead nowhere, a scheduler that is not asked."""
+    if find_condition(job.status.conditions, "Running"):
+        return []
+    roles = [spec for role in (LAUNCHER, WORKER) if (spec := job.spec.replica(role))]
+    names = {_policy(job).priority_class, *(_priority_class(spec) for spec in roles)}
+    found = [
+        Emit("Warning", "PriorityClassNotFound", f"PriorityClass {name} does not exist and counts as 0")
+        for name in sorted(names)
+        if name and name not in priorities
+    ]
+    others = {_scheduler(spec) for spec in roles} - {"", dialect.scheduler}
+    return found + [
+        Emit("Warning", "SchedulerNameOverridden", f"schedulerName {name} becomes {dialect.scheduler}")
+        for name in sorted(others)
+    ]
+
+
+def _policy(job: MPIJob) -> SchedulingPolicy:
+    return job.spec.run_policy.scheduling_policy or SchedulingPolicy()
+
+
+def _priority_class(spec: ReplicaSpec | None) -> str:
+    return str((spec.template.get("spec") or {}).get("priorityClassName") or "") if spec else ""
+
+
+def _scheduler(spec: ReplicaSpec) -> str:
+    return str((spec.template.get("spec") or {}).get("schedulerName") or "")

@@ -1,0 +1,22 @@
+"""What holds for every job of one operator, as values for the pure code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an operator was started.
+
+    Attributes:
+        cluster_domain: appended to host names in host lists, for example ``cluster.local``; usually empty.
+        gang_scheduling: ``volcano``, or the name of a scheduler that reads scheduler-plugins' PodGroups;
+            empty places pods one by one.
+        has_remote_shell: whether every pod can be entered without an ssh server, as on the one-machine
+            cluster.
+    """
+
+    cluster_domain: str = ""
+    gang_scheduling: str = ""
+    has_remote_shell: bool = False

@@ -1,0 +1,162 @@
+"""What there is of one MPIJob: its own objects sorted, and those of others that are in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gangline.api.core import Job, ObjectMeta, Pod, is_true
+from gangline.api.mpijob import MPIJob
+from gangline.api.pod_group import PodGroup
+from gangline.api.resources import JOBS, MPIJOBS, PODS
+from gangline.jobs.gang import Dialect, dialect_of
+from gangline.jobs.names import JOB_ROLE_LABEL, Names, attempt_of
+from gangline.jobs.observed import Observed, is_controlled_by
+from gangline.jobs.plan import Action, Delete, Emit
+from gangline.jobs.settings import Settings
+
+RESOURCE_EXISTS = "ErrResourceExists"
+
+
+@dataclass(slots=True)
+class Sight:
+    """The job's own objects, sorted.
+
+    Attributes:
+        launcher: the launcher Job of this attempt.
+        launcher_pods: the pods of that Job.
+        workers: worker pods of this attempt by index, ascending.
+        outdated: what is left of the attempts before a gang was started again.
+        foreign: an event for each wanted name that somebody else has.
+        has_leftovers: whether objects of an earlier job of this name are in the way; they will go.
+    """
+
+    job: MPIJob
+    names: Names
+    observed: Observed
+    settings: Settings
+    launcher: Job | None = None
+    launcher_pods: list[Pod] = field(default_factory=list)
+    workers: dict[int, Pod] = field(default_factory=dict)
+    outdated: list[Pod | Job] = field(default_factory=list)
+    foreign: list[Emit] = field(default_factory=list)
+    has_leftovers: bool = False
+
+    @property
+    def dialect(self) -> Dialect | None:
+        """How the gang scheduler is told; None without one."""
+        return dialect_of(self.settings.gang_scheduling)
+
+    @property
+    def pod_group(self) -> PodGroup | None:
+        """The job's own PodGroup."""
+        found = self.observed.pod_groups.get(self.names.job)
+        return found if found and is_controlled_by(found.metadata, self.job.metadata.uid) else None
+
+    @property
+    def wanted_workers(self) -> list[Pod]:
+        """The worker pods whose index is within the wanted number."""
+        return [pod for index, pod in self.workers.items() if index < self.job.worker_count]
+
+    @property
+    def running(self) -> set[str]:
+        """Names of the worker pods that run."""
+        return {pod.metadata.name for pod in self.workers.values() if pod.status.phase == "Running"}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every wanted worker is there with the condition Ready."""
+        ready = [pod for pod in self.wanted_workers if is_true(pod.status.conditions, "Ready")]
+        return len(ready) == self.job.worker_count
+
+    def missing_workers(self, expected: int) -> list[str]:
+        """Return the names of workers below ``expected`` that are gone or going, by index."""
+        return [
+            self.names.worker(index)
+            for index in range(min(expected, self.job.worker_count))
+            if index not in self.workers or self.workers[index].metadata.deletion_timestamp
+        ]
+
+
+def look(job: MPIJob, observed: Observed, settings: Settings) -> Sight:
+    """Sort what is observed of a job."""
+    sight = Sight(job, Names.of(job), observed, settings)
+    uid, attempt = job.metadata.uid, job.status.restarts
+    launcher = observed.jobs.get(sight.names.launcher)
+    if launcher and is_controlled_by(launcher.metadata, uid):
+        if attempt_of(launcher.metadata) == attempt:
+            sight.launcher = launcher
+        else:
+            sight.outdated.append(launcher)
+    for pod in observed.pods.values():
+        if is_controlled_by(pod.metadata, uid):
+            index = sight.names.worker_index(pod.metadata.name)
+            if index is None:
+                continue
+            if attempt_of(pod.metadata) == attempt:
+                sight.workers[index] = pod
+            else:
+                sight.outdated.append(pod)
+        elif sight.launcher and is_controlled_by(pod.metadata, sight.launcher.metadata.uid):
+            sight.launcher_pods.append(pod)
+        elif attempt and _is_launcher_pod(pod, sight.names.launcher):
+            sight.outdated.append(pod)
+    sight.workers = dict(sorted(sight.workers.items()))
+    _find_foreign(sight)
+    return sight
+
+
+def _is_launcher_pod(pod: Pod, launcher: str) -> bool:
+    owner = pod.metadata.controller
+    is_launcher = pod.metadata.labels.get(JOB_ROLE_LABEL) == "launcher"
+    return is_launcher and owner is not None and (owner.kind, owner.name) == (JOBS.kind, launcher)
+
+
+def delete_outdated(sight: Sight) -> list[Action]:
+    """Return what ends the attempts before; the pods of a launcher Job go with it, by themselves."""
+    uid = sight.job.metadata.uid
+    return [
+        Delete(JOBS if isinstance(found, Job) else PODS, meta.namespace, meta.name, meta.uid)
+        for found in sight.outdated
+        if is_controlled_by(meta := found.metadata, uid) and not meta.deletion_timestamp
+    ]
+
+
+class _HasMetadata(Protocol):
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+def _find_foreign(sight: Sight) -> None:
+    """Objects of a wanted name that are not ours; those of a job of the same name will go by themselves."""
+    job, names, observed = sight.job, sight.names, sight.observed
+    wanted: list[tuple[str, Mapping[str, _HasMetadata], list[str]]] = [
+        ("Service", observed.services, [names.service]),
+        ("ConfigMap", observed.config_maps, [names.config_map]),
+        ("Secret", observed.secrets, [names.secret]),
+        ("PodGroup", observed.pod_groups, [names.job]),
+        ("Job", observed.jobs, [names.launcher]),
+        ("Pod", observed.pods, [name for name in observed.pods if names.worker_index(name) is not None]),
+    ]
+    for kind, objects, listed in wanted:
+        for name in listed:
+            found = objects.get(name)
+            if found is None or is_controlled_by(found.metadata, job.metadata.uid):
+                continue
+            if is_leftover(found.metadata, job.metadata):
+                sight.has_leftovers = True
+            else:
+                sight.foreign.append(resource_exists(kind, name))
+
+
+def is_leftover(meta: ObjectMeta, job: ObjectMeta) -> bool:
+    """Whether an object belonged to an earlier job of the same name, and garbage collection will take it."""
+    owner = meta.controller
+    return owner is not None and (owner.kind, owner.name) == (MPIJOBS.kind, job.name) and owner.uid != job.uid
+
+
+def resource_exists(kind: str, name: str) -> Emit:
+    """Return the event that says that somebody else has an object of a wanted name."""
+    message = f'Resource "{name}" of Kind "{kind}" already exists and is not managed by MPIJob'
+    return Emit("Warning", RESOURCE_EXISTS, message)
