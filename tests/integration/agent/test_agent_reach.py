@@ -44,7 +44,7 @@ async def test_link_inside_a_volume_may_be_a_sub_path(cluster):
     )
 
     await cluster.wait_phase("plain", "Succeeded")
-    assert await cluster.logs("plain") == "0.1"
+    assert (await cluster.logs("plain")).strip() == "0.1"
 
 
 async def test_sub_path_is_not_made_through_a_link_of_a_host_path(cluster, tmp_path):
