@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from control_plane import ControlPlane, NotBuilt
 
+from gangline.api.crds import crds
 from gangline.api.resources import NAMESPACES, SERVICE_ACCOUNTS
 from gangline.kube.client import Client
 from gangline.kube.config import load_kubeconfig
@@ -46,7 +47,7 @@ def real_cluster() -> Iterator[RealCluster]:
     if given := os.environ.get("KUBECONFIG"):
         yield RealCluster(Path(given.split(os.pathsep)[0]))
         return
-    plane = ControlPlane()
+    plane = ControlPlane(crds=crds())
     try:
         plane.start()
     except NotBuilt as error:

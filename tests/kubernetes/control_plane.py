@@ -21,7 +21,9 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 VERSION = "v1.35.4"
 START_LIMIT_S = 60.0
@@ -51,14 +53,21 @@ class ControlPlane:
     Args:
         controllers: run the controller-manager too. Without it Jobs get no pods, owned objects stay, and
             pods need no service account.
+        crds: created before the controllers start; the garbage collector learns of later ones only with time.
         sync: have etcd wait for the disk, as in production; tests need not.
         apiserver_options: more options of kube-apiserver.
     """
 
     def __init__(
-        self, *, controllers: bool = True, sync: bool = False, apiserver_options: tuple[str, ...] = ()
+        self,
+        *,
+        controllers: bool = True,
+        crds: Sequence[dict[str, Any]] = (),
+        sync: bool = False,
+        apiserver_options: Sequence[str] = (),
     ) -> None:
         self._controllers = controllers
+        self._crds = crds
         self._sync = sync
         self._options = apiserver_options
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
@@ -129,6 +138,8 @@ class ControlPlane:
         self._start_apiserver()
         certificate = self._certificate
         self.kubeconfig = self._write_kubeconfig(certificate)
+        for crd in self._crds:
+            self._create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
         if self._controllers:
             (manager_port,) = _free_ports(1)
             self._run("kube-controller-manager", *self._controller_options(manager_port, certificate))
@@ -232,6 +243,13 @@ class ControlPlane:
     def log(self, name: str) -> Path:
         """Return the log file of a program."""
         return self.folder / f"{name}.log"
+
+    def _create(self, path: str, obj: dict[str, Any]) -> None:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.server + path, json.dumps(obj).encode(), headers)
+        context = ssl.create_default_context(cafile=str(self._certificate))
+        with urllib.request.urlopen(request, timeout=START_LIMIT_S, context=context):
+            pass
 
     def _wait(self, name: str, url: str, certificate: Path | None = None) -> None:
         """Wait until a process answers a request with 200."""

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gangline.kube.errors import Conflict
+from gangline.kube.errors import ApiError, Conflict
 
 retry_delay_min_s = 0.005
 retry_delay_max_s = 30.0
@@ -229,4 +229,5 @@ def _log_failure(key: object, error: Exception, delay_s: float) -> None:
     if isinstance(error, Conflict):
         log.debug("reconcile met a conflict", key=str(key), retry_after_s=delay_s)
         return
-    log.error("reconcile failed", key=str(key), error=str(error), retry_after_s=delay_s, exc_info=error)
+    where = None if isinstance(error, ApiError) else error  # what a server refuses is no defect of ours
+    log.error("reconcile failed", key=str(key), error=str(error), retry_after_s=delay_s, exc_info=where)

@@ -15,7 +15,7 @@ from gangline.jobs.observed import is_controlled_by
 from gangline.jobs.plan import Action, Create, Delete, Emit, EnsureKeyPair, Object, Patch, Plan
 from gangline.jobs.sight import is_leftover, resource_exists
 from gangline.kube.client import Client
-from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
+from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from gangline.operator.children import Children, JobKey
 from gangline.operator.key_pair import generate_key_pair
 
@@ -30,7 +30,8 @@ class Outcome:
     Attributes:
         rejected: objects that the server will never take, in the words of the events.
         foreign: names that somebody else has.
-        has_leftovers: whether an object of an earlier job of this name is in the way; it will go.
+        has_leftovers: whether an object of an earlier job of this name, or the end of the namespace, is in
+            the way; it will go.
         failed: errors that may pass.
         warnings: the events for them.
     """
@@ -72,6 +73,9 @@ class Execution:
             creates = isinstance(action, Create | EnsureKeyPair)
             if creates and isinstance(error, Invalid):
                 outcome.rejected.append(_complaint(action, error))
+                return
+            if creates and _is_namespace_going(error):
+                outcome.has_leftovers = True
                 return
             outcome.failed.append(error)
             if creates:
@@ -149,6 +153,14 @@ class Execution:
                 )
         except (NotFound, Conflict):
             return {}
+
+
+def _is_namespace_going(error: ApiError) -> bool:
+    """Whether nothing can be created because the namespace is being deleted; the job goes with it."""
+    causes = error.details.get("causes") or []
+    return isinstance(error, Forbidden) and any(
+        cause.get("reason") == "NamespaceTerminating" for cause in causes
+    )
 
 
 def _complaint(action: Action, error: ApiError) -> str:

@@ -1,29 +1,32 @@
-"""The operator with the API server and its controllers in this process; the test plays the nodes."""
+"""The operator on an API server with a Job controller, embedded or real; the test plays the nodes.
+
+On a real one kube-controller-manager runs the Jobs. No node exists on either: the tests report what becomes
+of pods by patches of their status.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
 
 from gangline.api.crds import crds
-from gangline.api.resources import CRDS, EVENTS, JOBS, MPIJOBS, NAMESPACES, NODES, PODS, Resource
+from gangline.api.resources import CRDS, EVENTS, JOBS, MPIJOBS, NODES, PODS, Resource
+from gangline.kube.apply import apply
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
-from gangline.kube.errors import ApiError, NotFound
-from gangline.local.apiserver.server import ApiServer
+from gangline.kube.errors import NotFound
 from gangline.local.controllers.all import run_controllers
-from gangline.local.paths import ClusterPaths
 from gangline.operator.operator import Operator
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 
 
-def mpijob(name: str = "pi", workers: int = 2, **spec: Any) -> dict[str, Any]:
+def mpijob(namespace: str, name: str = "pi", workers: int = 2, **spec: Any) -> dict[str, Any]:
     """A job that the API server takes; ``spec`` is laid over it."""
     container = {"name": "main", "image": "gangline/base"}
     replicas: dict[str, Any] = {
@@ -34,22 +37,23 @@ def mpijob(name: str = "pi", workers: int = 2, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"mpiReplicaSpecs": replicas, **spec},
     }
 
 
 @pytest.fixture
-def make_job() -> Callable[..., dict[str, Any]]:
+def make_job(api: Any) -> Callable[..., dict[str, Any]]:
     """Return the builder of jobs: ``make_job(name, workers, **spec)``."""
-    return mpijob
+    return partial(mpijob, api.namespace)
 
 
 class Cluster:
     """What the tests talk to."""
 
-    def __init__(self, client: Client, operator: Operator) -> None:
+    def __init__(self, client: Client, operator: Operator, namespace: str) -> None:
         self.client = client
+        self.namespace = namespace
         self.operator = operator
 
     async def until(self, condition: Callable[[], Awaitable[Any]]) -> Any:
@@ -64,10 +68,10 @@ class Cluster:
         return await self.client.create(MPIJOBS, job)
 
     async def job(self, name: str = "pi") -> dict[str, Any]:
-        return await self.client.get(MPIJOBS, name, "default")
+        return await self.client.get(MPIJOBS, name, self.namespace)
 
     async def edit(self, patch: dict[str, Any], name: str = "pi") -> None:
-        await self.client.patch(MPIJOBS, name, patch, "default")
+        await self.client.patch(MPIJOBS, name, patch, self.namespace)
 
     async def condition(self, type_: str, status: str = "True", name: str = "pi") -> dict[str, Any]:
         async def found() -> Any:
@@ -82,7 +86,7 @@ class Cluster:
 
     async def get(self, resource: Resource, name: str) -> dict[str, Any] | None:
         try:
-            return await self.client.get(resource, name, "default")
+            return await self.client.get(resource, name, self.namespace)
         except NotFound:
             return None
 
@@ -97,14 +101,16 @@ class Cluster:
 
     async def pods(self, role: str = "") -> list[dict[str, Any]]:
         selector = f"training.kubeflow.org/job-role={role}" if role else ""
-        return (await self.client.list(PODS, "default", label_selector=selector)).items
+        return (await self.client.list(PODS, self.namespace, label_selector=selector)).items
 
     async def some_pods(self, role: str, count: int) -> list[dict[str, Any]]:
         """Wait for so many pods of a role, those of an earlier job of the name not counted."""
 
         async def enough() -> list[dict[str, Any]]:
-            owners = {job["metadata"]["uid"] for job in (await self.client.list(MPIJOBS, "default")).items}
-            for job in (await self.client.list(JOBS, "default")).items:
+            owners = {
+                job["metadata"]["uid"] for job in (await self.client.list(MPIJOBS, self.namespace)).items
+            }
+            for job in (await self.client.list(JOBS, self.namespace)).items:
                 if job["metadata"]["ownerReferences"][0]["uid"] in owners:
                     owners.add(job["metadata"]["uid"])
             pods = await self.pods(role)
@@ -127,7 +133,7 @@ class Cluster:
 
     async def events(self, reason: str) -> list[dict[str, Any]]:
         await self.operator._recorder.flush()
-        found = (await self.client.list(EVENTS, "default")).items
+        found = (await self.client.list(EVENTS, self.namespace)).items
         return [event for event in found if event["reason"] == reason]
 
     async def run_to_launcher(self, workers: int = 2) -> dict[str, Any]:
@@ -152,30 +158,42 @@ class Cluster:
 
 
 @pytest.fixture
-async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
-    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
-    server = ApiServer(ClusterPaths.of("test"))
-    await server.start()
-    async with Client(Connection(server=f"unix://{server.paths.api_socket}")) as one:
+async def client(api: Any) -> AsyncIterator[Client]:
+    connection = Connection(server=f"unix://{api.embedded.paths.api_socket}") if api.embedded else None
+    async with Client(connection) if connection else api.client() as one:
         yield one
-    await server.stop()
 
 
 @pytest.fixture
-async def cluster(client: Client) -> AsyncIterator[Cluster]:
+def operator_namespace(api: Any) -> str:
+    """Return what the operator looks at; a real server has the remains of other tests in other places."""
+    return "" if api.embedded else str(api.namespace)
+
+
+@pytest.fixture
+async def cluster(client: Client, api: Any, operator_namespace: str) -> AsyncIterator[Cluster]:
     """A cluster with the MPIJob kind, controllers and operator, and no node."""
-    with contextlib.suppress(ApiError):
-        await client.create(
-            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
-        )
     for crd in crds():
-        await client.create(CRDS, crd)
-    await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0"}})
-    operator = Operator(client)
-    tasks = [asyncio.create_task(run_controllers(client)), asyncio.create_task(operator.run())]
-    yield Cluster(client, operator)
+        await apply(client, CRDS, crd)
+        await _until_served(client)
+    operator = Operator(client, namespace=operator_namespace)
+    tasks = [asyncio.create_task(operator.run())]
+    if api.embedded:
+        await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0"}})
+        tasks.append(asyncio.create_task(run_controllers(client)))
+    yield Cluster(client, operator, api.namespace)
     for task in tasks:
         task.cancel()
     for task in tasks:
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+async def _until_served(client: Client) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                await client.list(MPIJOBS, limit=1)
+                return
+            except NotFound:
+                await asyncio.sleep(0.01)

@@ -35,7 +35,7 @@ async def test_a_job_runs_to_success_and_its_workers_are_cleaned(cluster: Any, m
         assert (event["type"], event["count"]) == ("Normal", 1)
     counts = cluster.operator.statistics()
     assert (counts.jobs_created, counts.jobs_successful, counts.jobs_failed) == (1, 1, 0)
-    assert counts.launchers == (("default", "pi-launcher"),)
+    assert counts.launchers == ((cluster.namespace, "pi-launcher"),)
 
 
 async def test_children_belong_to_the_job_and_the_service_selects_its_pods(
@@ -98,7 +98,7 @@ async def test_deleting_the_job_deletes_everything(cluster: Any, make_job: Build
     await cluster.submit(make_job())
     await cluster.some_pods("launcher", 1)
 
-    await client.delete(MPIJOBS, "pi", "default")
+    await client.delete(MPIJOBS, "pi", cluster.namespace)
 
     for resource, name in [
         (SERVICES, "pi"),
@@ -115,7 +115,7 @@ async def test_a_job_can_be_created_again_at_once(cluster: Any, make_job: Build,
         await cluster.submit(make_job())
         await cluster.run_to_launcher()
         await cluster.condition("Running")
-        await client.delete(MPIJOBS, "pi", "default")
+        await client.delete(MPIJOBS, "pi", cluster.namespace)
 
     await cluster.submit(make_job())
     await cluster.run_to_launcher()
@@ -129,7 +129,7 @@ async def test_workers_that_are_deleted_come_back(cluster: Any, make_job: Build,
     await cluster.run_to_launcher()
     old = await cluster.exists(PODS, "pi-worker-1")
 
-    await client.delete(PODS, "pi-worker-1", "default", grace_period_s=0)
+    await client.delete(PODS, "pi-worker-1", cluster.namespace, grace_period_s=0)
 
     async def is_new() -> bool:
         pod = await cluster.get(PODS, "pi-worker-1")
@@ -186,15 +186,15 @@ async def test_scaling_through_the_subresource(cluster: Any, make_job: Build, cl
     await cluster.submit(make_job())
     await cluster.some_pods("worker", 2)
 
-    await client.patch(MPIJOBS, "pi", {"spec": {"replicas": 3}}, "default", subresource="scale")
+    await client.patch(MPIJOBS, "pi", {"spec": {"replicas": 3}}, cluster.namespace, subresource="scale")
     await cluster.exists(PODS, "pi-worker-2")
-    await client.patch(MPIJOBS, "pi", {"spec": {"replicas": 1}}, "default", subresource="scale")
+    await client.patch(MPIJOBS, "pi", {"spec": {"replicas": 1}}, cluster.namespace, subresource="scale")
     await cluster.gone(PODS, "pi-worker-1")
 
     await cluster.gone(PODS, "pi-worker-2")
     await cluster.settle()
     config_map = await cluster.exists(CONFIG_MAPS, "pi-config")
-    assert config_map["data"]["hostfile"] == "pi-worker-0.pi.default.svc slots=1\n"
+    assert config_map["data"]["hostfile"] == f"pi-worker-0.pi.{cluster.namespace}.svc slots=1\n"
 
 
 async def test_kubectl_prints_state_and_workers(cluster: Any, make_job: Build, client: Client) -> None:
@@ -203,7 +203,7 @@ async def test_kubectl_prints_state_and_workers(cluster: Any, make_job: Build, c
     await cluster.condition("Running")
 
     accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-    table = await client.request("GET", MPIJOBS.path("default"), headers=accept)
+    table = await client.request("GET", MPIJOBS.path(cluster.namespace), headers=accept)
 
     columns = [column["name"] for column in table["columnDefinitions"] if not column["priority"]]
     (row,) = table["rows"]

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from gangline.api.resources import CONFIG_MAPS, JOBS, MPIJOBS, PODS, SERVICES
+from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, SERVICES
 from gangline.kube.client import Client
 from gangline.operator.operator import Operator
 
@@ -56,7 +56,7 @@ async def test_a_strangers_object_is_left_alone_and_said_once(
     stranger = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "pi-config", "namespace": "default"},
+        "metadata": {"name": "pi-config", "namespace": cluster.namespace},
         "data": {"mine": "yes"},
     }
     await client.create(CONFIG_MAPS, stranger)
@@ -74,41 +74,25 @@ async def test_a_strangers_object_is_left_alone_and_said_once(
     assert found["data"] == {"mine": "yes"}
 
 
-async def test_an_object_of_ours_without_labels_is_taken_over(
+async def test_an_object_of_ours_that_lost_its_labels_gets_them_back(
     cluster: Any, make_job: Build, client: Client
 ) -> None:
-    job = make_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
-    uid = (await cluster.submit(job))["metadata"]["uid"]
-    owner = {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "name": "pi",
-        "uid": uid,
-        "controller": True,
+    await cluster.submit(make_job())
+    service = await cluster.exists(SERVICES, "pi")
+    labels, selector = service["metadata"]["labels"], service["spec"]["selector"]
+    stripped = {
+        "metadata": {"labels": {**dict.fromkeys(labels), "mine": "yes"}},
+        "spec": {"selector": {**dict.fromkeys(selector), "x": "y"}},
     }
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": "pi",
-            "namespace": "default",
-            "labels": {"app": "pi"},
-            "ownerReferences": [owner],
-        },
-        "spec": {"clusterIP": "None", "selector": {"x": "y"}},
-    }
-    await client.create(SERVICES, service)
 
-    await cluster.edit({"spec": {"runPolicy": {"managedBy": None}}})
+    await client.patch(SERVICES, "pi", stripped, cluster.namespace)
 
-    async def is_ours() -> bool:
+    async def is_mended() -> bool:
         found = await cluster.exists(SERVICES, "pi")
-        return set(found["spec"]["selector"]) == {
-            "training.kubeflow.org/operator-name",
-            "training.kubeflow.org/job-name",
-        }
+        has_labels = found["metadata"]["labels"] == {**labels, "mine": "yes"}
+        return has_labels and bool(found["spec"]["selector"] == selector)
 
-    await cluster.until(is_ours)
+    await cluster.until(is_mended)
 
 
 async def test_a_job_of_another_manager_is_not_touched(cluster: Any, make_job: Build) -> None:
@@ -159,7 +143,7 @@ async def test_an_operator_that_was_away_finishes_what_it_missed(
     await cluster.condition("Running")
     await cluster.settle()
     versions = {pod["metadata"]["name"]: pod["metadata"]["resourceVersion"] for pod in await cluster.pods()}
-    second = Operator(client)
+    second = Operator(client, namespace=cluster.namespace)
     task = asyncio.create_task(second.run())
 
     async def has_looked() -> bool:
@@ -176,23 +160,3 @@ async def test_an_operator_that_was_away_finishes_what_it_missed(
 
     assert seen == versions
     assert await cluster.get(JOBS, "pi-launcher") is not None
-
-
-async def test_jobs_of_other_namespaces_do_not_meet(cluster: Any, make_job: Build, client: Client) -> None:
-    from gangline.api.resources import NAMESPACES
-
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "b"}})
-    other = make_job()
-    other["metadata"]["namespace"] = "b"
-    await cluster.submit(make_job())
-    await cluster.submit(other)
-    await cluster.some_pods("worker", 2)
-
-    async def both() -> list[Any]:
-        found = (await client.list(PODS, "b", label_selector="training.kubeflow.org/job-role=worker")).items
-        return found if len(found) == 2 else []
-
-    await cluster.until(both)
-    await client.delete(MPIJOBS, "pi", "b")
-
-    assert len(await cluster.pods("worker")) == 2
