@@ -9,7 +9,7 @@ run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q tests -m "not train and not slow and not kubernetes"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not slow and not kubernetes"
 
 test-train: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && \

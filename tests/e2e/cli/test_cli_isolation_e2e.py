@@ -15,8 +15,7 @@ def test_plain_processes_run_a_job_without_any_namespace(fresh, tmp_path):
     )
     result = fresh("run", "-n", "2", "--nodes", "2", "--", "python3", "show.py", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    lines = sorted(line.partition(": ")[2] for line in result.stdout.splitlines() if "stdout" in line)
-    assert lines == ["127.0.0.1 0", "127.0.0.1 1"]
+    assert sorted(result.stdout.splitlines()) == ["127.0.0.1 0", "[1] 127.0.0.1 1"]
 
 
 def test_another_isolation_than_that_of_the_running_cluster_is_refused(fresh):

@@ -29,7 +29,7 @@ def test_a_program_runs_on_every_rank_with_torchs_variables(gangline, tmp_path):
     lines = sorted(result.stdout.splitlines())
     assert len(lines) == 2
     for rank, line in enumerate(lines):
-        assert f" RANK={rank} WORLD_SIZE=2 LOCAL_RANK={rank} LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1" in line
+        assert f"RANK={rank} WORLD_SIZE=2 LOCAL_RANK={rank} LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1" in line
         assert line.endswith(str(tmp_path))
     assert "mpijob default/show succeeded after" in result.stderr
 

@@ -19,6 +19,7 @@ from gangline.local.paths import ClusterPaths
 
 if TYPE_CHECKING:
     from gangline.local.agent.agent import NodeAgent
+    from gangline.local.agent.context import AgentContext, Objects
     from gangline.local.agent.network import Network
 
 _LOOPBACK = "127.0.0.1"
@@ -120,50 +121,19 @@ def _wire(
     from gangline.api.core import ConfigMap, Node, Pod, Secret
     from gangline.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS
     from gangline.kube.cache import Cache
-    from gangline.kube.events import Recorder
     from gangline.local.agent.agent import NodeAgent
-    from gangline.local.agent.context import AgentContext, Objects
-    from gangline.local.agent.names import NameRegistry
+    from gangline.local.agent.context import Objects
     from gangline.local.agent.node_status import NodeKeeper
-    from gangline.local.images import LocalImages, write_programs
 
-    capacity = machine.capacity(paths.state)
     config_maps: Cache[ConfigMap] = Cache(client, CONFIG_MAPS, ConfigMap)
     secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
-    bin_folder = paths.state / "bin"
-    images = LocalImages()
-    write_programs(bin_folder, images.mpi)
-    host_ip = network.gateway if network is not None else _LOOPBACK
-    hide = machine.hidden_folders(paths.state)
-    offset = int(paths.cluster_id, 16)
-    context = AgentContext(
-        paths=paths,
-        cluster_id=paths.cluster_id,
-        isolation=mode,
-        client=client,
-        recorder=Recorder(client, "gangline-agent"),
-        nursery=nursery,
-        network=network,
-        addresses=AddressPool(str(network.subnet)) if network else AddressPool(LOOPBACK_POOL, offset=offset),
-        names=NameRegistry(hosts_folder=paths.state / "hosts", names_folder=paths.names),
-        images=images,
-        objects=Objects(client, config_maps, secrets, paths.certificates / "ca.crt"),
-        host_ip=host_ip,
-        api_host=host_ip,
-        api_port=int(facts.get("port", 0)),
-        allocatable=capacity,
-        bin=bin_folder,
-        resolv=_write_resolv(paths) if mode == "network" else None,
-        hide=hide,
-        guard=_guard_folder(),
-        log=log,
-        host_mounts=lambda: machine.host_mounts(hide),
-    )
+    objects = Objects(client, config_maps, secrets, paths.certificates / "ca.crt")
+    context = _context(paths, client, nursery, network, mode, int(facts.get("port", 0)), objects, log)
     keeper = NodeKeeper(
         client,
-        address=host_ip,
+        address=context.host_ip,
         isolation=mode,
-        capacity=capacity,
+        capacity=context.allocatable,
         info=machine.node_info(__version__),
         log=log,
     )
@@ -174,6 +144,52 @@ def _wire(
         nodes=Cache(client, NODES, Node),
         config_maps=config_maps,
         secrets=secrets,
+    )
+
+
+def _context(
+    paths: ClusterPaths,
+    client: Any,
+    nursery: Any,
+    network: Network | None,
+    mode: Isolation,
+    api_port: int,
+    objects: Objects,
+    log: Any,
+) -> AgentContext:
+    from gangline.kube.events import Recorder
+    from gangline.local.agent.context import AgentContext
+    from gangline.local.agent.names import NameRegistry
+    from gangline.local.images import LocalImages, write_programs
+
+    images = LocalImages()
+    bin_folder = paths.state / "bin"
+    write_programs(bin_folder, images.mpi)
+    host_ip = network.gateway if network is not None else _LOOPBACK
+    hide = machine.hidden_folders(paths.state)
+    offset = int(paths.cluster_id, 16)
+    return AgentContext(
+        paths=paths,
+        cluster_id=paths.cluster_id,
+        isolation=mode,
+        client=client,
+        recorder=Recorder(client, "gangline-agent"),
+        nursery=nursery,
+        network=network,
+        addresses=AddressPool(str(network.subnet)) if network else AddressPool(LOOPBACK_POOL, offset=offset),
+        names=NameRegistry(hosts_folder=paths.state / "hosts", names_folder=paths.names),
+        images=images,
+        objects=objects,
+        host_ip=host_ip,
+        api_host=host_ip,
+        api_port=api_port,
+        allocatable=machine.capacity(paths.state),
+        bin=bin_folder,
+        resolv=_write_resolv(paths) if mode == "network" else None,
+        hide=hide,
+        guard=_guard_folder(),
+        log=log,
+        host_mounts=lambda: machine.host_mounts(hide),
     )
 
 
