@@ -18,7 +18,7 @@ def _doc(text: str, **schema: Any) -> msgspec.Meta:
     return msgspec.Meta(description=text, extra_json_schema=schema or None)
 
 
-_MinMember = Annotated[Int32, _doc("Pods that must be placed at the same moment.", minimum=1)]
+_MIN_MEMBER = "Pods that must be placed at the same moment."
 _MinResources = Annotated[
     dict[str, str | int | float], _doc("Resources that must be free before any of them is placed.")
 ]
@@ -27,7 +27,7 @@ _MinResources = Annotated[
 class SchedulerPluginsPodGroupSpec(Wire, frozen=True, kw_only=True):
     """``spec`` in ``scheduling.x-k8s.io/v1alpha1``."""
 
-    min_member: _MinMember = 0
+    min_member: Annotated[Int32, _doc(_MIN_MEMBER, minimum=1)] = 1
     min_resources: _MinResources = {}
     schedule_timeout_seconds: Annotated[
         Int32 | None, _doc("How long a placed pod waits for the last one, in seconds.", minimum=0)
@@ -37,7 +37,7 @@ class SchedulerPluginsPodGroupSpec(Wire, frozen=True, kw_only=True):
 class VolcanoPodGroupSpec(Wire, frozen=True, kw_only=True):
     """``spec`` in ``scheduling.volcano.sh/v1beta1``."""
 
-    min_member: _MinMember = 0
+    min_member: Annotated[Int32, _doc(_MIN_MEMBER)] = 1
     min_resources: _MinResources = {}
     queue: Annotated[str, _doc("Queue whose quota the gang uses.")] = ""
     priority_class_name: Annotated[str, _doc("PriorityClass of the gang.")] = ""

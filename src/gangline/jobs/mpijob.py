@@ -183,7 +183,7 @@ def _judge(sight: Sight, draft: StatusDraft) -> None:
     draft.resumed()
     draft.count_workers(sight.wanted_workers)
     if lost:
-        times = f" after {job.status.restarts} restarts of the gang" if job.status.restarts else ""
+        times = f" (restarts of the gang: {job.status.restarts})" if job.status.restarts else ""
         draft.failed(Verdict(lost.reason, lost.message + times))
     elif draft.replicas[LAUNCHER].active and draft.replicas[WORKER].active == job.worker_count:
         draft.running()

@@ -1,0 +1,104 @@
+"""Jobs of old versions from spec to plan: workers without an ssh server, and where that can work.
+
+In scope: what is made for them, the condition where they cannot run. Out of scope: how their fields are read
+(tests/unit/api/test_api_versions.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gangline.jobs.plan import Create
+from gangline.jobs.settings import Settings
+
+Build = Callable[..., Any]
+
+
+def old(scene: Build, *, here: bool = True, **spec: Any) -> Any:
+    one = scene(cleanPodPolicy="Running", **spec)
+    one.settings = Settings(has_remote_shell=here)
+    return one
+
+
+def made(one: Any, kind: str) -> list[dict[str, Any]]:
+    found = [action.object for action in one.plan().actions if isinstance(action, Create)]
+    return [obj for obj in found if obj["kind"] == kind]
+
+
+def test_workers_sleep_where_a_remote_shell_reaches_them(scene: Build) -> None:
+    workers = made(old(scene), "Pod")
+
+    assert [pod["spec"]["containers"][0]["command"] for pod in workers] == [["sleep"], ["sleep"]]
+    assert [pod["spec"]["containers"][0]["args"] for pod in workers] == [["365d"], ["365d"]]
+
+
+def test_the_script_that_old_files_name_is_there_for_both_roles(scene: Build) -> None:
+    one = old(scene)
+    (config_map,) = made(one, "ConfigMap")
+    (launcher,) = made(one, "Job")
+
+    assert config_map["data"]["kubexec.sh"].endswith('exec gangline-rsh "$@"\n')
+    for pod in (launcher["spec"]["template"], *made(one, "Pod")):
+        volume = next(v for v in pod["spec"]["volumes"] if v["name"] == "mpi-job-config")
+        assert {"key": "kubexec.sh", "path": "kubexec.sh", "mode": 0o555} in volume["configMap"]["items"]
+        assert {"name": "mpi-job-config", "mountPath": "/etc/mpi"} in pod["spec"]["containers"][0][
+            "volumeMounts"
+        ]
+
+
+def test_elsewhere_the_job_is_blocked_and_makes_nothing(scene: Build) -> None:
+    one = old(scene, here=False)
+
+    plan = one.settle_status()
+
+    assert plan.actions == ()
+    assert one.conditions(plan)["Blocked"] == ("True", "ExecTransportNeeded")
+    assert "v1alpha2" in one.message(plan, "Blocked")
+    assert "/usr/sbin/sshd" in one.message(plan, "Blocked")
+    assert [event.reason for event in plan.events] == ["MPIJobCreated", "ExecTransportNeeded"]
+    assert one.plan().is_empty
+
+
+def test_the_last_condition_says_that_it_is_blocked(scene: Build) -> None:
+    assert list(old(scene, here=False).conditions(old(scene, here=False).plan()))[-1] == "Blocked"
+
+
+def test_an_ssh_server_of_the_users_own_opens_the_way(scene: Build) -> None:
+    one = old(scene, here=False)
+    one.settle_status()
+    one.main("Worker")["command"] = ["/usr/sbin/sshd", "-De"]
+
+    plan = one.plan()
+
+    assert "Blocked" not in one.conditions(plan)
+    assert len(made(one, "Pod")) == 2
+
+
+def test_a_launcher_alone_needs_no_way_to_workers(scene: Build) -> None:
+    assert len(made(old(scene, here=False, workers=None), "Job")) == 1
+
+
+def test_what_was_passed_over_is_said_once(scene: Build) -> None:
+    (warning,) = old(scene, colour="red").plan().warnings
+
+    assert warning.reason == "FieldsIgnored"
+    assert "spec.colour" in warning.message
+
+
+def test_a_job_of_v1alpha1_becomes_the_same_objects(scene: Build) -> None:
+    one = scene()
+    template = one.role("Launcher")["template"]
+    template["spec"]["containers"][0]["command"] = ["mpirun", "true"]
+    one.spec = {"gpus": 4, "gpusPerNode": 2, "template": template}
+    one.settings = Settings(has_remote_shell=True)
+
+    workers, (launcher,), (config_map,) = (made(one, kind) for kind in ("Pod", "Job", "ConfigMap"))
+
+    assert [pod["spec"]["containers"][0]["resources"]["limits"] for pod in workers] == [
+        {"nvidia.com/gpu": 2}
+    ] * 2
+    assert launcher["spec"]["template"]["spec"]["containers"][0]["command"] == ["mpirun", "true"]
+    assert config_map["data"]["hostfile"] == (
+        "pi-worker-0.pi.ns.svc slots=2\npi-worker-1.pi.ns.svc slots=2\n"
+    )
