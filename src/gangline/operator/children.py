@@ -101,8 +101,11 @@ class Children:
             value = msgspec.convert(answer, type_)
         except msgspec.ValidationError:
             return
-        cached = self.caches[resource.plural].get(value.metadata.key)
-        if cached is None or is_newer(value.metadata.resource_version, cached.metadata.resource_version):
+        cache = self.caches[resource.plural]
+        cached = cache.get(value.metadata.key)
+        known = cached.metadata.resource_version if cached else cache.statistics().resource_version
+        # Not in a cache that is further already: deleted since, and the watch was faster than the answer.
+        if not known or is_newer(value.metadata.resource_version, known):
             self.recent.remember(key, resource.plural, value)
 
     def _by_name(self, key: JobKey, resource: Resource) -> dict[str, Any]:

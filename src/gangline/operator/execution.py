@@ -81,7 +81,7 @@ class Execution:
             if creates:
                 outcome.warnings.append(Emit("Warning", "MPIJobFailed", _complaint(action, error)))
         else:
-            if answer:
+            if answer and not (isinstance(action, Delete) and _is_gone(answer)):
                 children.remember(key, resource, answer)
 
     async def _send(self, action: Action, owner: ObjectMeta, outcome: Outcome) -> tuple[Resource, Object]:
@@ -153,6 +153,12 @@ class Execution:
                 )
         except (NotFound, Conflict):
             return {}
+
+
+def _is_gone(answer: Object) -> bool:
+    """Whether the answer to a DELETE is the last state of the object; others live on for a while."""
+    meta = answer.get("metadata") or {}
+    return not (meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"))
 
 
 def _is_namespace_going(error: ApiError) -> bool:

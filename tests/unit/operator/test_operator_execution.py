@@ -1,0 +1,99 @@
+"""What the operator believes after its own writes, whatever order answers and watch events come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gangline.api.mpijob import AnyJob
+from gangline.api.resources import PODS
+from gangline.jobs.plan import Create, Delete, Plan
+from gangline.jobs.registry import JOB_KINDS
+from gangline.kube.errors import Forbidden
+from gangline.operator.children import Children, JobKey
+from gangline.operator.execution import Execution, Outcome
+
+KEY = JobKey("MPIJob", "ns", "pi")
+JOB_LABELS = {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-name": "pi"}
+
+
+def pod(version: str = "7", **meta: Any) -> dict[str, Any]:
+    """A worker as the server answers it."""
+    metadata = {
+        "name": "pi-worker-0",
+        "namespace": "ns",
+        "uid": "u",
+        "resourceVersion": version,
+        "labels": JOB_LABELS,
+        **meta,
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+
+
+class Answers:
+    """A client that answers every write with the same."""
+
+    def __init__(self, answer: dict[str, Any] | Exception) -> None:
+        self._answer = answer
+
+    async def _say(self, *_: Any, **__: Any) -> dict[str, Any]:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    create = patch = delete = _say
+
+
+async def carry_out(action: Create | Delete, answer: dict[str, Any] | Exception) -> tuple[Children, Outcome]:
+    client: Any = Answers(answer)
+    children = Children(client, JOB_KINDS[0], None, lambda key: None)
+    outcome = await Execution(client).run(KEY, AnyJob(), children, Plan(stages=((action,),)))
+    return children, outcome
+
+
+async def test_a_created_pod_is_believed_in_before_the_watch_shows_it() -> None:
+    children, _ = await carry_out(Create(PODS, pod()), pod())
+
+    assert set(children.observe(KEY).pods) == {"pi-worker-0"}
+
+
+async def test_a_pod_that_was_deleted_at_once_is_not_believed_in() -> None:
+    """A server answers the deletion of a pod without a node with the pod's last state."""
+    last = pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=0)
+
+    children, _ = await carry_out(Delete(PODS, "ns", "pi-worker-0", "u"), last)
+
+    assert children.observe(KEY).pods == {}
+
+
+@pytest.mark.parametrize("keeps", [{"deletionGracePeriodSeconds": 30}, {"finalizers": ["x.dev/y"]}])
+async def test_a_pod_that_is_on_its_way_out_is_still_there(keeps: dict[str, Any]) -> None:
+    going = pod(deletionTimestamp="2026-01-01T00:00:00Z", **keeps)
+
+    children, _ = await carry_out(Delete(PODS, "ns", "pi-worker-0", "u"), going)
+
+    assert children.observe(KEY).pods["pi-worker-0"].metadata.deletion_timestamp
+
+
+@pytest.mark.parametrize(("version", "is_believed"), [("7", False), ("9", True)])
+async def test_an_answer_that_is_older_than_the_cache_brings_nothing_back(
+    version: str, is_believed: bool
+) -> None:
+    client: Any = Answers({})
+    children = Children(client, JOB_KINDS[0], None, lambda key: None)
+    children.caches[PODS.plural]._version = "8"
+
+    children.remember(KEY, PODS, pod(version))
+
+    assert bool(children.observe(KEY).pods) is is_believed
+
+
+async def test_the_end_of_a_namespace_is_waited_for_and_is_no_error() -> None:
+    causes = [{"reason": "NamespaceTerminating"}]
+    refusal = Forbidden(403, "Forbidden", "is being terminated", {"causes": causes})
+
+    _, outcome = await carry_out(Create(PODS, pod()), refusal)
+
+    assert outcome.has_leftovers
+    assert outcome.failed == []
