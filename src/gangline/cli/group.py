@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib import import_module
 from typing import Any
@@ -14,6 +15,22 @@ from gangline.errors import EXIT_BUG, GanglineError
 
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+EXIT_MACHINE = 3
+
+_OTHER_FOLDER = "set GANGLINE_HOME to a folder that you can write to, if it is one of Gangline's own"
+_FREE_SPACE = "free some space there, or set GANGLINE_HOME to a folder on another disk"
+_SURROUNDINGS = {
+    errno.ENOSPC: _FREE_SPACE,
+    errno.EDQUOT: _FREE_SPACE,
+    errno.EROFS: _OTHER_FOLDER,
+    errno.EACCES: _OTHER_FOLDER,
+    errno.EPERM: _OTHER_FOLDER,
+    errno.ENOTDIR: _OTHER_FOLDER,
+    errno.EMFILE: "raise the limit of open files: ulimit -n 4096",
+    errno.ENFILE: "the whole machine has too many files open",
+    errno.ENOMEM: "the machine is out of memory",
+}
+"""What a machine may refuse to any program, and the way on."""
 
 
 class LazyGroup(click.Group):
@@ -91,6 +108,10 @@ def invoke(argv: list[str]) -> int:
     except BrokenPipeError:
         _close_output()
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in _SURROUNDINGS:
+            return _show_bug()
+        return _show_surroundings(error)
     except Exception:  # noqa: BLE001 - the outermost boundary: whatever escapes is a bug and is said to be one
         return _show_bug()
 
@@ -108,6 +129,16 @@ def _close_output() -> None:
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_surroundings(error: OSError) -> int:
+    """Say what the machine refused; that is no bug of ours, and no traceback helps."""
+    place = f" `{error.filename}`" if error.filename else " a file"
+    print(
+        f"error[machine]: cannot use{place}: {error.strerror}\n\nhint: {_SURROUNDINGS[error.errno or 0]}",
+        file=sys.stderr,
+    )
+    return EXIT_MACHINE
 
 
 def _show_bug() -> int:

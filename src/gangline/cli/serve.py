@@ -7,12 +7,13 @@ the server imports its libraries, so that both import at the same time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
 import time
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
@@ -192,6 +193,24 @@ async def _first_of(work: asyncio.Task[None], stopped: asyncio.Event) -> None:
     work.result()
 
 
+class LossyLog:
+    """A stream that loses lines rather than raise: a full disk must not end a service by its log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, or drop the text."""
+        with contextlib.suppress(OSError, ValueError):
+            return self._stream.write(text)
+        return 0
+
+    def flush(self) -> None:
+        """Flush, or leave it."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+
 def _quiet_logs() -> None:
     """Write the services' logs as one line each with a time, from level info on."""
     import structlog
@@ -206,7 +225,7 @@ def _quiet_logs() -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(20),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, LossyLog(sys.stderr))),
     )
 
 

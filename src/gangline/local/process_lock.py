@@ -60,6 +60,9 @@ class ProcessLock:
         """Take the lock and write this process's id; ``False`` when another living process has it.
 
         ``previous`` then says whether the process before this one was killed. The wait only bridges probes.
+
+        Raises:
+            OSError: the file cannot be written; it carries the path.
         """
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -75,8 +78,12 @@ class ProcessLock:
                 time.sleep(_RETRY_S)
         text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
         self.previous = LockState("killed", int(text)) if text.isdigit() else LockState("free")
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
         self._descriptor = descriptor
         return True
 
