@@ -11,6 +11,7 @@ from gangline.cli.output import plural, say
 from gangline.cli.target import cluster_option
 from gangline.errors import ClusterError
 from gangline.local.cluster import Cluster
+from gangline.local.left_pods import end_left_pods, remove_left_bridge
 from gangline.local.paths import ClusterPaths
 
 PODS_TIMEOUT_S = 15.0
@@ -28,6 +29,10 @@ def command(purge: bool, cluster: str) -> None:
     if found.status().ready:
         stop_workloads(found)
     was_up = found.down(say=say)
+    if left := end_left_pods(paths):
+        say(f"ended {plural(left, 'pod')} that still ran")
+    if facts := found.status().facts:
+        remove_left_bridge(facts.bridge)
     if purge:
         found.purge()
     state = "stopped" if was_up else "was not up"
@@ -47,7 +52,10 @@ def stop_workloads(cluster: Cluster) -> None:
             if owned or _is_over(item) or metadata.get("deletionTimestamp"):
                 continue
             target = f"{root}/namespaces/{metadata['namespace']}/{plural_name}/{metadata['name']}"
-            cluster.request("DELETE", target, {"propagationPolicy": "Background"})
+            status, answer = cluster.request("DELETE", target, {"propagationPolicy": "Background"})
+            if status >= 400 and status != 404:
+                say(f"cannot delete {metadata['name']}: {answer.get('message', status)}")
+                continue
             deleted.append(f"{metadata['namespace']}/{metadata['name']}")
     if deleted:
         say(f"deleted {plural(len(deleted), 'unfinished job')}: {', '.join(deleted[:10])}")
@@ -58,7 +66,7 @@ def stop_workloads(cluster: Cluster) -> None:
         if not left:
             return
         time.sleep(POLL_S)
-    say(f"{plural(len(left), 'pod')} did not end within {PODS_TIMEOUT_S:.0f} s; the node agent ends them")
+    say(f"{plural(len(left), 'pod')} did not end within {PODS_TIMEOUT_S:.0f} s")
 
 
 def _items(cluster: Cluster, target: str) -> list[dict[str, Any]]:

@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import subprocess
+from pathlib import Path
 
+from gangline.local.agent.shim.processes import marked
 from gangline.local.cluster import is_alive
 
 
@@ -57,6 +59,25 @@ def test_a_killed_agent_is_started_again_while_a_job_runs(fresh, pod_manifest):
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "off\n"), err
     assert "node agent" in fresh("up").stderr
+
+
+def test_down_ends_what_killed_daemons_left(fresh, pod_manifest):
+    process = fresh.start("run", str(pod_manifest("steady", "echo on; exec sleep 600")))
+    assert process.stdout.readline() == "on\n"
+    facts = json.loads((fresh.home / "default" / "cluster.json").read_text())
+    process.kill()
+    process.communicate()
+    found = status(fresh)["processes"]
+    for name in ("server", "agent"):  # the server would start an agent again
+        os.kill(found[name]["pid"], signal.SIGKILL)
+    assert marked("GANGLINE_CLUSTER_ID", facts["id"])
+
+    down = fresh("down", "--purge")
+
+    assert "ended 1 pod that still ran" in down.stderr
+    assert not [pid for pid in marked("GANGLINE_CLUSTER_ID", facts["id"]) if is_alive(pid)]
+    assert not Path("/sys/class/net", facts["bridge"]).exists()
+    assert not (fresh.home / "default").exists()
 
 
 def test_two_clusters_of_one_user_do_not_meet(fresh, pod_manifest):
