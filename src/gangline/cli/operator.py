@@ -3,29 +3,114 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+WITHOUT_EFFECT = ("kube-api-qps", "kube-api-burst", "controller-queue-rate-limit", "controller-queue-burst")
+"""Options of the MPI operator that limit rates. Requests in flight are bounded here, and rates are not."""
+
+
+def _with_unused_limits(function: Command) -> Command:
+    for name in WITHOUT_EFFECT:
+        function = click.option(f"--{name}", type=float, hidden=True)(function)
+    return function
 
 
 @click.command("operator")
 @click.option(
     "--kubeconfig",
+    "--kubeConfig",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Kubeconfig of the cluster.  [default: the pod's own account inside a cluster, else yours]",
 )
 @click.option("--context", metavar="CONTEXT", help="A context of the kubeconfig.")
-def command(kubeconfig: Path | None, context: str | None) -> None:
+@click.option(
+    "--namespace",
+    default="",
+    envvar="KUBEFLOW_NAMESPACE",
+    metavar="NAME",
+    help="Look at this namespace alone.  [default: all; KUBEFLOW_NAMESPACE]",
+)
+@click.option(
+    "--workers",
+    "--threadiness",
+    type=click.IntRange(1),
+    default=16,
+    metavar="N",
+    show_default=True,
+    help="Jobs that are worked on at the same time.",
+)
+@click.option(
+    "--gang-scheduling",
+    default="",
+    metavar="NAME",
+    help="Write PodGroups: volcano, or the name of a scheduler that reads those of scheduler-plugins.",
+)
+@click.option(
+    "--cluster-domain",
+    default="",
+    metavar="DOMAIN",
+    help="Appended to host names, for example cluster.local.",
+)
+@click.option("--leader-elect", is_flag=True, help="Work only while holding a Lease; others stand by.")
+@click.option(
+    "--lock-namespace",
+    default="mpi-operator",
+    metavar="NAME",
+    show_default=True,
+    help="Namespace of that Lease, which must exist.",
+)
+@click.option(
+    "--health-port", type=int, default=0, metavar="PORT", help="Serve /healthz and /readyz.  [default: none]"
+)
+@click.option(
+    "--metrics-port",
+    "--monitoring-port",
+    type=int,
+    default=0,
+    metavar="PORT",
+    help="Serve /metrics for Prometheus.  [default: none]",
+)
+@click.option(
+    "--listen",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    show_default=True,
+    help="Where those ports listen; 0.0.0.0 in a pod.",
+)
+@_with_unused_limits
+def command(kubeconfig: Path | None, context: str | None, **options: Any) -> None:
     """Run the job operator against a cluster until SIGTERM: it makes the pods of MPIJobs."""
-    asyncio.run(_serve(kubeconfig, context))
+    for name in WITHOUT_EFFECT:
+        if options.pop(name.replace("-", "_")) is not None:
+            click.echo(f"warning: --{name} has no effect: rates are not limited here", err=True)
+    asyncio.run(_serve(kubeconfig, context, options))
 
 
-async def _serve(kubeconfig: Path | None, context: str | None) -> None:
+async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str, Any]) -> None:
     from gangline.cli.serve import run_until_stopped
     from gangline.cli.service import service_connection
+    from gangline.jobs.settings import Settings
     from gangline.kube.client import Client
-    from gangline.operator.operator import Operator
+    from gangline.operator.service import OperatorService, ServiceOptions
 
+    service = ServiceOptions(
+        namespace=options["namespace"],
+        settings=Settings(
+            cluster_domain=options["cluster_domain"], gang_scheduling=options["gang_scheduling"]
+        ),
+        workers=options["workers"],
+        leader_elect=options["leader_elect"],
+        lock_namespace=options["lock_namespace"],
+        address=options["listen"],
+        health_port=options["health_port"] or None,
+        metrics_port=options["metrics_port"] or None,
+    )
     async with Client(service_connection(kubeconfig, context), user_agent="gangline-operator") as client:
-        await run_until_stopped(Operator(client).run())
+        await run_until_stopped(OperatorService(client, service).run())

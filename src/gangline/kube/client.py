@@ -97,6 +97,10 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def answers(self) -> dict[tuple[str, str], int]:
+        """Return how many requests were sent since the start, by method and status (or ``error``)."""
+        return dict(self._sender.answers)
+
     async def close(self) -> None:
         """Close all connections; running requests fail."""
         await self._sender.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -49,6 +50,8 @@ class Sender:
         self._sessions: list[aiohttp.ClientSession] = []  # the last one is in use; certificates may rotate
         self._session_certificate = b""
         self._is_closed = False
+        self.answers: Counter[tuple[str, str]] = Counter()
+        """Requests sent, by method and HTTP status; ``error`` where no answer came."""
 
     async def close(self) -> None:
         """Close all connections; running requests fail."""
@@ -155,17 +158,22 @@ class Sender:
             credential, session = await self._session(renew=is_renewed)
             if credential.authorization:
                 headers["Authorization"] = credential.authorization
-            answer = await session.request(
-                method,
-                self._base_url + path,
-                params=query,
-                data=data,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-                proxy=self._proxy,
-                server_hostname=self._connection.tls_server_name or None,
-            )
+            try:
+                answer = await session.request(
+                    method,
+                    self._base_url + path,
+                    params=query,
+                    data=data,
+                    headers=headers,
+                    timeout=timeout,
+                    allow_redirects=False,
+                    proxy=self._proxy,
+                    server_hostname=self._connection.tls_server_name or None,
+                )
+            except (aiohttp.ClientError, OSError):
+                self.answers[method, "error"] += 1
+                raise
+            self.answers[method, str(answer.status)] += 1
             if answer.status != 401 or is_renewed or not credentials.is_renewable(self._connection):
                 return answer
             answer.close()

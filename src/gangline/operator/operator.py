@@ -47,6 +47,7 @@ class Operator:
             secrets and events.
         namespace: only this one; empty means all.
         settings: what holds for every job.
+        workers: jobs that are worked on at the same time.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class Operator:
         *,
         namespace: str = "",
         settings: Settings = Settings(),  # noqa: B008 - a frozen value
+        workers: int = workers_count,
     ) -> None:
         self._client = client
+        self._workers = workers
         self._settings = settings
         self._queue: WorkQueue[JobKey] = WorkQueue()
         self._kinds: dict[str, _Kind] = {}
@@ -71,13 +74,13 @@ class Operator:
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        caches = [cache for kind in self._kinds.values() for cache in kind.caches]
+        caches = self._caches
         try:
             async with asyncio.TaskGroup() as group:
                 for cache in caches:
                     group.create_task(cache.run(), name=f"cache-{cache.resource.plural}")
                 await asyncio.gather(*(_until_synced(cache) for cache in caches))
-                await work(self._queue, self.reconcile, workers=workers_count)
+                await work(self._queue, self.reconcile, workers=self._workers)
         finally:
             await self._recorder.close()
 
@@ -112,6 +115,10 @@ class Operator:
             for kind in self._kinds.values()
             for launcher in kind.children.caches[JOBS.plural].items()
         ]
+        caches = [(cache.resource.plural, cache.statistics()) for cache in self._caches]
+        restarts: Counter[str] = Counter()
+        for plural, statistics in caches:
+            restarts[plural] += max(statistics.watches - 1, 0)
         return OperatorStatistics(
             jobs=len(jobs),
             jobs_created=self._counts["created"],
@@ -123,8 +130,14 @@ class Operator:
             queue_ready=queue.ready,
             retries=queue.retries,
             events_dropped=self._recorder.dropped_count,
+            watch_restarts=tuple(sorted(restarts.items())),
+            is_synced=all(statistics.is_synced for _, statistics in caches),
             process_cpu_s=time.process_time(),
         )
+
+    @property
+    def _caches(self) -> list[Cache[Any]]:
+        return [cache for kind in self._kinds.values() for cache in kind.caches]
 
     def _decide(self, key: JobKey, kind: _Kind, job: AnyJob, memory: _Memory) -> Plan:
         started_s = time.thread_time()
