@@ -68,6 +68,7 @@ def is_unknown_field(error: FieldError) -> bool:
 
 def join_path(path: str, name: str) -> str:
     """Return the path of a named field below ``path``."""
+    name = name or '""'
     return f"{path}.{name}" if path else name
 
 

@@ -127,9 +127,9 @@ def _check_own_mounts(job: MPIJob, role: str, spec: ReplicaSpec) -> list[FieldEr
     errors = []
     pod = spec.template.get("spec")
     for index, volume in enumerate(_list(pod.get("volumes") if isinstance(pod, dict) else None)):
-        if isinstance(volume, dict) and volume.get("name") in own:
+        if isinstance(volume, dict) and str(volume.get("name")) in own:
             rule = "is the name of a volume that every MPIJob pod gets; choose another"
-            errors.append(FieldError("Duplicate", f"{path}.volumes[{index}].name", rule, volume["name"]))
+            errors.append(FieldError("Duplicate", f"{path}.volumes[{index}].name", rule, str(volume["name"])))
     for container in spec.containers[:1]:
         for index, mount in enumerate(_list(container.get("volumeMounts"))):
             if isinstance(mount, dict) and mount.get("mountPath") in own.values():

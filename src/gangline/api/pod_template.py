@@ -20,7 +20,7 @@ CONTAINER_FIELDS: Final = frozenset(
     name image command args workingDir ports envFrom env resources resizePolicy restartPolicy
     restartPolicyRules volumeMounts volumeDevices livenessProbe readinessProbe startupProbe lifecycle
     terminationMessagePath terminationMessagePolicy imagePullPolicy securityContext stdin stdinOnce tty
-    """.split()  # noqa: SIM905 - one name after another reads better than a column of quotes
+    """.split()
 )
 POD_FIELDS: Final = frozenset(
     """
@@ -31,7 +31,7 @@ POD_FIELDS: Final = frozenset(
     priorityClassName priority dnsConfig readinessGates runtimeClassName enableServiceLinks
     preemptionPolicy overhead topologySpreadConstraints setHostnameAsFQDN os hostUsers schedulingGates
     resourceClaims resources hostnameOverride workloadRef
-    """.split()  # noqa: SIM905 - one name after another reads better than a column of quotes
+    """.split()
 )
 """Source: the published Kubernetes API reference, v1.35."""
 
@@ -59,7 +59,8 @@ def check_pod_template(template: dict[str, Any], path: str, *, unknown: Unknown)
     if unknown != "ignore":
         errors += _mistyped(template, ("metadata", "spec"), path)
         errors += _mistyped(spec, POD_FIELDS, spec_path)
-    volumes = {volume.get("name") for volume in _objects(spec.get("volumes"))}
+    names = (volume.get("name") for volume in _objects(spec.get("volumes")))
+    volumes = {name for name in names if isinstance(name, str)}
     seen: set[str] = set()
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(_objects(spec.get(kind))):
@@ -113,16 +114,14 @@ def check_quantities(amounts: Any, path: str) -> list[FieldError]:
     return errors
 
 
-def _check_mounts(container: dict[str, Any], path: str, volumes: set[Any]) -> list[FieldError]:
+def _check_mounts(container: dict[str, Any], path: str, volumes: set[str]) -> list[FieldError]:
     errors = []
     taken: set[str] = set()
     for index, mount in enumerate(_objects(container.get("volumeMounts"))):
         at = f"{path}.volumeMounts[{index}]"
         name, place = mount.get("name"), mount.get("mountPath")
         if isinstance(name, str) and name and name not in volumes:
-            known = (
-                ", ".join(sorted(f"`{volume}`" for volume in volumes if isinstance(volume, str))) or "none"
-            )
+            known = ", ".join(sorted(f"`{volume}`" for volume in volumes)) or "none"
             rule = f"no volume of the pod has this name; it has {known}"
             errors.append(FieldError("Invalid", f"{at}.name", rule, name))
         if isinstance(place, str):

@@ -182,8 +182,10 @@ def add_resources(total: dict[str, tuple[Decimal, bool]], resources: Any, count:
         count: how many such containers.
     """
     parts = resources if isinstance(resources, dict) else {}
-    wanted = {**(parts.get("limits") or {}), **(parts.get("requests") or {})}
+    wanted = {**(parts.get("limits") or {}), **(parts.get("requests") or {})}  # a request wins
     for name, text in wanted.items():
+        if text is None:
+            continue
         before, binary = total.get(name, (Decimal(0), False))
         amount = min(parse_quantity(text), _QUANTITY_MAX)
         total[name] = before + amount * count, binary or str(text).endswith(_BINARY_SUFFIX)

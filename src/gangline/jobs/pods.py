@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any, Final
 
 from gangline.api.mpijob import DEFAULT_SSH_MOUNT_PATH, LAUNCHER, WORKER, MPIJob, ReplicaSpec
@@ -125,11 +124,11 @@ def _mount_config(job: MPIJob, pod: Object) -> None:
 def _template(job: MPIJob, spec: ReplicaSpec, role: str) -> Object:
     """What both roles share: labels, subdomain, restart policy, the ssh key. Other metadata is dropped."""
     names = Names.of(job)
-    given = spec.template.get("metadata") or {}
+    given = _without_nulls(spec.template.get("metadata") or {})
     metadata: Object = {"labels": {**(given.get("labels") or {}), **role_labels(names.job, role)}}
     if given.get("annotations"):
         metadata["annotations"] = dict(given["annotations"])
-    pod: Object = deepcopy(spec.template["spec"])
+    pod: Object = _without_nulls(spec.template["spec"])
     pod["subdomain"] = names.service
     pod["restartPolicy"] = spec.restart_policy
     if pod.get("hostNetwork"):
@@ -149,6 +148,13 @@ def _template(job: MPIJob, spec: ReplicaSpec, role: str) -> Object:
     mount = {"name": SSH_VOLUME, "mountPath": job.spec.ssh_auth_mount_path}
     main["volumeMounts"] = [*(main.get("volumeMounts") or []), mount]
     return {"metadata": metadata, "spec": pod}
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a deep copy in which null fields are absent, as the API takes them."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def resume_patch(job: MPIJob, template: Object, dialect: Dialect | None = None) -> Object:

@@ -18,11 +18,22 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service
 from gangline.api.dns_names import is_dns_1035_label, is_dns_1123_label
 from gangline.api.mpijob_reading import read_observed
+from gangline.api.pod_group import PodGroup
 from gangline.jobs.mpijob import reconcile
 from gangline.jobs.observed import Observed
 from gangline.jobs.plan import Create, Delete, EnsureKeyPair, Patch, Plan, merge_patch_between
+from gangline.jobs.settings import Settings
 
-TYPES: dict[str, Any] = {"Service": Service, "ConfigMap": ConfigMap, "Secret": Secret, "Job": Job, "Pod": Pod}
+TYPES: dict[str, Any] = {
+    "Service": Service,
+    "ConfigMap": ConfigMap,
+    "Secret": Secret,
+    "Job": Job,
+    "Pod": Pod,
+    "PodGroup": PodGroup,
+}
+LOOKS_MAX = 8
+"""A restart of a gang takes the longest: written down, deleted, made again."""
 PHASES = ("Pending", "Running", "Succeeded", "Failed")
 
 
@@ -53,16 +64,22 @@ class World:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.uids = 0
         self.was_finished = False
+        self.annotations: dict[str, str] = {}
+        self.settings = Settings()
 
     def look(self) -> Plan:
         self.now += timedelta(seconds=1)
-        meta = ObjectMeta(name="pi", namespace="ns", uid="job", generation=1)
+        meta = ObjectMeta(name="pi", namespace="ns", uid="job", generation=1, annotations=self.annotations)
         typed: dict[str, dict[str, Any]] = {kind: {} for kind in TYPES}
         for (kind, name), wire in self.objects.items():
             typed[kind][name] = msgspec.convert(wire, TYPES[kind])
-        observed = Observed(typed["Service"], typed["ConfigMap"], typed["Secret"], typed["Job"], typed["Pod"])
+        observed = Observed(*typed.values())
         return reconcile(
-            read_observed(meta, self.spec, self.status), observed, self.now, raw_status=self.status
+            read_observed(meta, self.spec, self.status),
+            observed,
+            self.now,
+            raw_status=self.status,
+            settings=self.settings,
         )
 
     def carry_out(self, plan: Plan) -> None:
@@ -78,6 +95,7 @@ class World:
                 case Delete():
                     wire = self.objects.pop((action.resource.kind, action.name))
                     assert wire["metadata"]["uid"] == action.uid
+                    self.collect_garbage(action.uid)
         if plan.status is not None:
             assert merge(self.status, plan.status_patch) == plan.status
             self.status = plan.status
@@ -89,6 +107,11 @@ class World:
         wire = copy.deepcopy(wanted)
         wire["metadata"]["uid"] = str(self.uids)
         self.objects[key] = wire
+
+    def collect_garbage(self, uid: str) -> None:
+        for key, wire in list(self.objects.items()):
+            if any(owner["uid"] == uid for owner in wire["metadata"].get("ownerReferences", [])):
+                del self.objects[key]
 
     def launcher(self) -> dict[str, Any] | None:
         return self.objects.get(("Job", "pi-launcher"))
@@ -130,6 +153,24 @@ class Life(RuleBasedStateMachine):
     def launcher_as_worker(self, value: bool) -> None:
         self.world.spec["runLauncherAsWorker"] = value
 
+    @rule(value=st.sampled_from([{}, {"gangline.dev/on-worker-failure": "restart-gang"}]))
+    def choose_what_a_failure_means(self, value: dict[str, str]) -> None:
+        self.world.annotations = value
+
+    @rule(least=st.none() | st.integers(0, 4))
+    def scheduling(self, least: int | None) -> None:
+        policy = {} if least is None else {"minAvailable": least}
+        self.world.spec.setdefault("runPolicy", {})["schedulingPolicy"] = policy
+
+    @rule(policy=st.sampled_from([None, "All"]))
+    def write_an_old_field(self, policy: str | None) -> None:
+        self.world.spec["cleanPodPolicy"] = policy
+
+    @rule(gangs=st.sampled_from(["", "volcano", "gangs"]), shell=st.booleans())
+    def restart_the_operator(self, gangs: str, shell: bool) -> None:
+        if not any(kind == "PodGroup" for kind, _ in self.world.objects):
+            self.world.settings = Settings(gang_scheduling=gangs, has_remote_shell=shell)
+
     @rule(slots=st.integers(-1, 3))
     def slots(self, slots: int) -> None:
         self.world.spec["slotsPerWorker"] = slots
@@ -145,7 +186,8 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def object_vanishes(self, data: st.DataObject) -> None:
         if self.world.objects:
-            del self.world.objects[data.draw(st.sampled_from(sorted(self.world.objects)))]
+            wire = self.world.objects.pop(data.draw(st.sampled_from(sorted(self.world.objects))))
+            self.world.collect_garbage(wire["metadata"]["uid"])
 
     @precondition(launcher_is_open)
     @rule()
@@ -155,7 +197,15 @@ class Life(RuleBasedStateMachine):
         owner = {"kind": "Job", "name": "pi-launcher", "uid": launcher["metadata"]["uid"], "controller": True}
         name = f"pi-launcher-{self.world.uids}"
         self.world.add(
-            {"kind": "Pod", "metadata": {"name": name, "namespace": "ns", "ownerReferences": [owner]}}
+            {
+                "kind": "Pod",
+                "metadata": {
+                    "name": name,
+                    "namespace": "ns",
+                    "ownerReferences": [owner],
+                    "labels": {"training.kubeflow.org/job-role": "launcher"},
+                },
+            }
         )
 
     @precondition(launcher_is_open)
@@ -168,7 +218,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def settles(self) -> None:
         """A plan carried out leaves nothing to do; finished stays finished; names are good."""
-        for _ in range(5):
+        for _ in range(LOOKS_MAX):
             plan = self.world.look()
             if plan.stages == () and plan.status is None:
                 break
