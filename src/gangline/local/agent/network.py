@@ -17,6 +17,9 @@ from gangline.errors import ClusterError
 if TYPE_CHECKING:
     from pyroute2 import AsyncIPRoute
 
+LINK_MTU_BYTES = 65535
+"""As loopback: no packet leaves this machine, and gradients are large."""
+
 INTERFACE_IN_POD = "eth0"
 _COLLECT_AFTER_S = 1.0
 
@@ -84,7 +87,8 @@ class Network:
                     "add",
                     ifname=name,
                     kind="veth",
-                    peer={"ifname": INTERFACE_IN_POD, "net_ns_pid": pid},
+                    mtu=LINK_MTU_BYTES,
+                    peer={"ifname": INTERFACE_IN_POD, "net_ns_pid": pid, "mtu": LINK_MTU_BYTES},
                     master=self._bridge_index,
                     state="up",
                 )
