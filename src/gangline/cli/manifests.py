@@ -10,14 +10,16 @@ from typing import Any
 
 from gangline.api.codec import Document, load_documents, load_file
 from gangline.api.decode import similar_name
+from gangline.api.mpijob import LAUNCHER
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.api.pod_template import check_pod_template
-from gangline.api.resources import BUILT_IN, MPIJOBS, Resource
+from gangline.api.resources import BUILT_IN, MPIJOB_VERSIONS, Resource
+from gangline.cli.output import say
 from gangline.errors import FieldError, InvalidObjectError, UserError
 from gangline.launch.mpirun import ranks_asked_for
 
 KNOWN: dict[tuple[str, str], Resource] = {
-    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, MPIJOBS)
+    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *MPIJOB_VERSIONS)
 }
 WORKLOADS = ("MPIJob", "Job", "Pod")
 """Kinds that end, and that ``gangline run`` waits for."""
@@ -116,6 +118,15 @@ def check_manifests(
             errors += document.place(found)
     if errors:
         raise InvalidObjectError(" and ".join(subjects), errors, hint=hints[0] if hints else "")
+    for document in documents:
+        _say_what_is_passed_over(document)
+
+
+def _say_what_is_passed_over(document: Document) -> None:
+    """Name the fields of an old version that have no meaning any more."""
+    if document.kind == "MPIJob":
+        for warning in document.place(read_mpijob(document.value).warnings):
+            say(f"warning: mpijob/{document.name}: {warning}")
 
 
 def check_document(document: Document, *, is_local: bool) -> list[FieldError]:
@@ -176,9 +187,12 @@ def _check_pod(pod: Any, path: str) -> list[FieldError]:
 def _check_ranks(document: Document) -> list[FieldError]:
     """Refuse an mpirun line for more ranks than there are slots, and a launcher without a line."""
     job = read_mpijob(document.value).job
-    roles = document.value["spec"]["mpiReplicaSpecs"]
-    path = "spec.mpiReplicaSpecs[Launcher].template.spec.containers[0]"
-    container = roles["Launcher"]["template"]["spec"]["containers"][0]
+    launcher = job.spec.replica(LAUNCHER)
+    if launcher is None:
+        return []
+    container = launcher.containers[0]
+    is_old = "mpiReplicaSpecs" not in document.value["spec"]  # v1alpha1 has one template for both roles
+    path = f"spec.{'' if is_old else 'mpiReplicaSpecs[Launcher].'}template.spec.containers[0]"
     words = [str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]]
     if not words and str(container.get("image", "")).startswith("gangline/"):
         rule = "the image has no program of its own: say which mpirun line the launcher runs"
@@ -216,6 +230,8 @@ def pod_templates(obj: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     spec = obj.get("spec") or {}
     if obj.get("kind") == "MPIJob":
         roles = spec.get("mpiReplicaSpecs") or {}
+        if not roles and spec.get("template"):
+            return [("spec.template.", spec["template"])]  # v1alpha1
         return [
             (f"spec.mpiReplicaSpecs[{role}].template.", replica.get("template") or {})
             for role, replica in roles.items()

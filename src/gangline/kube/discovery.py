@@ -7,14 +7,14 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from gangline.api.resources import BUILT_IN, MPIJOBS, Resource
+from gangline.api.resources import BUILT_IN, MPIJOB_VERSIONS, Resource
 from gangline.kube.errors import NotFound, ServerError
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
 
 _KNOWN: dict[tuple[str, str], Resource] = {
-    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, MPIJOBS)
+    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *MPIJOB_VERSIONS)
 }
 
 

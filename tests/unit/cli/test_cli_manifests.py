@@ -45,7 +45,7 @@ def test_a_good_job_passes():
     ("old", "new", "path", "part"),
     [
         ("kind: MPIJob", "kind: MPIjob", "kind", "did you mean `MPIJob`?"),
-        ("kubeflow.org/v2beta1", "kubeflow.org/v1", "apiVersion", "kubeflow.org/v2beta1"),
+        ("kubeflow.org/v2beta1", "kubeflow.org/v2", "apiVersion", "kubeflow.org/v2beta1"),
         ("kind: MPIJob", "sort: MPIJob", "kind", "every object"),
         ("slotsPerWorker: 2", "slotsPerWorker: two", "spec.slotsPerWorker", ""),
         ("slotsPerWorker: 2", "slotsPerWorker: 0", "spec.slotsPerWorker", "at least 1"),
@@ -60,6 +60,42 @@ def test_a_broken_rule_is_named_with_its_field_and_place(old, new, path, part):
     assert error.exit_code == 2
     assert any(path in one.path and part in one.message for one in error.errors), error.render()
     assert all(one.where.startswith("job.yaml:") for one in error.errors)
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha2"])
+def test_a_job_of_an_old_version_passes_and_what_is_passed_over_is_said(version, capsys):
+    text = JOB.replace("v2beta1", version).replace("spec:", "spec:\n  cleanPodPolicy: All\n  colour: red", 1)
+
+    check_manifests(load_documents(text, file="job.yaml"), is_local=True, image_problem=image_problem)
+
+    assert capsys.readouterr().err == (
+        "warning: mpijob/pi: spec.colour: Invalid: unknown field at job.yaml:6:3\n"
+    )
+
+
+V1ALPHA1 = """\
+apiVersion: kubeflow.org/v1alpha1
+kind: MPIJob
+metadata: {name: pi}
+spec:
+  replicas: 2
+  template: {spec: {containers: [{name: main, image: gangline/base, command: [mpirun, -n, "2", hostname]}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ('"2"', '"3"', "spec.template.spec.containers[0].command"),
+        ("gangline/base", "elsewhere", "spec.template.spec.containers[0].image"),
+        ("replicas: 2", "gpus: 3, gpusPerNode: 2", "spec.gpus"),
+    ],
+)
+def test_a_broken_rule_of_the_first_version_is_named_at_its_one_template(old, new, path):
+    check_manifests(load_documents(V1ALPHA1), is_local=True, image_problem=image_problem)
+    text = V1ALPHA1.replace(old, new).replace("gpus: 3, gpus", "gpus: 3\n  gpus")
+
+    assert [error.path for error in refused(text).errors] == [path]
 
 
 def test_every_error_of_every_object_is_said_at_once():
