@@ -1,10 +1,12 @@
 """What a manifest cannot reach: the machine's files and switches, beyond the volumes that it names."""
 
+import json
 import os
 
 import pytest
 
 from gangline.api.resources import CONFIG_MAPS
+from gangline.local.agent.shim.processes import descendants, is_zombie
 
 
 async def test_link_in_a_volume_does_not_lead_a_sub_path_out_of_it(cluster, tmp_path):
@@ -113,3 +115,36 @@ async def test_switches_of_the_machine_are_read_only(cluster, host_network):
 
     await cluster.wait_phase("curious", "Succeeded")
     assert await cluster.logs("curious") == ""
+
+
+async def test_pod_sees_and_signals_no_process_but_its_own(cluster):
+    if cluster.mode == "plain":
+        pytest.skip("plain pods are processes among the machine's")
+    outside = os.getpid()  # of this test, as the machine counts
+    script = (
+        f"[ -e /proc/{outside} ] && echo seen; kill -0 {outside} 2> /dev/null && echo reached; echo $PPID"
+    )
+
+    await cluster.create_pod("curious", "sh", "-c", script)
+
+    await cluster.wait_phase("curious", "Succeeded")
+    assert (await cluster.logs("curious")).split() == ["0"]  # its parent is nobody in there
+
+
+async def test_daemonised_processes_are_reaped_and_end_with_the_pod(cluster):
+    script = "setsid -f env -i sh -c 'setsid -f sleep 600; setsid -f true'; echo started; exec sleep 600"
+    await cluster.create_pod("daemon", "sh", "-c", script, terminationGracePeriodSeconds=0)
+    await cluster.wait_phase("daemon", "Running")
+
+    async def has_started():
+        return "started" in await cluster.logs("daemon")
+
+    await cluster.wait_for(has_started, "the daemons")
+    shim = json.loads((next(cluster.paths.pods.iterdir()) / "state.json").read_text())["pid"]
+    await cluster.wait_for(lambda: not any(map(is_zombie, descendants(shim))), "the short one to be reaped")
+    below = descendants(shim)
+
+    await cluster.delete("daemon")
+    await cluster.wait_gone("daemon")
+
+    await cluster.wait_for(lambda: all(map(is_zombie, below)), "the daemons to end")

@@ -83,6 +83,7 @@ class Containers:
         self._changed = changed
         self._others = others
         self._known: dict[str, Running] = {}
+        self.first_process = 0
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """Return every container's last attempt by name."""
@@ -238,7 +239,8 @@ class Containers:
         name = container.spec["name"]
         beside = [c for c in self._known.values() if c is not container and c.state != "exited"]
         foreign = [pid for pid, owner in self._others().items() if owner != name]
-        found = processes.descendants(os.getpid(), without=[*(c.pid for c in beside), *foreign])
+        below = processes.descendants(os.getpid(), without=[*(c.pid for c in beside), *foreign])
+        found = [pid for pid in below if pid != self.first_process]
         if not beside:
             return found
         return [pid for pid in found if processes.environment_of(pid).get(processes.CONTAINER_MARKER) == name]

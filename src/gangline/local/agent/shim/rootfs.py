@@ -85,7 +85,11 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
     target = folder / "root"
     target.mkdir(parents=True, exist_ok=True)
     _mount_root(target, folder, set(root["hide"]), notes)
-    sys.bind("/proc", str(target / "proc"))
+    try:
+        sys.mount("proc", str(target / "proc"), "proc", sys.MS_NOSUID | sys.MS_NODEV | sys.MS_NOEXEC)
+    except OSError as error:  # where parts of the machine's own are covered, as in a container
+        notes.append(f"/proc shows all processes: {error.strerror}")
+        sys.bind("/proc", str(target / "proc"))
     old_root = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
     os.chdir(target)
     sys.pivot_root(".", ".")

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gangline.local.agent.shim import processes, rootfs, spawn, syscalls, wires
+from gangline.local.agent.shim import first_process, processes, rootfs, spawn, syscalls, wires
 from gangline.local.agent.shim.containers import Containers
 
 _READ_BYTES = 64 * 1024
@@ -151,6 +151,7 @@ class Shim:
             wires.bring_up_loopback()
         if "mount" in wanted:
             rootfs.prepare_pod(self._config)
+            self._containers.first_process = first_process.start()
 
     # Messages
 

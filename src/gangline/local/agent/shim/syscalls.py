@@ -14,6 +14,7 @@ CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
 MS_RDONLY = 1
@@ -27,6 +28,7 @@ MS_SLAVE = 1 << 19
 MS_RELATIME = 1 << 21
 MNT_DETACH = 2
 
+_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
@@ -102,6 +104,12 @@ def set_hostname(name: str) -> None:
 def become_subreaper() -> bool:
     """Make orphans of our descendants our children; False where the system knows no such thing."""
     return IS_LINUX and _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Have the kernel send a signal to this process when its parent dies (Linux)."""
+    if IS_LINUX:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
 
 
 def set_process_name(name: str) -> None:
