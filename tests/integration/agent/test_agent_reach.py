@@ -14,7 +14,7 @@ async def test_link_in_a_volume_does_not_lead_a_sub_path_out_of_it(cluster, tmp_
         pytest.skip("plain pods see the machine's files anyway")
     outside = tmp_path / "outside"
     outside.mkdir()
-    swap = f"rmdir /shared/part && ln -s {outside} /shared/part"
+    swap = f"rmdir /shared/part && ln -s {own} /shared/part"
     shared = {"name": "shared", "mountPath": "/shared"}
     link = {"name": "link", "image": "gangline/base", "command": ["sh", "-c", swap], "volumeMounts": [shared]}
 
@@ -120,10 +120,8 @@ async def test_switches_of_the_machine_are_read_only(cluster, host_network):
 async def test_pod_sees_and_signals_no_process_but_its_own(cluster):
     if cluster.mode == "plain":
         pytest.skip("plain pods are processes among the machine's")
-    outside = os.getpid()  # of this test, as the machine counts
-    script = (
-        f"[ -e /proc/{outside} ] && echo seen; kill -0 {outside} 2> /dev/null && echo reached; echo $PPID"
-    )
+    own = os.getpid()  # of this test, as the machine counts
+    script = f"[ -e /proc/{own} ] && echo seen; kill -0 {own} 2> /dev/null && echo reached; echo $PPID"
 
     await cluster.create_pod("curious", "sh", "-c", script)
 
