@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,7 +195,7 @@ def _write_job(
         program=resolved,
         environment=defaults | environment,
         master_addr=program_job.master_address(job, namespace, nodes, names_resolve=_names_resolve(target)),
-        master_port=_free_master_port(f"{namespace}/{job}"),
+        master_port=_port_in_use(target, namespace, job) or _free_master_port(f"{namespace}/{job}"),
     )
     return Document(program_job.build_job(run, mpi), file="the command line")
 
@@ -215,6 +216,35 @@ def _names_resolve(target: Target) -> bool:
     facts = load_facts(target.paths)
     wanted = facts.isolation if facts else "auto"
     return (Cluster(target.paths).isolation_in_use() or wanted) != "plain"
+
+
+def _port_in_use(target: Target, namespace: str, job: str) -> int:
+    """Return the port of the job of that name if it runs, else 0.
+
+    A command that was killed is found again by its specification, of which the port is a part.
+    """
+    from gangline.errors import ClusterError
+    from gangline.local.cluster import Cluster
+
+    try:
+        _, live = Cluster(target.paths).request(
+            "GET", f"/apis/kubeflow.org/v2beta1/namespaces/{namespace}/mpijobs/{job}"
+        )
+    except ClusterError:
+        return 0
+    return port_of(live) if isinstance(live, dict) else 0
+
+
+def port_of(job: dict[str, Any]) -> int:
+    """Return MASTER_PORT as the launcher's command line of an unfinished job sets it, else 0."""
+    import json
+
+    from gangline.cli.job_view import finished
+
+    if "spec" not in job or finished(job):
+        return 0
+    found = re.search(r'"MASTER_PORT(?:=|", ")(\d+)"', json.dumps(job["spec"]))
+    return int(found[1]) if found else 0
 
 
 def _free_master_port(job: str) -> int:
