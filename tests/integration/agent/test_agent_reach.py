@@ -14,7 +14,7 @@ async def test_link_in_a_volume_does_not_lead_a_sub_path_out_of_it(cluster, tmp_
         pytest.skip("plain pods see the machine's files anyway")
     outside = tmp_path / "outside"
     outside.mkdir()
-    swap = f"rmdir /shared/part && ln -s {own} /shared/part"
+    swap = f"rmdir /shared/part && ln -s {outside} /shared/part"
     shared = {"name": "shared", "mountPath": "/shared"}
     link = {"name": "link", "image": "gangline/base", "command": ["sh", "-c", swap], "volumeMounts": [shared]}
 

@@ -1,6 +1,7 @@
 """Parts of the shim that need no shim: log files, processes, imports; and what is kept of old logs."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,17 @@ def records(path: Path) -> list[tuple[str, str, str]]:
     lines = path.read_text().splitlines()
     pattern = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z (\w+) ([FP]) (.*)$")
     return [pattern.match(line).groups() for line in lines]
+
+
+def test_log_that_cannot_be_rotated_loses_lines_and_nothing_else(tmp_path):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    log = LogFile(str(folder / "0.log"), rotate_bytes=10)
+    shutil.rmtree(folder)
+
+    log.write(b"stdout", b"longer than the limit\n")
+    log.write(b"stdout", b"and more of it\n")
+    log.close()
 
 
 def test_log_lines_carry_time_stream_and_tag(tmp_path):

@@ -82,7 +82,11 @@ class LogFile:
             return  # a full disk loses log lines, never the container
         self._size_bytes += len(data)
         if self._size_bytes >= self._rotate_bytes:
-            self._rotate()
+            try:
+                self._rotate()
+            except OSError:
+                self._fd = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)  # as above
+                self._size_bytes = 0
 
     def _rotate(self) -> None:
         os.close(self._fd)

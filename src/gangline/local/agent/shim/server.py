@@ -351,6 +351,9 @@ class Shim:
         state = self._state()
         path = Path(self._config["folder"]) / "state.json"
         draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(state), encoding="utf-8")
-        draft.replace(path)
+        try:
+            draft.write_text(json.dumps(state), encoding="utf-8")
+            draft.replace(path)
+        except OSError:
+            pass  # a full disk: the agent is told all the same, and the pod goes on
         return state
