@@ -23,7 +23,7 @@ from gangline.api.mpijob_reading import read_observed
 from gangline.api.resources import CRDS, MPIJOB_VERSIONS, MPIJOBS
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
-from gangline.kube.errors import ApiError
+from gangline.kube.errors import ApiError, Invalid
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "published"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -125,6 +125,18 @@ async def test_stray_fields_of_an_old_version_are_taken(api: Any, client: Client
     file.write_text(json.dumps(document.value))
 
     await kubectl(api, tmp_path, "apply", "--validate=strict", "-f", str(file))
+
+
+async def test_the_manager_of_a_job_cannot_be_changed(api: Any, client: Client, tmp_path: Path) -> None:
+    if api.embedded:
+        pytest.skip("rules in CEL are not run by the embedded server")
+    (document,) = load_file(FOLDER / "v2beta1-benchmarks.yaml")
+    await kubectl(api, tmp_path, "apply", "-f", str(FOLDER / "v2beta1-benchmarks.yaml"))
+
+    for manager in ("kueue.x-k8s.io/multikueue", "kubeflow.org/mpi-operator"):
+        patch = {"spec": {"runPolicy": {"managedBy": manager}}}
+        with pytest.raises(Invalid, match="immutable"):
+            await client.patch(MPIJOBS, document.name, patch, api.namespace)
 
 
 def as_job(wire: dict[str, Any]) -> AnyJob:
