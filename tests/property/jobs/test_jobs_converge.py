@@ -184,6 +184,15 @@ class Life(RuleBasedStateMachine):
             pod["status"] = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
 
     @rule(data=st.data())
+    def a_member_of_a_gang_fails(self, data: st.DataObject) -> None:
+        self.world.annotations = {"gangline.dev/on-worker-failure": "restart-gang"}
+        for pod in self.world.pods("pi-"):
+            pod["status"] = {"phase": "Running"}
+        workers = self.world.pods("pi-worker-")
+        if workers:
+            data.draw(st.sampled_from(workers))["status"] = {"phase": "Failed"}
+
+    @rule(data=st.data())
     def object_vanishes(self, data: st.DataObject) -> None:
         if self.world.objects:
             wire = self.world.objects.pop(data.draw(st.sampled_from(sorted(self.world.objects))))
