@@ -20,7 +20,8 @@ kubernetes:
 
 # KUBECONFIG or KUBEBUILDER_ASSETS stand in for what would be built.
 test-kubernetes: $(STAMP)-dev
-	test -n "$$KUBECONFIG$$KUBEBUILDER_ASSETS" || tests/kubernetes/build.sh
+	test -n "$$KUBECONFIG$$KUBEBUILDER_ASSETS" || \
+		tests/kubernetes/build.sh etcd kube-apiserver kube-controller-manager
 	$(BIN)/python -m pytest -q tests -m kubernetes
 
 lint: $(STAMP)-dev

@@ -16,7 +16,7 @@ from pathlib import Path
 from figures import machine, table
 from laboratory import REPOSITORY, Laboratory
 
-SCENARIOS = ["startup", "first_rank", "cold_start", "throughput", "idle_memory", "many_jobs"]
+SCENARIOS = ["startup", "first_rank", "cold_start", "throughput", "idle_memory", "many_jobs", "operator_jobs"]
 
 
 def train_python() -> str | None:

@@ -1,21 +1,23 @@
 #!/bin/sh
-# Build kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and etcd from Go modules, once for a version.
+# Build Kubernetes and etcd from Go modules, once for a version: all five programs, or those named as arguments.
 # They land in ${XDG_CACHE_HOME:-~/.cache}/gangline/kubernetes/VERSION; the last line printed is that folder.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 version=v1.35.4
 target=${XDG_CACHE_HOME:-$HOME/.cache}/gangline/kubernetes/$version
+[ $# -gt 0 ] || set -- etcd kube-apiserver kube-controller-manager kube-scheduler kubelet
 mkdir -p "$target"
 flags="-s -w -X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"
-for command in kube-apiserver kube-controller-manager kube-scheduler kubelet; do
+for command in "$@"; do
   [ -x "$target/$command" ] && continue
-  echo "building $command $version" >&2
-  (cd "$here/control-plane" && CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$target/$command.new" "k8s.io/kubernetes/cmd/$command")
-  mv "$target/$command.new" "$target/$command"
+  command -v go >/dev/null || { echo "$command is not in $target, and building it needs Go" >&2; exit 1; }
+  echo "building $command for Kubernetes $version" >&2
+  case $command in
+    etcd) module=etcd package=go.etcd.io/etcd/server/v3 ldflags="-s -w" ;;
+    *) module=control-plane package=k8s.io/kubernetes/cmd/$command ldflags=$flags ;;
+  esac
+  new=$target/$command.$$ # moved when whole: another build may run at the same time
+  (cd "$here/$module" && CGO_ENABLED=0 go build -trimpath -ldflags "$ldflags" -o "$new" "$package")
+  mv "$new" "$target/$command"
 done
-if [ ! -x "$target/etcd" ]; then
-  echo "building etcd" >&2
-  (cd "$here/etcd" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$target/etcd.new" go.etcd.io/etcd/server/v3)
-  mv "$target/etcd.new" "$target/etcd"
-fi
 echo "$target"

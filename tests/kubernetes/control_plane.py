@@ -128,7 +128,7 @@ class ControlPlane:
         self._start_apiserver()
 
     def _start_all(self) -> None:
-        etcd_port, peer_port, port = _free_ports(3)
+        etcd_port, peer_port, port = free_ports(3)
         self.server = f"https://127.0.0.1:{port}"
         self._write_files()
         etcd = f"http://127.0.0.1:{etcd_port}"
@@ -141,7 +141,7 @@ class ControlPlane:
         for crd in self._crds:
             self._create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
         if self._controllers:
-            (manager_port,) = _free_ports(1)
+            (manager_port,) = free_ports(1)
             self._run("kube-controller-manager", *self._controller_options(manager_port, certificate))
             self._wait(
                 "kube-controller-manager",
@@ -273,7 +273,7 @@ def _answers(url: str, certificate: Path | None) -> bool:
         return False
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return ports of loopback that nobody listens on at this moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
