@@ -10,7 +10,7 @@ from gangline.api.resources import LEASES
 from gangline.kube.client import Client
 from gangline.kube.lease import LeaderElection, LeaseTiming
 
-TIMING = LeaseTiming(duration_s=1.0, renew_deadline_s=0.8, retry_s=0.1)
+TIMING = LeaseTiming(duration_s=15.0, renew_deadline_s=10.0, retry_s=0.1)
 
 
 async def test_candidates_lead_one_after_the_other(client: Client, api: Any) -> None:

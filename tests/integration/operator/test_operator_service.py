@@ -22,7 +22,7 @@ from gangline.operator.endpoints import Answer, serve_paths
 from gangline.operator.service import OperatorService, ServiceOptions
 
 Build = Callable[..., dict[str, Any]]
-TIMING = LeaseTiming(duration_s=1.0, renew_deadline_s=0.8, retry_s=0.1)
+TIMING = LeaseTiming(duration_s=15.0, renew_deadline_s=10.0, retry_s=0.1)
 WAIT_S = 30.0
 
 
