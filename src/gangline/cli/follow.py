@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gangline.api.resources import PODS, Resource
-from gangline.cli.job_view import belongs, chief_pods, finished, pod_selector, sort_pods, why_pending
+from gangline.api.resources import EVENTS, PODS, Resource
+from gangline.cli.held_up import HeldUp, held_up, is_silent
+from gangline.cli.job_view import belongs, chief_pods, finished, pod_selector, sort_pods
 from gangline.cli.watching import Recover, watch_objects
-from gangline.errors import ClusterError
+from gangline.errors import ClusterError, GanglineError
 from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, RankTags
 
@@ -22,6 +24,8 @@ Obj = dict[str, Any]
 LOG_DRAIN_S = 10.0
 LOG_RETRY_S = 0.05
 LOG_RETRIES_MAX = 600
+SILENCE_S = 2.0
+"""How long a pod may wait without a reason in its status before the events about it are followed."""
 CHIEF_POD_GRACE_S = 2.0
 """How long after a job's end its chief pod's last state is waited for."""
 
@@ -32,8 +36,8 @@ class FollowView(Protocol):
     def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
         """The job or one of its pods changed."""
 
-    def held_up(self, job: Obj, reason: str) -> None:
-        """A pod cannot start for this reason; told once for each reason."""
+    def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
+        """A pod cannot start for this reason; told once, and again when it changes."""
 
     def log(self, job: Obj, data: bytes) -> None:
         """A piece of the log came; pieces do not end where lines end."""
@@ -64,7 +68,8 @@ class _State:
     pods: dict[str, Obj] = field(default_factory=dict)
     gone: bool = False
     seen: bool = False
-    reasons: set[str] = field(default_factory=set)
+    reasons: dict[str, HeldUp] = field(default_factory=dict)
+    warnings: list[Obj] = field(default_factory=list)
     logs: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
 
@@ -88,7 +93,7 @@ class Follower:
         view: FollowView,
         *,
         recover: Recover | None = None,
-        on_stuck: Callable[[Obj, Obj, str], None] = lambda job, pod, reason: None,
+        on_stuck: Callable[[Obj, Obj, HeldUp], None] = lambda job, pod, reason: None,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -132,6 +137,7 @@ class Follower:
         )
         waiter = asyncio.create_task(self._wait())
         watches = [asyncio.create_task(job_watch), asyncio.create_task(pod_watch)]
+        warnings = asyncio.create_task(self._watch_warnings(namespace))
         try:
             await asyncio.wait([waiter, *watches], return_when=asyncio.FIRST_COMPLETED)
             for watch in watches:
@@ -139,7 +145,7 @@ class Follower:
                     watch.result()  # endless: it only ends with an error, which is raised here
             return await waiter
         finally:
-            tasks = [waiter, *watches, *state.logs.values()]
+            tasks = [waiter, warnings, *watches, *state.logs.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -208,21 +214,43 @@ class Follower:
                 state.pods[uid] = pod
         for pod in chief_pods(state.job, state.pods.values()):
             self._start_log(pod)
-        try:
-            self._tell_reasons()
-        except Exception as error:  # noqa: BLE001 - handed to the waiting task, which raises it
-            self._error = error
+        self._tell_reasons()
         self._view.pods_changed(state.job, sort_pods(state.pods.values()))
+        self._changed.set()
+
+    async def _watch_warnings(self, namespace: str | None) -> None:
+        """Once a pod has waited a while without a word in its status, follow the events about pods."""
+        await asyncio.sleep(SILENCE_S)
+        while not any(is_silent(pod) for pod in self._state.pods.values()):
+            await asyncio.sleep(SILENCE_S)
+        with suppress(ClusterError):  # not everybody may read events; the status says most
+            await watch_objects(
+                self._client,
+                EVENTS,
+                namespace,
+                self._take_warnings,
+                field_selector="type=Warning,involvedObject.kind=Pod",
+                recover=self._recover,
+            )
+
+    def _take_warnings(self, objects: dict[str, Obj]) -> None:
+        self._state.warnings = list(objects.values())
+        self._tell_reasons()
         self._changed.set()
 
     def _tell_reasons(self) -> None:
         state = self._state
         for pod in sort_pods(state.pods.values()):
-            reason = why_pending(pod)
-            if reason and reason not in state.reasons and not pod["metadata"].get("deletionTimestamp"):
-                state.reasons.add(reason)
-                self._view.held_up(state.job, reason)
+            uid = pod["metadata"]["uid"]
+            reason = held_up(pod, state.warnings)
+            if reason is None or state.reasons.get(uid) == reason or pod["metadata"].get("deletionTimestamp"):
+                continue
+            state.reasons[uid] = reason
+            self._view.held_up(state.job, pod, reason)
+            try:
                 self._on_stuck(state.job, pod, reason)
+            except GanglineError as error:  # handed to the waiting task, which raises it
+                self._error = error
 
     # Log ---------------------------------------------------------------------------------------------------
 

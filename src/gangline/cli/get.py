@@ -51,7 +51,7 @@ def command(name: str | None, all_namespaces: bool, events: bool, output: str | 
 
 
 async def _get(target: Target, name: str, *, all_namespaces: bool, events: bool, output: str | None) -> None:
-    from gangline.cli.job_lookup import find_job, pods_of
+    from gangline.cli.job_lookup import find_job, pods_of, warnings_about
     from gangline.cli.job_report import job_report
     from gangline.cli.job_view import view_job
     from gangline.clock import now
@@ -62,8 +62,9 @@ async def _get(target: Target, name: str, *, all_namespaces: bool, events: bool,
             namespace = await _namespace_of(client, name)
         _, job = await find_job(client, name, namespace)
         pods = await pods_of(client, job)
+        warnings = await warnings_about(client, namespace, pods)
         found = await _events(client, job, pods) if events or output in ("json", "yaml") else []
-    view = view_job(job, pods, now())
+    view = view_job(job, pods, now(), warnings)
     if output == "name":
         print(f"{view.kind.lower()}/{view.name}")
     elif output in ("json", "yaml"):
@@ -124,6 +125,7 @@ def _print(view: JobView, *, wide: bool) -> None:
     lines = {
         "Name": view.name,
         "Status": view.status,
+        "Reason": view.reason,
         "Namespace": view.namespace,
         "Priority": view.priority or "N/A",
         "Trainer": view.trainer,
@@ -131,8 +133,8 @@ def _print(view: JobView, *, wide: bool) -> None:
         "CreateTime": view.created,
         "EndTime": view.ended,
     }
-    if view.reason:
-        lines["Reason"] = view.reason
+    if not view.reason:
+        del lines["Reason"]
     for key, value in lines.items():
         print(f"{key + ':':11} {value}".rstrip())
     print("\nInstances:")

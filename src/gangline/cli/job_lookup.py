@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gangline.api.resources import JOBS, MPIJOBS, PODS, Resource
+from gangline.api.resources import EVENTS, JOBS, MPIJOBS, PODS, Resource
+from gangline.cli.held_up import is_silent
 from gangline.cli.job_view import pod_selector
-from gangline.errors import UserError
+from gangline.errors import ClusterError, UserError
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -82,3 +84,15 @@ async def pods_of(client: Client, job: Obj) -> list[Obj]:
     labels, fields = pod_selector(job)
     namespace = job["metadata"].get("namespace")
     return (await client.list(PODS, namespace, label_selector=labels, field_selector=fields)).items
+
+
+async def warnings_about(client: Client, namespace: str | None, pods: Iterable[Obj]) -> list[Obj]:
+    """Return the warnings about pods, newest first, asked for only when a pod waits and does not say why."""
+    if not any(is_silent(pod) for pod in pods):
+        return []
+    selector = "type=Warning,involvedObject.kind=Pod"
+    try:
+        found = (await client.list(EVENTS, namespace, field_selector=selector)).items
+    except ClusterError:  # not everybody may read events
+        return []
+    return sorted(found, key=lambda event: event.get("lastTimestamp") or "", reverse=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from gangline.cli.held_up import why_pending
 from gangline.clock import parse_time
 from gangline.units import quantity_ceil
 
@@ -69,14 +70,17 @@ class JobView:
         return next((instance.name for instance in self.instances if instance.is_chief), "")
 
 
-def view_job(job: Obj, pods: Sequence[Obj], now: datetime) -> JobView:
-    """Return the view of an MPIJob, a Job or a Pod with the pods that belong to it."""
+def view_job(job: Obj, pods: Sequence[Obj], now: datetime, warnings: Sequence[Obj] = ()) -> JobView:
+    """Return the view of an MPIJob, a Job or a Pod with the pods that belong to it.
+
+    Warnings are events of the namespace; they say why a pod waits where its status does not.
+    """
     metadata = job["metadata"]
     chiefs = {pod["metadata"]["name"] for pod in chief_pods(job, pods)[-1:]}
     instances = tuple(
         view_pod(pod, now, is_chief=pod["metadata"]["name"] in chiefs) for pod in sort_pods(pods)
     )
-    status, reason, ended = _status(job, pods)
+    status, reason, ended = _status(job, pods, warnings)
     created = metadata.get("creationTimestamp") or ""
     end = parse_time(ended) if ended else now
     duration_s = (end - parse_time(created)).total_seconds() if created else 0.0
@@ -232,7 +236,7 @@ def requested_gpus(job: Obj) -> int:
     return pod_gpus(spec)
 
 
-def _status(job: Obj, pods: Sequence[Obj]) -> tuple[str, str, str]:
+def _status(job: Obj, pods: Sequence[Obj], warnings: Sequence[Obj]) -> tuple[str, str, str]:
     """Return status, reason and the time of the end."""
     status = job.get("status") or {}
     over = finished(job)
@@ -245,26 +249,10 @@ def _status(job: Obj, pods: Sequence[Obj]) -> tuple[str, str, str]:
         return over, words or status.get("message", ""), status.get("completionTime") or last
     if (job.get("spec") or {}).get("suspend") or (job.get("spec") or {}).get("runPolicy", {}).get("suspend"):
         return "SUSPENDED", "the job is suspended", ""
-    reason = next(filter(None, (why_pending(pod) for pod in sort_pods(pods))), "")
+    reason = next(filter(None, (why_pending(pod, warnings) for pod in sort_pods(pods))), "")
     running = condition(job, "Running") or (job["kind"] != "MPIJob" and pods)
     waiting = [pod for pod in pods if pod.get("status", {}).get("phase") in (None, "Pending")]
-    return ("PENDING" if waiting or not running else "RUNNING"), reason, ""
-
-
-def why_pending(pod: Obj) -> str:
-    """Return why a pod does not start, in one line; empty when nothing holds it up."""
-    status = pod.get("status") or {}
-    name = pod["metadata"]["name"]
-    if status.get("phase") not in (None, "Pending"):
-        return ""
-    for found in status.get("conditions") or []:
-        if found.get("type") == "PodScheduled" and found.get("status") == "False":
-            return f"pod {name} fits on no node: {found.get('message') or found.get('reason', '')}"
-    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return f"pod {name}: {waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
-    return ""
+    return ("PENDING" if waiting or reason or not running else "RUNNING"), reason, ""
 
 
 def _priority(job: Obj) -> str:

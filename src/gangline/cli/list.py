@@ -34,7 +34,7 @@ def command(all_namespaces: bool, output: str | None, target: Target) -> None:
 
 async def _list(target: Target, *, all_namespaces: bool, output: str | None) -> None:
     from gangline.api.resources import PODS
-    from gangline.cli.job_lookup import list_jobs
+    from gangline.cli.job_lookup import list_jobs, warnings_about
     from gangline.cli.job_report import job_report
     from gangline.cli.job_view import belongs, view_job
     from gangline.clock import now
@@ -42,7 +42,9 @@ async def _list(target: Target, *, all_namespaces: bool, output: str | None) -> 
     async with open_client(target) as client:
         namespace = None if all_namespaces else client.connection.namespace
         jobs, pods = await asyncio.gather(list_jobs(client, namespace), client.list(PODS, namespace))
-    views = [view_job(job, [pod for pod in pods.items if belongs(job, pod)], now()) for job in jobs]
+        needs_reasons = output in ("wide", "json", "yaml")
+        warnings = await warnings_about(client, namespace, pods.items) if needs_reasons else []
+    views = [view_job(job, [pod for pod in pods.items if belongs(job, pod)], now(), warnings) for job in jobs]
     if output == "name":
         print("".join(f"{view.kind.lower()}/{view.name}\n" for view in views), end="")
     elif output in ("json", "yaml"):

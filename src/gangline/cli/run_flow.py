@@ -12,6 +12,7 @@ from gangline.api.codec import Document
 from gangline.api.resources import Resource
 from gangline.cli.claim import apply_object, claim_job, delete_job
 from gangline.cli.follow import Follower, Outcome
+from gangline.cli.held_up import HeldUp
 from gangline.cli.manifests import WORKLOADS, in_order
 from gangline.cli.output import say
 from gangline.cli.run_result import failure_of, last_lines
@@ -138,10 +139,12 @@ async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainV
     return await Follower(client, resource, job, view, recover=recover, on_stuck=_refuse_image).run()
 
 
-def _refuse_image(job: Obj, pod: Obj, reason: str) -> None:
+def _refuse_image(job: Obj, pod: Obj, reason: HeldUp) -> None:
     """End the wait for an image that this machine will never have: nothing here pulls it."""
-    if "ErrImage" in reason or "InvalidImageName" in reason:
-        raise UnschedulableError(f"{job_title(job)} can never start: {reason}", hint=advice_for(reason))
+    if "ErrImage" in reason.reason or reason.reason == "InvalidImageName":
+        raise UnschedulableError(
+            f"{job_title(job)} can never start: {reason}", hint=advice_for(job, pod, reason)
+        )
 
 
 async def _interrupted(client: Client, claimed: list[Claimed], target: Target, interrupts: Interrupts) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.cli.follow import Outcome, exit_code_of
+from gangline.cli.held_up import start_error
 from gangline.cli.job_view import ROLE_LABEL, chief_pods, condition
 from gangline.cli.run_view import job_title
 from gangline.errors import JobFailedError
@@ -67,6 +68,8 @@ def _describe(outcome: Outcome, failure: RankFailure | None) -> str:
     if failure is not None and failure.rank is not None:
         pod = pod_of_failure(outcome, failure)
         return f"rank {failure.rank}{f' in pod {pod}' if pod else ''} {failure.what}"
+    if never := start_error(outcome.pods):
+        return str(never)
     if pod_words:
         return pod_words
     ended = condition(outcome.job, "Failed") or {}

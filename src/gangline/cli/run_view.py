@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from gangline.cli.held_up import START_ERRORS, HeldUp, held_up, tries
 from gangline.cli.job_view import finished, pod_status
 from gangline.cli.output import plural, say
 from gangline.units import format_age
@@ -28,6 +29,7 @@ ADVICE: dict[str, str] = {
     "InvalidImageName": "correct the image's name in the manifest",
     "CreateContainerConfigError": "the pod names a ConfigMap, Secret or key that does not exist: "
     "add it to the manifest, or apply it now",
+    "not found": "create what is missing, and the pod starts by itself; Ctrl-C deletes the job",
 }
 """What to do, by a part of the reason for which a pod cannot start."""
 
@@ -38,9 +40,12 @@ def job_title(job: Obj) -> str:
     return f"{job['kind'].lower()} {metadata.get('namespace', 'default')}/{metadata['name']}"
 
 
-def advice_for(reason: str) -> str:
+def advice_for(job: Obj, pod: Obj, reason: HeldUp) -> str:
     """Return what to do about a pod that cannot start, empty when nothing is known."""
-    return next((text for part, text in ADVICE.items() if part in reason), "")
+    if reason.reason in (*START_ERRORS, "CrashLoopBackOff"):
+        again = tries(job, pod)
+        return f"{again}; Ctrl-C deletes the job" if again else ""
+    return next((text for part, text in ADVICE.items() if part in str(reason)), "")
 
 
 class PlainView:
@@ -62,10 +67,10 @@ class PlainView:
         took_s = time.monotonic() - self._started
         say(f"{job_title(job)}: {plural(len(pods), 'pod')} on {plural(len(nodes), 'node')}, {took_s:.1f} s")
 
-    def held_up(self, job: Obj, reason: str) -> None:
+    def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
         """Say why a pod cannot start, and what to do."""
         say(f"{job_title(job)}: {reason}")
-        if advice := advice_for(reason):
+        if advice := advice_for(job, pod, reason):
             say(f"hint: {advice}")
 
     def log(self, job: Obj, data: bytes) -> None:
@@ -107,15 +112,15 @@ class LiveView(PlainView):
         live = self._open()
         live.update(self._table(), refresh=True)
 
-    def held_up(self, job: Obj, reason: str) -> None:
+    def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
         """Say why a pod cannot start, above the table."""
         if self._live is not None and not self._closed:
             self._live.console.print(f"[yellow]{job_title(job)}[/]: ", end="")
-            self._live.console.print(reason, markup=False, highlight=False)
-            if advice := advice_for(reason):
+            self._live.console.print(str(reason), markup=False, highlight=False)
+            if advice := advice_for(job, pod, reason):
                 self._live.console.print(f"hint: {advice}", markup=False, highlight=False)
             return
-        super().held_up(job, reason)
+        super().held_up(job, pod, reason)
 
     def log(self, job: Obj, data: bytes) -> None:
         """Freeze the table, then write the log below it."""
@@ -198,7 +203,7 @@ def format_duration(seconds: float) -> str:
 def _all_started(job: Obj, pods: list[Obj]) -> bool:
     if len(pods) < expected_pods(job) or finished(job):
         return False
-    return all((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
+    return all((pod.get("status") or {}).get("phase") == "Running" and held_up(pod) is None for pod in pods)
 
 
 def expected_pods(job: Obj) -> int:

@@ -106,8 +106,8 @@ def run(real: str, arguments: list[str]) -> int:
     child = subprocess.Popen([real, *arguments], stderr=subprocess.PIPE)
     for number in _FORWARDED:
         signal.signal(number, lambda got, _: child.send_signal(got))
-    for number in early:
-        child.send_signal(number)
+    for got in early:
+        child.send_signal(got)
     assert child.stderr is not None
     stream = ErrorStream(os.uname().nodename)
     pump = threading.Thread(target=stream.pump, args=(child.stderr.fileno(), 2), daemon=True)

@@ -149,3 +149,24 @@ def test_a_job_of_the_name_with_another_specification_is_not_touched(gangline, p
     assert "gangline delete busy" in other.stderr
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
+
+
+def test_a_command_that_is_not_there_is_said_at_once(gangline, pod_manifest):
+    manifest = pod_manifest("misspelt", "true")
+    manifest.write_text(manifest.read_text().replace("command: [sh,", "command: [shh,"))
+    result = gangline("run", str(manifest))
+    assert result.returncode == 128, result.stderr
+    assert result.stderr.count('pod misspelt, container main: StartError: exec: "shh"') == 2
+
+
+def test_a_missing_config_map_is_said_while_the_pod_waits(gangline, pod_manifest):
+    manifest = pod_manifest("mapless", "true", more="      volumeMounts: [{name: v, mountPath: /x}]\n")
+    manifest.write_text(manifest.read_text() + "  volumes: [{name: v, configMap: {name: absent}}]\n")
+    process = gangline.start("run", str(manifest))
+    assert 'configmap "absent" not found' in process.stderr.readline()
+    shown = gangline("get", "mapless").stdout
+    assert "PENDING" in shown
+    assert 'configmap "absent" not found' in shown
+    assert 'configmap "absent" not found' in gangline("list", "-o", "wide").stdout + shown
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)

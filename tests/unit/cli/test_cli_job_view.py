@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gangline.cli.job_view import pod_status, view_job, why_pending
+from gangline.cli.held_up import why_pending
+from gangline.cli.job_view import pod_status, view_job
 
 NOW = datetime(2026, 1, 1, 0, 2, 5, tzinfo=UTC)
 CREATED = "2026-01-01T00:00:00Z"
@@ -99,6 +100,9 @@ def test_why_a_pod_waits_is_said_in_one_line():
         pod("x", phase="Pending", conditions=unschedulable)
     )
     image = {"waiting": {"reason": "ErrImageNeverPull", "message": "no such image"}}
-    assert why_pending(pod("x", phase="Pending", state=image)) == "pod x: ErrImageNeverPull: no such image"
+    assert (
+        why_pending(pod("x", phase="Pending", state=image))
+        == "pod x, container main: ErrImageNeverPull: no such image"
+    )
     assert why_pending(pod("x", phase="Pending", state={"waiting": {"reason": "ContainerCreating"}})) == ""
     assert why_pending(pod("x")) == ""

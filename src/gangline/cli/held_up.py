@@ -1,0 +1,132 @@
+"""Why a pod does not start, in one line: from its status, else from the warnings about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+Obj = dict[str, Any]
+
+START_ERRORS = ("StartError", "ContainerCannotRun")
+"""Reasons with which a container ends whose program could not be started at all."""
+
+_QUIET = (None, "", "ContainerCreating", "PodInitializing")
+_NOT_OVER = (None, "Pending")
+_EVENTS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedScheduling", "Failed")
+
+
+class HeldUp(NamedTuple):
+    """What keeps a pod from running; equal for the same reason, however often it was tried.
+
+    Attributes:
+        pod: its name.
+        container: name of the container; empty when the whole pod waits.
+        reason: the word of Kubernetes, ``StartError``.
+        message: the sentence that belongs to it.
+    """
+
+    pod: str
+    container: str
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        if self.reason == "Unschedulable":
+            return f"pod {self.pod} fits on no node: {self.message}".rstrip(": ")
+        place = f"pod {self.pod}" + (f", container {self.container}" if self.container else "")
+        return f"{place}: {self.reason}: {self.message}".rstrip(": ")
+
+
+def held_up(pod: Obj, warnings: Iterable[Obj] = ()) -> HeldUp | None:
+    """Return what holds a pod up, ``None`` when nothing is known to.
+
+    Args:
+        pod: in wire form.
+        warnings: events about it, used when its own status says nothing.
+    """
+    status = pod.get("status") or {}
+    name = pod["metadata"]["name"]
+    for found in status.get("conditions") or []:
+        is_placed = found.get("type") != "PodScheduled" or found.get("status") != "False"
+        if not is_placed and status.get("phase") in _NOT_OVER:
+            return HeldUp(name, "", "Unschedulable", found.get("message") or found.get("reason") or "")
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        if found := _held_container(name, container):
+            return found
+    if status.get("phase") not in _NOT_OVER:
+        return None
+    return next((found for event in warnings if (found := _from_event(pod, event))), None)
+
+
+def _held_container(pod: str, status: Obj) -> HeldUp | None:
+    state, name = status.get("state") or {}, status.get("name") or ""
+    waiting = state.get("waiting")
+    ended = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
+    if not state.get("running") and ended.get("reason") in START_ERRORS:
+        return HeldUp(pod, name, ended["reason"], one_line(ended.get("message") or ""))
+    if not waiting:
+        return None
+    reason, message = waiting.get("reason"), one_line(waiting.get("message") or "")
+    if reason == "CrashLoopBackOff" and ended:
+        return HeldUp(pod, name, reason, f"it is started again after it {_how(ended)}")
+    if reason in _QUIET:
+        if not message:
+            return None
+        reason = "FailedMount" if "MountVolume" in message else reason or "Waiting"
+    return HeldUp(pod, name, str(reason), message)
+
+
+def _how(ended: Obj) -> str:
+    word = ended.get("reason")
+    more = f" ({word})" if word not in (None, "", "Error", "Completed") else ""
+    return f"ended with exit code {ended.get('exitCode', 0)}{more}"
+
+
+def _from_event(pod: Obj, event: Obj) -> HeldUp | None:
+    about = event.get("involvedObject") or {}
+    if about.get("uid") != pod["metadata"].get("uid") or event.get("reason") not in _EVENTS:
+        return None
+    return HeldUp(pod["metadata"]["name"], "", event["reason"], one_line(event.get("message") or ""))
+
+
+def why_pending(pod: Obj, warnings: Iterable[Obj] = ()) -> str:
+    """Return why a pod does not start, in one line; empty when nothing holds it up."""
+    return str(held_up(pod, warnings) or "")
+
+
+def one_line(text: str) -> str:
+    """Return a message without line breaks."""
+    return " ".join(text.split())
+
+
+def is_silent(pod: Obj) -> bool:
+    """Return whether a pod waits and its status does not say why, so that its events are worth a look."""
+    return (pod.get("status") or {}).get("phase") in _NOT_OVER and held_up(pod) is None
+
+
+def start_error(pods: Iterable[Obj]) -> HeldUp | None:
+    """Return why the program of a container could not be started at all, of the last such pod."""
+    last = None
+    for pod in pods:
+        found = held_up(pod)
+        if found is not None and found.reason in START_ERRORS:
+            last = found
+    return last
+
+
+def tries(job: Obj, pod: Obj) -> str:
+    """Return how often a container that cannot be started is tried again; empty when it is not."""
+    policy = pod["spec"].get("restartPolicy") or "Always"
+    spec = job.get("spec") or {}
+    if job["kind"] == "Pod":
+        return "" if policy == "Never" else "it is tried again without end, after growing pauses"
+    labels = pod["metadata"].get("labels") or {}
+    if job["kind"] == "MPIJob" and labels.get("training.kubeflow.org/job-role") == "worker":
+        return "" if policy == "Never" else "it is tried again as long as the job lasts, after growing pauses"
+    limit = (spec.get("runPolicy") or {}).get("backoffLimit") if job["kind"] == "MPIJob" else None
+    limit = spec.get("backoffLimit") if limit is None else limit
+    limit = 6 if limit is None else int(limit)
+    if not limit:
+        return ""
+    times = "once" if limit == 1 else f"up to {limit} times"
+    return f"it is tried again {times} in all, after growing pauses (`backoffLimit: {limit}`)"
