@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -113,6 +113,7 @@ class Follower:
 
         Raises:
             ClusterError: the server could not be reached for 30 s.
+            BrokenPipeError: the view's output was closed by its reader.
         """
         state = self._state
         namespace = state.job["metadata"].get("namespace")
@@ -178,6 +179,8 @@ class Follower:
         pending = [task for task in self._state.logs.values() if not task.done()]
         if pending:
             await asyncio.wait(pending, timeout=LOG_DRAIN_S)
+        if self._error is not None:
+            raise self._error
         self._flush_line()
 
     def _chief_is_over(self) -> bool:
@@ -270,18 +273,23 @@ class Follower:
                 pieces = self._client.logs(
                     metadata["name"], metadata["namespace"], container=container, follow=True
                 )
-                async for piece in pieces:
-                    fresh = piece[skip:]
-                    skip = max(0, skip - len(piece))
-                    delivered += len(fresh)
-                    if fresh:
-                        self._take_log(fresh)
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        fresh = piece[skip:]
+                        skip = max(0, skip - len(piece))
+                        delivered += len(fresh)
+                        if fresh:
+                            self._take_log(fresh)
                 if self._log_is_whole(uid=metadata["uid"]):
                     return
             except ClusterError as error:
                 status = getattr(error, "status", 0)
                 if status not in (0, 400, 500, 503):
                     return
+            except BrokenPipeError as error:  # whoever read the log went away; so does the follower
+                self._error = error
+                self._changed.set()
+                return
             await asyncio.sleep(LOG_RETRY_S)
 
     def _log_is_whole(self, uid: str) -> bool:

@@ -33,8 +33,19 @@ _SURROUNDINGS = {
 """What a machine may refuse to any program, and the way on."""
 
 
+class OutputClosedError(Exception):
+    """Whoever read standard output went away, as ``head`` does."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when called, with help lines from a static table."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a closed output leaves as our own error, for click would make it exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise OutputClosedError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return every visible command in the order of the table."""
@@ -105,7 +116,7 @@ def invoke(argv: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, OutputClosedError):
         _close_output()
         return EXIT_BROKEN_PIPE
     except OSError as error:

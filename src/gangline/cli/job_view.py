@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from gangline.cli.held_up import why_pending
@@ -103,6 +103,15 @@ def view_job(job: Obj, pods: Sequence[Obj], now: datetime, warnings: Sequence[Ob
         reason=reason,
         instances=instances,
     )
+
+
+def lifetime_s(job: Obj) -> float:
+    """Return the seconds from the creation of a finished job to its end, in whole seconds as its times are.
+
+    A second less, since both times are cut to seconds; 0 when one of them is missing.
+    """
+    view = view_job(job, (), datetime.now(UTC))
+    return max(0.0, view.duration_s - 1) if view.ended else 0.0
 
 
 def view_pod(pod: Obj, now: datetime, *, is_chief: bool) -> InstanceView:

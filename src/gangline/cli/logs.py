@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from contextlib import aclosing
 from typing import Any
 
 import click
@@ -78,9 +79,10 @@ async def _logs(target: Target, name: str, instance: str | None, options: dict[s
         has_tags = ANNOTATION in (pod["metadata"].get("annotations") or {})
         tags = RankTags() if has_tags and not options["timestamps"] else None
         try:
-            async for piece in client.logs(pod["metadata"]["name"], namespace, **options):
-                sys.stdout.buffer.write(tags.feed(piece) if tags else piece)
-                sys.stdout.buffer.flush()
+            async with aclosing(client.logs(pod["metadata"]["name"], namespace, **options)) as pieces:
+                async for piece in pieces:
+                    sys.stdout.buffer.write(tags.feed(piece) if tags else piece)
+                    sys.stdout.buffer.flush()
             sys.stdout.buffer.write(tags.flush() if tags else b"")
         except ClusterError as error:
             error.hint = error.hint or f"`gangline get {name}` shows the state of its instances"

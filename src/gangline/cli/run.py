@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -291,7 +292,7 @@ def _run(documents: list[Document], target: Target, nodes: int) -> int:
 
     created: dict[int, dict[str, Any]] = {}
     if not target.is_local:
-        return _follow(documents, target, created)
+        return _follow(documents, target, created, time.monotonic())
     from gangline.cli.capacity import check_capacity
     from gangline.cli.early_create import create_early, delete_created
     from gangline.local.cluster import Cluster
@@ -299,17 +300,20 @@ def _run(documents: list[Document], target: Target, nodes: int) -> int:
     cluster = Cluster(target.paths)
     cluster.ensure_up(nodes=nodes, say=say)
     check_capacity(cluster, documents)
+    started_s = time.monotonic()
     try:
         created = create_early(cluster, documents)
-        return _follow(documents, target, created)
+        return _follow(documents, target, created, started_s)
     except KeyboardInterrupt:  # before the follower takes Ctrl-C over
         delete_created(cluster, documents, created)
         raise
 
 
-def _follow(documents: list[Document], target: Target, created: dict[int, dict[str, Any]]) -> int:
+def _follow(
+    documents: list[Document], target: Target, created: dict[int, dict[str, Any]], started_s: float
+) -> int:
     import asyncio
 
     from gangline.cli.run_flow import run_documents
 
-    return asyncio.run(run_documents(documents, target, created))
+    return asyncio.run(run_documents(documents, target, created, started_s))

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.codec import Document
@@ -13,6 +14,7 @@ from gangline.api.resources import Resource
 from gangline.cli.claim import apply_object, claim_job, delete_job
 from gangline.cli.follow import Follower, Outcome
 from gangline.cli.held_up import HeldUp
+from gangline.cli.job_view import lifetime_s
 from gangline.cli.manifests import WORKLOADS, in_order
 from gangline.cli.output import say
 from gangline.cli.run_result import failure_of, last_lines
@@ -48,17 +50,21 @@ class Interrupts:
         (self.second if self.first.is_set() else self.first).set()
 
 
-async def run_documents(documents: Sequence[Document], target: Target, created: dict[int, Obj]) -> int:
+async def run_documents(
+    documents: Sequence[Document], target: Target, created: dict[int, Obj], started_s: float
+) -> int:
     """Create every object, wait for all that end, and return the exit code.
 
     Args:
         documents: checked manifests.
         target: where to.
         created: what exists already, by the document's ``id``.
+        started_s: time on the monotonic clock just before the first object was created.
 
     Raises:
         JobFailedError: a job failed; its exit code is the launcher's.
         UnschedulableError: a pod can never start.
+        BrokenPipeError: the reader of the output went away; the jobs go on.
     """
     interrupts = Interrupts()
     interrupts.install()
@@ -66,11 +72,17 @@ async def run_documents(documents: Sequence[Document], target: Target, created: 
         claimed = await _create(client, documents, target, created)
         if not claimed:
             return 0
-        view = open_view(prefix_logs=len(claimed) > 1)
+        view = open_view(prefix_logs=len(claimed) > 1, started_s=started_s)
         try:
-            return await _wait(client, claimed, target, view, interrupts)
+            return await _wait(client, claimed, target, view, interrupts, started_s)
+        except BrokenPipeError:
+            for _, job in claimed:
+                way = f"`gangline logs -f {job['metadata']['name']}{way_back(job, target)}`"
+                say(f"{job_title(job)} goes on without a reader of this output; follow it with {way}")
+            raise
         finally:
-            view.close()
+            with suppress(BrokenPipeError):
+                view.close()
 
 
 async def _create(
@@ -93,9 +105,13 @@ async def _create(
 
 
 async def _wait(
-    client: Client, claimed: list[Claimed], target: Target, view: PlainView, interrupts: Interrupts
+    client: Client,
+    claimed: list[Claimed],
+    target: Target,
+    view: PlainView,
+    interrupts: Interrupts,
+    started_s: float,
 ) -> int:
-    started = time.monotonic()
     following = asyncio.gather(*(_follow(client, one, target, view) for one in claimed))
     interrupted = asyncio.create_task(interrupts.first.wait())
     try:
@@ -110,7 +126,7 @@ async def _wait(
         interrupted.cancel()
         following.cancel()
     view.close()
-    return _conclude(outcomes, time.monotonic() - started)
+    return _conclude(outcomes, time.monotonic() - started_s)
 
 
 async def _results(
@@ -192,7 +208,8 @@ def _conclude(outcomes: list[Outcome], took_s: float) -> int:
     for outcome in outcomes:
         failure = failure_of(outcome)
         if failure is None:
-            say(result_line(outcome.job, outcome.status, outcome.exit_code, took_s))
+            lasted_s = max(took_s, lifetime_s(outcome.job))  # a job found running was there before us
+            say(result_line(outcome.job, outcome.status, outcome.exit_code, lasted_s))
             continue
         for line in last_lines(outcome):
             say(line)

@@ -51,11 +51,11 @@ def advice_for(job: Obj, pod: Obj, reason: HeldUp) -> str:
 class PlainView:
     """Lines for a pipe or a log file: pods once when they all run, then the log."""
 
-    def __init__(self, *, prefix_logs: bool = False) -> None:
+    def __init__(self, *, prefix_logs: bool = False, started_s: float | None = None) -> None:
         self._prefix = prefix_logs
         self._rests: dict[str, bytes] = {}
         self._running: set[str] = set()
-        self._started = time.monotonic()
+        self._started = time.monotonic() if started_s is None else started_s
 
     def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
         """Say once that every pod of a job runs, and where."""
@@ -98,8 +98,8 @@ class PlainView:
 class LiveView(PlainView):
     """A table of pods that changes in place until the log begins; then it stays above the log."""
 
-    def __init__(self, *, prefix_logs: bool = False) -> None:
-        super().__init__(prefix_logs=prefix_logs)
+    def __init__(self, *, prefix_logs: bool = False, started_s: float | None = None) -> None:
+        super().__init__(prefix_logs=prefix_logs, started_s=started_s)
         self._live: Live | None = None
         self._closed = False
         self._pods: dict[str, tuple[Obj, list[Obj]]] = {}
@@ -180,11 +180,11 @@ _COLOURS = {
 }
 
 
-def open_view(*, prefix_logs: bool) -> PlainView:
+def open_view(*, prefix_logs: bool, started_s: float) -> PlainView:
     """Return the live view when standard output and standard error are a terminal, else plain lines."""
     if sys.stdout.isatty() and sys.stderr.isatty():
-        return LiveView(prefix_logs=prefix_logs)
-    return PlainView(prefix_logs=prefix_logs)
+        return LiveView(prefix_logs=prefix_logs, started_s=started_s)
+    return PlainView(prefix_logs=prefix_logs, started_s=started_s)
 
 
 def result_line(job: Obj, status: str, exit_code: int | None, took_s: float) -> str:

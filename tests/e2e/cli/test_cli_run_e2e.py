@@ -170,3 +170,30 @@ def test_a_missing_config_map_is_said_while_the_pod_waits(gangline, pod_manifest
     assert 'configmap "absent" not found' in gangline("list", "-o", "wide").stdout + shown
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
+
+
+def read_lines_and_close(process, count):
+    """Read like `head`: some lines, then close."""
+    for _ in range(count):
+        process.stdout.readline()
+    process.stdout.close()
+    err = process.stderr.read()
+    return process.wait(timeout=60), err
+
+
+def test_a_closed_output_stops_following_and_leaves_the_job_running(gangline, pod_manifest):
+    line = "i=0; while true; do echo $i; i=$((i+1)); sleep 0.01; done"
+    code, err = read_lines_and_close(gangline.start("run", str(pod_manifest("headed", line))), 3)
+    assert code == 141
+    assert "Traceback" not in err
+    assert "gangline logs -f headed" in err
+    assert json.loads(gangline("get", "headed", "-o", "json").stdout)["status"] == "RUNNING"
+    code, err = read_lines_and_close(gangline.start("logs", "-f", "headed"), 3)
+    assert (code, err) == (141, "")
+    gangline("delete", "headed")
+
+
+def test_the_time_taken_is_never_less_than_what_the_program_took(gangline, pod_manifest):
+    result = gangline("run", str(pod_manifest("timed", "sleep 1.2")))
+    took_s = float(result.stderr.partition(" after ")[2].split()[0])
+    assert took_s >= 1.2, result.stderr
