@@ -14,7 +14,7 @@ from gangline.cli.job_view import belongs, chief_pods, finished, pod_selector, s
 from gangline.cli.watching import Recover, watch_objects
 from gangline.errors import ClusterError, GanglineError
 from gangline.launch.rank_failure import LauncherOutput
-from gangline.launch.rank_tags import ANNOTATION, RankTags
+from gangline.launch.rank_tags import ANNOTATION, RankTags, split_line
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -303,13 +303,17 @@ class Follower:
             self._view.log(self._state.job, shown)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._output.feed(line.decode(errors="replace"))
+            self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        for part in [line] if self._tags is None else split_line(line):
+            self._output.feed(part.decode(errors="replace"))
 
     def _flush_line(self) -> None:
         if self._tags is not None and (held := self._tags.flush()):
             self._view.log(self._state.job, held)
         if self._rest:
-            self._output.feed(self._rest.decode(errors="replace"))
+            self._take_line(self._rest)
             self._rest = b""
 
 

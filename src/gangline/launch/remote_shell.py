@@ -125,7 +125,8 @@ def main() -> int:
             time.sleep(_RETRY_S)
     except (OSError, ValueError) as error:
         line = shlex.join(command)[:200]
-        sys.stderr.write(f"gangline-rsh: cannot run on {host} within {wait_s:.0f} s: {error} ({line})\n")
+        waited = f" within {wait_s:.0f} s" if isinstance(error, TimeoutError) else ""
+        sys.stderr.write(f"gangline-rsh: cannot run on {host}{waited}: {error} ({line})\n")
         return _EXIT_UNREACHABLE
 
 
