@@ -211,7 +211,7 @@ def _conclude(outcomes: list[Outcome], took_s: float) -> int:
             lasted_s = max(took_s, lifetime_s(outcome.job))  # a job found running was there before us
             say(result_line(outcome.job, outcome.status, outcome.exit_code, lasted_s))
             continue
-        for line in last_lines(outcome):
+        for line in last_lines(outcome, is_alone=len(outcomes) == 1):
             say(line)
         failures.append(failure)
     for other in failures[1:]:

@@ -35,13 +35,25 @@ def failure_of(outcome: Outcome) -> JobFailedError | None:
     return JobFailedError(f"{job_title(job)} failed: {reason}", exit_code=code or 1)
 
 
-def last_lines(outcome: Outcome) -> list[str]:
-    """Return the heading and the last lines of the rank that failed, else of the launcher."""
+def last_lines(outcome: Outcome, *, is_alone: bool = True) -> list[str]:
+    """Return the heading and the last lines of the rank that failed, else of the launcher.
+
+    Lines that nothing came after are still the last ones that the reader has seen, and are not repeated.
+
+    Args:
+        outcome: of the job that failed.
+        is_alone: whether no other job's log came between.
+    """
     failure = outcome.output.failure(outcome.exit_code)
-    if failure is None or not failure.lines:
+    if failure is None or not failure.lines or (failure.is_last and is_alone):
         return []
     pod = pod_of_failure(outcome, failure)
-    whose = f"rank {failure.rank}" if failure.rank is not None else "the log"
+    whose = "the launcher" if outcome.job["kind"] == "MPIJob" else "the log"
+    if failure.rank is None:
+        chiefs = chief_pods(outcome.job, outcome.pods)
+        pod = str(chiefs[-1]["metadata"]["name"]) if chiefs else ""
+    else:
+        whose = f"rank {failure.rank}"
     place = f" in pod {pod}" if pod else ""
     count = len(failure.lines)
     head = f"last {count} lines of {whose}{place}:" if count > 1 else f"last line of {whose}{place}:"

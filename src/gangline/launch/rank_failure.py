@@ -19,6 +19,10 @@ LINE_CHARS_MAX = 4096
 
 _TAG = re.compile(r"^\[(?:\d+,)?(\d+)\](?:\[[^\]]*\])?(?:<(?:stdout|stderr|stddiag)>: ?| )(.*)$", re.DOTALL)
 _WHITE = re.compile(r"\s+")
+_RULE = re.compile(r"-{70,80}$")
+_REPORT = re.compile(
+    r"^=|plm:ssh: Warning|^YOUR APPLICATION TERMINATED|^(?:mpirun|prterun) (?:noticed|detected) that"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,9 @@ class RankFailure:
         host: host as the launcher wrote it, else empty. For an exit code Open MPI does not say the host.
         exit_code: of that rank, ``None`` unless it exited by itself.
         signal: signal that ended it, ``None`` unless a signal did.
-        lines: its last lines, else the launcher's last, at most 20, without the launcher's tags.
+        lines: the rank's last lines without tags, or the launcher's when no rank is named; at most 20. The
+            launcher's own report of the failure is not among them.
+        is_last: whether nothing but that report came after these lines.
     """
 
     what: str
@@ -40,6 +46,7 @@ class RankFailure:
     exit_code: int | None = None
     signal: int | None = None
     lines: tuple[str, ...] = ()
+    is_last: bool = True
 
 
 class LauncherOutput:
@@ -51,6 +58,9 @@ class LauncherOutput:
     def __init__(self) -> None:
         self._ranks: dict[int, deque[str]] = {}
         self._launcher: deque[str] = deque(maxlen=LAUNCHER_LINES_MAX)
+        self._spoken: deque[str] = deque(maxlen=TAIL_LINES)
+        self._in_report = False
+        self._last: int | None = None
 
     def feed(self, line: str) -> None:
         """Take one line, with or without its newline. About a microsecond."""
@@ -58,14 +68,24 @@ class LauncherOutput:
         tag = _TAG.match(text)
         if tag is None:
             self._launcher.append(text)
+            self._take_launchers(text)
             return
         rank = int(tag.group(1))
+        self._last = rank
         lines = self._ranks.get(rank)
         if lines is None:
             if len(self._ranks) >= RANKS_MAX:
                 return
             lines = self._ranks[rank] = deque(maxlen=TAIL_LINES)
         lines.append(tag.group(2))
+
+    def _take_launchers(self, text: str) -> None:
+        """Tell what the launcher's side wrote from the launcher's report of a failure."""
+        if _RULE.match(text):
+            self._in_report = not self._in_report
+        elif text.strip() and not self._in_report and not _REPORT.search(text):
+            self._spoken.append(text)
+            self._last = None
 
     def failure(self, exit_code: int | None = None) -> RankFailure | None:
         """Return what went wrong; ``None`` when nothing is named and the exit code is 0 or unknown."""
@@ -75,17 +95,15 @@ class LauncherOutput:
             if not exit_code:
                 return None
             found = RankFailure(what=f"the launcher {_ending(exit_code)[0]}")
-        return replace(found, lines=self._tail(found.rank))
+        lines = self._tail(found.rank)
+        return replace(found, lines=lines, is_last=self._last == found.rank)
 
     def _abort_text(self) -> str:
         """Lines of the ranks in which an MPI library says that a rank called MPI_Abort."""
         return _WHITE.sub(" ", "\n".join("\n".join(lines) for lines in self._ranks.values()))
 
     def _tail(self, rank: int | None) -> tuple[str, ...]:
-        lines = self._ranks.get(rank) if rank is not None else None
-        if not lines:
-            untagged = [line for line in self._launcher if line.strip() and "plm:ssh: Warning" not in line]
-            lines = deque(untagged[-TAIL_LINES:])
+        lines = list(self._spoken if rank is None else self._ranks.get(rank) or ())
         while lines and not lines[-1].strip():
             lines.pop()
         return tuple(lines)

@@ -55,7 +55,9 @@ def test_a_rank_that_dies_ends_the_run_and_is_named(gangline, tmp_path, how, wor
     result = gangline("run", "-n", "2", "--", "python3", "fail.py", cwd=tmp_path)
     assert result.returncode == code, result.stderr
     assert f"rank 1 in pod fail-worker-0 {words}" in result.stderr
-    assert "  | about to fail" in result.stderr
+    assert "[1] about to fail" in result.stdout
+    assert "prterun" not in result.stderr
+    assert result.stderr.rstrip().endswith(words)
 
 
 def test_a_pods_exit_code_becomes_the_commands(gangline, pod_manifest):

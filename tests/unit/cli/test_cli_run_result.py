@@ -7,10 +7,12 @@ from gangline.launch.rank_failure import LauncherOutput
 EXIT = [
     "[1,0]<stdout>: epoch 1",
     "[1,3]<stderr>: ValueError: boom",
+    "-" * 74,
     "prterun detected that one or more processes exited with non-zero status,",
     "thus causing the job to be terminated. The first process to do so was:",
     "   Process name: [prterun-vm-1@1,3]",
     "   Exit code:    3",
+    "-" * 74,
 ]
 
 
@@ -46,8 +48,38 @@ def test_a_failed_rank_is_named_with_its_pod_and_exit_code():
     assert error.exit_code == 3
 
 
-def test_its_last_lines_are_shown():
-    assert last_lines(outcome(EXIT)) == ["last line of rank 3 in pod pi-worker-1:", "  | ValueError: boom"]
+def test_its_last_lines_are_repeated_only_when_others_came_after_them():
+    shown = ["last line of rank 3 in pod pi-worker-1:", "  | ValueError: boom"]
+
+    assert last_lines(outcome(EXIT)) == []
+    assert last_lines(outcome(EXIT), is_alone=False) == shown
+    assert last_lines(outcome([*EXIT, "[1,0]<stdout>: epoch 2"])) == shown
+    assert last_lines(outcome([*EXIT, "cleaning up"])) == shown
+
+
+def test_the_launchers_lines_are_called_the_launchers_and_its_report_is_left_out():
+    rule = "-" * 74
+    report = [rule, "A call of the launcher failed.", rule]
+    pods = [pod("pi-launcher-x", "launcher", 1)]
+    lines = ["loading modules", *report, "[1,0]<stdout>: epoch 1"]
+
+    assert last_lines(outcome(lines, exit_code=1, pods=pods)) == [
+        "last line of the launcher in pod pi-launcher-x:",
+        "  | loading modules",
+    ]
+
+
+def test_lines_without_tags_are_nobodys_rank():
+    assert last_lines(outcome(["rank 1 says", *EXIT[2:]], exit_code=3)) == []
+
+
+def test_a_program_that_could_not_be_started_is_named_with_its_reason():
+    broken = pod("pi-launcher-x", "launcher", 128, reason="StartError")
+    broken["status"]["containerStatuses"][0] |= {"name": "main"}
+    broken["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = 'exec: "mpirunn": not found'
+    error = failure_of(outcome([], exit_code=128, pods=[broken]))
+    assert error is not None
+    assert error.message.endswith('pod pi-launcher-x, container main: StartError: exec: "mpirunn": not found')
 
 
 def test_a_signal_names_the_host_that_the_launcher_saw():
