@@ -24,6 +24,9 @@ KNOWN: dict[tuple[str, str], Resource] = {
 WORKLOADS = ("MPIJob", "Job", "Pod")
 """Kinds that end, and that ``gangline run`` waits for."""
 
+OTHER_TRAININGS = ("TFJob", "PyTorchJob", "PaddleJob", "XGBoostJob", "JAXJob", "TrainJob", "RayJob")
+"""Kinds of training jobs that people bring from other operators, and that nothing here runs."""
+
 _FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass", "ServiceAccount", "Secret", "ConfigMap")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -43,9 +46,14 @@ def read_manifests(files: Sequence[str]) -> list[Document]:
         if file == "-":
             documents += load_documents(sys.stdin.buffer.read())
         elif Path(file).is_dir():
-            for path in sorted(Path(file).iterdir()):
-                if path.suffix in _SUFFIXES:
-                    documents += load_file(path)
+            paths = [path for path in sorted(Path(file).iterdir()) if path.suffix in _SUFFIXES]
+            if not paths:
+                raise UserError(
+                    f"no manifest in folder `{file}`: none of its files ends in {', '.join(_SUFFIXES)}",
+                    hint="name a file, or a program behind `--`: gangline run -- python train.py",
+                )
+            for path in paths:
+                documents += load_file(path)
         else:
             documents += load_file(file)
     if not documents:
@@ -114,7 +122,7 @@ def check_manifests(
             )
         seen.add(key)
         if found:
-            subjects.append(f"{document.kind.lower() or 'object'} `{document.name}`")
+            subjects.append(_title(document))
             errors += document.place(found)
     if errors:
         raise InvalidObjectError(" and ".join(subjects), errors, hint=hints[0] if hints else "")
@@ -133,10 +141,11 @@ def check_document(document: Document, *, is_local: bool) -> list[FieldError]:
     """Return every error of one document: its kind, its name, its types and rules."""
     if errors := _check_kind(document, is_local=is_local):
         return errors
+    errors = _check_name(document)
     if document.kind == "MPIJob":
         read = read_mpijob(document.value)
-        return read.errors or _check_ranks(document)
-    errors = [] if document.name else [FieldError("Required", "metadata.name", "an object needs a name")]
+        others = [error for error in read.errors if not (errors and error.path == "metadata.name")]
+        return errors + others or _check_ranks(document)
     spec = document.value.get("spec")
     if document.kind == "Pod":
         errors += _check_pod(document.value, "")
@@ -167,9 +176,21 @@ def _check_kind(document: Document, *, is_local: bool) -> list[FieldError]:
         return [FieldError("NotSupported", "apiVersion", rule, document.api_version)]
     if not is_local:
         return []
+    if document.kind in OTHER_TRAININGS:
+        rule = f"{document.kind} is not supported yet; {', '.join(WORKLOADS[:-1])} and {WORKLOADS[-1]} are"
+        return [FieldError("NotSupported", "kind", rule)]
     meant = similar_name(document.kind, {kind for _, kind in KNOWN})
     advice = f"; did you mean `{meant}`?" if meant else ""
     return [FieldError("NotSupported", "kind", f"this cluster does not know the kind{advice}", document.kind)]
+
+
+def _check_name(document: Document) -> list[FieldError]:
+    """Refuse an object without a name, and say which key was probably meant to be it."""
+    if document.name:
+        return []
+    meant = next((key for key in _metadata(document) if similar_name(str(key), {"name"})), "")
+    advice = f"; did you mean `name` instead of `{meant}`?" if meant else ""
+    return [FieldError("Required", "metadata.name", f"an object needs a name{advice}")]
 
 
 def _check_pod(pod: Any, path: str) -> list[FieldError]:
@@ -239,6 +260,12 @@ def pod_templates(obj: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     if obj.get("kind") == "Job":
         return [("spec.template.", spec.get("template") or {})]
     return [("", obj)] if obj.get("kind") == "Pod" else []
+
+
+def _title(document: Document) -> str:
+    """Return the object in words: its kind as it is spelt, and its name if it has one."""
+    kind = document.kind or "object"
+    return f"{kind} `{document.name}`" if document.name else f"{kind} without a name"
 
 
 def _metadata(document: Document) -> dict[str, Any]:

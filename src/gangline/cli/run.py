@@ -135,9 +135,24 @@ def _check_usage(
         for option, value in (("-n", ranks), ("--code", code), ("--name", name), ("-x or --env", variables))
         if value
     ]
+    counted = f"-n {ranks or 2} "
+    if files[0].endswith(".py") or _is_program(Path(files[0])):
+        line = " ".join(["python", *files] if files[0].endswith(".py") else files)
+        raise UserError(f"`{files[0]}` is a program, not a manifest", hint=f"gangline run {counted}-- {line}")
     if given:
-        words = " ".join(files)
-        raise UserError(f"{given[0]} needs a program behind `--`", hint=f"gangline run -n 4 -- {words}")
+        raise UserError(
+            f"{given[0]} belongs to programs behind `--`; `{files[0]}` is a manifest, which says so itself",
+            hint=f"change the manifest, or run a program: gangline run {counted}-- python train.py",
+        )
+
+
+def _is_program(file: Path) -> bool:
+    """Return whether a file can be executed and begins as a script or binary does."""
+    try:
+        with file.open("rb") as opened:
+            return os.access(file, os.X_OK) and opened.read(4) in (b"\x7fELF", b"#!/b", b"#!/u")
+    except OSError:
+        return False
 
 
 def chosen_environment(

@@ -35,9 +35,9 @@ ADVICE: dict[str, str] = {
 
 
 def job_title(job: Obj) -> str:
-    """Return ``mpijob default/digits``."""
+    """Return ``MPIJob default/digits``."""
     metadata = job["metadata"]
-    return f"{job['kind'].lower()} {metadata.get('namespace', 'default')}/{metadata['name']}"
+    return f"{job['kind']} {metadata.get('namespace', 'default')}/{metadata['name']}"
 
 
 def advice_for(job: Obj, pod: Obj, reason: HeldUp) -> str:

@@ -129,6 +129,8 @@ def _unreadable(program: Path) -> UserError:
                 hint="make the virtual environment again with an interpreter that this user can read",
             )
         if not step.is_symlink() and not os.access(step, os.X_OK):
+            if step.is_file():
+                return _without_execute_bit(step)
             what = "entered" if step.is_dir() else "executed"
             return UserError(
                 f"cannot run `{program}`: `{step}` cannot be {what} by user `{user}`, who runs the pods",
@@ -136,6 +138,16 @@ def _unreadable(program: Path) -> UserError:
                 "/usr/bin/python3",
             )
     return UserError(f"cannot run `{program}`: it cannot be executed by user `{user}`")
+
+
+def _without_execute_bit(program: Path) -> UserError:
+    """Return the error for a file that is there and may not be executed."""
+    shown = os.path.relpath(program)
+    shown = str(program) if shown.startswith("..") else f"./{shown}"
+    hint = f"chmod +x {shown}"
+    if program.suffix == ".py":
+        hint += f", or run it with an interpreter: python {shown}"
+    return UserError(f"cannot run `{program}`: it has no permission to be executed", hint=hint)
 
 
 def _steps(program: Path) -> list[Path]:

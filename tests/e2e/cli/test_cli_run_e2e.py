@@ -31,7 +31,7 @@ def test_a_program_runs_on_every_rank_with_torchs_variables(gangline, tmp_path):
     for rank, line in enumerate(lines):
         assert f"RANK={rank} WORLD_SIZE=2 LOCAL_RANK={rank} LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1" in line
         assert line.endswith(str(tmp_path))
-    assert "mpijob default/show succeeded after" in result.stderr
+    assert "MPIJob default/show succeeded after" in result.stderr
 
 
 def test_ranks_on_two_nodes_run_in_two_pods(gangline, tmp_path):
@@ -96,7 +96,9 @@ def test_an_unknown_image_is_refused_with_a_hint(gangline, pod_manifest):
         (["run", "-n", "0", "--", "true"], "-n must be"),
         (["run", "-n", "2", "--", "no-such-program"], "in no folder of your PATH"),
         (["run", "missing.yaml"], "cannot read `missing.yaml`"),
-        (["run", "-n", "2", "job.yaml"], "needs a program behind `--`"),
+        (["run", "job.yaml", "-n", "2"], "-n belongs to programs behind `--`"),
+        (["run", "plain.py"], "hint: gangline run -n 2 -- python plain.py"),
+        (["run", "-n", "3", "plain.py"], "hint: gangline run -n 3 -- python plain.py"),
         (["rnu"], "did you mean `run`?"),
         (["get", "no-such-job"], "no job `no-such-job`"),
     ],

@@ -45,7 +45,10 @@ def test_a_good_job_passes():
     ("old", "new", "path", "part"),
     [
         ("kind: MPIJob", "kind: MPIjob", "kind", "did you mean `MPIJob`?"),
+        ("kind: MPIJob", "kind: TFJob", "kind", "TFJob is not supported yet; MPIJob, Job and Pod are"),
         ("kubeflow.org/v2beta1", "kubeflow.org/v2", "apiVersion", "kubeflow.org/v2beta1"),
+        ("{name: pi}", "{nam: pi}", "metadata.name", "did you mean `name` instead of `nam`?"),
+        ("{name: pi}", "{}", "metadata.name", "needs a name"),
         ("kind: MPIJob", "sort: MPIJob", "kind", "every object"),
         ("slotsPerWorker: 2", "slotsPerWorker: two", "spec.slotsPerWorker", ""),
         ("slotsPerWorker: 2", "slotsPerWorker: 0", "spec.slotsPerWorker", "at least 1"),
@@ -105,7 +108,7 @@ def test_every_error_of_every_object_is_said_at_once():
     assert "spec.slotsPerWorker" in paths
     assert "spec.mpiReplicaSpecs[Worker].replicas" in paths
     assert "spec.containers" in paths
-    assert "mpijob `pi` and pod `x`" in error.message
+    assert "MPIJob `pi` and Pod `x`" in error.message
 
 
 def test_an_unknown_image_near_a_known_one_is_hinted_at():
@@ -148,7 +151,7 @@ def test_a_folder_means_its_manifests_and_an_empty_one_is_refused(tmp_path):
     (tmp_path / "b.txt").write_text("no manifest")
     assert [document.name for document in read_manifests([str(tmp_path)])] == ["pi"]
     (tmp_path / "a.yaml").unlink()
-    with pytest.raises(UserError, match="no object"):
+    with pytest.raises(UserError, match="no manifest in folder"):
         read_manifests([str(tmp_path)])
 
 
@@ -173,3 +176,16 @@ def test_what_no_node_has_never_fits():
     assert never_fits(amounts, [node]) == "cpu 3, the largest node has 2"
     assert never_fits({"memory": Decimal(1 << 30)}, [node]) == ""
     assert never_fits({"nvidia.com/gpu": Decimal(1)}, [node]) == "nvidia.com/gpu 1, the largest node has 0"
+
+
+def test_the_header_spells_the_kind_as_the_manifest_does():
+    assert (
+        refused(JOB.replace("slotsPerWorker: 2", "slotsPerWorker: 0")).message == "MPIJob `pi` breaks 1 rule"
+    )
+
+
+def test_a_folder_without_manifests_says_so(tmp_path):
+    (tmp_path / "train.py").touch()
+    with pytest.raises(UserError, match="no manifest in folder") as caught:
+        read_manifests([str(tmp_path)])
+    assert "python train.py" in caught.value.hint

@@ -87,6 +87,14 @@ def test_a_program_that_is_not_there_is_refused(project, line, part):
         resolve(line, project)
 
 
+def test_a_script_that_may_not_be_executed_says_how_to_run_it(project, monkeypatch):
+    monkeypatch.chdir(project)
+    (project / "plain.py").touch(0o644)
+    with pytest.raises(UserError, match="no permission to be executed") as caught:
+        resolve(["./plain.py"], project)
+    assert caught.value.hint == "chmod +x ./plain.py, or run it with an interpreter: python ./plain.py"
+
+
 def test_a_missing_code_folder_is_refused(project):
     with pytest.raises(UserError, match="does not exist"):
         resolve(["sh"], project, code=project / "nowhere")

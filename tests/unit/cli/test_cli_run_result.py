@@ -44,7 +44,7 @@ def pod(name, role, code, *, reason="Error"):
 def test_a_failed_rank_is_named_with_its_pod_and_exit_code():
     error = failure_of(outcome(EXIT))
     assert error is not None
-    assert error.message == "mpijob default/pi failed: rank 3 in pod pi-worker-1 exited with code 3"
+    assert error.message == "MPIJob default/pi failed: rank 3 in pod pi-worker-1 exited with code 3"
     assert error.exit_code == 3
 
 
@@ -116,7 +116,7 @@ def test_a_worker_that_ended_by_itself_is_named_when_no_rank_is():
 def test_without_any_output_the_jobs_own_reason_is_said():
     error = failure_of(outcome([], exit_code=None))
     assert error is not None
-    assert error.message == "mpijob default/pi failed: back-off limit"
+    assert error.message == "MPIJob default/pi failed: back-off limit"
 
 
 def test_a_job_that_was_deleted_is_a_failure():
@@ -128,4 +128,4 @@ def test_a_job_that_was_deleted_is_a_failure():
 def test_a_plain_pod_is_named_with_its_exit_code():
     error = failure_of(outcome(["cannot read data"], kind="Pod", exit_code=2, pods=[pod("pi", "", 2)]))
     assert error is not None
-    assert error.message == "pod default/pi failed: pod pi exited with code 2"
+    assert error.message == "Pod default/pi failed: pod pi exited with code 2"

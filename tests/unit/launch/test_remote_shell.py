@@ -1,7 +1,13 @@
 """The remote shell's command line and names; the local image's name."""
 
+import socket
+import subprocess
+import sys
+import threading
+
 import pytest
 
+from gangline.launch import remote_shell
 from gangline.launch.remote_shell import aliases, split_arguments
 from gangline.local.images import LocalImages, image_name
 
@@ -51,3 +57,23 @@ def test_other_images_are_not_on_this_machine():
 
     assert images.find("python:3.12") is None
     assert "gangline/base" in images.missing("python:3.12")
+
+
+def test_wait_is_told_of_only_where_there_was_one(tmp_path):
+    environment = {"GANGLINE_NAMES": str(tmp_path), "GANGLINE_RSH_WAIT_S": "0.05"}
+
+    def said():
+        argv = [sys.executable, "-I", "-S", remote_shell.__file__, "w-0", "true"]
+        return subprocess.run(
+            argv, check=False, env=environment, capture_output=True, text=True, timeout=20
+        ).stderr
+
+    assert "cannot run on w-0 within 0 s: no pod answers to `w-0`" in said()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as pod:
+        pod.bind(str(tmp_path / "w-0"))
+        pod.listen()
+        ender = threading.Thread(target=lambda: pod.accept()[0].close())
+        ender.start()
+        told = said()
+        ender.join()
+    assert told.startswith("gangline-rsh: cannot run on w-0: ")
