@@ -44,12 +44,14 @@ def termination_message(container: Container, report: dict[str, Any], sandbox: S
     falls_back = container.termination_message_policy == "FallbackToLogsOnError" and report["exit_code"] != 0
     if not text and falls_back:
         text = _log_tail(place.logs / container.name / f"{report['attempt']}.log")
-    return text.decode("utf-8", "replace")
+    # A NUL byte in a message ends it on many a terminal and in many a reader.
+    return text.decode("utf-8", "replace").replace("\0", "")
 
 
 def _log_tail(path: Path) -> bytes:
     try:
-        lines = path.read_bytes().splitlines()[-LOG_TAIL_LINES:]
+        # Only a line feed ends a record: binary output may hold any other end of a line.
+        lines = path.read_bytes().removesuffix(b"\n").split(b"\n")[-LOG_TAIL_LINES:]
     except OSError:
         return b""
     return b"\n".join(line.split(b" ", 3)[-1] for line in lines)[-LOG_TAIL_BYTES:]
