@@ -234,7 +234,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     dns_config: dict[str, Any] | None = None
     host_aliases: list[dict[str, Any]] = []
     service_account_name: str = ""
-    automount_service_account_token: bool = True
+    automount_service_account_token: bool | None = None
     enable_service_links: bool = True
     termination_grace_period_seconds: int = 30
     active_deadline_seconds: int | None = None

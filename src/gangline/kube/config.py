@@ -199,15 +199,17 @@ def in_cluster() -> Connection:
         KubeconfigError: this is no pod with a service account.
     """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    token = SERVICE_ACCOUNT / "token"
+    # Where pods share the machine's files, nothing can be mounted at the usual place.
+    folder = Path(os.environ.get("GANGLINE_SERVICE_ACCOUNT") or SERVICE_ACCOUNT)
+    token = folder / "token"
     if not host or not token.exists():
         raise KubeconfigError(
             "this process is in no pod with a service account", hint="KUBERNETES_SERVICE_HOST is unset"
         )
-    namespace = SERVICE_ACCOUNT / "namespace"
+    namespace = folder / "namespace"
     return Connection(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        ca_data=_read_bytes(SERVICE_ACCOUNT / "ca.crt"),
+        ca_data=_read_bytes(folder / "ca.crt"),
         token_file=token,
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from gangline.local.images import LocalImages
 from gangline.local.paths import ClusterPaths
 
 WAIT_S = 20.0
+BRIDGE_ADDRESS = "10.213.0.1"
 AGENT = """
 import asyncio, contextlib, signal, sys
 from gangline.local.agent.main import run_agent
@@ -147,8 +149,9 @@ def skip_unless_possible(mode: str) -> None:
 @contextlib.asynccontextmanager
 async def local_cluster(paths: ClusterPaths, mode: str) -> AsyncIterator[LocalCluster]:
     """Start server, node and agent; end everything afterwards."""
-    server = ApiServer(paths)
+    server = ApiServer(paths, extra_addresses=[BRIDGE_ADDRESS] if mode == "network" else [])
     await server.start()
+    paths.facts.write_text(json.dumps({"port": server.port, "subnet": f"{BRIDGE_ADDRESS[:-1]}0/20"}))
     async with Client(Connection(server=f"unix://{paths.api_socket}")) as client:
         cluster = LocalCluster(paths, server, client, mode)
         for resource, body in (

@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
-from gangline.local.agent.container_plan import Place, StartRefusedError, plan_container, rewrite_paths
+from gangline.local.agent.container_plan import (
+    ACCOUNT_IN_POD,
+    Place,
+    StartRefusedError,
+    plan_container,
+    rewrite_paths,
+)
 from gangline.local.agent.env import Lookup, PodFacts
 from gangline.local.images import LocalImage
 
@@ -14,7 +20,7 @@ IMAGE = LocalImage("gangline/base", ("/mpi/bin",), ("/mpi",), {"PRTE_MCA_plm_ssh
 VOLUMES = {"job": Path("/pods/u/volumes/job"), "code": Path("/src/code")}
 
 
-def plan(container: dict, *, isolation="network", spec=None, name="p"):
+def plan(container: dict, *, isolation="network", spec=None, name="p", account=None):
     whole = {"containers": [{"name": "c", "image": "gangline/base"} | container]} | (spec or {})
     pod = msgspec.convert({"metadata": {"name": name, "namespace": "ns", "uid": "u"}, "spec": whole}, Pod)
     place = Place(
@@ -29,6 +35,7 @@ def plan(container: dict, *, isolation="network", spec=None, name="p"):
         api_host="10.0.0.1",
         api_port=16443,
         guard="/guard",
+        account=account,
     )
     lookup = Lookup(lambda _: None, lambda _: None)
     return plan_container(pod, pod.spec.containers[0], 2, IMAGE, place, VOLUMES, PodFacts("", "", {}), lookup)
@@ -125,9 +132,42 @@ def test_user_comes_from_container_then_pod_and_only_root_can_choose():
     assert plan(container, spec=spec, isolation="user")["user"] is None
 
 
-def test_privileged_container_keeps_capabilities():
+def test_privileged_container_loses_its_capabilities_as_every_other():
     assert plan({"command": ["true"]})["drop_capabilities"]
-    assert not plan({"command": ["true"], "securityContext": {"privileged": True}})["drop_capabilities"]
+    assert plan({"command": ["true"], "securityContext": {"privileged": True}})["drop_capabilities"]
+
+
+def account_mounts(spec):
+    return [item for item in spec["root"]["mounts"] if item["target"] == ACCOUNT_IN_POD]
+
+
+def test_files_of_the_service_account_are_mounted_to_be_read():
+    assert account_mounts(plan({"command": ["true"]}, account=Path("/state/accounts/ns/default"))) == [
+        {
+            "source": "/state/accounts/ns/default",
+            "inside": "",
+            "target": "/var/run/secrets/kubernetes.io/serviceaccount",
+            "read_only": True,
+        }
+    ]
+    assert not account_mounts(plan({"command": ["true"]}))
+
+
+def test_own_mount_of_a_container_takes_the_place_of_the_service_account():
+    mounts = [{"name": "code", "mountPath": f"{ACCOUNT_IN_POD}/"}]
+
+    found = plan({"command": ["true"], "volumeMounts": mounts}, account=Path("/state/accounts/ns/default"))
+
+    assert [item["source"] for item in account_mounts(found)] == ["/src/code"]
+
+
+def test_plain_pod_is_told_where_its_service_account_lies():
+    account = Path("/state/accounts/ns/default")
+
+    found = plan({"command": ["cat", f"{ACCOUNT_IN_POD}/token"]}, isolation="plain", account=account)
+
+    assert found["env"]["GANGLINE_SERVICE_ACCOUNT"] == str(account)
+    assert found["argv"] == ["cat", f"{account}/token"]
 
 
 def test_worker_that_asks_for_an_ssh_server_waits_instead():

@@ -42,6 +42,8 @@ def told(errors):
         (with_container(image=""), [("Required", "spec.containers[0].image")]),
         (with_container(image=" x"), [("Invalid", "spec.containers[0].image")]),
         (with_container(imagePullPolicy="Never"), []),
+        (pod(hostPID=True, hostIPC=True), [("Forbidden", "spec.hostPID"), ("Forbidden", "spec.hostIPC")]),
+        (pod(hostPID=False, hostNetwork=True), []),
         (with_container(imagePullPolicy="Soon"), [("NotSupported", "spec.containers[0].imagePullPolicy")]),
         (pod(containers=[CONTAINER, CONTAINER]), [("Duplicate", "spec.containers[1].name")]),
         (

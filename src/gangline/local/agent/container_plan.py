@@ -21,6 +21,7 @@ from gangline.local.images import REMOTE_SHELL, LocalImage, base_path
 
 BIN_IN_POD = "/run/gangline/bin"
 NAMES_IN_POD = "/run/gangline/names"
+ACCOUNT_IN_POD = "/var/run/secrets/kubernetes.io/serviceaccount"
 IDLE = ("sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done")
 """What a worker that asks for an ssh server runs instead: it waits for its end."""
 
@@ -46,6 +47,7 @@ class Place:
         hide: folders that pods must not see.
         host_mounts: further file systems of the machine to show, read-only.
         guard: folder put first on PYTHONPATH.
+        account: folder of token, certificate and namespace of the pod's service account, None for none.
     """
 
     isolation: Isolation
@@ -61,6 +63,7 @@ class Place:
     hide: tuple[str, ...] = ()
     host_mounts: tuple[str, ...] = ()
     guard: str = ""
+    account: Path | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -109,6 +112,8 @@ def default_env(pod: Pod, container: Container, image: LocalImage, place: Place)
     }
     if place.is_plain:
         env["TMPDIR"] = str(place.folder / "tmp")
+        if place.account is not None:
+            env["GANGLINE_SERVICE_ACCOUNT"] = ACCOUNT_IN_POD  # rewritten as every path of a mount
     shell = f"{own_bin}/{REMOTE_SHELL}"
     env |= {name: shell if value == REMOTE_SHELL else value for name, value in image.env.items()}
     if place.isolation != "network" and "OMPI_MCA_btl" in image.env:
@@ -175,7 +180,8 @@ def plan_container(
         argv = list(IDLE)  # ranks come through the remote shell; a host's own sshd would take its port
     table: dict[str, str] = {}
     if place.is_plain:
-        table = {
+        table = {ACCOUNT_IN_POD: str(place.account)} if place.account else {}
+        table |= {
             mount.mount_path.rstrip("/"): str(volume_source(volumes, mount))
             for mount in container.volume_mounts
         }
@@ -197,7 +203,8 @@ def plan_container(
         "log": str(place.logs / container.name / f"{attempt}.log"),
         "folder": str(folder),
         "user": user_of(pod, container, place.isolation),
-        "drop_capabilities": not place.is_plain and not container.security_context.privileged,
+        # Also where `privileged` is asked for: a manifest must not harm the machine.
+        "drop_capabilities": not place.is_plain,
         "root": None,
     }
     if not place.is_plain:
@@ -221,6 +228,8 @@ def _mounts(
     }
     if place.resolv is not None:
         mounts["/etc/resolv.conf"] = (str(place.resolv), "", True)
+    if place.account is not None:
+        mounts[ACCOUNT_IN_POD] = (str(place.account), "", True)
     if container.termination_message_path:
         log = place.container_folder(container.name) / "termination-log"
         mounts[container.termination_message_path] = (str(log), "", False)

@@ -127,7 +127,7 @@ def _wire(
 
     config_maps: Cache[ConfigMap] = Cache(client, CONFIG_MAPS, ConfigMap)
     secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
-    objects = Objects(client, config_maps, secrets, paths.certificates / "ca.crt")
+    objects = Objects(client, config_maps, secrets, paths.certificates, paths.state / "accounts")
     context = _context(paths, client, nursery, network, mode, int(facts.get("port", 0)), objects, log)
     keeper = NodeKeeper(
         client,

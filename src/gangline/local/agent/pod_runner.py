@@ -35,6 +35,9 @@ RETRY_S = 2.0
 """A pod that waits for an object is looked at again after this time, and whenever an object changes."""
 
 SHIM_LOST = "the process that watched over this container was killed"
+PRIVILEGED_IGNORED = (
+    "container {} runs without `privileged`: on the one-machine cluster it would be in charge of your machine"
+)
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
@@ -145,6 +148,9 @@ class PodRunner:
             return False
         assert self._sandbox.shim is not None
         self._sandbox.shim.subscribe(self._on_state, self._on_shim_closed)
+        for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
+            if container.security_context.privileged:
+                self._event("Warning", "PrivilegedIgnored", PRIVILEGED_IGNORED.format(container.name))
         return True
 
     async def _start(self, name: str) -> None:
@@ -162,7 +168,7 @@ class PodRunner:
                 container,
                 attempt,
                 image,
-                self._sandbox.place(),
+                self._sandbox.place(self._context.objects.account_folder(self.pod)),
                 self._sandbox.volumes,
                 self._context.facts(self._sandbox.record.address),
                 self._context.objects.lookup(self.pod.metadata.namespace),

@@ -41,8 +41,8 @@ class Sandbox:
         """Whether the pod has a network namespace."""
         return self.context.network is not None
 
-    def place(self) -> Place:
-        """Return where the pod's things lie, for container plans."""
+    def place(self, account: Path | None = None) -> Place:
+        """Return where the pod's things lie, for container plans; ``account``: files of its account."""
         context, record = self.context, self.record
         return Place(
             isolation=context.isolation,
@@ -58,6 +58,7 @@ class Sandbox:
             hide=context.hide,
             host_mounts=context.host_mounts(),
             guard=context.guard,
+            account=account,
         )
 
     async def make(self, pod: Pod, plans: list[VolumePlan]) -> None:

@@ -113,14 +113,19 @@ def _admit_pod(store: Store, target: Target, obj: dict[str, Any]) -> dict[str, A
     name = obj["metadata"]["name"]
     spec = dict(obj.get("spec") or {})
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    found = store.latest(SERVICE_ACCOUNT_COLLECTION, target.namespace, account)
     # `default` may be a moment late in a new namespace; any other one must be there.
-    if account != "default" and store.latest(SERVICE_ACCOUNT_COLLECTION, target.namespace, account) is None:
+    if account != "default" and found is None:
         cause = (
             f"error looking up service account {target.namespace}/{account}: "
             f'serviceaccount "{account}" not found'
         )
         raise failures.refused(target.served, name, cause)
     spec["serviceAccountName"] = spec["serviceAccount"] = account
+    automount = found.obj.get("automountServiceAccountToken") if found is not None else None
+    if automount is False and spec.get("automountServiceAccountToken") is None:
+        # The node agent looks at the pod alone: what the account says is said by its pods.
+        spec["automountServiceAccountToken"] = False
     _resolve_priority(store, target, name, spec)
     return {**obj, "spec": spec}
 

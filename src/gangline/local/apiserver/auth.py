@@ -8,15 +8,13 @@ may ask for health and version only.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 import hmac
 import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from gangline.local import account_tokens
 from gangline.local.apiserver.served import ServedResource
 
 TOKEN_BYTES = 32
@@ -75,12 +73,7 @@ class Authenticator:
 
     def sign(self, namespace: str, name: str) -> str:
         """Return the token of a service account."""
-        subject = f"{namespace}/{name}"
-        encoded = base64.urlsafe_b64encode(subject.encode()).rstrip(b"=").decode()
-        return f"gl.{encoded}.{self._signature(subject)}"
-
-    def _signature(self, subject: str) -> str:
-        return hmac.new(self._key, subject.encode(), hashlib.sha256).hexdigest()
+        return account_tokens.sign(self._key, namespace, name)
 
     def user_of(self, authorization: str) -> User | None:
         """Return the user of an ``Authorization`` header, None when the token is not ours."""
@@ -94,17 +87,8 @@ class Authenticator:
         """Return the user of a token, None when it is not ours."""
         if hmac.compare_digest(token.encode(), self._token):
             return ADMIN
-        if not token.startswith("gl.") or token.count(".") != 2:
-            return None
-        _, encoded, signature = token.split(".")
-        try:
-            subject = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
-        except (binascii.Error, UnicodeDecodeError):
-            return None
-        if not hmac.compare_digest(signature.encode(), self._signature(subject).encode()):
-            return None
-        namespace, _, name = subject.partition("/")
-        return service_account(namespace, name)
+        account = account_tokens.account_of(self._key, token)
+        return None if account is None else service_account(*account)
 
 
 def service_account(namespace: str, name: str) -> User:

@@ -55,6 +55,9 @@ def pod_spec(spec: dict[str, Any], path: str) -> list[FieldError]:
     if policy and policy not in RESTART_POLICIES:
         errors.append(not_supported(f"{path}.restartPolicy", policy, RESTART_POLICIES))
     errors += _dns(spec, path)
+    for key in ("hostPID", "hostIPC"):
+        if spec.get(key):
+            errors.append(forbidden(f"{path}.{key}", "is not served by the one-machine cluster"))
     for key in ("hostname", "subdomain"):
         if spec.get(key):
             errors += label(f"{path}.{key}", spec[key])

@@ -21,6 +21,7 @@ from pathlib import Path
 from aiohttp import web
 
 from gangline.errors import ClusterError
+from gangline.local.account_tokens import KEY_FILE
 from gangline.local.apiserver import background
 from gangline.local.apiserver.auth import Authenticator, write_private
 from gangline.local.apiserver.bootstrap import bootstrap
@@ -86,7 +87,7 @@ class ApiServer:
             for entry in store.entries(CRD_COLLECTION):
                 registry.put_crd(entry.obj)
             store.ring.listen(CRD_COLLECTION, registry.on_change)
-            authenticator = Authenticator(paths.token, paths.certificates / "token.key")
+            authenticator = Authenticator(paths.token, paths.certificates / KEY_FILE)
             self._context = api = ApiContext(paths, store, registry, authenticator)
             await bootstrap(api)
             await self._listen(Handlers(api), certificates.ssl_context())
