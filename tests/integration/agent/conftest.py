@@ -76,6 +76,7 @@ class LocalCluster:
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                umask=0o077,  # of careful users
             )
         await wait_for(lambda: report.exists() or self.agent_died(), "the agent's report")
 

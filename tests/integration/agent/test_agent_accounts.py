@@ -119,3 +119,15 @@ async def test_binary_output_is_a_log_like_any_other(cluster):
     assert message == "ab\ufffdc\rd\n"
     chunks = [chunk async for chunk in cluster.client.logs("noisy", "default", tail_lines=2)]
     assert b"".join(chunks) == b"a\0b\xffc\rd\n\0\n"
+
+
+async def test_token_can_be_read_by_any_user_of_the_pod(cluster):
+    folder = "$GANGLINE_SERVICE_ACCOUNT" if cluster.mode == "plain" else FOLDER
+
+    await cluster.create_pod(
+        "reader", "sh", "-c", f"[ -r {folder}/token ] && id -u", securityContext={"runAsUser": 1000}
+    )
+
+    await cluster.wait_phase("reader", "Succeeded")
+    uid = await cluster.logs("reader")
+    assert cluster.mode != "network" or uid == "1000\n"

@@ -94,7 +94,7 @@ class Objects:
         """Return the folder of what the pod's service account is given, None if the pod is to have none.
 
         All pods of an account share it: its token is no secret among them. Cost: one ``stat``, and for the
-        first pod of an account 0.5 ms; the token is signed here, not asked for.
+        first pod of an account 1 ms; the token is signed here, not asked for.
 
         Raises:
             OSError: it cannot be written.

@@ -72,6 +72,8 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
     log = structlog.get_logger("gangline.agent")
     mode, reason, paths = enter_isolation(paths, isolation)
     log.info("isolation chosen", isolation=mode, reason=reason)
+    # What is written for a pod is read by any user in it; the folders around it are this user's alone.
+    os.umask(0o022)
     from gangline.kube.client import Client
     from gangline.kube.config import Connection
 
