@@ -122,10 +122,10 @@ def _hosts(job: Obj) -> list[tuple[str, int]]:
 
 
 def _launcher_command(job: Obj) -> list[str]:
-    """Return the launcher's command and arguments, a shell line split into words."""
+    """Return the launcher's command and arguments; a shell line is split into words."""
     launcher = ((job["spec"].get("mpiReplicaSpecs") or {}).get("Launcher") or {}).get("template") or {}
     containers = (launcher.get("spec") or {}).get("containers") or [{}]
-    words: list[str] = []
-    for word in [*(containers[0].get("command") or []), *(containers[0].get("args") or [])]:
-        words += str(word).split() if " " in str(word) else [str(word)]
-    return words
+    given = [*(containers[0].get("command") or []), *(containers[0].get("args") or [])]
+    if given and str(given[0]).rpartition("/")[2] in ("mpirun", "mpiexec"):
+        return [str(word) for word in given]
+    return [part for word in given for part in str(word).split()]

@@ -1,11 +1,20 @@
 """The mpirun line, where its ranks land, and which MPI it belongs to."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi, parse_version
-from gangline.launch.mpirun import Ranks, host_of_rank, master_port, mpirun_line, ranks_asked_for
+from gangline.launch.mpirun import (
+    LEFT_GRACE_S,
+    Ranks,
+    host_of_rank,
+    master_port,
+    mpirun_line,
+    rank_script,
+    ranks_asked_for,
+)
 
 HOSTS = [("w0", 2), ("w1", 2)]
 
@@ -113,3 +122,22 @@ def test_where_a_rank_runs_follows_the_mapping(options, places):
 )
 def test_the_ranks_that_a_line_asks_for(line, asked):
     assert ranks_asked_for(line) == asked
+
+
+def test_options_of_the_program_place_no_rank():
+    ranks = Ranks(count=4, per_host=2, environment={})
+    line = mpirun_line(installation("openmpi"), ranks, ["python", "train.py", "-N", "1", "-f", "x"])
+    assert host_of_rank(1, HOSTS, line) == "w0"
+
+
+def test_a_rank_is_the_program_itself_and_what_it_leaves_behind_is_ended(tmp_path):
+    assert "$$" not in rank_script(installation("openmpi"))  # one dollar sign in a container's command
+    script = rank_script(installation("openmpi")).replace(f"sleep {LEFT_GRACE_S}", "sleep 0.1")
+    program = ["sh", "-c", 'echo $$ $GANGLINE_RANK_PID; setsid sh -c "echo on; exec sleep 600" & exit 3']
+    done = subprocess.run(
+        ["sh", "-c", script, "rank", *program], capture_output=True, text=True, timeout=10, check=False
+    )  # returns when the last holder of its output is gone
+    pid, marker = done.stdout.split()[:2]
+    assert pid == marker
+    assert done.returncode == 3
+    assert "ending what it left behind: process" in done.stderr
