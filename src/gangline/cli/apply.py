@@ -8,10 +8,11 @@ import click
 
 from gangline.cli.output import say
 from gangline.cli.target import Target, open_client, target_options
+from gangline.errors import UserError
 
 
 @click.command("apply")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="FILE...")
 @click.option("-f", "--filename", "more", multiple=True, metavar="FILE", hidden=True)
 @click.option("--dry-run", is_flag=True, help="Let the server check everything, change nothing.")
 @target_options()
@@ -23,6 +24,8 @@ def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target
     from gangline.cli.local_images import image_problem
     from gangline.cli.manifests import check_manifests, read_manifests, with_namespace
 
+    if not (files or more):
+        raise UserError("nothing to apply", hint="gangline apply FILE...")
     documents = read_manifests([*files, *more])
     if target.is_local:
         from gangline.local.cluster import Cluster

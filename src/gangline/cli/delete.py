@@ -69,9 +69,8 @@ async def _delete(
             found += await _from_files(client, files)
         await asyncio.gather(*(_delete_one(client, resource, obj, wait=wait) for resource, obj in found))
     if unknown:
-        first = unknown[0]
-        others = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-        raise UserError(first.message + others, hint=first.hint)
+        words = "; ".join(error.message for error in unknown)
+        raise UserError(words, hint=unknown[0].hint)
 
 
 async def _every_job(client: Client, namespace: str | None) -> list[tuple[Resource, dict[str, Any]]]:

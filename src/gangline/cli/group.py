@@ -99,11 +99,14 @@ def gangline() -> None:
 
 def invoke(argv: list[str]) -> int:
     """Run one command line and return its exit code; every error is printed on standard error."""
+    if not argv or argv[0] == "help":  # `gangline help run` reads as in other tools
+        argv = [*argv[1:2], "--help"]
     try:
         outcome: Any = gangline.main(args=argv, prog_name="gangline", standalone_mode=False)
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
     except GanglineError as error:
+        error.hint = error.hint or _hint_for(error.message)
         print(error.render(), file=sys.stderr)
         return error.exit_code
     except click.exceptions.Exit as leave:
@@ -125,6 +128,14 @@ def invoke(argv: list[str]) -> int:
         return _show_surroundings(error)
     except Exception:  # noqa: BLE001 - the outermost boundary: whatever escapes is a bug and is said to be one
         return _show_bug()
+
+
+def _hint_for(message: str) -> str:
+    """Return the way on from what any command may hear of the API server."""
+    if message.startswith('namespaces "') and message.endswith('" not found'):
+        name = message.split('"')[1]
+        return f"make it with `kubectl create namespace {name}`, or with a Namespace object in your manifest"
+    return ""
 
 
 def _show_usage(error: click.UsageError) -> int:

@@ -46,6 +46,8 @@ def command(
 
     NAME is that of an MPIJob, else of a Job, else of a Pod; `gangline get NAME` shows the instances for -i.
     """
+    if tail < -1 or (tail == -1 and _is_given("tail")):
+        raise UserError(f"-t must be 0 or more lines (found `{tail}`)")
     options: dict[str, Any] = {
         "container": container,
         "follow": follow,
@@ -55,6 +57,11 @@ def command(
         "previous": previous,
     }
     asyncio.run(_logs(target, name, instance, options))
+
+
+def _is_given(parameter: str) -> bool:
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source == click.core.ParameterSource.COMMANDLINE
 
 
 def parse_duration(text: str) -> int:
@@ -89,6 +96,18 @@ async def _logs(target: Target, name: str, instance: str | None, options: dict[s
             raise
 
 
+def _no_instance(job: dict[str, Any], pods: list[dict[str, Any]], instance: str) -> UserError:
+    """Return the error for a pod that the job does not have, or not any more."""
+    from gangline.cli.job_view import finished
+
+    known = ", ".join(f"`{pod['metadata']['name']}`" for pod in pods) or "none"
+    hint = f"it has {known}"
+    if job["kind"] == "MPIJob" and "worker" in instance and finished(job):
+        policy = ((job["spec"].get("runPolicy") or {}).get("cleanPodPolicy")) or "None"
+        hint += f"; its `cleanPodPolicy: {policy}` removed workers at its end, `None` keeps them"
+    return UserError(f"job `{job['metadata']['name']}` has no instance `{instance}`", hint=hint)
+
+
 async def _choose_pod(
     client: Any, job: dict[str, Any], instance: str | None, *, wait: bool
 ) -> dict[str, Any]:
@@ -109,10 +128,7 @@ async def _choose_pod(
                 if pod["metadata"]["name"] in (instance, f"{job['metadata']['name']}-{instance}")
             ]
             if not chosen:
-                known = ", ".join(f"`{pod['metadata']['name']}`" for pod in pods) or "none"
-                raise UserError(
-                    f"job `{job['metadata']['name']}` has no instance `{instance}`", hint=f"it has {known}"
-                )
+                raise _no_instance(job, pods, instance)
         if chosen and (has_started(chosen[-1]) or not wait):
             return dict(chosen[-1])
         if not wait or finished(job) or loop.time() > deadline:

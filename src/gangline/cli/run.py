@@ -15,6 +15,7 @@ from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
+    from gangline.local.cluster import Cluster
 
 PORT_ATTEMPTS_MAX = 100
 _PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
@@ -303,8 +304,6 @@ def _print_objects(documents: list[Document], output: str) -> int:
 
 
 def _run(documents: list[Document], target: Target, nodes: int) -> int:
-    from gangline.cli.output import say
-
     created: dict[int, dict[str, Any]] = {}
     if not target.is_local:
         return _follow(documents, target, created, time.monotonic())
@@ -313,7 +312,7 @@ def _run(documents: list[Document], target: Target, nodes: int) -> int:
     from gangline.local.cluster import Cluster
 
     cluster = Cluster(target.paths)
-    cluster.ensure_up(nodes=nodes, say=say)
+    _start_cluster(cluster, nodes)
     check_capacity(cluster, documents)
     started_s = time.monotonic()
     try:
@@ -322,6 +321,23 @@ def _run(documents: list[Document], target: Target, nodes: int) -> int:
     except KeyboardInterrupt:  # before the follower takes Ctrl-C over
         delete_created(cluster, documents, created)
         raise
+
+
+def _start_cluster(cluster: Cluster, nodes: int) -> None:
+    """Start the cluster if it is not up, and say that it was, how long it took and how to end it."""
+    from gangline.cli.output import say
+    from gangline.local.process_lock import read_lock
+
+    was_up = read_lock(cluster.paths.lock("server")).state == "held"
+    started_s = time.monotonic()
+    facts = cluster.ensure_up(nodes=nodes, say=say)
+    if not was_up:
+        mode = cluster.isolation_in_use() or facts.isolation
+        took_s = time.monotonic() - started_s
+        say(
+            f"started cluster `{facts.name}` in {took_s:.1f} s, isolation `{mode}`; "
+            "`gangline status` shows it, `gangline down` ends it"
+        )
 
 
 def _follow(

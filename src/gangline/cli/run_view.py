@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gangline.cli.held_up import START_ERRORS, HeldUp, held_up, tries
-from gangline.cli.job_view import finished, pod_status
+from gangline.cli.job_view import ROLE_LABEL, finished, pod_status
 from gangline.cli.output import plural, say
 from gangline.units import format_age
 
@@ -65,7 +65,7 @@ class PlainView:
         self._running.add(uid)
         nodes = {pod["spec"].get("nodeName") for pod in pods}
         took_s = time.monotonic() - self._started
-        say(f"{job_title(job)}: {plural(len(pods), 'pod')} on {plural(len(nodes), 'node')}, {took_s:.1f} s")
+        say(f"{job_title(job)}: {_pods_in_words(job, pods)} on {plural(len(nodes), 'node')}, {took_s:.1f} s")
 
     def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
         """Say why a pod cannot start, and what to do."""
@@ -204,6 +204,14 @@ def _all_started(job: Obj, pods: list[Obj]) -> bool:
     if len(pods) < expected_pods(job) or finished(job):
         return False
     return all((pod.get("status") or {}).get("phase") == "Running" and held_up(pod) is None for pod in pods)
+
+
+def _pods_in_words(job: Obj, pods: list[Obj]) -> str:
+    """Return ``2 workers + launcher`` for an MPIJob, else the number of pods."""
+    workers = sum((pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == "worker" for pod in pods)
+    if job["kind"] != "MPIJob" or len(pods) != workers + 1:
+        return plural(len(pods), "pod")
+    return f"{plural(workers, 'worker')} + launcher" if workers else "launcher"
 
 
 def expected_pods(job: Obj) -> int:

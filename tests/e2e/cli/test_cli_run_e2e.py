@@ -210,3 +210,32 @@ def test_what_a_rank_left_behind_does_not_keep_the_run_waiting(gangline, tmp_pat
     result = gangline("run", "-n", "2", "--", "python3", "leaves.py", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "ending what it left behind: process" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        ([], 0, "Usage: gangline"),
+        (["help"], 0, "Usage: gangline"),
+        (["help", "run"], 0, "Usage: gangline run"),
+        (["apply"], 2, "nothing to apply"),
+        (["apply", "-f", "missing.yaml"], 2, "cannot read `missing.yaml`"),
+        (["logs", "-t", "-1", "x"], 2, "-t must be 0 or more"),
+        (["run", "--namespace", "ml", "--", "true"], 3, "kubectl create namespace ml"),
+        (["delete", "a1", "b2"], 2, "no job `a1` in namespace `default`; no job `b2`"),
+    ],
+)
+def test_words_of_newcomers_are_understood(gangline, words, code, part):
+    gangline("up")
+    result = gangline(*words)
+    assert result.returncode == code, result.stderr
+    assert part in (result.stderr if code else result.stdout)
+
+
+def test_a_cold_start_says_so_and_the_pods_are_counted_by_role(fresh):
+    result = fresh("run", "-n", "1", "--", "true")
+    assert "started cluster `default` in" in result.stderr
+    assert "`gangline down` ends it" in result.stderr
+    again = fresh("run", "-n", "1", "--", "sh", "-c", "sleep 1")
+    assert "started cluster" not in again.stderr
+    assert "1 worker + launcher on 1 node" in again.stderr
