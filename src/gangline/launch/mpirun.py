@@ -30,32 +30,6 @@ _RANK_NAMES["intel"] = _RANK_NAMES["mpich"]
 """Variables that each launcher sets for a rank, beside the ones that torch reads."""
 
 
-LEFT_GRACE_S = 3
-"""How long what a rank left behind may go on after the rank itself has ended."""
-
-_END_LEFT = f"""read -r rank_pid rest < /proc/self/stat
-( (
-  while read -r stat < /proc/$rank_pid/stat && case $stat in *") Z "*) false ;; esac; do sleep 1; done
-  left() {{ grep -lzx GANGLINE_RANK_PID=$rank_pid /proc/[0-9]*/environ | cut -d/ -f3; }}
-  [ -n "$(left)" ] && sleep {LEFT_GRACE_S} || exit
-  set -- $(left)
-  [ $# -gt 0 ] || exit
-  echo "gangline: this rank has ended; ending what it left behind: process $*" > /proc/$1/fd/2
-  kill -TERM "$@"
-  sleep 2
-  kill -KILL $(left)
-) < /dev/null > /dev/null 2>&1 & )
-export GANGLINE_RANK_PID=$rank_pid
-"""
-"""Ends processes that a rank left behind: while one holds the rank's output, mpirun waits for ever.
-
-A watcher beside the rank, an orphan from its start, so that the rank's process, its signals, its children
-and its exit code stay as they are. It wakes once a second, and goes with the rank's process group when mpirun
-ends the rank. What belongs to a rank is known by a variable, which also new sessions and daemons inherit.
-Two dollar signs in a row would be one in a container's command, so the shell asks the kernel for its number.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class Ranks:
     """How many ranks, and what they are told.
@@ -82,10 +56,10 @@ def master_port(job: str, attempt: int = 0) -> int:
 
 
 def rank_script(mpi: MpiInstallation) -> str:
-    """Return what each rank's shell runs: torch's names from the launcher's, a watcher, then the program."""
+    """Return the shell line that each rank runs before its program: torch's names from the launcher's."""
     names = _RANK_NAMES[mpi.flavour]
     exports = " ".join(f"{ours}=${theirs}" for ours, theirs in names.items())
-    return f'{_END_LEFT}export {exports}; exec "$@"'
+    return f'export {exports}; exec "$@"'
 
 
 def mpirun_line(mpi: MpiInstallation, ranks: Ranks, program: Sequence[str]) -> list[str]:

@@ -203,15 +203,6 @@ def test_the_time_taken_is_never_less_than_what_the_program_took(gangline, pod_m
     assert took_s >= 1.2, result.stderr
 
 
-def test_what_a_rank_left_behind_does_not_keep_the_run_waiting(gangline, tmp_path):
-    (tmp_path / "leaves.py").write_text(
-        "import subprocess\nsubprocess.Popen(['sleep', '4321'], start_new_session=True)\nprint('done')\n"
-    )
-    result = gangline("run", "-n", "2", "--", "python3", "leaves.py", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert "ending what it left behind: process" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("words", "code", "part"),
     [

@@ -1,18 +1,15 @@
 """The mpirun line, where its ranks land, and which MPI it belongs to."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi, parse_version
 from gangline.launch.mpirun import (
-    LEFT_GRACE_S,
     Ranks,
     host_of_rank,
     master_port,
     mpirun_line,
-    rank_script,
     ranks_asked_for,
 )
 
@@ -128,16 +125,3 @@ def test_options_of_the_program_place_no_rank():
     ranks = Ranks(count=4, per_host=2, environment={})
     line = mpirun_line(installation("openmpi"), ranks, ["python", "train.py", "-N", "1", "-f", "x"])
     assert host_of_rank(1, HOSTS, line) == "w0"
-
-
-def test_a_rank_is_the_program_itself_and_what_it_leaves_behind_is_ended(tmp_path):
-    assert "$$" not in rank_script(installation("openmpi"))  # one dollar sign in a container's command
-    script = rank_script(installation("openmpi")).replace(f"sleep {LEFT_GRACE_S}", "sleep 0.1")
-    program = ["sh", "-c", 'echo $$ $GANGLINE_RANK_PID; setsid sh -c "echo on; exec sleep 600" & exit 3']
-    done = subprocess.run(
-        ["sh", "-c", script, "rank", *program], capture_output=True, text=True, timeout=10, check=False
-    )  # returns when the last holder of its output is gone
-    pid, marker = done.stdout.split()[:2]
-    assert pid == marker
-    assert done.returncode == 3
-    assert "ending what it left behind: process" in done.stderr
