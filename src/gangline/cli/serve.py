@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
@@ -34,37 +34,35 @@ LOG_BYTES_MAX = 8 << 20
 @click.option("--cluster", "name", default="default")
 def serve_cluster(name: str) -> int:
     """Serve the API, the controllers, the operator and the scheduler until SIGTERM."""
-    from gangline.local.cluster_facts import load_facts
-
-    paths = ClusterPaths.of(name)
-    lock = ProcessLock(paths.lock("server"))
-    if not lock.acquire():
-        raise ClusterError(f"a server of cluster `{name}` is already running")
-    with lock:
-        trim_log(paths, "server")
-        facts = load_facts(paths)
-        if facts is None:
-            raise ClusterError(f"cluster `{name}` has no `{paths.facts}`; start it with `gangline up`")
-        asyncio.run(_serve_cluster(paths, facts))
-    return 0
+    return _serve(name, "server", "a server", _serve_cluster)
 
 
 @click.command("serve-agent", hidden=True)
 @click.option("--cluster", "name", default="default")
 def serve_agent(name: str) -> int:
     """Run the pods of the cluster's nodes until SIGTERM; the agent of a killed one adopts its pods."""
+    return _serve(name, "agent", "a node agent", _serve_agent)
+
+
+def _serve(
+    name: str,
+    process: str,
+    title: str,
+    run: Callable[[ClusterPaths, ClusterFacts], Coroutine[Any, Any, None]],
+) -> int:
+    """Run one of the two daemons under its lock."""
     from gangline.local.cluster_facts import load_facts
 
     paths = ClusterPaths.of(name)
-    lock = ProcessLock(paths.lock("agent"))
+    lock = ProcessLock(paths.lock(process))
     if not lock.acquire():
-        raise ClusterError(f"a node agent of cluster `{name}` is already running")
+        raise ClusterError(f"{title} of cluster `{name}` is already running")
     with lock:
-        trim_log(paths, "agent")
+        trim_log(paths, process)
         facts = load_facts(paths)
         if facts is None:
             raise ClusterError(f"cluster `{name}` has no `{paths.facts}`; start it with `gangline up`")
-        asyncio.run(_serve_agent(paths, facts))
+        asyncio.run(run(paths, facts))
     return 0
 
 

@@ -73,11 +73,6 @@ class NodeAgent:
         self._node_changes: asyncio.Queue[Node] = asyncio.Queue()
         self.found = Found()
 
-    @property
-    def running_count(self) -> int:
-        """How many pods this agent holds."""
-        return len(self._runners)
-
     async def run(self) -> None:
         """Serve until cancelled; pods go on without it."""
         self._nodes.on_change(self._on_node)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from gangline import clock
 from gangline.api import resources as r
 from gangline.local.apiserver import crds, failures
 from gangline.local.apiserver.context import ApiContext
@@ -179,8 +178,3 @@ def _free_address(store: Store, uid: str) -> str:
         if 0 < fourth < 255 and address not in taken:
             return address
     raise failures.internal_error("no address is left for another service")
-
-
-def now_text() -> str:
-    """Return the present as ``metav1.Time``."""
-    return clock.format_time(clock.now())

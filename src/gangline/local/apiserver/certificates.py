@@ -123,17 +123,7 @@ def _make_authority() -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gangline-ca")])
     now = clock.now()
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    usage = _key_usage(is_authority=True)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -150,6 +140,22 @@ def _make_authority() -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
     return certificate, key
 
 
+def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
 def _make_server(
     folder: Path, names: list[str], authority: x509.Certificate, authority_key: EllipticCurvePrivateKey
 ) -> None:
@@ -162,17 +168,7 @@ def _make_server(
     now = clock.now()
     ends = now + timedelta(days=SERVER_DAYS)
     identifier = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    usage = _key_usage(is_authority=False)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gangline-apiserver")]))

@@ -71,10 +71,6 @@ class Registry:
         """Return the row, if it is served."""
         return self._rows.get((group, version, plural))
 
-    def of_collection(self, collection: str) -> ServedResource | None:
-        """Return a row that serves a collection of the store, best version first."""
-        return next((row for row in self._rows.values() if collection_of(row) == collection), None)
-
     def storage_row(self, served: ServedResource) -> ServedResource:
         """Return the row of the version in which objects of the kind are stored."""
         if served.storage_version:
@@ -84,17 +80,6 @@ class Registry:
             row for row in self._rows.values() if row.storage_version and collection_of(row) == collection
         )
         return next(rows, served)
-
-    def plural_of(self, group: str, kind: str) -> ServedResource | None:
-        """Return a row by group and kind."""
-        return next(
-            (
-                row
-                for row in self._rows.values()
-                if row.resource.group == group and row.resource.kind == kind and row.is_stored
-            ),
-            None,
-        )
 
     def put_crd(self, crd: dict[str, Any]) -> None:
         """Serve a CRD, or what has changed of it, from now on; one that is not established is not served."""
