@@ -1,0 +1,1 @@
+"""The benchmark programs that users run as jobs."""
