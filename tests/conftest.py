@@ -33,6 +33,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+@pytest.fixture
+def torch_python() -> str:
+    """A Python with torch, and with neither Gangline nor an MPI (see tests/train_environment.py)."""
+    python = os.environ.get("GANGLINE_TRAIN_PYTHON")
+    if not python:
+        pytest.skip("GANGLINE_TRAIN_PYTHON is not set: run `make test-train`")
+    return python
+
+
 @dataclass
 class RealCluster:
     """A real cluster; ``plane`` is None when it was given to us."""

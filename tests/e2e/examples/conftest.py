@@ -51,12 +51,3 @@ def gangline(cluster_environment: dict[str, str]) -> Gangline:
 def examples() -> Path:
     """The folder of the examples."""
     return EXAMPLES
-
-
-@pytest.fixture
-def torch_python() -> str:
-    """A Python with torch, and with neither Gangline nor an MPI (see tests/train_environment.py)."""
-    python = os.environ.get("GANGLINE_TRAIN_PYTHON")
-    if not python:
-        pytest.skip("GANGLINE_TRAIN_PYTHON is not set: run `make test-train`")
-    return python
