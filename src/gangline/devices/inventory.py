@@ -1,0 +1,133 @@
+"""What GPUs a node has, as values, and what of it other programs are told. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+RESOURCE = "nvidia.com/gpu"
+TOPOLOGY_ANNOTATION = "gangline.dev/gpu-topology"
+SOURCE_LABEL = "gangline.dev/gpu-source"
+"""Node label: where its GPUs come from. ``simulated`` says that they exist in name only."""
+
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+COUNT_LABEL = "nvidia.com/gpu.count"
+SIMULATED_ROLE_LABEL = "node-role.kubernetes.io/simulated-gpus"
+"""Shown by ``kubectl get nodes`` in the column ROLES."""
+
+Source = Literal["nvml", "file", "simulated"]
+SOURCES: tuple[Source, ...] = ("nvml", "file", "simulated")
+_LABEL_CHARS_MAX = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU.
+
+    Attributes:
+        uuid: its identity; ``nvidiaN`` where only the device file is known.
+        index: its place in the order of the PCI bus, from 0.
+        minor: N of ``/dev/nvidiaN``; None for a simulated one.
+        numa: node of memory that it is next to, None where unknown.
+        healthy: whether it answered when it was asked.
+    """
+
+    uuid: str
+    index: int
+    minor: int | None = None
+    numa: int | None = None
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The GPUs of one node, in the order of their indexes.
+
+    Attributes:
+        source: where this is known from.
+        model: the product's name; of simulated ones the name that was asked for.
+        gpus: each GPU once.
+        links: for each pair the name that ``nvidia-smi topo -m`` gives (``X``, ``NV2``, ``PIX`` ... ``SYS``);
+            empty where unknown.
+    """
+
+    source: Source = "file"
+    model: str = ""
+    gpus: tuple[Gpu, ...] = ()
+    links: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether these GPUs exist in name only."""
+        return self.source == "simulated"
+
+    @property
+    def in_words(self) -> str:
+        """``8 simulated GPUs``, ``1 real GPU``, ``no GPU``."""
+        return gpus_in_words(len(self.gpus), kind_of(self.source))
+
+
+def kind_of(source: str) -> str:
+    """Return ``simulated`` or ``real`` for the value of the source label, empty for any other text."""
+    if source == "simulated":
+        return "simulated"
+    return "real" if source in SOURCES else ""
+
+
+def gpus_in_words(count: int, kind: str = "") -> str:
+    """Return ``2 simulated GPUs``; ``kind`` may be empty where nobody knows.
+
+    Example:
+        >>> gpus_in_words(1, "real"), gpus_in_words(0, "real")
+        ('1 real GPU', 'no GPU')
+    """
+    if not count:
+        return "no GPU"
+    return " ".join(filter(None, (str(count), kind, "GPU" if count == 1 else "GPUs")))
+
+
+def capacity(inventory: Inventory) -> dict[str, str]:
+    """Return what the node's ``status.capacity`` says of GPUs: empty for none."""
+    return {RESOURCE: str(len(inventory.gpus))} if inventory.gpus else {}
+
+
+def allocatable(inventory: Inventory) -> dict[str, str]:
+    """Return what ``status.allocatable`` says: the healthy ones."""
+    healthy = sum(gpu.healthy for gpu in inventory.gpus)
+    return {RESOURCE: str(healthy)} if inventory.gpus else {}
+
+
+def node_labels(inventory: Inventory) -> dict[str, str | None]:
+    """Return the labels of the node; None takes a label of an earlier start away."""
+    names = (PRODUCT_LABEL, COUNT_LABEL, SOURCE_LABEL, SIMULATED_ROLE_LABEL)
+    labels: dict[str, str | None] = dict.fromkeys(names)
+    if inventory.gpus:
+        product = re.sub(r"[^A-Za-z0-9._-]+", "-", inventory.model)
+        product = f"simulated-{product}" if inventory.is_simulated else product
+        labels[PRODUCT_LABEL] = product[:_LABEL_CHARS_MAX].strip("-._") or None
+        labels[COUNT_LABEL] = str(len(inventory.gpus))
+        labels[SOURCE_LABEL] = inventory.source
+        labels[SIMULATED_ROLE_LABEL] = "" if inventory.is_simulated else None
+    return labels
+
+
+def topology_note(inventory: Inventory) -> str | None:
+    """Return the value of the node annotation ``gangline.dev/gpu-topology``, None for no GPU.
+
+    ``{"model", "source", "gpus": [{"uuid", "index", "numa", "healthy"}], "links": [["X", "NV2", ...], ...]}``
+    """
+    if not inventory.gpus:
+        return None
+    note: dict[str, Any] = {
+        "model": inventory.model,
+        "source": inventory.source,
+        "gpus": [
+            {"uuid": gpu.uuid, "index": gpu.index, "numa": gpu.numa, "healthy": gpu.healthy}
+            for gpu in inventory.gpus
+        ],
+    }
+    if inventory.links:
+        note["links"] = [list(row) for row in inventory.links]
+    return json.dumps(note, separators=(",", ":"))
