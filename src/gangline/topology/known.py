@@ -1,0 +1,247 @@
+"""Machines that people rent and buy, by the names that they guess.
+
+Sources: DGX-1 and DGX-2 link graphs from the test fixtures of NVIDIA/go-gpuallocator and published prints
+of ``nvidia-smi topo -m``; HGX boards, cloud instances, PCIe generations and network rates from data sheets.
+A vendor's image may number the GPUs of a mesh differently: on a real node the matrix is always read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+
+from gangline.errors import UserError
+from gangline.topology.links import SELF, Matrix
+from gangline.topology.machine import Machine, machine_from_matrix
+from gangline.topology.rates import GPUS, HOSTS
+
+_VOLTA_CUBE_MESH = (
+    "0-3=2 0-4=2 1-2=2 1-5=2 2-3=2 4-7=2 5-6=2 6-7=2 0-1=1 0-2=1 1-3=1 2-6=1 3-7=1 4-5=1 4-6=1 5-7=1"
+)
+"""The hybrid cube mesh of DGX-1 with V100: six NVLinks for each GPU, ``A-B=WIDTH``."""
+
+_PASCAL_CUBE_MESH = (
+    "0-1=1 0-2=1 0-3=1 0-4=1 1-2=1 1-3=1 1-5=1 2-3=1 2-6=1 3-7=1 4-5=1 4-6=1 4-7=1 5-6=1 5-7=1 6-7=1"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One machine of the table.
+
+    Attributes:
+        gpu: kind of its GPUs.
+        count: number of GPUs.
+        host: kind of its CPUs.
+        network_gbit_s: what its network cards carry together.
+        title: what it is, for people.
+        aliases: other names for it.
+        nvlinks: ``A-B=WIDTH`` for each pair with NVLinks, or ``switch=WIDTH`` for an NVSwitch.
+        numa: NUMA node of each GPU, a digit each; empty for one node.
+        switches: PCIe switch of each GPU, a digit each; empty where every GPU has its own slot.
+        nearby: link between GPUs of one NUMA node that share neither NVLink nor PCIe switch.
+    """
+
+    gpu: str
+    count: int
+    host: str
+    network_gbit_s: float
+    title: str
+    aliases: tuple[str, ...] = ()
+    nvlinks: str = ""
+    numa: str = ""
+    switches: str = ""
+    nearby: str = "PHB"
+
+
+_BROADWELL, _SKYLAKE, _RAPIDS, _AMD = HOSTS
+_PAIRS_OF_8 = {"numa": "00001111", "switches": "00112233", "nearby": "NODE"}
+
+_TABLE = {
+    "v100-dgx1": _Entry(
+        "V100", 8, _BROADWELL, 400, "DGX-1 with 8 V100, hybrid cube mesh, 4 x EDR InfiniBand",
+        ("dgx1-v100", "dgx1v", "dgx-1v", "dgx1", "v100", "v100-x8", "8xv100", "v100-sxm2", "v100-hgx"),
+        _VOLTA_CUBE_MESH, **_PAIRS_OF_8,
+    ),
+    "p100-dgx1": _Entry(
+        "P100", 8, _BROADWELL, 400, "DGX-1 with 8 P100, hybrid cube mesh, 4 x EDR InfiniBand",
+        ("dgx1-p100", "dgx1p", "dgx-1p", "p100", "p100-x8", "8xp100", "p100-sxm2", "p100-hgx"),
+        _PASCAL_CUBE_MESH, numa="00001111", switches="01012323", nearby="NODE",
+    ),
+    "v100-dgx2": _Entry(
+        "V100-32G", 16, _SKYLAKE, 800, "DGX-2: 16 V100 on NVSwitch, 8 x EDR InfiniBand",
+        ("dgx2", "dgx2-v100", "v100-x16", "16xv100", "hgx2"),
+        "switch=6", numa="0000000011111111", switches="0011223344556677", nearby="NODE",
+    ),
+    "a100-hgx": _Entry(
+        "A100", 8, _AMD, 1600, "HGX or DGX A100: 8 A100 on NVSwitch, 8 x HDR InfiniBand",
+        ("hgx-a100", "a100", "dgx-a100", "a100-dgx", "a100-x8", "8xa100", "a100-sxm4"),
+        "switch=12", **_PAIRS_OF_8,
+    ),
+    "h100-hgx": _Entry(
+        "H100", 8, _RAPIDS, 3200, "HGX or DGX H100: 8 H100 on NVSwitch, 8 x NDR InfiniBand",
+        ("hgx-h100", "h100", "dgx-h100", "h100-dgx", "h100-x8", "8xh100", "h100-sxm5"),
+        "switch=18", **_PAIRS_OF_8,
+    ),
+    "h200-hgx": _Entry(
+        "H200", 8, _RAPIDS, 3200, "HGX or DGX H200: 8 H200 on NVSwitch, 8 x NDR InfiniBand",
+        ("hgx-h200", "h200", "dgx-h200", "h200-dgx", "h200-x8", "8xh200"),
+        "switch=18", **_PAIRS_OF_8,
+    ),
+    "b200-hgx": _Entry(
+        "B200", 8, _RAPIDS, 3200, "HGX or DGX B200: 8 B200 on NVSwitch, 8 x NDR InfiniBand",
+        ("hgx-b200", "b200", "dgx-b200", "b200-dgx", "b200-x8", "8xb200"),
+        "switch=18", **_PAIRS_OF_8,
+    ),
+    "t4-x4": _Entry(
+        "T4", 4, _SKYLAKE, 25, "4 T4 in PCIe slots of two CPUs",
+        ("4xt4", "t4x4", "t4", "t4-pcie"), numa="0011", nearby="NODE",
+    ),
+    "t4-x8": _Entry(
+        "T4", 8, _SKYLAKE, 25, "8 T4, two behind each PCIe switch, two CPUs", ("8xt4", "t4x8"), **_PAIRS_OF_8,
+    ),
+    "l4-x4": _Entry(
+        "L4", 4, _RAPIDS, 50, "4 L4 in PCIe slots of two CPUs",
+        ("4xl4", "l4x4", "l4", "l4-pcie"), numa="0011", nearby="NODE",
+    ),
+    "l4-x8": _Entry(
+        "L4", 8, _RAPIDS, 100, "8 L4, two behind each PCIe switch, two CPUs", ("8xl4", "l4x8"), **_PAIRS_OF_8,
+    ),
+    "workstation-2": _Entry(
+        "RTX 4090", 2, _AMD, 10, "workstation with 2 RTX 4090, no bridge",
+        ("rtx4090-x2", "2xrtx4090", "4090-x2", "2x4090", "rtx4090", "4090", "workstation"),
+    ),
+    "workstation-2-nvlink": _Entry(
+        "RTX 3090", 2, _AMD, 10, "workstation with 2 RTX 3090 and an NVLink bridge",
+        ("rtx3090-x2", "2xrtx3090", "3090-x2", "2x3090", "rtx3090", "3090"), "0-1=4",
+    ),
+    "workstation-4": _Entry(
+        "RTX 4090", 4, _AMD, 10, "workstation with 4 RTX 4090, no bridge",
+        ("rtx4090-x4", "4xrtx4090", "4090-x4", "4x4090"),
+    ),
+    "workstation-4-nvlink": _Entry(
+        "RTX 8000", 4, _SKYLAKE, 10, "workstation with 4 RTX 8000 and two NVLink bridges",
+        ("rtx8000-x4", "4xrtx8000", "rtx8000", "quadro-rtx8000"), "0-3=2 1-2=2", numa="0011", nearby="NODE",
+    ),
+    "p3.2xlarge": _Entry("V100", 1, _BROADWELL, 10, "AWS: 1 V100", ("v100-x1",)),
+    "p3.8xlarge": _Entry(
+        "V100", 4, _BROADWELL, 10, "AWS: 4 V100, the first quad of the cube mesh", ("v100-x4", "4xv100"),
+        "0-3=2 1-2=2 2-3=2 0-1=1 0-2=1 1-3=1", switches="0011",
+    ),
+    "p3.16xlarge": _Entry(
+        "V100", 8, _BROADWELL, 25, "AWS: 8 V100, hybrid cube mesh", ("p3",), _VOLTA_CUBE_MESH, **_PAIRS_OF_8,
+    ),
+    "p3dn.24xlarge": _Entry(
+        "V100-32G", 8, _SKYLAKE, 100, "AWS: 8 V100, hybrid cube mesh, EFA", ("p3dn",),
+        _VOLTA_CUBE_MESH, **_PAIRS_OF_8,
+    ),
+    "g4dn.xlarge": _Entry("T4", 1, _SKYLAKE, 25, "AWS: 1 T4", ("t4-x1",)),
+    "g4dn.12xlarge": _Entry("T4", 4, _SKYLAKE, 50, "AWS: 4 T4", ("g4dn",)),
+    "g4dn.metal": _Entry("T4", 8, _SKYLAKE, 100, "AWS: 8 T4, two CPUs", numa="00001111", nearby="NODE"),
+    "p4d.24xlarge": _Entry(
+        "A100", 8, _SKYLAKE, 400, "AWS: 8 A100 on NVSwitch, EFA", ("p4d", "p4de.24xlarge", "p4de"),
+        "switch=12", **_PAIRS_OF_8,
+    ),
+    "p5.48xlarge": _Entry(
+        "H100", 8, _AMD, 3200, "AWS: 8 H100 on NVSwitch, EFA", ("p5",), "switch=18", **_PAIRS_OF_8,
+    ),
+}  # fmt: skip
+
+
+def known_names() -> dict[str, str]:
+    """Return the names of all known machines, each with a line that says what it is."""
+    return {name: entry.title for name, entry in _TABLE.items()}
+
+
+def aliases_of(name: str) -> tuple[str, ...]:
+    """Return the other names of a known machine, given by its first name."""
+    return _TABLE[name].aliases
+
+
+@cache
+def known_machine(name: str) -> Machine:
+    """Return a known machine by any of its names; case, blanks, dashes, dots do not matter.
+
+    Raises:
+        UserError: no machine has this name; the hint names the nearest.
+    """
+    return _build(_resolve(name))
+
+
+def machine_of_links(model: str, links: Matrix) -> Machine | None:
+    """Return the known machine of this name if its links are these, else ``None``.
+
+    It knows what a matrix does not tell: PCIe switches behind NVLinks, CPUs, network.
+    """
+    if (first := _names().get(_folded(model))) is None:
+        return None
+    machine = known_machine(first)
+    return machine if machine.links == links else None
+
+
+def _resolve(name: str) -> str:
+    names = _names()
+    if (first := names.get(_folded(name))) is not None:
+        return first
+    near = get_close_matches(_folded(name), names, n=1)
+    hint = f"did you mean `{names[near[0]]}`? " if near else ""
+    raise UserError(
+        f"no known machine is called `{name}`",
+        hint=f"{hint}known are {', '.join(_TABLE)}",
+    )
+
+
+@cache
+def _names() -> dict[str, str]:
+    """Return the first name for each folded name."""
+    found: dict[str, str] = {}
+    for first, entry in _TABLE.items():
+        for name in (first, *entry.aliases):
+            if found.setdefault(_folded(name), first) != first:
+                raise ValueError(f"`{name}` names both `{found[_folded(name)]}` and `{first}`")
+    return found
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower().replace("nvidia", "").replace("aws", ""))
+
+
+def _build(name: str) -> Machine:
+    entry = _TABLE[name]
+    numa = tuple(int(digit) for digit in entry.numa or "0" * entry.count)
+    switches = tuple(int(digit) for digit in entry.switches) or tuple(range(entry.count))
+    widths = dict(_widths(entry))
+
+    def link(first: int, second: int) -> str:
+        if first == second:
+            return SELF
+        if width := widths.get((min(first, second), max(first, second))):
+            return f"NV{width}"
+        if numa[first] != numa[second]:
+            return "SYS"
+        return "PIX" if switches[first] == switches[second] else entry.nearby
+
+    links = tuple(tuple(link(a, b) for b in range(entry.count)) for a in range(entry.count))
+    machine = machine_from_matrix(
+        name,
+        links,
+        numa=numa,
+        switches=switches,
+        gpu=GPUS[entry.gpu],
+        host=HOSTS[entry.host],
+        network_gbit_s=entry.network_gbit_s,
+    )
+    return machine
+
+
+def _widths(entry: _Entry) -> Iterator[tuple[tuple[int, int], int]]:
+    for word in entry.nvlinks.split():
+        pair, width = word.split("=")
+        if pair == "switch":
+            yield from (((a, b), int(width)) for b in range(entry.count) for a in range(b))
+        else:
+            first, second = sorted(int(index) for index in pair.split("-"))
+            yield (first, second), int(width)

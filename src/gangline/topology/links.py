@@ -1,0 +1,74 @@
+"""The names of links, as ``nvidia-smi topo -m`` writes them.
+
+``X`` self; ``NVn`` a bond of n NVLinks; ``PIX`` at most one PCIe bridge; ``PXB`` several PCIe bridges, no
+host bridge; ``PHB`` through a PCIe host bridge (the CPU); ``NODE`` between host bridges of one NUMA node;
+``SYS`` between sockets (``SOC`` in old prints). Source: the legend of that command.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gangline.errors import UserError
+
+Matrix = tuple[tuple[str, ...], ...]
+
+SELF = "X"
+PCIE_NAMES = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""Links without NVLink, best first."""
+
+OLD_NAMES = {"SOC": "SYS"}
+NVLINKS_MAX = 99
+
+_NVLINK = re.compile(r"NV([1-9][0-9]?)\Z")
+
+
+def nvlinks(name: str) -> int:
+    """Return the number of NVLinks that a name stands for: 2 for ``NV2``, 0 for ``PHB``."""
+    match = _NVLINK.match(name)
+    return int(match[1]) if match else 0
+
+
+def is_link(name: str) -> bool:
+    """Return whether this is a name of the legend (``X`` is none: it is no link)."""
+    return name in PCIE_NAMES or nvlinks(name) > 0
+
+
+def link_order(name: str) -> int:
+    """Return a number that is lower for a faster link: ``NV18``, then ``NV1``, then ``PIX``, last ``SYS``."""
+    count = nvlinks(name)
+    return -count if count else PCIE_NAMES.index(name)
+
+
+def check_matrix(rows: Matrix, what: str) -> Matrix:
+    """Return the matrix, its names made canonical, once it is known to be sound.
+
+    Args:
+        rows: names of links, one row for each GPU.
+        what: what is being read, for messages.
+
+    Raises:
+        UserError: it is not square, the diagonal is not ``X``, a name is unknown, or two directions differ.
+    """
+    count = len(rows)
+    legend = "X, NV1 ... NV99, " + ", ".join(PCIE_NAMES)
+    for index, row in enumerate(rows):
+        if len(row) != count:
+            raise UserError(f"{what}: row {index} has {len(row)} links, there are {count} GPUs")
+    fixed = tuple(tuple(OLD_NAMES.get(name, name) for name in row) for row in rows)
+    for first in range(count):
+        for second in range(count):
+            name = fixed[first][second]
+            if first == second and name != SELF:
+                raise UserError(f"{what}: GPU {first} to itself is `{name}`, must be `X`")
+            if first != second and not is_link(name):
+                raise UserError(
+                    f"{what}: GPU {first} to GPU {second} is `{name}`, which is no link",
+                    hint=f"links are {legend}",
+                )
+            if name != fixed[second][first]:
+                raise UserError(
+                    f"{what}: GPU {first} to GPU {second} is `{name}`, the way back is "
+                    f"`{fixed[second][first]}`; both must be the same"
+                )
+    return fixed

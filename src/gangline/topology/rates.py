@@ -1,0 +1,149 @@
+"""Every rate and latency that the model uses, each with its source. No number comes from a training run.
+
+Rates are what one transfer can use, one way, in GB/s (1e9 bytes); a link's nominal rate is higher. They come
+from data sheets and from NCCL, whose authors measured collectives (``src/graph/topo.h`` and the tuning
+tables of NVIDIA/nccl, as of release 2.2x). Latencies are in microseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+PCIE_GB_S = {3: 12.0, 4: 24.0, 5: 48.0}
+"""A x16 slot, one way, by PCIe generation. Nominal 16, 32, 64; usable as in NCCL (gen3 12)."""
+
+INTEL_P2P_OVERHEAD = 6 / 5
+"""A transfer through an Intel CPU costs this much more than its bytes. Source: NCCL topo.h."""
+
+NETWORK_GBIT_S = 100.0
+"""A node's network where nothing is known. Source: NCCL's default for a NIC that tells no speed (12 GB/s)."""
+
+BITS_PER_BYTE = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A kind of GPU.
+
+    Attributes:
+        kind: short name, also looked for in product names (``V100``).
+        product: the name that NVML gives.
+        memory_gb: size of its memory, data sheet.
+        nvlink_gb_s: usable rate of one NVLink, one way.
+        nvlink_count: NVLinks of one GPU, data sheet.
+        pcie: PCIe generation of its slot, data sheet.
+    """
+
+    kind: str
+    product: str
+    memory_gb: int
+    nvlink_gb_s: float
+    nvlink_count: int
+    pcie: int
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The CPUs of a node.
+
+    Attributes:
+        name: family.
+        socket_gb_s: one way between two sockets.
+        p2p_overhead: factor on the bytes of a transfer through the CPU.
+    """
+
+    name: str
+    socket_gb_s: float
+    p2p_overhead: float = 1.0
+
+
+# NVLink rates: NCCL topo.h, SM60 18, SM70 20, SM80 20, SM86 12, SM90 20.6, SM100 40.1 GB/s. Nominal, one
+# way: 20, 25, 25, 14, 25, 50 (data sheets). sm75 (RTX 8000) has NVLink 2 as sm70 and is taken alike.
+GPUS = {
+    gpu.kind: gpu
+    for gpu in (
+        Gpu("P100", "Tesla P100-SXM2-16GB", 16, 18.0, 4, 3),
+        Gpu("V100", "Tesla V100-SXM2-16GB", 16, 20.0, 6, 3),
+        Gpu("V100-32G", "Tesla V100-SXM3-32GB", 32, 20.0, 6, 3),
+        Gpu("A100", "NVIDIA A100-SXM4-80GB", 80, 20.0, 12, 4),
+        Gpu("H100", "NVIDIA H100 80GB HBM3", 80, 20.6, 18, 5),
+        Gpu("H200", "NVIDIA H200", 141, 20.6, 18, 5),
+        Gpu("B200", "NVIDIA B200", 180, 40.1, 18, 5),
+        Gpu("T4", "Tesla T4", 16, 0.0, 0, 3),
+        Gpu("L4", "NVIDIA L4", 24, 0.0, 0, 4),
+        Gpu("RTX 3090", "NVIDIA GeForce RTX 3090", 24, 12.0, 4, 4),
+        Gpu("RTX 4090", "NVIDIA GeForce RTX 4090", 24, 0.0, 0, 4),
+        Gpu("RTX 8000", "Quadro RTX 8000", 48, 20.0, 2, 3),
+    )
+}
+
+UNKNOWN_GPU = Gpu("unknown", "", 0, 20.0, 18, 3)
+"""Taken for a GPU that is not in the table: the slowest slot, and NVLinks as of Volta to Ampere."""
+
+# Between sockets: NCCL topo.h (Broadwell 6, Skylake and Cascade Lake 10, Sapphire Rapids 22, AMD 16 GB/s).
+HOSTS = {
+    host.name: host
+    for host in (
+        Host("Intel Broadwell", 6.0, INTEL_P2P_OVERHEAD),
+        Host("Intel Skylake", 10.0, INTEL_P2P_OVERHEAD),
+        Host("Intel Sapphire Rapids", 22.0, INTEL_P2P_OVERHEAD),
+        Host("AMD", 16.0),
+    )
+}
+
+UNKNOWN_HOST = HOSTS["Intel Skylake"]
+"""Taken for a node that does not tell its CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """A way in which NCCL moves bytes: less latency for less bandwidth.
+
+    Attributes:
+        name: as in ``NCCL_PROTO``.
+        efficiency: share of the wire's rate that carries data.
+        ring_base_us, tree_base_us: paid once.
+        nvlink_us, pcie_us, network_us: paid for every hop over such a wire.
+    """
+
+    name: str
+    efficiency: float
+    ring_base_us: float
+    tree_base_us: float
+    nvlink_us: float
+    pcie_us: float
+    network_us: float
+
+
+# NCCL's tuning tables (base latency, hop latency of NVLink, PCIe, network; LL sends a flag with each 4
+# bytes, LL128 with each 120 bytes of 128, taken there as 0.92).
+PROTOCOLS = (
+    Protocol("LL", 0.5, 6.6, 6.8, 0.6, 1.0, 2.7),
+    Protocol("LL128", 0.92, 14.0, 14.0, 1.9, 2.5, 4.0),
+    Protocol("Simple", 1.0, 8.4, 8.4, 3.4, 5.7, 14.0),
+)
+
+BACKWARD_SHARE = 2 / 3
+"""Share of a training step's computation that is the backward pass: it costs two forward passes."""
+
+OVERLAP = 0.7
+"""Share of the backward pass during which gradients can travel: the middle of the 60 to 80 % that is often
+quoted. A judgement and no measurement; pass your own where you know better."""
+
+
+def gpu_of(text: str) -> Gpu:
+    """Return the kind of GPU that a product or machine name speaks of, else :data:`UNKNOWN_GPU`."""
+    words = f" {_words(text)} "
+    for gpu in GPUS.values():
+        if gpu.product and _words(gpu.product) == words.strip():
+            return gpu
+    for gpu in GPUS.values():
+        kind = _words(gpu.kind)
+        if f" {kind} " in words or f" {kind.replace(' ', '')} " in words:
+            return gpu
+    return UNKNOWN_GPU
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"[A-Z0-9]+", text.upper()))

@@ -1,0 +1,142 @@
+"""Known machines: links as in data sheets and published prints, names as users guess them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+from gangline.errors import UserError
+from gangline.topology.known import aliases_of, known_machine, known_names, machine_of_links
+from gangline.topology.rates import gpu_of
+
+# Upper triangle of `nvidia-smi topo -m` on a DGX-1 with V100, rows 0 to 6.
+DGX1_V100 = (
+    ("NV1", "NV1", "NV2", "NV2", "SYS", "SYS", "SYS"),
+    ("NV2", "NV1", "SYS", "NV2", "SYS", "SYS"),
+    ("NV2", "SYS", "SYS", "NV1", "SYS"),
+    ("SYS", "SYS", "SYS", "NV1"),
+    ("NV1", "NV1", "NV2"),
+    ("NV2", "NV1"),
+    ("NV2",),
+)
+
+
+def test_dgx1_v100_has_the_published_matrix() -> None:
+    machine = known_machine("v100-dgx1")
+
+    assert tuple(row[index + 1 :] for index, row in enumerate(machine.links[:-1])) == DGX1_V100
+    assert machine.numa == (0, 0, 0, 0, 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("name", known_names())
+def test_every_known_machine_is_sound(name: str) -> None:
+    machine = known_machine(name)
+
+    assert len(machine.numa) == len(machine.switches) == machine.count
+    assert all(machine.links[a][b] == machine.links[b][a] for a in range(machine.count) for b in range(a))
+    if not machine.nvswitch_links:
+        assert all(sum(row) <= machine.gpu.nvlink_count for row in machine.widths)
+    assert {known_machine(alias).model for alias in aliases_of(name)} <= {name}
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("p100-dgx1", {1: 16}),
+        ("v100-dgx1", {1: 8, 2: 8}),
+        ("v100-dgx2", {6: 120}),
+        ("a100-hgx", {12: 28}),
+        ("h100-hgx", {18: 28}),
+        ("t4-x8", {}),
+        ("workstation-4-nvlink", {2: 2}),
+        ("p3.8xlarge", {1: 3, 2: 3}),
+    ],
+)
+def test_pairs_with_nvlinks_by_width(name: str, want: dict[int, int]) -> None:
+    widths = known_machine(name).widths
+    found = Counter(widths[a][b] for a, b in combinations(range(len(widths)), 2))
+    found.pop(0, None)
+
+    assert found == want
+
+
+@pytest.mark.parametrize(
+    "name", ["v100-dgx1", "DGX-1V", "dgx1", "V100", "8xV100", "dgx1-v100", "NVIDIA DGX-1"]
+)
+def test_names_are_found_as_they_are_guessed(name: str) -> None:
+    assert known_machine(name).model == "v100-dgx1"
+
+
+def test_an_unknown_name_says_the_nearest() -> None:
+    with pytest.raises(UserError) as caught:
+        known_machine("v100-dgx3")
+
+    assert "v100-dgx3" in caught.value.message
+    assert "did you mean `v100-dgx" in caught.value.hint
+
+
+def test_an_nvswitch_is_told_from_a_mesh() -> None:
+    assert known_machine("h100").nvswitch_links == 18
+    assert known_machine("v100-dgx2").nvswitch_links == 6
+    assert known_machine("p3.8xlarge").nvswitch_links == 0
+    assert known_machine("t4-x4").nvswitch_links == 0
+
+
+def test_a_subset_is_a_smaller_machine() -> None:
+    quad = known_machine("v100-dgx1").subset([0, 3, 4, 7])
+
+    assert quad.links == (
+        ("X", "NV2", "NV2", "SYS"),
+        ("NV2", "X", "SYS", "NV1"),
+        ("NV2", "SYS", "X", "NV2"),
+        ("SYS", "NV1", "NV2", "X"),
+    )
+    assert quad.numa == (0, 0, 1, 1)
+    with pytest.raises(UserError, match="no GPU 9"):
+        known_machine("v100-dgx1").subset([0, 9])
+
+
+def test_annotation_has_the_documented_shape() -> None:
+    value = known_machine("workstation-2").annotation(["GPU-a", "GPU-b"], unhealthy=[1])
+
+    assert value == {
+        "model": "workstation-2",
+        "source": "simulated",
+        "gpus": [
+            {"uuid": "GPU-a", "index": 0, "numa": 0, "healthy": True},
+            {"uuid": "GPU-b", "index": 1, "numa": 0, "healthy": False},
+        ],
+        "links": [["X", "PHB"], ["PHB", "X"]],
+    }
+
+
+def test_annotation_refuses_a_wrong_number_of_uuids() -> None:
+    with pytest.raises(ValueError, match="3 UUIDs for the 2 GPUs"):
+        known_machine("workstation-2").annotation(["a", "b", "c"])
+
+
+def test_a_matrix_finds_the_machine_that_knows_its_switches() -> None:
+    machine = known_machine("v100-dgx1")
+
+    assert machine_of_links("dgx1", machine.links) is machine
+    assert machine_of_links("v100-dgx1", known_machine("t4-x8").links) is None
+    assert machine_of_links("Tesla V100-SXM2-16GB", machine.links) is None
+
+
+@pytest.mark.parametrize(
+    ("product", "kind"),
+    [
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA A100-SXM4-40GB", "A100"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("rtx4090-x2", "RTX 4090"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA L40S", "unknown"),
+    ],
+)
+def test_kind_of_gpu_by_product_name(product: str, kind: str) -> None:
+    assert gpu_of(product).kind == kind
