@@ -13,6 +13,7 @@ from gangline.cli.held_up import HeldUp, held_up, is_silent
 from gangline.cli.job_view import belongs, chief_pods, finished, pod_selector, sort_pods
 from gangline.cli.watching import Recover, watch_objects
 from gangline.errors import ClusterError, GanglineError
+from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, RankTags, split_line
 
@@ -104,6 +105,7 @@ class Follower:
         self._output = LauncherOutput()
         has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
         self._tags = RankTags() if has_tags else None
+        self._pieces = HydraTags() if has_tags else None
         self._rest = b""
         self._changed = asyncio.Event()
         self._error: Exception | None = None
@@ -298,6 +300,9 @@ class Follower:
         return pod is None or exit_code_of(pod) is not None or bool(finished(self._state.job))
 
     def _take_log(self, data: bytes) -> None:
+        self._take_lines(data if self._pieces is None else self._pieces.feed(data))
+
+    def _take_lines(self, data: bytes) -> None:
         shown = data if self._tags is None else self._tags.feed(data)
         if shown:
             self._view.log(self._state.job, shown)
@@ -310,6 +315,8 @@ class Follower:
             self._output.feed(part.decode(errors="replace"))
 
     def _flush_line(self) -> None:
+        if self._pieces is not None:
+            self._take_lines(self._pieces.flush())
         if self._tags is not None and (held := self._tags.flush()):
             self._view.log(self._state.job, held)
         if self._rest:

@@ -12,6 +12,7 @@ import click
 
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import ClusterError, UserError
+from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_tags import ANNOTATION, RankTags
 
 START_TIMEOUT_S = 3600.0
@@ -84,7 +85,7 @@ async def _logs(target: Target, name: str, instance: str | None, options: dict[s
         _, job = await find_job(client, name, namespace)
         pod = await _choose_pod(client, job, instance, wait=options["follow"])
         has_tags = ANNOTATION in (pod["metadata"].get("annotations") or {})
-        tags = RankTags() if has_tags and not options["timestamps"] else None
+        tags = _Tags() if has_tags and not options["timestamps"] else None
         try:
             async with aclosing(client.logs(pod["metadata"]["name"], namespace, **options)) as pieces:
                 async for piece in pieces:
@@ -94,6 +95,19 @@ async def _logs(target: Target, name: str, instance: str | None, options: dict[s
         except ClusterError as error:
             error.hint = error.hint or f"`gangline get {name}` shows the state of its instances"
             raise
+
+
+class _Tags:
+    """What takes the launcher's tags off, whichever MPI it is of."""
+
+    def __init__(self) -> None:
+        self._pieces, self._tags = HydraTags(), RankTags()
+
+    def feed(self, data: bytes) -> bytes:
+        return self._tags.feed(self._pieces.feed(data))
+
+    def flush(self) -> bytes:
+        return self._tags.feed(self._pieces.flush()) + self._tags.flush()
 
 
 def _no_instance(job: dict[str, Any], pods: list[dict[str, Any]], instance: str) -> UserError:

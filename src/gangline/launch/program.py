@@ -10,7 +10,7 @@ import pwd
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gangline.errors import UserError
@@ -83,6 +83,14 @@ def resolve_program(
         folders=tuple(_without_nested(folders)),
         environment=found_environment | {"PATH": _rank_path(environment)},
     )
+
+
+def with_folder(program: Program, folder: Path) -> Program:
+    """Return the program with one more folder that its pods can read, where they do not see it anyway."""
+    if not _needs_mount(folder):
+        return program
+    folders = _without_nested([*program.folders, HostFolder(str(folder), read_only=True)])
+    return replace(program, folders=tuple(folders))
 
 
 def find_program(name: str, cwd: Path, environment: Mapping[str, str]) -> Path:

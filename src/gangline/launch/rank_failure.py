@@ -21,7 +21,8 @@ _TAG = re.compile(r"^\[(?:\d+,)?(\d+)\](?:\[[^\]]*\])?(?:<(?:stdout|stderr|stddi
 _WHITE = re.compile(r"\s+")
 _RULE = re.compile(r"-{70,80}$")
 _REPORT = re.compile(
-    r"^=|plm:ssh: Warning|^YOUR APPLICATION TERMINATED|^(?:mpirun|prterun) (?:noticed|detected) that"
+    r"^=|plm:ssh: Warning|^YOUR APPLICATION TERMINATED|^\[mpiexec@[^\]]*\] Exit codes:"
+    r"|^(?:mpirun|prterun) (?:noticed|detected) that"
 )
 
 
@@ -164,6 +165,7 @@ _HYDRA_RANK = re.compile(r"= RANK (\d+) PID \d+ RUNNING AT (\S+)")
 _HYDRA_PID = re.compile(r"= PID \d+ RUNNING AT (\S+)")
 _HYDRA_CODE = re.compile(r"= EXIT (?:CODE|STATUS): (\d+)")
 _HYDRA_SIGNAL = re.compile(r"(?:KILLED BY SIGNAL: (\d+)|EXIT STRING: .*?\(signal (\d+)\))")
+_HYDRA_CODES = re.compile(r"\[mpiexec@[^\]]*\] Exit codes:((?: *\[[^\]]*\] [\d,]+)+)")
 _HYDRA_EXEC = re.compile(r"proxy:\S*?@([^\]\s]+)\].*?execvp error on file (\S+)")
 
 
@@ -235,9 +237,10 @@ def _find_hydra(text: str) -> RankFailure | None:
     if match := _HYDRA_EXEC.search(text):
         return RankFailure(what=f"`{match.group(2)}` was not found", host=match.group(1))
     named, plain = _HYDRA_RANK.search(text), _HYDRA_PID.search(text)
+    listed = _first_of_exit_codes(text)
     if not (named or plain):
-        return None
-    rank = int(named.group(1)) if named else None
+        return listed
+    rank = int(named.group(1)) if named else listed.rank if listed else None
     host = named.group(2) if named else plain.group(1) if plain else ""
     if killed := _HYDRA_SIGNAL.search(text):
         number = int(killed.group(1) or killed.group(2))
@@ -248,6 +251,20 @@ def _find_hydra(text: str) -> RankFailure | None:
         return RankFailure(what="ended badly", rank=rank, host=host)
     words, exit_code, number_or_none = _ending(int(code.group(1)))
     return RankFailure(what=words, rank=rank, host=host, exit_code=exit_code, signal=number_or_none)
+
+
+def _first_of_exit_codes(text: str) -> RankFailure | None:
+    """Read the wait statuses that Hydra lists host by host: the first rank that exited badly by itself."""
+    if not (match := _HYDRA_CODES.search(text)):
+        return None
+    statuses = [int(status) for status in re.findall(r"\d+", re.sub(r"\[[^\]]*\]", "", match.group(1)))]
+    bad = [(rank, status) for rank, status in enumerate(statuses) if status]
+    if not bad:
+        return None
+    # Ranks that were killed may have been so because another one had failed.
+    rank, status = next((one for one in bad if one[1] >> 8), bad[0])
+    words, code, number = _ending(status >> 8 or 128 + status)
+    return RankFailure(what=words, rank=rank, exit_code=code, signal=number)
 
 
 def _find_lost(text: str) -> RankFailure | None:

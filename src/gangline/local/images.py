@@ -2,7 +2,7 @@
 
 ``gangline/base`` (any tag, with or without a registry before it) is the machine's own files with Gangline's
 Python and the MPI that Gangline found first on the PATH, and an environment in which MPI starts ranks on
-other pods through ``gangline-rsh``. Open MPI's ``mpirun`` has a front, ``launch/mpirun_front.py``.
+other pods through ``gangline-rsh``. Before every ``mpirun`` stands a front, ``launch/mpirun_front.py``.
 """
 
 from __future__ import annotations
@@ -103,12 +103,8 @@ def _outermost(paths: list[str]) -> tuple[str, ...]:
 
 
 def mpi_environment(mpi: MpiInstallation) -> dict[str, str]:
-    """Return variables that let this MPI start ranks in other pods, and start them fast.
-
-    Measured with Open MPI 5.0.11: ``pml ob1`` saves one second of start, ``btl self,sm,tcp`` another; ranks
-    that are not bound keep the first ranks of all pods off the same core.
-    """
-    env = {
+    """Return variables that let this MPI start ranks in other pods, and start them fast."""
+    return {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_ALLOW_RUN_AS_ROOT": "1",
@@ -121,15 +117,26 @@ def mpi_environment(mpi: MpiInstallation) -> dict[str, str]:
         "HYDRA_LAUNCHER_EXEC": REMOTE_SHELL,
         "I_MPI_HYDRA_BOOTSTRAP": "ssh",
         "I_MPI_HYDRA_BOOTSTRAP_EXEC": REMOTE_SHELL,
-    }
-    if mpi.flavour == "openmpi":
-        shared_memory = "vader" if 0 < mpi.major < 5 else "sm"
-        if not Path("/sys/class/infiniband").is_dir():
+        "I_MPI_PIN": "off",
+    } | library_environment(mpi)
+
+
+def library_environment(mpi: MpiInstallation) -> dict[str, str]:
+    """Return variables with which ranks load this MPI's library, and start fast.
+
+    Measured with Open MPI 5.0.11: ``pml ob1`` saves one second of start, ``btl self,sm,tcp`` another. Where
+    there is no RDMA device Intel MPI is told to use TCP between pods, as it would find out by itself.
+    """
+    env: dict[str, str] = {}
+    if not Path("/sys/class/infiniband").is_dir():
+        if mpi.flavour == "openmpi":
+            shared_memory = "vader" if 0 < mpi.major < 5 else "sm"
             env |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": f"self,{shared_memory},tcp"}
+        elif mpi.flavour == "intel":
+            env |= {"FI_PROVIDER": "tcp"}
     if library := _library_file(mpi.lib):
-        env["MPI4PY_LIBMPI"] = (
-            library  # mpi4py from PyPI then loads the launcher's library, whatever else is there
-        )
+        # mpi4py from PyPI then loads the launcher's library, whatever else is there.
+        env["MPI4PY_LIBMPI"] = library
     return env
 
 
@@ -140,17 +147,15 @@ def _library_file(folder: Path) -> str:
     return str(found[-1] if found else "")
 
 
-def write_programs(folder: Path, mpi: MpiInstallation | None) -> None:
+def write_programs(folder: Path) -> None:
     """Write what stands first on the PATH of a local image: ``gangline-rsh``, and a front of ``mpirun``."""
     folder.mkdir(parents=True, exist_ok=True)
     launch = Path(__file__).parents[1] / "launch"
-    programs = {REMOTE_SHELL: [str(launch / "remote_shell.py")]}
-    if mpi is not None and mpi.flavour == "openmpi":
-        front = [str(launch / "mpirun_front.py"), str(mpi.mpirun), str(mpi.major)]
-        programs |= {"mpirun": front, "mpiexec": front}
-    for name, words in programs.items():
-        line = " ".join(shlex.quote(word) for word in [sys.executable, "-I", "-S", *words])
-        _write_script(folder / name, f'#!/bin/sh\nexec {line} "$@"\n')
+    python = " ".join(shlex.quote(word) for word in [sys.executable, "-I", "-S"])
+    shell, front = (shlex.quote(str(launch / name)) for name in ("remote_shell.py", "mpirun_front.py"))
+    _write_script(folder / REMOTE_SHELL, f'#!/bin/sh\nexec {python} {shell} "$@"\n')
+    for name in ("mpirun", "mpiexec"):
+        _write_script(folder / name, f'#!/bin/sh\nexec {python} {front} "$0" "$@"\n')
 
 
 def _write_script(target: Path, text: str) -> None:

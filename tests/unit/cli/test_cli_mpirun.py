@@ -78,8 +78,8 @@ def test_every_rank_gets_torchs_variables_from_the_launchers():
 def test_hydra_gets_its_own_options_and_names():
     ranks = Ranks(count=4, per_host=2, environment={"A": "1"})
     line = mpirun_line(installation("mpich"), ranks, ["python"])
-    assert line[:6] == ["mpirun", "-n", "4", "-ppn", "2", "-prepend-rank"]
-    assert line[9:12] == ["-genv", "A", "1"]
+    assert line[:6] == ["mpirun", "-n", "4", "-ppn", "2", "-prepend-pattern"]
+    assert line[8:11] == ["-genv", "A", "1"]
     assert "RANK=$PMI_RANK" in line[-3]
 
 

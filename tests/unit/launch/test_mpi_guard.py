@@ -45,6 +45,7 @@ def test_rank_whose_world_is_smaller_than_launched_ends_before_it_does_anything(
     assert done.stdout == ""
     assert "the launcher started 2 ranks, but this script's MPI sees 1" in done.stderr
     assert "MPICH Version: 5.0" in done.stderr
+    assert f"mpirun of {'Open MPI' if variable.startswith('OMPI') else 'MPICH'}" in done.stderr
 
 
 @pytest.mark.parametrize("env", [{}, {"OMPI_COMM_WORLD_SIZE": "1"}], ids=["no launcher", "one rank"])
@@ -52,6 +53,19 @@ def test_world_of_the_launched_size_goes_on(tmp_path, env):
     done = run(tmp_path, IMPORT, **env)
 
     assert (done.returncode, done.stdout) == (0, "rank 0 of 1\n")
+
+
+def test_what_makes_other_mpis_fail_at_once_is_taken_away_so_that_the_guard_can_say_it(tmp_path):
+    script = "import os; print(os.environ.get('PMI_PORT'), os.environ.get('OMPI_MCA_pml'))"
+    marks = {"PMI_PORT": "mpirun-is-open-mpi.invalid:1", "OMPI_MCA_pml": "ob1"}
+
+    assert run(tmp_path, script, OMPI_COMM_WORLD_SIZE="2", **marks).stdout == "None ob1\n"
+
+
+def test_under_hydra_whole_lines_are_written_even_unbuffered(tmp_path):
+    script = "import sys; print(sys.stdout.line_buffering, sys.stdout.write_through)"
+
+    assert run(tmp_path, script, PMI_SIZE="2", PYTHONUNBUFFERED="1").stdout == "True False\n"
 
 
 def test_sitecustomize_that_the_guard_hides_is_imported_too(tmp_path):

@@ -1,4 +1,4 @@
-"""The front of mpirun: old options made new, a lost host told by the exit code, streams and signals kept.
+"""The front of mpirun: old options made new, a lost host and a wrong MPI told, streams and signals kept.
 
 A shell script stands in for the real launcher; `tests/e2e` run the real one.
 """
@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from gangline.launch import mpirun_front
-from gangline.launch.mpirun_front import ErrorStream, modern_options
+from gangline.launch.mpirun_front import NO_PMI, NO_PML, ErrorStream, find_launcher, modern_options
 
 FRONT = mpirun_front.__file__
+GUARD = f"-x PMI_PORT={NO_PMI} -x PMI_ID=0 "
 
 
 @pytest.mark.parametrize(
@@ -44,12 +45,28 @@ def test_a_lost_host_is_seen_also_in_pieces() -> None:
     assert shown == text
 
 
-def front(tmp_path: Path, script: str) -> subprocess.Popen[str]:
-    real = tmp_path / "mpirun"
-    real.write_text(f"#!/bin/sh\n{script}\n")
-    real.chmod(0o755)
+def program(path: Path, script: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path.parent
+
+
+def mpi(folder: Path, family: str, script: str = "") -> Path:
+    """Make the `bin` folder of an MPI: its mpirun, and what stands beside it."""
+    for beside in {"open mpi 5": ["prterun"], "hydra": ["hydra_pmi_proxy"], "open mpi 4": ["orterun"]}[
+        family
+    ]:
+        program(folder / "bin" / beside)
+    return program(folder / "bin" / "mpirun", script)
+
+
+def front(tmp_path: Path, script: str, family: str = "open mpi 5") -> subprocess.Popen[str]:
+    own = program(tmp_path / "own" / "mpirun", "echo the front itself; exit 99")
+    real = mpi(tmp_path / "real", family, script)
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", FRONT, str(real), "5", "-np", "2", "prog"],
+        [sys.executable, "-I", "-S", FRONT, f"{own}/mpirun", "-np", "2", "prog"],
+        env={"PATH": f"{own}:{real}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -60,7 +77,7 @@ def front(tmp_path: Path, script: str) -> subprocess.Popen[str]:
 def test_streams_and_exit_code_are_the_launchers(tmp_path: Path, code: int) -> None:
     process = front(tmp_path, f'echo "out $*"; echo err >&2; exit {code}')
 
-    assert process.communicate(timeout=20) == ("out -np 2 prog\n", "err\n")
+    assert process.communicate(timeout=20) == (f"out {GUARD}-np 2 prog\n", "err\n")
     assert process.returncode == code
 
 
@@ -89,3 +106,67 @@ def test_a_signal_reaches_the_launcher(tmp_path: Path) -> None:
 
     assert process.communicate(timeout=20)[0] == "got it\n"
     assert process.returncode == 9
+
+
+def test_the_named_folder_comes_before_the_path_and_the_front_is_never_its_own_launcher(
+    tmp_path: Path,
+) -> None:
+    own = program(tmp_path / "own" / "mpirun")
+    first, second = mpi(tmp_path / "a", "open mpi 5"), mpi(tmp_path / "b", "hydra")
+    path = f"{own}:{first}:{second}"
+
+    found = find_launcher(str(own), "mpirun", {"PATH": path})
+    named = find_launcher(str(own), "mpirun", {"PATH": path, "GANGLINE_MPI_BIN": str(second)})
+
+    assert (found.program, found.family, found.is_modern) == (first / "mpirun", "Open MPI", True)
+    assert (named.program, named.family, named.is_modern) == (second / "mpirun", "MPICH or Intel MPI", False)
+    assert find_launcher(str(own), "mpirun", {"PATH": str(own)}) is None
+
+
+def test_options_are_changed_for_open_mpi_5_alone(tmp_path: Path) -> None:
+    script = 'echo "$OMPI_MCA_pml $*"'
+
+    assert front(tmp_path, script, "hydra").communicate(timeout=20)[0] == f"{NO_PML} -np 2 prog\n"
+    assert front(tmp_path / "4", script, "open mpi 4").communicate(timeout=20)[0] == f" {GUARD}-np 2 prog\n"
+
+
+def test_programs_beside_the_launcher_are_on_its_path(tmp_path: Path) -> None:
+    process = front(tmp_path, "command -v hydra_pmi_proxy", "hydra")
+
+    assert process.communicate(timeout=20)[0] == f"{tmp_path}/real/bin/hydra_pmi_proxy\n"
+
+
+@pytest.mark.parametrize(
+    ("family", "said", "built_for"),
+    [
+        ("open mpi 5", "Unable to get host entry for mpirun-is-open-mpi.invalid", "MPICH or Intel MPI"),
+        (
+            "open mpi 5",
+            "Runtime environment uses unsupported PMI version PMIx. Aborting.",
+            "MPICH or Intel MPI",
+        ),
+        ("hydra", f"component {NO_PML} was not found", "Open MPI"),
+    ],
+)
+def test_a_program_of_another_mpi_ends_with_78_and_both_names(
+    tmp_path: Path, family: str, said: str, built_for: str
+) -> None:
+    process = front(tmp_path, f'echo "{said}" >&2; exit 16', family)
+    _, errors = process.communicate(timeout=20)
+
+    other = {"Open MPI", "MPICH or Intel MPI"} - {built_for}
+    assert process.returncode == 78
+    assert f"the program was built for {built_for}, but" in errors
+    assert f"is of {other.pop()}" in errors
+    assert "hint: " in errors
+
+
+def test_an_image_without_an_mpi_says_so(tmp_path: Path) -> None:
+    own = program(tmp_path / "own" / "mpirun")
+    line = [sys.executable, "-I", "-S", FRONT, f"{own}/mpirun", "-n", "2", "prog"]
+    done = subprocess.run(
+        line, env={"PATH": str(own)}, capture_output=True, text=True, check=False, timeout=20
+    )
+
+    assert done.returncode == 127
+    assert "no `mpirun` on its PATH" in done.stderr

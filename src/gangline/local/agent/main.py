@@ -166,7 +166,7 @@ def _context(
 
     images = LocalImages()
     bin_folder = paths.state / "bin"
-    write_programs(bin_folder, images.mpi)
+    write_programs(bin_folder)
     host_ip = network.gateway if network is not None else _LOOPBACK
     hide = machine.hidden_folders(paths.state)
     offset = int(paths.cluster_id, 16)

@@ -1,0 +1,81 @@
+"""Turn the output of MPICH's and Intel MPI's launchers into whole lines, tagged as Open MPI tags them. Pure.
+
+Hydra puts its label not before every line but before every piece of output that it reads, and mixes the
+pieces of all ranks. With a label of our own (``HYDRA_OPTIONS``) each rank's pieces are put together again,
+and leave here as lines ``[0,RANK]<stdout>: TEXT``; a rank's unfinished line waits for its end. Lines of the
+launcher itself, which have no label, pass as they are, without the list of exit codes when all are 0.
+"""
+
+from __future__ import annotations
+
+import re
+
+HYDRA_OPTIONS = ("-prepend-pattern", "[%g,%r]<piece>: ", "-print-all-exitcodes")
+"""For ``mpirun`` of both; ``%g`` is the process group, ``%r`` the rank. Exit codes tell which rank failed."""
+
+_LABEL = re.compile(rb"\[(\d+),(\d+)\]<piece>: ")
+_BEGINNING = re.compile(rb"\[(\d*|\d+,\d*|\d+,\d+\]<?[a-z]{0,5}>?:?)$")
+_LABEL_BYTES_MAX = 32
+_ALL_WELL = re.compile(rb"\[mpiexec@[^\]]*\] Exit codes:(?: *\[[^\]]*\] [0,]+)*$")
+
+_Place = tuple[bytes, bytes]
+
+
+class HydraTags:
+    """Takes a launcher's log piece by piece; holds back unfinished lines. One regular expression a line."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._place: _Place | None = None
+        self._lines: dict[_Place | None, bytearray] = {}
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what is whole now."""
+        text = self._held + data
+        start = text.rfind(b"[", max(0, len(text) - _LABEL_BYTES_MAX))
+        cut = start if start >= 0 and _BEGINNING.match(text, start) else len(text)
+        self._held = text[cut:]
+        return self._take(text[:cut])
+
+    def flush(self) -> bytes:
+        """Return what is left at the end of the log; lines without an end get one."""
+        shown = bytearray(self._take(self._held))
+        self._held, self._place = b"", None
+        for place, line in self._lines.items():
+            if line and not _is_good_news(place, bytes(line)):
+                shown += _tagged(place, bytes(line)) + b"\n"
+        self._lines.clear()
+        return bytes(shown)
+
+    def _take(self, text: bytes) -> bytes:
+        shown = bytearray()
+        position = 0
+        for match in _LABEL.finditer(text):
+            shown += self._add(text[position : match.start()])
+            self._place = (match.group(1), match.group(2))
+            position = match.end()
+        return bytes(shown + self._add(text[position:]))
+
+    def _add(self, text: bytes) -> bytes:
+        """Add text to the line of the rank whose turn it is; after a line's end it is the launcher's."""
+        shown = bytearray()
+        while text:
+            line = self._lines.setdefault(self._place, bytearray())
+            head, newline, text = text.partition(b"\n")
+            line += head
+            if newline:
+                if not _is_good_news(self._place, bytes(line)):
+                    shown += _tagged(self._place, bytes(line)) + b"\n"
+                line.clear()
+                self._place = None
+        return bytes(shown)
+
+
+def _is_good_news(place: _Place | None, line: bytes) -> bool:
+    return place is None and _ALL_WELL.match(line) is not None
+
+
+def _tagged(place: _Place | None, line: bytes) -> bytes:
+    if place is None:
+        return line
+    return b"[%s,%s]<stdout>: %s" % (*place, line)
