@@ -172,13 +172,16 @@ def known_machine(name: str) -> Machine:
 
 
 def machine_of_links(model: str, links: Matrix) -> Machine | None:
-    """Return the known machine of this name if its links are these, else ``None``.
+    """Return the known machine of this name if its links, or those of its first GPUs, are these.
 
     It knows what a matrix does not tell: PCIe switches behind NVLinks, CPUs, network.
     """
-    if (first := _names().get(_folded(model))) is None:
+    first = _names().get(_folded(model))
+    if first is None or len(links) > known_machine(first).count:
         return None
     machine = known_machine(first)
+    if len(links) < machine.count:
+        machine = machine.subset(range(len(links)))
     return machine if machine.links == links else None
 
 

@@ -17,6 +17,9 @@ SELF = "X"
 PCIE_NAMES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Links without NVLink, best first."""
 
+SAME_SWITCH = ("PIX", "PXB")
+"""Links that stay below one way to the CPU."""
+
 OLD_NAMES = {"SOC": "SYS"}
 NVLINKS_MAX = 99
 

@@ -7,13 +7,13 @@ else from the cautious defaults of :mod:`gangline.topology.rates`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from gangline.errors import UserError
-from gangline.topology.links import Matrix, check_matrix, nvlinks
+from gangline.topology.links import SAME_SWITCH, Matrix, check_matrix, nvlinks
 from gangline.topology.rates import NETWORK_GBIT_S, UNKNOWN_HOST, Gpu, Host, gpu_of
 
 SOURCES = ("nvml", "file", "simulated")
@@ -136,8 +136,10 @@ def machine_from_matrix(
         UserError: the matrix is not sound.
     """
     links = check_matrix(links, what)
-    sockets = tuple(numa) if numa is not None else _groups(links, apart=("SYS",))
-    behind = tuple(switches) if switches is not None else _groups(links, together=("PIX", "PXB"))
+    sockets = grouped(len(links), lambda a, b: links[a][b] != "SYS") if numa is None else tuple(numa)
+    behind = (
+        grouped(len(links), lambda a, b: links[a][b] in SAME_SWITCH) if switches is None else tuple(switches)
+    )
     return Machine(
         model=model,
         links=links,
@@ -149,19 +151,17 @@ def machine_from_matrix(
     )
 
 
-def _groups(links: Matrix, *, together: tuple[str, ...] = (), apart: tuple[str, ...] = ()) -> tuple[int, ...]:
-    """Return a group number for each GPU: joined by the names ``together``, or by none of ``apart``."""
-    groups: list[int] = []
-    for index, row in enumerate(links):
-        joined = [
-            groups[other]
-            for other in range(index)
-            if (row[other] in together if together else _stays(links, groups, index, groups[other], apart))
-        ]
-        groups.append(min(joined, default=max(groups, default=-1) + 1))
-    return tuple(groups)
-
-
-def _stays(links: Matrix, groups: list[int], index: int, group: int, apart: tuple[str, ...]) -> bool:
-    """Return whether GPU ``index`` may lie in a group: no link to a member is of the names ``apart``."""
-    return all(links[index][member] not in apart for member, number in enumerate(groups) if number == group)
+def grouped(count: int, together: Callable[[int, int], bool]) -> tuple[int, ...]:
+    """Return a group number for each GPU; it joins the first group that it is together with, every member."""
+    groups: list[list[int]] = []
+    numbers: list[int] = []
+    for index in range(count):
+        number = next(
+            (n for n, group in enumerate(groups) if all(together(index, other) for other in group)),
+            len(groups),
+        )
+        if number == len(groups):
+            groups.append([])
+        groups[number].append(index)
+        numbers.append(number)
+    return tuple(numbers)
