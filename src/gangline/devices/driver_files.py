@@ -14,7 +14,6 @@ FILE_ID = "nvidia"
 """The id of a GPU of which only the device file is known begins so."""
 
 _NODE = re.compile(r"nvidia(\d+)")
-_ADDRESS = re.compile(r"([0-9a-f]+):([0-9a-f]+):([0-9a-f]+)\.\d")
 SHARED_NODES = (
     "nvidiactl",
     "nvidia-uvm",
@@ -35,9 +34,9 @@ def read_driver_files(driver: Path = DRIVER, dev: Path = DEV) -> Inventory:
     model = ""
     for path in sorted(driver.glob("*/information")):
         facts = _facts(path)
-        minor = facts.get("Device Minor", "")
-        if minor.isdigit() and "?" not in facts.get("GPU UUID", "?"):
-            known[int(minor)] = (facts["GPU UUID"], path.parent.name)
+        number = facts.get("Device Minor", "")
+        if number.isdigit() and "?" not in facts.get("GPU UUID", "?"):
+            known[int(number)] = (facts["GPU UUID"], path.parent.name)
             model = model or facts.get("Model", "")
     names = (_NODE.fullmatch(path.name) for path in dev.glob("nvidia*"))
     minors = [int(name[1]) for name in names if name]
@@ -45,7 +44,7 @@ def read_driver_files(driver: Path = DRIVER, dev: Path = DEV) -> Inventory:
     gpus = []
     for index, minor in enumerate(in_order):
         uuid, address = known.get(minor, (f"{FILE_ID}{minor}", ""))
-        gpus.append(Gpu(uuid, index, minor, _numa(address)))
+        gpus.append(Gpu(uuid, index, minor, numa_node(address)))
     return Inventory(source="file", model=model or "NVIDIA GPU", gpus=tuple(gpus))
 
 
@@ -56,14 +55,6 @@ def _facts(path: Path) -> dict[str, str]:
         return {}
     pairs = (line.partition(":") for line in lines)
     return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _numa(address: str) -> int | None:
-    match = _ADDRESS.fullmatch(address.lower())
-    if not match:
-        return None
-    domain, bus, device = (int(part, 16) for part in match.groups())
-    return numa_node((domain, bus, device))
 
 
 def device_files(minors: list[int], dev: Path = DEV) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 RESOURCE = "nvidia.com/gpu"
 TOPOLOGY_ANNOTATION = "gangline.dev/gpu-topology"
@@ -18,6 +18,7 @@ SIMULATED_ROLE_LABEL = "node-role.kubernetes.io/simulated-gpus"
 """Shown by ``kubectl get nodes`` in the column ROLES."""
 
 Source = Literal["nvml", "file", "simulated"]
+Links = tuple[tuple[str, ...], ...]
 SOURCES: tuple[Source, ...] = ("nvml", "file", "simulated")
 _LABEL_CHARS_MAX = 63
 
@@ -56,7 +57,7 @@ class Inventory:
     source: Source = "file"
     model: str = ""
     gpus: tuple[Gpu, ...] = ()
-    links: tuple[tuple[str, ...], ...] = ()
+    links: Links = ()
 
     @property
     def is_simulated(self) -> bool:
@@ -120,14 +121,15 @@ def topology_note(inventory: Inventory) -> str | None:
     """
     if not inventory.gpus:
         return None
-    note: dict[str, Any] = {
+    gpus = inventory.gpus
+    note = {
         "model": inventory.model,
         "source": inventory.source,
         "gpus": [
-            {"uuid": gpu.uuid, "index": gpu.index, "numa": gpu.numa, "healthy": gpu.healthy}
-            for gpu in inventory.gpus
+            {"uuid": gpu.uuid, "index": gpu.index, "numa": gpu.numa or 0, "healthy": gpu.healthy}
+            for gpu in gpus
         ],
+        # Where no link is known the slowest is promised: no placement is the worse for it.
+        "links": inventory.links or [["X" if one is other else "SYS" for other in gpus] for one in gpus],
     }
-    if inventory.links:
-        note["links"] = [list(row) for row in inventory.links]
     return json.dumps(note, separators=(",", ":"))

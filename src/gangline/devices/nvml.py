@@ -3,31 +3,29 @@
 pynvml is used where it is installed (``pip install gangline[gpu]``), else the same calls over ctypes.
 Everything is asked once: a GPU that fails later must not take the others with it.
 
-Source: NVML API reference; names of links as ``nvidia-smi topo -m`` prints them.
+Source: NVML API reference.
 """
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gangline.devices.inventory import Gpu, Inventory
+from gangline.devices.inventory import Gpu, Inventory, Links
 from gangline.devices.nvml_library import LIBRARY, NvmlLibrary
+from gangline.errors import UserError
 
-LINKS_MAX = 18
+NVLINKS_MAX = 18
 """NVLinks that a GPU can have (``NVML_NVLINK_MAX_LINKS``)."""
 
-_P2P_NVLINK = 2
-_P2P_OK = 0
-_ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-"""By the nearest common part of the PCI tree; 0 is one board with two GPUs."""
-
-_FARTHEST = "SYS"
 PCI_DEVICES = Path("/sys/bus/pci/devices")
+_SYSTEM = 50
+"""The level of two GPUs that share nothing nearer than the system."""
 
-Address = tuple[int, int, int]
+_ADDRESS = re.compile(r"([0-9a-f]+):([0-9a-f]{2}):([0-9a-f]{2}\.[0-9a-f])")
 
 
 def load_nvml() -> Any | None:
@@ -43,13 +41,6 @@ def load_nvml() -> Any | None:
     return pynvml
 
 
-@dataclass(frozen=True, slots=True)
-class _Device:
-    handle: Any
-    gpu: Gpu
-    address: Address
-
-
 def read_nvml(nvml: Any) -> Inventory:
     """Return the machine's GPUs with their links.
 
@@ -61,29 +52,22 @@ def read_nvml(nvml: Any) -> Inventory:
     """
     nvml.nvmlInit()
     try:
-        model = ""
-        devices = []
+        handles, gpus, addresses = [], [], []
         for index in range(nvml.nvmlDeviceGetCount()):
-            device = _read_device(nvml, index)
-            if device is not None:
-                devices.append(device)
-                model = model or _text(_ask(nvml, "nvmlDeviceGetName", device.handle))
-        links = tuple(tuple(_link(nvml, one, other, devices) for other in devices) for one in devices)
-        return Inventory("nvml", model, tuple(device.gpu for device in devices), links)
+            handle = _ask(nvml, "nvmlDeviceGetHandleByIndex", index)
+            uuid = "" if handle is None else _text(_ask(nvml, "nvmlDeviceGetUUID", handle))
+            if not uuid:
+                continue
+            minor = _ask(nvml, "nvmlDeviceGetMinorNumber", handle)
+            address = _bus_id(_ask(nvml, "nvmlDeviceGetPciInfo", handle))
+            healthy = minor is not None and bool(address)
+            handles.append(handle)
+            addresses.append(address or f"lost:{index}")
+            gpus.append(Gpu(uuid, index, minor, numa_node(address), healthy))
+        model = _text(_ask(nvml, "nvmlDeviceGetName", handles[0])) if handles else ""
+        return Inventory("nvml", model, tuple(gpus), _links(nvml, model, handles, addresses))
     finally:
         nvml.nvmlShutdown()
-
-
-def _read_device(nvml: Any, index: int) -> _Device | None:
-    handle = _ask(nvml, "nvmlDeviceGetHandleByIndex", index)
-    uuid = _text(_ask(nvml, "nvmlDeviceGetUUID", handle)) if handle is not None else ""
-    if not uuid:
-        return None
-    minor = _ask(nvml, "nvmlDeviceGetMinorNumber", handle)
-    address = _address(_ask(nvml, "nvmlDeviceGetPciInfo", handle))
-    healthy = minor is not None and address is not None
-    gpu = Gpu(uuid=uuid, index=index, minor=minor, numa=numa_node(address), healthy=healthy)
-    return _Device(handle, gpu, address or (-1, index, 0))
 
 
 def _ask(nvml: Any, name: str, *arguments: Any) -> Any:
@@ -98,45 +82,47 @@ def _text(answer: Any) -> str:
     return answer.decode() if isinstance(answer, bytes) else str(answer or "")
 
 
-def _address(info: Any) -> Address | None:
-    """Return a PCI address as numbers: the texts differ in the width of the domain from call to call."""
-    return None if info is None else (int(info.domain), int(info.bus), int(info.device))
+def _bus_id(info: Any) -> str:
+    return "" if info is None else _text(info.busId).lower()
 
 
-def numa_node(address: Address | None, devices: Path = PCI_DEVICES) -> int | None:
-    """Return the memory node that a PCI device is next to, None where the machine does not say."""
-    if address is None:
+def numa_node(address: str, devices: Path = PCI_DEVICES) -> int | None:
+    """Return the memory node that a PCI device is next to, None where the machine does not say.
+
+    NVML writes the domain of an address with eight digits, the kernel with four.
+    """
+    match = _ADDRESS.fullmatch(address.lower())
+    if not match:
         return None
-    domain, bus, device = address
+    name = f"{int(match[1], 16):04x}:{match[2]}:{match[3]}"
     try:
-        found = int((devices / f"{domain:04x}:{bus:02x}:{device:02x}.0" / "numa_node").read_text())
+        found = int((devices / name / "numa_node").read_text())
     except (OSError, ValueError):
         return None
     return found if found >= 0 else None
 
 
-def _link(nvml: Any, one: _Device, other: _Device, devices: list[_Device]) -> str:
-    """Return the name of the best link between two GPUs: NVLink, directly or by a switch, else PCI."""
+def _links(nvml: Any, model: str, handles: Sequence[Any], addresses: Sequence[str]) -> Links:
+    """Return the names of the links; none when NVML's answers do not fit together."""
+    from gangline.topology.nvml import NvmlGpu, machine_of_nvml
+
+    gpus = [NvmlGpu(model, address, _remotes(nvml, h)) for h, address in zip(handles, addresses, strict=True)]
+    levels = [[_level(nvml, one, other) for other in handles] for one in handles]
+    try:
+        return machine_of_nvml(gpus, levels).links
+    except UserError:
+        return ()
+
+
+def _level(nvml: Any, one: Any, other: Any) -> int:
     if one is other:
-        return "X"
-    direct = sum(peer == other.address for peer in _peers(nvml, one))
-    if direct:
-        return f"NV{direct}"
-    if _ask(nvml, "nvmlDeviceGetP2PStatus", one.handle, other.handle, _P2P_NVLINK) == _P2P_OK:
-        own = {device.address for device in devices}
-        switched = min(sum(peer not in own for peer in _peers(nvml, device)) for device in (one, other))
-        if switched:
-            return f"NV{switched}"
-    level = _ask(nvml, "nvmlDeviceGetTopologyCommonAncestor", one.handle, other.handle)
-    return _ANCESTORS.get(level, _FARTHEST)
+        return 0
+    found = _ask(nvml, "nvmlDeviceGetTopologyCommonAncestor", one, other)
+    return _SYSTEM if found is None else int(found)
 
 
-def _peers(nvml: Any, device: _Device) -> list[Address]:
+def _remotes(nvml: Any, handle: Any) -> tuple[str, ...]:
     """Return what is at the other end of each active NVLink of a GPU."""
-    found = []
-    for link in range(LINKS_MAX):
-        if _ask(nvml, "nvmlDeviceGetNvLinkState", device.handle, link):
-            peer = _address(_ask(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", device.handle, link))
-            if peer is not None:
-                found.append(peer)
-    return found
+    active = (link for link in range(NVLINKS_MAX) if _ask(nvml, "nvmlDeviceGetNvLinkState", handle, link))
+    ends = (_bus_id(_ask(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)) for link in active)
+    return tuple(filter(None, ends))

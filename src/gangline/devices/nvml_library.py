@@ -105,8 +105,3 @@ class NvmlLibrary:
 
     def nvmlDeviceGetNvLinkRemotePciInfo(self, device: ctypes.c_void_p, link: int) -> PciInfo:  # noqa: N802, D102
         return self._pci("nvmlDeviceGetNvLinkRemotePciInfo_v2", device, ctypes.c_uint(link))
-
-    def nvmlDeviceGetP2PStatus(  # noqa: N802, D102
-        self, one: ctypes.c_void_p, other: ctypes.c_void_p, index: int
-    ) -> int:
-        return self._number("nvmlDeviceGetP2PStatus", one, other, ctypes.c_uint(index))

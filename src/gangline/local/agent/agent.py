@@ -75,6 +75,7 @@ class NodeAgent:
 
     async def run(self) -> None:
         """Serve until cancelled; pods go on without it."""
+        self._context.gpus.on_change = self._on_gpus
         self._nodes.on_change(self._on_node)
         self._pods.on_change(self._on_pod)
         self._config_maps.on_change(lambda _, new: self._on_object("cm", new))
@@ -89,9 +90,11 @@ class NodeAgent:
                 services.create_task(self._serve_nodes())
                 services.create_task(self._keeper.keep_leases())
                 services.create_task(self._sweep())
+                services.create_task(self._context.gpus.keep_claim())
         finally:
             await self._let_go()
             await self._context.recorder.close()
+            self._context.gpus.close()
 
     async def _let_go(self) -> None:
         """Let go of running pods; finish the removal of those that are ending."""
@@ -113,6 +116,11 @@ class NodeAgent:
                     self._on_pod(None, pod)
         elif old is not None:
             self._keeper.drop(old.metadata.name)
+
+    def _on_gpus(self, name: str) -> None:
+        node = self._nodes.get(name)
+        if node is not None and is_ours(node):
+            self._node_changes.put_nowait(node)
 
     async def _serve_nodes(self) -> None:
         while True:
@@ -184,6 +192,7 @@ class NodeAgent:
                 adopted += 1
             else:
                 ended += 1
+            self._context.gpus.reserve(record.uid, record.gpus)
             kept.append((pod, record))
         self._context.names.take_over((record.uid, record.host) for _, record in kept)
         for pod, record in kept:

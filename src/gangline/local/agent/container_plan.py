@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class Place:
         host_mounts: further file systems of the machine to show, read-only.
         guard: folder put first on PYTHONPATH.
         account: folder of token, certificate and namespace of the pod's service account, None for none.
+        gpus: the variables that name the container's GPUs, or say that it has none.
     """
 
     isolation: Isolation
@@ -64,6 +65,7 @@ class Place:
     host_mounts: tuple[str, ...] = ()
     guard: str = ""
     account: Path | None = None
+    gpus: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
@@ -172,7 +174,8 @@ def plan_container(
     unknown = [mount.name for mount in container.volume_mounts if mount.name not in volumes]
     if unknown:
         raise StartRefusedError(f'volumeMounts name "{unknown[0]}", which is no volume of the pod')
-    own = build_env(pod, container, facts, lookup, default_env(pod, container, image, place))
+    defaults = {**default_env(pod, container, image, place), **place.gpus}
+    own = build_env(pod, container, facts, lookup, defaults)
     argv = [expand(word, own) for word in (*container.command, *container.args)]
     if not argv:
         raise StartRefusedError(f"no command: the local image `{image.name}` has none of its own")

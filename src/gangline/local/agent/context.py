@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gangline.kube.client import Client
     from gangline.kube.events import Recorder
     from gangline.local.agent.addresses import AddressPool
+    from gangline.local.agent.gpus import AgentGpus
     from gangline.local.agent.names import NameRegistry
     from gangline.local.agent.network import Network
     from gangline.local.agent.shim_client import Nursery
@@ -180,6 +181,7 @@ class AgentContext:
     names: NameRegistry
     images: LocalImages
     objects: Objects
+    gpus: AgentGpus
     host_ip: str
     api_host: str
     api_port: int

@@ -20,6 +20,7 @@ from gangline.local.paths import ClusterPaths
 if TYPE_CHECKING:
     from gangline.local.agent.agent import NodeAgent
     from gangline.local.agent.context import AgentContext, Objects
+    from gangline.local.agent.gpus import AgentGpus
     from gangline.local.agent.network import Network
 
 _LOOPBACK = "127.0.0.1"
@@ -84,13 +85,15 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
         facts = json.loads(paths.facts.read_text(encoding="utf-8")) if paths.facts.exists() else {}
         for folder in (paths.state, paths.run, paths.pods, paths.logs, paths.names):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        from gangline.local.agent.gpus import open_gpus
         from gangline.local.agent.shim_client import Nursery
 
         nursery = Nursery(paths.log("shims"))
         nursery.start()
         if mode == "network":
             network = await _open_network(paths, facts)
-        agent = _wire(paths, own, nursery, network, mode, facts, log)
+        gpus = await open_gpus(facts, log)
+        agent = _wire(paths, own, nursery, network, mode, facts, gpus, log)
         await agent.run()
     finally:
         if nursery is not None:
@@ -118,6 +121,7 @@ def _wire(
     network: Network | None,
     mode: Isolation,
     facts: dict[str, Any],
+    gpus: AgentGpus,
     log: Any,
 ) -> NodeAgent:
     from gangline.api.core import ConfigMap, Node, Pod, Secret
@@ -130,12 +134,14 @@ def _wire(
     config_maps: Cache[ConfigMap] = Cache(client, CONFIG_MAPS, ConfigMap)
     secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
     objects = Objects(client, config_maps, secrets, paths.certificates, paths.state / "accounts")
-    context = _context(paths, client, nursery, network, mode, int(facts.get("port", 0)), objects, log)
+    port = int(facts.get("port", 0))
+    context = _context(paths, client, nursery, network, mode, port, objects, gpus, log)
     keeper = NodeKeeper(
         client,
         address=context.host_ip,
         isolation=mode,
         capacity=context.allocatable,
+        gpus=gpus.inventory,
         info=machine.node_info(__version__),
         log=log,
     )
@@ -157,6 +163,7 @@ def _context(
     mode: Isolation,
     api_port: int,
     objects: Objects,
+    gpus: AgentGpus,
     log: Any,
 ) -> AgentContext:
     from gangline.kube.events import Recorder
@@ -182,6 +189,7 @@ def _context(
         names=NameRegistry(hosts_folder=paths.state / "hosts", names_folder=paths.names),
         images=images,
         objects=objects,
+        gpus=gpus,
         host_ip=host_ip,
         api_host=host_ip,
         api_port=api_port,

@@ -1,16 +1,20 @@
 """Keeps the nodes of this agent Ready: their status, once and on change, and their leases every 10 seconds.
 
-A node is ours when it carries the label ``gangline.dev/agent: local``. Every node shows the whole machine.
+A node is ours when it carries the label ``gangline.dev/agent: local``. Every node shows the whole
+machine, but real GPUs: those the first node shows alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gangline import clock
 from gangline.api.core import Node
 from gangline.api.resources import LEASES, NODES
+from gangline.devices import inventory
+from gangline.devices.inventory import Inventory
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, ApiError, NotFound
 
@@ -27,7 +31,13 @@ def is_ours(node: Node) -> bool:
 
 
 def node_status(
-    node: Node, *, address: str, capacity: dict[str, str], info: dict[str, str], now: str
+    node: Node,
+    *,
+    address: str,
+    capacity: dict[str, str],
+    allocatable: dict[str, str],
+    info: dict[str, str],
+    now: str,
 ) -> dict[str, Any]:
     """Return the status of a node that works. Pure."""
     before = {condition.type: condition for condition in node.status.conditions}
@@ -53,7 +63,7 @@ def node_status(
         )
     return {
         "capacity": capacity,
-        "allocatable": capacity,
+        "allocatable": allocatable,
         "addresses": [
             {"type": "InternalIP", "address": address},
             {"type": "Hostname", "address": node.metadata.name},
@@ -61,6 +71,23 @@ def node_status(
         "conditions": conditions,
         "nodeInfo": info,
     }
+
+
+def node_note(node: Node, isolation: str, gpus: Inventory) -> dict[str, Any]:
+    """Return the labels and annotations that the node lacks; None in them takes one away. Pure."""
+    labels = inventory.node_labels(gpus)
+    notes = {ISOLATION_ANNOTATION: isolation, inventory.TOPOLOGY_ANNOTATION: inventory.topology_note(gpus)}
+    wanted = {"labels": (labels, node.metadata.labels), "annotations": (notes, node.metadata.annotations)}
+    changes = {
+        kind: {name: value for name, value in new.items() if value != old.get(name)}
+        for kind, (new, old) in wanted.items()
+    }
+    return {kind: change for kind, change in changes.items() if change}
+
+
+def _with_removals(fresh: dict[str, str], old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return amounts for a patch, with None for a GPU resource that the node has no more."""
+    return {name: None for name in old if name == inventory.RESOURCE} | fresh
 
 
 class NodeKeeper:
@@ -73,6 +100,7 @@ class NodeKeeper:
         address: str,
         isolation: str,
         capacity: dict[str, str],
+        gpus: Callable[[str], Inventory],
         info: dict[str, str],
         log: Any,
     ) -> None:
@@ -80,6 +108,7 @@ class NodeKeeper:
         self._address = address
         self._isolation = isolation
         self._capacity = capacity
+        self._gpus = gpus
         self._info = info
         self._log = log
         self._nodes: dict[str, Node] = {}
@@ -88,18 +117,25 @@ class NodeKeeper:
     async def take(self, node: Node) -> None:
         """Make a node Ready; call it for every change of the node, it writes only when needed."""
         self._nodes[node.metadata.name] = node
-        noted = node.metadata.annotations.get(ISOLATION_ANNOTATION) == self._isolation
-        addresses = [a.get("address") for a in node.status.addresses]
-        if node.is_ready and noted and self._address in addresses and node.status.capacity == self._capacity:
-            return
-        now = clock.format_time(clock.now())
-        status = node_status(node, address=self._address, capacity=self._capacity, info=self._info, now=now)
         name = node.metadata.name
+        gpus = self._gpus(name)
+        capacity = self._capacity | inventory.capacity(gpus)
+        note = node_note(node, self._isolation, gpus)
+        addresses = [a.get("address") for a in node.status.addresses]
+        if node.is_ready and not note and self._address in addresses and node.status.capacity == capacity:
+            return
+        status = node_status(
+            node,
+            address=self._address,
+            capacity=_with_removals(capacity, node.status.capacity),
+            allocatable=_with_removals(self._capacity | inventory.allocatable(gpus), node.status.allocatable),
+            info=self._info,
+            now=clock.format_time(clock.now()),
+        )
         try:
+            if note:  # before the node is Ready with them: whoever sees its GPUs shall see what they are
+                await self._client.patch(NODES, name, {"metadata": note})
             await self._client.patch(NODES, name, {"status": status}, kind="strategic", subresource="status")
-            if not noted:
-                note = {"metadata": {"annotations": {ISOLATION_ANNOTATION: self._isolation}}}
-                await self._client.patch(NODES, name, note)
         except NotFound:
             self.drop(name)
 

@@ -15,7 +15,10 @@ from gangline.local.agent.names import Host
 
 
 class PodRecord(msgspec.Struct, frozen=True):
-    """``pod.json`` in the pod's folder. ``started_at`` is in seconds since 1970."""
+    """``pod.json`` in the pod's folder.
+
+    ``started_at`` is in seconds since 1970, ``gpus`` container -> ids of the GPUs that it holds.
+    """
 
     uid: str
     namespace: str
@@ -24,6 +27,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     hostname: str
     subdomain: str
     started_at: float
+    gpus: dict[str, tuple[str, ...]] = {}
 
     @classmethod
     def of(cls, pod: Pod, *, address: str, started_at: float) -> PodRecord:

@@ -15,6 +15,7 @@ import msgspec
 
 from gangline.api.core import Container, Pod
 from gangline.api.resources import PODS
+from gangline.devices.ledger import GpuChoiceError, GpusTakenError
 from gangline.errors import ClusterError
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.local.agent import messages
@@ -60,6 +61,7 @@ class PodRunner:
         self.is_ending = False
         self._stop_sent: dict[str, float] = {}
         self._refresh = False
+        self._is_waiting_for_gpus = False
         self._failed_reason = ""
         self._written: dict[str, Any] | None = None
         self._log = context.log.bind(pod=pod.metadata.key, uid=pod.metadata.uid)
@@ -138,6 +140,8 @@ class PodRunner:
 
     async def _make_sandbox(self) -> bool:
         try:
+            if not self._take_gpus():
+                return False
             await self._context.objects.ensure(self.pod)
             await self._sandbox.make(self.pod, self._sandbox.plan_volumes(self.pod))
         except (MountError, ShimError, OSError, ClusterError) as error:
@@ -153,6 +157,30 @@ class PodRunner:
                 self._event("Warning", "PrivilegedIgnored", PRIVILEGED_IGNORED.format(container.name))
         return True
 
+    def _take_gpus(self) -> bool:
+        """Take the GPUs that the pod asks for; False when it has to wait for some to come free."""
+        uid, node = self.pod.metadata.uid, self.pod.spec.node_name
+        try:
+            is_news = self._sandbox.take_gpus(self.pod)
+        except GpuChoiceError as error:
+            self._all_wait("CreateContainerConfigError", str(error))
+            self._event("Warning", "GPUsRefused", str(error))
+            self._wake_by(self._context.now_s() + RETRY_S)
+            return False
+        except GpusTakenError as error:
+            # Mostly a pod that has just ended still lets go of its own: nothing to tell anybody of yet.
+            if self._is_waiting_for_gpus:
+                self._all_wait("ContainerCreating", str(error))
+            self._is_waiting_for_gpus = True
+            self._context.gpus.call_when_free(uid, self._wake.set)
+            self._wake_by(self._context.now_s() + RETRY_S)
+            return False
+        if is_news:
+            ids = sorted({one for own in self._sandbox.record.gpus.values() for one in own})
+            words = self._context.gpus.in_words(node, len(ids))
+            self._event("Normal", "GPUsAllocated", f"Allocated {words}: {', '.join(ids)}")
+        return True
+
     async def _start(self, name: str) -> None:
         container = self._container(name)
         known = self._observed.get(name) or Observed(name)
@@ -163,12 +191,13 @@ class PodRunner:
             return
         try:
             await self._context.objects.ensure(self.pod)
+            account = self._context.objects.account_folder(self.pod)
             spec = plan_container(
                 self.pod,
                 container,
                 attempt,
                 image,
-                self._sandbox.place(self._context.objects.account_folder(self.pod)),
+                self._sandbox.place(account, self._sandbox.gpu_variables(name)),
                 self._sandbox.volumes,
                 self._context.facts(self._sandbox.record.address),
                 self._context.objects.lookup(self.pod.metadata.namespace),

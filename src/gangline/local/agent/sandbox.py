@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gangline.api.core import Pod
+from gangline.devices.ledger import GpuRequest
 from gangline.local.agent.container_plan import Place, hostname_of, volume_source
 from gangline.local.agent.context import AgentContext
 from gangline.local.agent.network import INTERFACE_IN_POD
@@ -41,8 +44,13 @@ class Sandbox:
         """Whether the pod has a network namespace."""
         return self.context.network is not None
 
-    def place(self, account: Path | None = None) -> Place:
-        """Return where the pod's things lie, for container plans; ``account``: files of its account."""
+    def place(self, account: Path | None = None, gpus: Mapping[str, str] | None = None) -> Place:
+        """Return where the pod's things lie, for container plans.
+
+        Args:
+            account: folder with the files of its service account.
+            gpus: what ``gpu_variables`` gives for the container.
+        """
         context, record = self.context, self.record
         return Place(
             isolation=context.isolation,
@@ -59,7 +67,25 @@ class Sandbox:
             host_mounts=context.host_mounts(),
             guard=context.guard,
             account=account,
+            gpus=gpus or {},
         )
+
+    def take_gpus(self, pod: Pod) -> bool:
+        """Take the pod's GPUs, all or none, and keep them until ``remove``; True when it got some now.
+
+        Raises:
+            GpusTakenError: it has to wait for others to end.
+            GpuChoiceError: what it asks for can never be given.
+        """
+        shares = self.context.gpus.take(GpuRequest.of(pod))
+        is_news = shares != self.record.gpus
+        self.record = msgspec.structs.replace(self.record, gpus=shares)
+        return is_news
+
+    def gpu_variables(self, container: str) -> dict[str, str]:
+        """Return the variables that name a container's GPUs, or say that it has none."""
+        own_files = self.context.isolation != "plain"
+        return self.context.gpus.variables(self.record.gpus, container, sees_own_files=own_files)
 
     async def make(self, pod: Pod, plans: list[VolumePlan]) -> None:
         """Build the place; volumes are written while the shim enters its namespaces.
@@ -138,6 +164,7 @@ class Sandbox:
             await shim.close()
         context.names.remove(record.uid, record.namespace)
         context.addresses.release(record.address)
+        context.gpus.release(record.uid)
         if context.network is not None:
             context.network.end_link(record.uid)
         for path in (context.paths.pod_socket(record.uid), self.remote_shell_socket):
@@ -163,6 +190,7 @@ class Sandbox:
             "namespaces": namespaces,
             "shm_bytes": 0,
             "tmpfs": tmpfs,
+            "devices": self.context.gpus.files(pod.spec.node_name, record.gpus),
         }
 
     def _volume_paths(self, plans: list[VolumePlan]) -> dict[str, Path]:

@@ -1,6 +1,7 @@
 """What a pod and its containers see of the machine's files: mounts, built inside private mount namespaces.
 
-The pod (``prepare_pod``, once, in the shim): ``/dev`` with its own ``shm`` and ``pts``, volumes in memory.
+The pod (``prepare_pod``, once, in the shim): ``/dev`` with its own ``shm`` and ``pts`` and the files of its
+own GPUs, volumes in memory.
 A container (``enter_root``, in the child before exec): the host's files below a writable overlay, private
 ``/tmp`` and ``/run``, folders hidden by an empty one, and the volumes. Every mount vanishes with the last
 process of the pod: nothing is ever mounted where the host sees it.
@@ -20,7 +21,7 @@ from typing import Any
 from gangline.local.agent.shim import syscalls as sys
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-_DEVICE_PATTERNS = ("nvidia*", "dri", "kfd", "infiniband", "fuse")
+_DEVICE_PATTERNS = ("dri", "kfd", "infiniband", "fuse")
 _READ_ONLY_IN_PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi")
 """Through these a process of root could stop or reconfigure the machine: its user id is all they ask for."""
 _EMPTY_IN_PROC = ("kcore", "kmsg", "keys", "timer_list", "sched_debug", "scsi")
@@ -33,15 +34,16 @@ def prepare_pod(config: dict[str, Any]) -> None:
     for volume in config["tmpfs"]:
         size = f",size={volume['size_bytes']}" if volume["size_bytes"] else ""
         sys.mount("tmpfs", volume["path"], "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, f"mode=1777{size}")
-    _make_dev(Path(config["folder"]) / "dev", config["shm_bytes"])
+    _make_dev(Path(config["folder"]) / "dev", config["shm_bytes"], config["devices"])
 
 
-def _make_dev(dev: Path, shm_bytes: int) -> None:
+def _make_dev(dev: Path, shm_bytes: int, devices: list[str]) -> None:
     dev.mkdir(exist_ok=True)
     sys.mount("tmpfs", str(dev), "tmpfs", sys.MS_NOSUID, "mode=0755,size=1m")
     names = [Path("/dev", name) for name in _DEVICES]
     for pattern in _DEVICE_PATTERNS:
         names += Path("/dev").glob(pattern)
+    names += map(Path, devices)
     for source in names:
         target = dev / source.name
         if not source.exists():
