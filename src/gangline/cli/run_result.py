@@ -85,6 +85,9 @@ def _describe(outcome: Outcome, failure: RankFailure | None) -> str:
     if pod_words:
         return pod_words
     ended = condition(outcome.job, "Failed") or {}
+    if failure is not None and failure.host and failure.what.startswith(("was killed", "exited", "ended")):
+        pod = pod_of_failure(outcome, failure)
+        return f"a rank{f' in pod {pod}' if pod else ''} {failure.what}"
     if failure is not None and outcome.exit_code:
         if outcome.job["kind"] != "MPIJob":
             return failure.what.replace("the launcher", f"pod {pod_of_failure(outcome, failure)}")

@@ -3,7 +3,8 @@
 Hydra puts its label not before every line but before every piece of output that it reads, and mixes the
 pieces of all ranks. With a label of our own (``HYDRA_OPTIONS``) each rank's pieces are put together again,
 and leave here as lines ``[0,RANK]<stdout>: TEXT``; a rank's unfinished line waits for its end. Lines of the
-launcher itself, which have no label, pass as they are, without the list of exit codes when all are 0.
+launcher itself, which have no label, pass as they are; but its list of exit codes becomes one line, and is
+left out when all are 0.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ HYDRA_OPTIONS = ("-prepend-pattern", "[%g,%r]<piece>: ", "-print-all-exitcodes")
 _LABEL = re.compile(rb"\[(\d+),(\d+)\]<piece>: ")
 _BEGINNING = re.compile(rb"\[(\d*|\d+,\d*|\d+,\d+\]<?[a-z]{0,5}>?:?)$")
 _LABEL_BYTES_MAX = 32
+_CODES = re.compile(rb"\[mpiexec@[^\]]*\] Exit codes:")
+_CODES_OF_HOST = re.compile(rb"\[[^\]]*\] [\d,]+$")
 _ALL_WELL = re.compile(rb"\[mpiexec@[^\]]*\] Exit codes:(?: *\[[^\]]*\] [0,]+)*$")
 
 _Place = tuple[bytes, bytes]
@@ -28,6 +31,7 @@ class HydraTags:
         self._held = b""
         self._place: _Place | None = None
         self._lines: dict[_Place | None, bytearray] = {}
+        self._codes = b""
 
     def feed(self, data: bytes) -> bytes:
         """Return what is whole now."""
@@ -42,10 +46,10 @@ class HydraTags:
         shown = bytearray(self._take(self._held))
         self._held, self._place = b"", None
         for place, line in self._lines.items():
-            if line and not _is_good_news(place, bytes(line)):
-                shown += _tagged(place, bytes(line)) + b"\n"
+            if line:
+                shown += self._finish(place, bytes(line))
         self._lines.clear()
-        return bytes(shown)
+        return bytes(shown) + self._release_codes()
 
     def _take(self, text: bytes) -> bytes:
         shown = bytearray()
@@ -64,18 +68,25 @@ class HydraTags:
             head, newline, text = text.partition(b"\n")
             line += head
             if newline:
-                if not _is_good_news(self._place, bytes(line)):
-                    shown += _tagged(self._place, bytes(line)) + b"\n"
+                shown += self._finish(self._place, bytes(line))
                 line.clear()
                 self._place = None
         return bytes(shown)
 
+    def _finish(self, place: _Place | None, line: bytes) -> bytes:
+        """Return a whole line as it leaves here."""
+        if place is not None:
+            return b"[%s,%s]<stdout>: %s\n" % (*place, line)
+        if self._codes and _CODES_OF_HOST.match(line):
+            self._codes += b" " + line
+            return b""
+        before = self._release_codes()
+        if _CODES.match(line):
+            self._codes = line
+            return before
+        return before + line + b"\n"
 
-def _is_good_news(place: _Place | None, line: bytes) -> bool:
-    return place is None and _ALL_WELL.match(line) is not None
-
-
-def _tagged(place: _Place | None, line: bytes) -> bytes:
-    if place is None:
-        return line
-    return b"[%s,%s]<stdout>: %s" % (*place, line)
+    def _release_codes(self) -> bytes:
+        """Return the list of exit codes, which has a line for each host, as one."""
+        codes, self._codes = self._codes, b""
+        return codes + b"\n" if codes and not _ALL_WELL.match(codes) else b""

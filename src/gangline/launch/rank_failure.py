@@ -134,6 +134,7 @@ def _ending(code: int) -> tuple[str, int | None, int | None]:
     return f"exited with code {code}", code, None
 
 
+_MISMATCH = re.compile(r"error\[mpi-mismatch\]: (the program was built for .+?): each rank ")
 _NAME = r"\[+[^\[\]]*?(?:\][^\[\]]*)?,(\d+)\]"
 _EXIT = re.compile(
     r"detected that one or more processes exited with non-zero status.*?Process name: "
@@ -166,16 +167,19 @@ _HYDRA_PID = re.compile(r"= PID \d+ RUNNING AT (\S+)")
 _HYDRA_CODE = re.compile(r"= EXIT (?:CODE|STATUS): (\d+)")
 _HYDRA_SIGNAL = re.compile(r"(?:KILLED BY SIGNAL: (\d+)|EXIT STRING: .*?\(signal (\d+)\))")
 _HYDRA_CODES = re.compile(r"\[mpiexec@[^\]]*\] Exit codes:((?: *\[[^\]]*\] [\d,]+)+)")
+_DEADLY_SIGNALS = (4, 6, 7, 8, 9, 11, 15)
 _HYDRA_EXEC = re.compile(r"proxy:\S*?@([^\]\s]+)\].*?execvp error on file (\S+)")
 
 
 def _find(text: str, ranks_text: str) -> RankFailure | None:
+    if match := _MISMATCH.search(text):
+        return RankFailure(what=match.group(1))
     for look in (_find_signal, _find_exit, _find_not_found, _find_slots, _find_hydra):
         if found := look(text):
             return _better_abort(found, text, ranks_text)
     if found := _find_abort(text, ranks_text):
         return found
-    return _find_lost(text)
+    return _find_lost(text) or _first_of_exit_codes(text)
 
 
 def _find_signal(text: str) -> RankFailure | None:
@@ -237,9 +241,9 @@ def _find_hydra(text: str) -> RankFailure | None:
     if match := _HYDRA_EXEC.search(text):
         return RankFailure(what=f"`{match.group(2)}` was not found", host=match.group(1))
     named, plain = _HYDRA_RANK.search(text), _HYDRA_PID.search(text)
-    listed = _first_of_exit_codes(text)
     if not (named or plain):
-        return listed
+        return None
+    listed = _first_of_exit_codes(text)
     rank = int(named.group(1)) if named else listed.rank if listed else None
     host = named.group(2) if named else plain.group(1) if plain else ""
     if killed := _HYDRA_SIGNAL.search(text):
@@ -250,6 +254,8 @@ def _find_hydra(text: str) -> RankFailure | None:
     if code is None:
         return RankFailure(what="ended badly", rank=rank, host=host)
     words, exit_code, number_or_none = _ending(int(code.group(1)))
+    if exit_code in _DEADLY_SIGNALS and not named:  # MPICH's word for both, and its explanation is not there
+        words = f"was killed by signal {exit_code} ({signal_name(exit_code)}) or exited with code {exit_code}"
     return RankFailure(what=words, rank=rank, host=host, exit_code=exit_code, signal=number_or_none)
 
 

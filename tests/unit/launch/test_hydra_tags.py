@@ -34,8 +34,9 @@ def test_other_lines_pass_as_they_are(text: bytes) -> None:
 
 def test_exit_codes_are_shown_only_when_one_is_not_0() -> None:
     assert through(b"[mpiexec@a-launcher] Exit codes: [a:0] 0,0 [b:1] 0,0\n") == b""
-    failed = b"[mpiexec@a-launcher] Exit codes: [a] 0,768,0\n"
-    assert through(failed) == failed
+    assert through(b"[mpiexec@a-launcher] Exit codes: [a] 0,0\n[b] 0,0\n") == b""
+    failed = b"[mpiexec@a-launcher] Exit codes: [a] 0,0\n[b] 768,0\nmore\n"
+    assert through(failed) == b"[mpiexec@a-launcher] Exit codes: [a] 0,0 [b] 768,0\nmore\n"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,31 @@ def test_the_list_of_wait_statuses_names_the_rank_that_failed(codes: str, rank: 
 
     assert failure is not None
     assert (failure.rank, failure.what) == (rank, what)
+
+
+def test_a_call_of_mpi_abort_says_more_than_the_codes_of_those_it_ended() -> None:
+    lines = [
+        "[0,3]<stdout>: Abort(7) on node 3 (rank 3 in comm 0): application called MPI_Abort(comm=0x84, 7)",
+        "[mpiexec@x] Exit codes: [a:0] 9,9 [b:0] 1792,1792",
+    ]
+    failure = find_failure(lines, 7)
+
+    assert failure is not None
+    assert (failure.rank, failure.what) == (3, "called MPI_Abort with code 7")
+
+
+def test_a_program_of_another_mpi_is_told_before_what_its_ranks_ended_with() -> None:
+    lines = [
+        "[mpiexec@x] Exit codes: [a] 3584,3584",
+        "error[mpi-mismatch]: the program was built for Open MPI, but `mpirun` is of MPICH: each rank would",
+    ]
+    failure = find_failure(lines, 78)
+
+    assert failure is not None
+    assert (failure.rank, failure.what) == (
+        None,
+        "the program was built for Open MPI, but `mpirun` is of MPICH",
+    )
 
 
 LINES = st.lists(st.tuples(st.integers(0, 3), st.text(alphabet="ab[]<,> 01", max_size=8)), max_size=12)
