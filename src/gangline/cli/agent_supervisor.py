@@ -9,7 +9,8 @@ import subprocess
 import time
 
 from gangline.errors import UserError
-from gangline.local.cluster import log_tail, notices_path, refusal_path, spawn_daemon
+from gangline.local.cluster import notices_path, refusal_path
+from gangline.local.daemon import log_tail, spawn_daemon
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import read_lock
 

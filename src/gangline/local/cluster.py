@@ -14,7 +14,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 from gangline.errors import ClusterError, UserError
 from gangline.local.cluster_facts import (
     ISOLATIONS,
+    NO_SIMULATION,
     NODES_MAX,
     ClusterFacts,
     decide_facts,
@@ -30,15 +31,16 @@ from gangline.local.cluster_facts import (
     note_use,
     save_facts,
 )
+from gangline.local.daemon import log_tail, spawn_daemon
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import LockState, ProcessLock, read_lock
+from gangline.local.simulation import Simulation, refuse_another
 from gangline.local.socket_request import SocketRequestError, socket_request
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 START_LOCK_TIMEOUT_S = 60.0
 POLL_S = 0.02
-LOG_TAIL_LINES = 20
 MOUNTS = Path("/proc/self/mountinfo")
 AGENT_LABEL = "gangline.dev/agent"
 
@@ -77,7 +79,13 @@ class Cluster:
         )
 
     def ensure_up(
-        self, *, nodes: int = 1, isolation: str = "", keep: bool = False, say: Say = lambda text: None
+        self,
+        *,
+        nodes: int = 1,
+        isolation: str = "",
+        keep: bool = False,
+        simulation: Simulation | None = None,
+        say: Say = lambda text: None,
     ) -> ClusterFacts:
         """Make the cluster run with at least that many Ready nodes, and return its facts.
 
@@ -85,13 +93,15 @@ class Cluster:
             nodes: at least this many.
             isolation: one of ``ISOLATIONS``, empty for whatever the cluster has.
             keep: ``True`` also takes the end after idle minutes away; ``False`` leaves it as it is.
+            simulation: GPUs to simulate, None for whatever the cluster has.
             say: is told what was found and done, one line each.
 
         Raises:
-            UserError: another isolation is asked for than the running cluster has, or a bad argument.
+            UserError: the running cluster has another isolation or other GPUs, or a bad argument.
             ClusterError: it did not become ready within 30 s.
         """
         _check_arguments(nodes, isolation)
+        simulation = simulation.check() if simulation is not None else None
         make_private_folders(self.paths)
         note_use(self.paths)
         with ProcessLock(self.paths.lock("start")) as start:
@@ -103,10 +113,15 @@ class Cluster:
             found = read_lock(self.paths.lock("server"))
             facts = load_facts(self.paths)
             if found.state == "held" and facts is not None:
+                refuse_another(facts, simulation or Simulation.of(facts))
                 facts = self._adjust_running(facts, nodes=nodes, isolation=isolation, keep=keep)
                 self._wait_ready(facts, None)
             else:
-                facts = self._start(facts, found, nodes=nodes, isolation=isolation, keep=keep, say=say)
+                if simulation is None and facts is not None and found.state == "killed":
+                    simulation = Simulation.of(facts)  # its pods run on and hold them
+                facts = self._start(
+                    facts, found, nodes=nodes, isolation=isolation, keep=keep, simulation=simulation, say=say
+                )
         for line in self._take_notices():
             say(line)
         return facts
@@ -159,6 +174,7 @@ class Cluster:
         nodes: int,
         isolation: str,
         keep: bool,
+        simulation: Simulation | None,
         say: Say,
     ) -> ClusterFacts:
         wanted = isolation or (facts.isolation if facts else "auto")
@@ -168,6 +184,7 @@ class Cluster:
             nodes=max(nodes, facts.nodes if facts and found.state == "killed" else 1),
             isolation=wanted,
             keep=keep,
+            simulation=simulation or NO_SIMULATION,
         )
         if facts is not None and facts.port != fresh.port:
             say(f"port {facts.port} is taken by another program; the API server now listens on {fresh.port}")
@@ -209,7 +226,7 @@ class Cluster:
         waiting = "its nodes"
         while time.monotonic() < deadline:
             status, answer = self.request("GET", f"/api/v1/nodes?labelSelector={AGENT_LABEL}%3Dlocal")
-            if status == 200 and _ready_names(answer) >= set(facts.node_names):
+            if status == 200 and _ready_names(answer, Simulation.of(facts)) >= set(facts.node_names):
                 status, _ = self.request("GET", "/apis/kubeflow.org/v2beta1")
                 if status == 200:
                     return
@@ -374,38 +391,6 @@ def make_private_folders(paths: ClusterPaths) -> None:
             folder.chmod(0o700)
 
 
-def spawn_daemon(paths: ClusterPaths, process: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start ``python -m gangline ARGUMENTS`` in a session of its own, with its output in its log file."""
-    with paths.log(process).open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "gangline", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-            env=daemon_environment(os.environ),
-        )
-
-
-def daemon_environment(environment: os._Environ[str] | dict[str, str]) -> dict[str, str]:
-    """Return the environment of a daemon: the user's, without what belongs to one shell or one MPI run."""
-    dropped = (
-        "OMPI_",
-        "PMIX_",
-        "PRTE_",
-        "PMI_",
-        "OLDPWD",
-        "PWD",
-        "SHLVL",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "COLUMNS",
-    )
-    kept = {name: value for name, value in environment.items() if not name.startswith(dropped)}
-    return kept | {"PYTHONUNBUFFERED": "1"}
-
-
 def mounts_under(folder: Path, table: Path = MOUNTS) -> list[str]:
     """Return the mount points below a folder; removing files through one would reach the user's own."""
     try:
@@ -415,16 +400,6 @@ def mounts_under(folder: Path, table: Path = MOUNTS) -> list[str]:
     return [point for point in points if point.startswith(f"{folder}/")]
 
 
-def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> list[str]:
-    """Return the last lines of a log, none when there is no log."""
-    try:
-        with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - 16384))
-            return log.read().decode(errors="replace").splitlines()[-lines:]
-    except FileNotFoundError:
-        return []
-
-
 def _check_arguments(nodes: int, isolation: str) -> None:
     if not 1 <= nodes <= NODES_MAX:
         raise UserError(f"a one-machine cluster has 1 to {NODES_MAX} nodes, {nodes} were asked for")
@@ -432,10 +407,12 @@ def _check_arguments(nodes: int, isolation: str) -> None:
         raise UserError(f"no isolation is called `{isolation}`; there are `{'`, `'.join(ISOLATIONS)}`")
 
 
-def _ready_names(answer: Any) -> set[str]:
+def _ready_names(answer: Any, simulation: Simulation) -> set[str]:
+    """Return the nodes that are ready and show the GPUs of this start, not of the one before."""
     names = set()
     for node in answer.get("items") or []:
         conditions = node.get("status", {}).get("conditions") or []
-        if any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions):
+        is_ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+        if is_ready and simulation.is_shown(node):
             names.add(node["metadata"]["name"])
     return names

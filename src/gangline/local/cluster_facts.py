@@ -11,11 +11,13 @@ from pathlib import Path
 
 from gangline.clock import format_time, now
 from gangline.local.paths import ClusterPaths
+from gangline.local.simulation import Simulation
 
 PORT_FIRST = 16000
 PORT_COUNT = 1000
 NODES_MAX = 64
 ISOLATIONS = ("auto", "network", "user", "plain")
+NO_SIMULATION = Simulation()
 
 _SUBNET_POOL = "10.213.0.0/16"
 _SUBNET_PREFIX = 20
@@ -38,6 +40,8 @@ class ClusterFacts:
         nodes: how many nodes the cluster shows.
         created: RFC 3339.
         keep: ``False`` ends the cluster after idle minutes; ``gangline up`` sets it.
+        simulated_gpus: on each node; 0 for none, so that the machine's real ones are used.
+        gpu_model: name of the machine that the simulated ones belong to, empty for a plain one.
     """
 
     name: str
@@ -49,6 +53,8 @@ class ClusterFacts:
     nodes: int
     created: str
     keep: bool = False
+    simulated_gpus: int = 0
+    gpu_model: str = ""
 
     @property
     def node_names(self) -> list[str]:
@@ -95,7 +101,13 @@ def last_used(paths: ClusterPaths) -> float:
 
 
 def decide_facts(
-    paths: ClusterPaths, previous: ClusterFacts | None, *, nodes: int, isolation: str, keep: bool
+    paths: ClusterPaths,
+    previous: ClusterFacts | None,
+    *,
+    nodes: int,
+    isolation: str,
+    keep: bool,
+    simulation: Simulation = NO_SIMULATION,
 ) -> ClusterFacts:
     """Return the facts for a server that is about to start.
 
@@ -119,6 +131,8 @@ def decide_facts(
         isolation=isolation,
         nodes=max(1, nodes),
         keep=keep,
+        simulated_gpus=simulation.gpus,
+        gpu_model=simulation.model,
     )
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gangline.errors import UserError
-from gangline.local.cluster import daemon_environment, make_private_folders, mounts_under
+from gangline.local.cluster import make_private_folders, mounts_under
 from gangline.local.cluster_facts import (
     decide_facts,
     free_subnet,
@@ -17,6 +17,7 @@ from gangline.local.cluster_facts import (
     read_routes,
     save_facts,
 )
+from gangline.local.daemon import daemon_environment
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import ProcessLock, read_lock
 
