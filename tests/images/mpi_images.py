@@ -1,11 +1,11 @@
 """Images that MPIJobs run in: Debian's ssh, shell and Python, with mpi4py, numpy and an MPI from PyPI.
 
-They have what the MPI operator's images have: `/usr/sbin/sshd` for workers, `ssh` and `mpirun` for the launcher, port
-2222, a user `mpiuser` (1000) with `/home/mpiuser/.sshd_config`, and for Intel MPI and MPICH an entrypoint that waits
-until the hosts of the hostfile have addresses. `/opt/pi.py` is a program to try them with.
+They have what the MPI operator's images have: `/usr/sbin/sshd` for workers, `ssh` and `mpirun` for launchers,
+port 2222, a user `mpiuser` (1000) with `/home/mpiuser/.sshd_config`, and for MPICH and Intel MPI an
+entrypoint that waits until the hosts of the hostfile have addresses. `/opt/pi.py` is to try them with.
 
-``python tests/images/mpi_images.py [openmpi|mpich|intel]...`` prints where each tar lies. Nothing of them is in the
-tree: they are kept in the cache folder under a hash of what makes them. A machine needs Debian's apt and dpkg.
+``python tests/images/mpi_images.py [openmpi|mpich|intel]...`` prints where each tar lies. Nothing of them is
+in the tree: they are kept in the cache folder under a hash of what makes them. Making one needs apt and dpkg.
 """
 
 from __future__ import annotations
@@ -103,7 +103,11 @@ def _base(folder: Path) -> Path:
         (folder / "usr" / merged).mkdir(parents=True)
         (folder / merged).symlink_to(f"usr/{merged}")
     for package in _debian_packages(folder.with_name("debian")):
-        _run(["dpkg-deb", "-x", str(package), str(folder)])
+        data = subprocess.run(
+            ["dpkg-deb", "--fsys-tarfile", package], check=True, stdout=subprocess.PIPE
+        ).stdout
+        unpack = ["tar", "-x", "--keep-directory-symlink", "--no-same-owner", "-C", str(folder)]
+        subprocess.run(unpack, check=True, input=data)
     for path in sorted(folder.rglob("*"), reverse=True):
         if _UNUSED.match(str(path.relative_to(folder))):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

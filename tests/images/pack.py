@@ -1,7 +1,7 @@
 """Pack folders into a container image: a tar that `ctr images import`, `podman load` and `docker load` take.
 
-``python tests/images/pack.py NAME:TAG OUT.tar FOLDER... [-- COMMAND...]``: each folder is a layer. The same folders
-give the same bytes: times are left out, and files belong to root but for what lies in a user's home.
+``python tests/images/pack.py NAME:TAG OUT.tar FOLDER... [-- COMMAND...]``: each folder is a layer. The same
+folders give the same bytes: times are left out, and files belong to root but for what lies in a user's home.
 """
 
 from __future__ import annotations

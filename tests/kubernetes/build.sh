@@ -1,11 +1,11 @@
 #!/bin/sh
-# Build Kubernetes and etcd from Go modules, once for a version: all five programs, or those named as arguments.
+# Build Kubernetes, etcd, CoreDNS and a pause program from Go modules, once for a version: all, or those named.
 # They land in ${XDG_CACHE_HOME:-~/.cache}/gangline/kubernetes/VERSION; the last line printed is that folder.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 version=v1.35.4
 target=${XDG_CACHE_HOME:-$HOME/.cache}/gangline/kubernetes/$version
-[ $# -gt 0 ] || set -- etcd kube-apiserver kube-controller-manager kube-scheduler kubelet
+[ $# -gt 0 ] || set -- etcd kube-apiserver kube-controller-manager kube-scheduler kubelet coredns pause
 mkdir -p "$target"
 flags="-s -w -X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"
 for command in "$@"; do
@@ -14,6 +14,7 @@ for command in "$@"; do
   echo "building $command for Kubernetes $version" >&2
   case $command in
     etcd) module=etcd package=go.etcd.io/etcd/server/v3 ldflags="-s -w" ;;
+    coredns | pause) module=$command package=. ldflags="-s -w" ;;
     *) module=control-plane package=k8s.io/kubernetes/cmd/$command ldflags=$flags ;;
   esac
   new=$target/$command.$$ # moved when whole: another build may run at the same time

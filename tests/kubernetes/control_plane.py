@@ -1,4 +1,4 @@
-"""A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, no nodes.
+"""A real Kubernetes control plane, without nodes: etcd, kube-apiserver, controllers, if wanted a scheduler.
 
 The programs come from ``KUBEBUILDER_ASSETS``, else from where ``build.sh`` puts them. Everything a control
 plane writes is in one temporary folder, and exactly the processes that were started are ended; the kernel
@@ -47,10 +47,19 @@ def programs() -> Path:
     return cache / "gangline" / "kubernetes" / VERSION
 
 
+def require(names: Sequence[str]) -> None:
+    """Raise NotBuilt if one of these programs is missing."""
+    missing = [name for name in names if not (programs() / name).exists()]
+    if missing:
+        raise NotBuilt(f"{', '.join(missing)} not in {programs()}: run `make kubernetes`")
+
+
 class ControlPlane:
     """One control plane; a context manager that starts and stops it.
 
     Args:
+        address: where the API server listens.
+        scheduler: run kube-scheduler too.
         controllers: run the controller-manager too. Without it Jobs get no pods, owned objects stay, and
             pods need no service account.
         crds: created before the controllers start; the garbage collector learns of later ones only with time.
@@ -61,11 +70,15 @@ class ControlPlane:
     def __init__(
         self,
         *,
+        address: str = "127.0.0.1",
+        scheduler: bool = False,
         controllers: bool = True,
         crds: Sequence[dict[str, Any]] = (),
         sync: bool = False,
         apiserver_options: Sequence[str] = (),
     ) -> None:
+        self._address = address
+        self._scheduler = scheduler
         self._controllers = controllers
         self._crds = crds
         self._sync = sync
@@ -96,9 +109,7 @@ class ControlPlane:
             RuntimeError: it does not come up; the message ends with the log.
         """
         names = ["etcd", "kube-apiserver", *(["kube-controller-manager"] if self._controllers else [])]
-        missing = [name for name in names if not (programs() / name).exists()]
-        if missing:
-            raise NotBuilt(f"{', '.join(missing)} not in {programs()}: run `make kubernetes`")
+        require([*names, *(["kube-scheduler"] if self._scheduler else [])])
         for left in reversed(range(START_TRIES)):
             self.folder = Path(tempfile.mkdtemp(prefix="gangline-kubernetes-"))
             try:
@@ -128,8 +139,9 @@ class ControlPlane:
         self._start_apiserver()
 
     def _start_all(self) -> None:
-        etcd_port, peer_port, port = free_ports(3)
-        self.server = f"https://127.0.0.1:{port}"
+        etcd_port, peer_port = free_ports(2)
+        (port,) = free_ports(1, self._address)
+        self.server = f"https://{self._address}:{port}"
         self._write_files()
         etcd = f"http://127.0.0.1:{etcd_port}"
         self._run("etcd", *self._etcd_options(etcd, f"http://127.0.0.1:{peer_port}"))
@@ -139,7 +151,10 @@ class ControlPlane:
         certificate = self._certificate
         self.kubeconfig = self._write_kubeconfig(certificate)
         for crd in self._crds:
-            self._create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+            self.request("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+        if self._scheduler:
+            (scheduler_port,) = free_ports(1)
+            self._run("kube-scheduler", *self._own_options("kube-scheduler", scheduler_port))
         if self._controllers:
             (manager_port,) = free_ports(1)
             self._run("kube-controller-manager", *self._controller_options(manager_port, certificate))
@@ -173,9 +188,10 @@ class ControlPlane:
         key = self.folder / "service-accounts.key"
         return [
             f"--etcd-servers={etcd}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            f"--bind-address={self._address}",
+            f"--advertise-address={self._address}",
             f"--secure-port={port}",
+            "--kubelet-preferred-address-types=InternalIP",
             f"--cert-dir={self.folder / 'certificates'}",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
             "--authorization-mode=RBAC",
@@ -191,13 +207,19 @@ class ControlPlane:
 
     def _controller_options(self, port: int, certificate: Path) -> list[str]:
         return [
+            *self._own_options("kube-controller-manager", port),
+            f"--service-account-private-key-file={self.folder / 'service-accounts.key'}",
+            f"--root-ca-file={certificate}",
+        ]
+
+    def _own_options(self, name: str, port: int) -> list[str]:
+        """Return the options that controller-manager and scheduler share."""
+        return [
             f"--kubeconfig={self.kubeconfig}",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
-            f"--cert-dir={self.folder / 'controller-certificates'}",
+            f"--cert-dir={self.folder / name}",
             "--leader-elect=false",
-            f"--service-account-private-key-file={self.folder / 'service-accounts.key'}",
-            f"--root-ca-file={certificate}",
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
         ]
@@ -236,7 +258,7 @@ class ControlPlane:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
             )
         self._processes.append((name, process))
 
@@ -244,12 +266,14 @@ class ControlPlane:
         """Return the log file of a program."""
         return self.folder / f"{name}.log"
 
-    def _create(self, path: str, obj: dict[str, Any]) -> None:
+    def request(self, path: str, obj: dict[str, Any] | None = None) -> Any:
+        """Get what is at a path of the API, or create an object there, as an administrator."""
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-        request = urllib.request.Request(self.server + path, json.dumps(obj).encode(), headers)
+        body = json.dumps(obj).encode() if obj else None
+        request = urllib.request.Request(self.server + path, body, headers)
         context = ssl.create_default_context(cafile=str(self._certificate))
-        with urllib.request.urlopen(request, timeout=START_LIMIT_S, context=context):
-            pass
+        with urllib.request.urlopen(request, timeout=START_LIMIT_S, context=context) as answer:
+            return json.load(answer)
 
     def _wait(self, name: str, url: str, certificate: Path | None = None) -> None:
         """Wait until a process answers a request with 200."""
@@ -273,19 +297,20 @@ def _answers(url: str, certificate: Path | None) -> bool:
         return False
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody listens on at this moment."""
+def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
+    """Return ports of an address of this machine that nobody listens on at this moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
-            one.bind(("127.0.0.1", 0))
+            one.bind((address, 0))
         return [int(one.getsockname()[1]) for one in sockets]
     finally:
         for one in sockets:
             one.close()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Ask the kernel, in a new process, to kill it when its parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,0 +1,3 @@
+module gangline.dev/tests/kubernetes/pause
+
+go 1.24
