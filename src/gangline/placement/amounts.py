@@ -15,7 +15,12 @@ from gangline.api.core import Container, PodSpec
 from gangline.units import parse_quantity, quantity_ceil
 
 CPU = "cpu"
+MEMORY = "memory"
 PODS = "pods"
+GPU = "nvidia.com/gpu"
+GPU_ALIASES = ("aliyun.com/gpu",)
+"""Other names by which pods ask for the same GPUs."""
+
 MILLI = 1000
 
 
@@ -46,7 +51,11 @@ def request_amounts(container: Container) -> dict[str, int]:
         ValueError: a quantity cannot be parsed.
     """
     wanted = {**container.resources.limits, **container.resources.requests}
-    return {name: _ceil(name, text) for name, text in wanted.items()}
+    amounts = {name: _ceil(name, text) for name, text in wanted.items()}
+    for alias in GPU_ALIASES:
+        if alias in amounts:
+            amounts[GPU] = amounts.get(GPU, 0) + amounts.pop(alias)
+    return amounts
 
 
 def add_amounts(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

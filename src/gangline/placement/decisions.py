@@ -6,23 +6,53 @@ import msgspec
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """One pod goes to one node."""
+    """One pod goes to one node, with these GPUs: (container, UUIDs) where the ids are chosen here."""
 
     pod: str
     uid: str
     node: str
+    gpus: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Unschedulable(msgspec.Struct, frozen=True):
-    """One pod fits nowhere; ``message`` says why, in the wording of Kubernetes."""
+    """One pod waits; ``message`` says why, for a pod of no gang in the wording of Kubernetes."""
 
     pod: str
     uid: str
     message: str
 
 
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """One gang waits.
+
+    Attributes:
+        gang: its key.
+        reason: one word: ``Incomplete``, ``NoGroup``, ``Quota``, ``NoNode``, ``NoRoom``, ``Reserved``,
+            ``Behind`` or ``Preempting``.
+        message: the first binding reason and the shortfall.
+        position: place in its queue, from 1.
+    """
+
+    gang: str
+    reason: str
+    message: str
+    position: int
+
+
+class Eviction(msgspec.Struct, frozen=True):
+    """One gang gives way to another: all of its pods are deleted together."""
+
+    gang: str
+    pods: tuple[str, ...]
+    uids: tuple[str, ...]
+    beneficiary: str
+
+
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one pass, in the order in which the pods were considered."""
+    """The outcome of one pass, in the order in which the gangs were considered."""
 
     bindings: tuple[Binding, ...] = ()
     unschedulable: tuple[Unschedulable, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    reserved_for: str = ""

@@ -5,19 +5,43 @@ Views are made once for each version of an object and shared by all snapshots, s
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from gangline.api.core import Node, Pod, Taint, Toleration, find_condition
-from gangline.placement.amounts import capacity_amounts, pod_request
+from gangline.clock import format_time
+from gangline.errors import UserError
+from gangline.placement.amounts import GPU, capacity_amounts, pod_request, request_amounts
+from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
+from gangline.topology.annotation import NodeGpus, read_annotation
 
 JOB_NAME_LABELS = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
 REPLICA_LABELS = ("training.kubeflow.org/job-role", "training.kubeflow.org/replica-type")
+GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io/name", "gpu-topology")
+"""Labels of pods that name their gang: scheduler-plugins', the light ones that arena writes, ACK's."""
+
+GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+"""Volcano's."""
+
+QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
+
+SIZE_LABELS = ("pod-group.scheduling.sigs.k8s.io/min-available", "gpu-topology-replica")
+"""Labels that tell the size of a gang for which there is no PodGroup."""
+
+GPUS_ANNOTATION = "gangline.dev/gpus"
+"""On a pod: JSON, container name -> UUIDs of its GPUs."""
+
+MODE_LABEL = "ack.node.gpu.schedule"
+BY_WIRES = "topology"
+"""Value of that label on nodes whose GPUs are chosen by their links; on others the lowest ids go first."""
+
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"
 
 _encoder = msgspec.json.Encoder(order="sorted")
+_given_decoder = msgspec.json.Decoder(dict[str, list[str]])
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +54,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
             controller has written it.
         unschedulable: cordoned.
         allocatable: what pods may use together, in the units of :mod:`gangline.placement.amounts`.
+        gpus: its GPUs and their links; None where the stock device plugin hands out ids, or there are none.
+        by_wires: GPUs are chosen by their links, not lowest id first.
     """
 
     name: str
@@ -37,6 +63,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     allocatable: dict[str, int] = {}
+    gpus: NodeGpus | None = None
+    by_wires: bool = False
 
     @classmethod
     def from_node(cls, node: Node) -> NodeView:
@@ -57,7 +85,20 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
             taints=tuple(taints),
             unschedulable=node.spec.unschedulable,
             allocatable=allocatable,
+            gpus=_gpus(node),
+            by_wires=node.metadata.labels.get(MODE_LABEL) == BY_WIRES,
         )
+
+
+def _gpus(node: Node) -> NodeGpus | None:
+    """Return what the node tells about its GPUs; what cannot be read is told nobody here, see ``explain``."""
+    text = node.metadata.annotations.get(TOPOLOGY_ANNOTATION)
+    if not text:
+        return None
+    try:
+        return read_annotation(text, node=node.metadata.name)
+    except UserError:
+        return None
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +119,11 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
         refusal: why no node can be right (a rule that is not served, a quantity that cannot be read), or
         empty. priority: higher goes first. created: creation time as written; older goes first. shape:
         equal for pods that fit on the same nodes.
+        gang: ``NAMESPACE/NAME`` of its gang, or empty. gang_size: what its labels say where no PodGroup does.
+        queue: whose quota it uses, or empty.
+        gpu_containers: (container, GPUs) of the containers that ask for some.
+        gpu_uuids: the GPUs that it has been given, in the order of its containers.
+        started: since when it runs. limit_s: after how many seconds it is ended, or None.
     """
 
     key: str
@@ -95,6 +141,13 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     created: str = ""
     shape: bytes = b""
+    gang: str = ""
+    gang_size: int = 0
+    queue: str = ""
+    gpu_containers: tuple[tuple[str, int], ...] = ()
+    gpu_uuids: tuple[str, ...] = ()
+    started: str = ""
+    limit_s: int | None = None
 
     @classmethod
     def from_pod(cls, pod: Pod) -> PodView:
@@ -130,7 +183,45 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
             priority=spec.priority,
             created=pod.metadata.creation_timestamp or "",
             shape=_encoder.encode(shape),
+            gang=_gang(pod),
+            gang_size=_gang_size(labels),
+            queue=pod.metadata.annotations.get(QUEUE_ANNOTATION, ""),
+            gpu_containers=tuple(
+                (container.name, count)
+                for container in spec.containers
+                if (count := request_amounts(container).get(GPU, 0) if not refusal else 0)
+            ),
+            gpu_uuids=_given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)),
+            started=pod.status.start_time or "",
+            limit_s=spec.active_deadline_seconds,
         )
+
+    def bound(self, node: str, gpu_uuids: tuple[str, ...], now: datetime) -> PodView:
+        """Return the pod as it is once it is bound to a node, with these GPUs, at this time."""
+        return msgspec.structs.replace(self, node_name=node, gpu_uuids=gpu_uuids, started=format_time(now))
+
+
+def _gang(pod: Pod) -> str:
+    """Return ``NAMESPACE/NAME`` of the gang that a pod's labels or annotations name, or nothing."""
+    meta = pod.metadata
+    names = [meta.annotations.get(key) for key in GROUP_ANNOTATIONS]
+    names += [meta.labels.get(key) for key in GROUP_LABELS]
+    return next((f"{meta.namespace}/{name}" for name in names if name), "")
+
+
+def _gang_size(labels: dict[str, str]) -> int:
+    sizes = [labels[key] for key in SIZE_LABELS if labels.get(key, "").isdigit()]
+    return int(sizes[0]) if sizes else 0
+
+
+def _given_gpus(text: str | None) -> tuple[str, ...]:
+    if not text:
+        return ()
+    try:
+        given = _given_decoder.decode(text)
+    except msgspec.MsgspecError:
+        return ()
+    return tuple(uuid for uuids in given.values() for uuid in uuids)
 
 
 def _node_terms(affinity: dict[str, Any] | None) -> tuple[tuple[dict[str, Any], ...] | None, str]:

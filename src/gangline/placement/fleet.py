@@ -1,0 +1,289 @@
+"""Nodes as arrays: what they have left, which GPUs are free, which pods may use them. Changed one at a time.
+
+Row i of every array is the i-th node by name, so that "the first" is the first by name, and the same nodes
+give the same arrays in whatever order they came. :class:`Room` holds what changes while gangs are tried: it
+is copied for a trial (0.1 ms for 10,000 nodes) and thrown away, or kept. Shapes: N nodes, R resources.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gangline.placement.amounts import CPU, GPU, MEMORY, PODS
+from gangline.placement.filters import refusal
+from gangline.placement.gpu_tables import GpuTables, lowest, tables_of
+from gangline.placement.snapshot import NodeView, PodView
+from gangline.topology.annotation import NodeGpus
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+NO_DOMAIN = -1
+SHAPES_MAX = 256
+"""Shapes of pods whose permitted nodes are remembered; the oldest is forgotten first."""
+
+
+class Fleet:
+    """All nodes of a snapshot.
+
+    Args:
+        levels: labels of nodes from the widest domain to the narrowest, for example block, rack.
+
+    Attributes:
+        names: of the nodes, sorted.
+        views: of the nodes.
+        room: what is left on them.
+    """
+
+    def __init__(self, levels: Sequence[str] = ()) -> None:
+        self.levels = tuple(levels)
+        self.names: list[str] = []
+        self.views: list[NodeView] = []
+        self.columns: dict[str, int] = {CPU: 0, MEMORY: 1, PODS: 2, GPU: 3}
+        self.kind_of = np.zeros(0, np.int32)
+        self.domains = np.zeros((len(self.levels), 0), np.int32)
+        self.domain_names: list[list[tuple[str, ...]]] = [[] for _ in self.levels]
+        self.kinds: list[GpuTables] = []
+        self.room = Room(np.zeros((0, len(self.columns)), np.int64), np.zeros(0, np.int64))
+        self._domain_ids: list[dict[tuple[str, ...], int]] = [{} for _ in self.levels]
+        self._eligible: dict[bytes, tuple[PodView, Bools]] = {}
+
+    @classmethod
+    def of(
+        cls, nodes: Iterable[NodeView], holders: Iterable[PodView] = (), levels: Sequence[str] = ()
+    ) -> Fleet:
+        """Return the fleet of a snapshot. Cost: 10 µs a node, 5 µs a pod that holds room."""
+        fleet = cls(levels)
+        ordered = sorted(nodes, key=lambda node: node.name)
+        fleet.names = [node.name for node in ordered]
+        fleet.views = ordered
+        count = len(ordered)
+        fleet.kind_of = np.full(count, -1, np.int32)
+        fleet.domains = np.full((len(fleet.levels), count), NO_DOMAIN, np.int32)
+        fleet.room = Room(np.zeros((count, len(fleet.columns)), np.int64), np.zeros(count, np.int64))
+        for index, node in enumerate(ordered):
+            fleet._fill(index, node)
+        for pod in sorted(holders, key=_by_certainty):
+            fleet.hold(pod)
+        return fleet
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def index(self, name: str) -> int:
+        """Return the row of a node, or -1."""
+        index = bisect_left(self.names, name)
+        return index if index < len(self.names) and self.names[index] == name else -1
+
+    def column(self, resource: str) -> int:
+        """Return the column of a resource; one that no node has got one of its own, full of zeros."""
+        if resource not in self.columns:
+            self.columns[resource] = len(self.columns)
+            self.room.widen(len(self.columns))
+        return self.columns[resource]
+
+    def set_node(self, node: NodeView, holders: Iterable[PodView]) -> None:
+        """Take a node that is new or has changed, or whose pods have, with all pods that hold room on it.
+
+        Cost: 10 µs and 3 µs a pod; another 1 µs for each remembered shape when the node itself has changed;
+        a new node moves the arrays (0.5 ms at 10,000 nodes).
+        """
+        index = self.index(node.name)
+        is_same = index >= 0 and self.views[index] is node
+        if index < 0:
+            index = self._insert(node)
+        self.room.free[index] = 0
+        self.room.forget(index)
+        self._fill(index, node)
+        for pod in sorted(holders, key=_by_certainty):
+            self.hold(pod)
+        if not is_same:
+            for pod, mask in self._eligible.values():
+                mask[index] = not pod.refusal and not refusal(node, pod)
+
+    def _insert(self, node: NodeView) -> int:
+        index = bisect_left(self.names, node.name)
+        self.names.insert(index, node.name)
+        self.views.insert(index, node)
+        self.kind_of = np.insert(self.kind_of, index, -1)
+        self.domains = np.insert(self.domains, index, NO_DOMAIN, axis=1)
+        self.room.insert(index)
+        for shape, (pod, mask) in self._eligible.items():
+            self._eligible[shape] = (pod, np.insert(mask, index, False))
+        return index
+
+    def drop_node(self, name: str) -> None:
+        """Forget a node."""
+        index = self.index(name)
+        if index < 0:
+            return
+        del self.names[index], self.views[index]
+        self.kind_of = np.delete(self.kind_of, index)
+        self.domains = np.delete(self.domains, index, axis=1)
+        self.room.delete(index)
+        self._eligible = {
+            shape: (pod, np.delete(mask, index)) for shape, (pod, mask) in self._eligible.items()
+        }
+
+    def hold(self, pod: PodView) -> None:
+        """Count a pod that holds room on its node. A pod on a node that is not there counts nowhere."""
+        index = self.index(pod.node_name)
+        if index >= 0:
+            self.room.take(index, self.amounts(pod), self.gpus_of(pod, index), pod.host_ports)
+
+    def gpus_of(self, pod: PodView, index: int) -> int:
+        """Return the mask of the GPUs that a bound pod has on its node.
+
+        A pod that names none got its GPUs from the stock device plugin, which takes the lowest free ones.
+        """
+        gpus = self.views[index].gpus
+        if gpus is None:
+            return 0
+        return gpus.mask_of(pod.gpu_uuids) or lowest(int(self.room.gpus[index]), pod.request.get(GPU, 0))
+
+    def amounts(self, pod: PodView) -> tuple[tuple[int, int], ...]:
+        """Return (column, amount) of what a pod asks for."""
+        return tuple((self.column(name), amount) for name, amount in pod.request.items() if amount > 0)
+
+    def eligible(self, pod: PodView) -> Bools:
+        """Return which nodes the pod may use, apart from room. Remembered by the pod's shape."""
+        known = self._eligible.get(pod.shape) if pod.shape else None
+        if known is not None:
+            return known[1]
+        allowed = not pod.refusal
+        mask = np.fromiter(
+            (allowed and not refusal(node, pod) for node in self.views), np.bool_, len(self.views)
+        )
+        if pod.shape:
+            while len(self._eligible) >= SHAPES_MAX:
+                del self._eligible[next(iter(self._eligible))]
+            self._eligible[pod.shape] = (pod, mask)
+        return mask
+
+    def level(self, key: str) -> int:
+        """Return the position of a label among the levels, or -1."""
+        return self.levels.index(key) if key in self.levels else -1
+
+    def tables(self, index: int) -> GpuTables | None:
+        """Return how GPUs are chosen on a node; None where somebody else does that."""
+        kind = int(self.kind_of[index])
+        return self.kinds[kind] if kind >= 0 else None
+
+    def _fill(self, index: int, node: NodeView) -> None:
+        self.views[index] = node
+        for resource, amount in node.allocatable.items():
+            column = self.column(resource)
+            self.room.free[index, column] = amount
+        self.room.gpus[index] = node.gpus.healthy if node.gpus else 0
+        self.kind_of[index] = self._kind(node.gpus, by_wires=node.by_wires) if node.gpus else -1
+        path: tuple[str, ...] = ()
+        for position, key in enumerate(self.levels):
+            path = (*path, node.labels.get(key, ""))
+            ids = self._domain_ids[position]
+            if path not in ids:
+                ids[path] = len(ids)
+                self.domain_names[position].append(path)
+            self.domains[position, index] = ids[path] if path[-1] else NO_DOMAIN
+
+    def _kind(self, gpus: NodeGpus, *, by_wires: bool) -> int:
+        tables = tables_of(gpus.machine, by_wires)
+        if tables not in self.kinds:
+            self.kinds.append(tables)
+        return self.kinds.index(tables)
+
+
+def _by_certainty(pod: PodView) -> tuple[bool, str]:
+    """Order: pods whose GPUs are known first, for the others have what was left."""
+    return not pod.gpu_uuids, pod.key
+
+
+class Room:
+    """What nodes have left.
+
+    Attributes:
+        free: amounts, int64 (N, R); negative where another scheduler has put too much on a node.
+        gpus: free healthy GPUs whose ids we hand out, as masks, (N,).
+        ports: (protocol, port) pairs in use, by row.
+    """
+
+    __slots__ = ("_derived", "free", "gpus", "ports")
+
+    def __init__(self, free: Ints, gpus: Ints) -> None:
+        self.free = free
+        self.gpus = gpus
+        self.ports: dict[int, frozenset[tuple[str, int]]] = {}
+        self._derived: dict[object, tuple[npt.NDArray[np.generic], Callable[[Ints], npt.NDArray[np.generic]]]]
+        self._derived = {}
+
+    def copy(self) -> Room:
+        """Return room of its own for a trial."""
+        other = Room(self.free.copy(), self.gpus.copy())
+        other.ports = dict(self.ports)
+        return other
+
+    def derived(
+        self, key: object, compute: Callable[[Ints], npt.NDArray[np.generic]]
+    ) -> npt.NDArray[np.generic]:
+        """Return an array over all nodes that is kept up to date row by row while room is taken.
+
+        Args:
+            key: name of the array.
+            compute: rows -> values of these rows.
+        """
+        if key not in self._derived:
+            self._derived[key] = (compute(np.arange(len(self.gpus))), compute)
+        return self._derived[key][0]
+
+    def take(
+        self,
+        index: int,
+        amounts: Iterable[tuple[int, int]],
+        gpus: int = 0,
+        ports: frozenset[tuple[str, int]] = frozenset(),
+    ) -> None:
+        """Take amounts, GPUs and ports of one node."""
+        row = self.free[index]
+        for column, amount in amounts:
+            row[column] -= amount
+        if gpus:
+            self.gpus[index] &= ~gpus
+        if ports:
+            self.ports[index] = self.ports.get(index, frozenset()) | ports
+        self.renew(index)
+
+    def renew(self, index: int) -> None:
+        """Bring the derived arrays up to date for one row."""
+        if self._derived:
+            rows = np.array([index])
+            for array, compute in self._derived.values():
+                array[index] = compute(rows)[0]
+
+    def forget(self, index: int) -> None:
+        """Forget what is kept beside the arrays of one row."""
+        self.ports.pop(index, None)
+        self._derived.clear()
+
+    def widen(self, width: int) -> None:
+        """Add columns of zeros."""
+        missing = width - self.free.shape[1]
+        self.free = np.concatenate([self.free, np.zeros((len(self.free), missing), np.int64)], axis=1)
+        self._derived.clear()
+
+    def insert(self, index: int) -> None:
+        """Add a row of zeros."""
+        self.free = np.insert(self.free, index, 0, axis=0)
+        self.gpus = np.insert(self.gpus, index, 0)
+        self.ports = {row + (row >= index): ports for row, ports in self.ports.items()}
+        self._derived.clear()
+
+    def delete(self, index: int) -> None:
+        """Remove a row."""
+        self.free = np.delete(self.free, index, axis=0)
+        self.gpus = np.delete(self.gpus, index)
+        self.ports = {row - (row > index): ports for row, ports in self.ports.items() if row != index}
+        self._derived.clear()

@@ -1,0 +1,141 @@
+"""Gangs: pods that start together or not at all, whatever kind of object says so.
+
+A pod that belongs to none is a gang of one. A gang is one value from here on; what a PodGroup of Volcano or
+scheduler-plugins calls things ends in :class:`Group`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import msgspec
+
+from gangline.placement.amounts import GPU
+from gangline.placement.snapshot import PodView
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said about a gang apart from its pods.
+
+    Attributes:
+        key: ``NAMESPACE/NAME``, as the pods name it.
+        min_member: pods that must be placed at the same moment.
+        queue: whose quota it uses, or empty.
+        priority: higher goes first; None: that of its pods.
+        created: when it was made, RFC 3339.
+        required_level: label of nodes that must be equal for all of its pods, or empty.
+        preferred_level: label that should be.
+        limit_s: longest time it can run, or None when nobody knows.
+    """
+
+    key: str
+    min_member: int = 1
+    queue: str = ""
+    priority: int | None = None
+    created: str = ""
+    required_level: str = ""
+    preferred_level: str = ""
+    limit_s: float | None = None
+
+
+class Gang:
+    """A gang with the pods that wait.
+
+    Args:
+        key: of its group, or of the single pod.
+        pods: that wait, in the order of their ranks.
+        group: what is said about it; None for a single pod, and for a group that does not exist.
+        placed: pods of it that hold room already.
+        is_known: False when the pods name a group that does not exist.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        pods: Iterable[PodView],
+        group: Group | None = None,
+        *,
+        placed: int = 0,
+        is_known: bool = True,
+    ) -> None:
+        self.key = key
+        self.pods = tuple(pods)
+        self.group = group or Group(key=key)
+        self.placed = placed
+        self.is_known = is_known
+
+    @property
+    def needed(self) -> int:
+        """Pods that must be placed together now; the others of the gang may follow one by one."""
+        return max(self.group.min_member - self.placed, 0)
+
+    @cached_property
+    def priority(self) -> int:
+        """Higher goes first."""
+        if self.group.priority is not None:
+            return self.group.priority
+        return max(pod.priority for pod in self.pods)
+
+    @cached_property
+    def created(self) -> str:
+        """When the gang came, RFC 3339."""
+        return self.group.created or min(pod.created for pod in self.pods)
+
+    @cached_property
+    def request(self) -> dict[str, int]:
+        """What all waiting pods ask for together."""
+        total: dict[str, int] = {}
+        for pod in self.pods:
+            for name, amount in pod.request.items():
+                total[name] = total.get(name, 0) + amount
+        return total
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the waiting pods ask for together."""
+        return self.request.get(GPU, 0)
+
+    def first(self, count: int) -> Gang:
+        """Return the gang with only as many of its pods: those that ask for most GPUs, then the first ranks."""
+        chosen = sorted(range(len(self.pods)), key=lambda i: (-self.pods[i].request.get(GPU, 0), i))[:count]
+        pods = [self.pods[index] for index in sorted(chosen)]
+        return Gang(self.key, pods, self.group, placed=self.placed, is_known=self.is_known)
+
+
+def collect_gangs(
+    pods: Iterable[PodView], groups: Mapping[str, Group], placed: Mapping[str, int]
+) -> list[Gang]:
+    """Return the gangs that waiting pods form, in no particular order.
+
+    Args:
+        pods: without a node; those with scheduling gates count for nothing.
+        groups: what is said about gangs, by key.
+        placed: how many pods of each gang hold room already.
+    """
+    members: dict[str, list[PodView]] = {}
+    gangs = []
+    for pod in pods:
+        if pod.gated:
+            continue
+        if pod.gang:
+            members.setdefault(pod.gang, []).append(pod)
+        else:
+            gangs.append(Gang(pod.key, [pod]))
+    for key, found in members.items():
+        group = groups.get(key)
+        if group is None and (size := max(pod.gang_size for pod in found)):
+            group = Group(key=key, min_member=size)
+        found.sort(key=_rank_order)
+        gangs.append(Gang(key, found, group, placed=placed.get(key, 0), is_known=group is not None))
+    return gangs
+
+
+def _rank_order(pod: PodView) -> tuple[str, list[str | int]]:
+    """Order the pods of a gang as their ranks: ``worker-2`` before ``worker-10``."""
+    parts: list[str | int] = list(_DIGITS.split(pod.key))
+    parts[1::2] = [int(part) for part in parts[1::2]]
+    return pod.replica_type, parts

@@ -1,0 +1,108 @@
+"""The pods that hold room: by node, by gang, by queue, by job. Changed one pod at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from gangline.placement.fit import CROWD_STEP
+from gangline.placement.fleet import Fleet, Ints
+from gangline.placement.gangs import Group
+from gangline.placement.policy import DEFAULT_QUEUE
+from gangline.placement.snapshot import PodView
+
+
+def gang_key(pod: PodView) -> str:
+    """Return the key of a pod's gang; a pod of none is a gang of its own."""
+    return pod.gang or pod.key
+
+
+class Holders:
+    """All pods that are bound or about to be, and not finished.
+
+    Args:
+        pods: to begin with.
+        groups: what is said about gangs; looked at when a pod is added, for the queue that it uses.
+    """
+
+    def __init__(self, pods: Iterable[PodView] = (), groups: Mapping[str, Group] | None = None) -> None:
+        self.groups: Mapping[str, Group] = groups or {}
+        self.by_node: dict[str, dict[str, PodView]] = {}
+        self.by_gang: dict[str, dict[str, PodView]] = {}
+        self.used: dict[str, Counter[str]] = {}
+        self._by_uid: dict[str, tuple[PodView, str]] = {}
+        self._by_job: dict[str, Counter[tuple[str, str]]] = {}
+        for pod in pods:
+            self.add(pod)
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def __iter__(self) -> Iterator[PodView]:
+        return (pod for pod, _ in self._by_uid.values())
+
+    def get(self, uid: str) -> PodView | None:
+        """Return the pod of an identity."""
+        found = self._by_uid.get(uid)
+        return found[0] if found else None
+
+    def add(self, pod: PodView) -> None:
+        """Add a pod, or replace it."""
+        self.remove(pod.uid)
+        queue = self.queue_of(pod)
+        self._by_uid[pod.uid] = (pod, queue)
+        self.by_node.setdefault(pod.node_name, {})[pod.uid] = pod
+        self.by_gang.setdefault(gang_key(pod), {})[pod.uid] = pod
+        self.used.setdefault(queue, Counter()).update(pod.request)
+        if pod.job:
+            self._by_job.setdefault(pod.job, Counter())[pod.node_name, pod.replica_type] += 1
+
+    def remove(self, uid: str) -> PodView | None:
+        """Remove a pod, and return it."""
+        found = self._by_uid.pop(uid, None)
+        if found is None:
+            return None
+        pod, queue = found
+        _discard(self.by_node, pod.node_name, uid)
+        _discard(self.by_gang, gang_key(pod), uid)
+        self.used[queue].subtract(pod.request)
+        if pod.job:
+            job = self._by_job[pod.job]
+            job[pod.node_name, pod.replica_type] -= 1
+            if not any(job.values()):
+                del self._by_job[pod.job]
+        return pod
+
+    def queue_of(self, pod: PodView) -> str:
+        """Return the queue whose quota a pod uses."""
+        group = self.groups.get(pod.gang)
+        return (group.queue if group else "") or pod.queue or DEFAULT_QUEUE
+
+    def used_by(self, queue: str) -> Counter[str]:
+        """Return what the pods of a queue hold together."""
+        return self.used.get(queue) or Counter()
+
+    def placed(self) -> dict[str, int]:
+        """Return how many pods of each gang hold room. Cost: one step for each gang."""
+        return {key: len(pods) for key, pods in self.by_gang.items()}
+
+    def crowd(self, fleet: Fleet, pod: PodView) -> Ints | None:
+        """Return how crowded each node is with the pod's job: int64 (N,); None when nowhere."""
+        job = self._by_job.get(pod.job) if pod.job else None
+        if not job:
+            return None
+        crowd = np.zeros(len(fleet), np.int64)
+        for (node, role), count in job.items():
+            index = fleet.index(node)
+            if index >= 0:
+                crowd[index] += count * (CROWD_STEP if role == pod.replica_type else 1)
+        return crowd
+
+
+def _discard(table: dict[str, dict[str, PodView]], key: str, uid: str) -> None:
+    entries = table[key]
+    del entries[uid]
+    if not entries:
+        del table[key]

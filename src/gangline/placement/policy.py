@@ -1,0 +1,99 @@
+"""What an administrator decides about scheduling: levels of the network, queues, who may pass whom."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gangline.placement.amounts import capacity_amounts
+
+DEFAULT_QUEUE = "default"
+OVERDUE_AFTER_S = 1800.0
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue with its quota, in the units of :mod:`gangline.placement.amounts`.
+
+    Attributes:
+        name: of the queue.
+        capability: the most that its gangs may use together; a resource that is missing is not bounded.
+        deserved: what it is entitled to; beyond it borrows, and gives back when others want theirs.
+        guarantee: what stays free for it.
+        weight: its share against others beyond what is deserved.
+        priority: queues of higher priority go first.
+        is_strict: nothing passes its first gang.
+        is_reclaimable: what it has borrowed may be taken back.
+    """
+
+    name: str
+    capability: dict[str, int] = {}
+    deserved: dict[str, int] = {}
+    guarantee: dict[str, int] = {}
+    weight: int = 1
+    priority: int = 0
+    is_strict: bool = False
+    is_reclaimable: bool = True
+
+    @classmethod
+    def from_volcano(cls, queue: dict[str, object]) -> Queue:
+        """Return a queue from a ``scheduling.volcano.sh/v1beta1`` Queue object.
+
+        Raises:
+            ValueError: a quantity cannot be read.
+        """
+        found = msgspec.convert(queue, _VolcanoQueue, strict=False)
+        spec = found.spec
+        return cls(
+            name=found.metadata.name,
+            capability=capacity_amounts(spec.capability),
+            deserved=capacity_amounts(spec.deserved),
+            guarantee=capacity_amounts(spec.guarantee.resource),
+            weight=max(spec.weight, 1),
+            priority=spec.priority,
+            is_strict=found.metadata.annotations.get("gangline.dev/queueing") == "StrictFIFO",
+            is_reclaimable=spec.reclaimable is not False,
+        )
+
+
+class _Guarantee(msgspec.Struct, frozen=True):
+    resource: dict[str, str | int] = {}
+
+
+class _VolcanoSpec(msgspec.Struct, frozen=True):
+    capability: dict[str, str | int] = {}
+    deserved: dict[str, str | int] = {}
+    guarantee: _Guarantee = _Guarantee()
+    weight: int = 1
+    priority: int = 0
+    reclaimable: bool | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _VolcanoQueue(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _VolcanoSpec = _VolcanoSpec()
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How gangs are chosen and placed.
+
+    Attributes:
+        levels: labels of nodes from the widest domain to the narrowest.
+        queues: by name; a gang of a queue that is not among them has no quota.
+        totals: what the cluster has of each resource that is guaranteed to a queue.
+        overdue_after_s: a gang that has waited longer goes before all others, and room is kept for it even
+            when nobody knows when it will be free. That bounds waiting: once overdue, a gang starts when
+            the gangs that run now, and those overdue before it, have ended.
+        may_preempt: gangs of lower priority give way.
+        may_backfill: others may pass a gang that waits, without delaying it.
+    """
+
+    levels: tuple[str, ...] = ()
+    queues: dict[str, Queue] = {}
+    totals: dict[str, int] = {}
+    overdue_after_s: float = OVERDUE_AFTER_S
+    may_preempt: bool = True
+    may_backfill: bool = True

@@ -1,0 +1,128 @@
+"""Which gangs give way to one of higher priority: only a set whose room, checked with topology, admits it.
+
+Victims are whole gangs. Of the sets that are found the one wins whose highest priority is lowest, then the
+one of fewest gangs, then the one that loses least work in GPU-seconds. No victim of a set can be spared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from gangline.clock import parse_time
+from gangline.placement.amounts import GPU
+from gangline.placement.fit import capacity, place
+from gangline.placement.fleet import Bools, Fleet
+from gangline.placement.gangs import Gang
+from gangline.placement.holders import Holders
+from gangline.placement.reserve import release
+from gangline.placement.snapshot import PodView
+
+DOMAINS_TRIED_MAX = 16
+"""Nodes, and domains of each level, in which victims are looked for, those with most free first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    key: str
+    priority: int
+    lost: float
+    pods: tuple[PodView, ...]
+
+    @property
+    def order(self) -> tuple[int, float, str]:
+        return self.priority, self.lost, self.key
+
+
+def find_victims(fleet: Fleet, holders: Holders, gang: Gang, now: datetime) -> list[str]:
+    """Return the keys of the gangs that have to end so that this one fits; empty when none would help.
+
+    Cost: some 20 trials for each domain that is looked at; nothing when no running gang has less priority.
+    """
+    weaker = [running for running in _running(holders, now) if running.priority < gang.priority]
+    if not weaker or any(pod.refusal for pod in gang.pods):
+        return []
+    best: tuple[tuple[int, int, float], list[str]] | None = None
+    for within in _domains(fleet, gang, weaker):
+        names = {fleet.names[row] for row in np.flatnonzero(within)}
+        local = [running for running in weaker if any(pod.node_name in names for pod in running.pods)]
+        chosen = _smallest(fleet, gang, sorted(local, key=lambda running: running.order), within)
+        if chosen:
+            cost = (
+                max(running.priority for running in chosen),
+                len(chosen),
+                sum(running.lost for running in chosen),
+            )
+            if best is None or cost < best[0]:
+                best = cost, [running.key for running in chosen]
+    return best[1] if best else []
+
+
+def _running(holders: Holders, now: datetime) -> Iterator[_Running]:
+    for key, pods in holders.by_gang.items():
+        members = tuple(pods.values())
+        group = holders.groups.get(members[0].gang)
+        priority = group.priority if group is not None and group.priority is not None else None
+        if priority is None:
+            priority = max(pod.priority for pod in members)
+        lost = sum(
+            max((now - parse_time(pod.started)).total_seconds(), 0.0) * max(pod.request.get(GPU, 0), 1)
+            for pod in members
+            if pod.started
+        )
+        yield _Running(key, priority, lost, members)
+
+
+def _domains(fleet: Fleet, gang: Gang, weaker: list[_Running]) -> Iterator[Bools]:
+    """Yield sets of nodes that could hold the gang if all weaker gangs ended: single nodes, levels, all."""
+    empty = fleet.room.copy()
+    release(fleet, empty, [pod for running in weaker for pod in running.pods])
+    pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
+    wanted = sum(1 for other in gang.pods if other.shape == pod.shape)
+    counts = capacity(fleet, empty, pod)
+    missing = -fleet.room.free[:, fleet.column(GPU if pod.request.get(GPU) else "cpu")]
+    rows = np.flatnonzero(counts >= wanted)
+    for row in rows[np.lexsort((rows, missing[rows]))][:DOMAINS_TRIED_MAX]:
+        yield _only(fleet, np.array([row]))
+    widest = max(fleet.level(gang.group.required_level), 0)
+    for level in range(len(fleet.levels) - 1, widest - 1, -1):
+        domains = fleet.domains[level]
+        inside = domains >= 0
+        totals = np.bincount(domains[inside], weights=counts[inside])
+        needs = np.bincount(domains[inside], weights=missing[inside])
+        fitting = np.flatnonzero(totals >= wanted)
+        for domain in fitting[np.lexsort((fitting, needs[fitting]))][:DOMAINS_TRIED_MAX]:
+            yield domains == domain
+    if not gang.group.required_level:
+        yield np.ones(len(fleet), np.bool_)
+
+
+def _only(fleet: Fleet, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bools:
+    mask = np.zeros(len(fleet), np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def _smallest(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
+    """Return the first candidates that suffice, less those that can be spared; empty if all do not."""
+
+    def suffices(chosen: list[_Running]) -> bool:
+        room = fleet.room.copy()
+        release(fleet, room, [pod for running in chosen for pod in running.pods])
+        return place(fleet, room, gang, within=within) is not None
+
+    if not suffices(candidates):
+        return []
+    low, high = 0, len(candidates)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if suffices(candidates[:middle]) else (middle + 1, high)
+    chosen = candidates[:low]
+    for running in reversed(candidates[:low]):
+        rest = [other for other in chosen if other is not running]
+        if suffices(rest):
+            chosen = rest
+    return chosen

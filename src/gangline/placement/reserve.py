@@ -1,0 +1,149 @@
+"""Keep room for the first gang that waits, so that later ones cannot starve it.
+
+When the running gangs have known limits, the moment is computed at which it will fit, and others may run
+before that if they end in time, or beside it on what it leaves. When nobody knows, room is kept only once the
+gang is overdue: the nodes that are nearest to being free take no more work until it fits.
+Source of the idea: backfill around a reservation for the first job (EASY, Lifka 1995).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from gangline.clock import parse_time
+from gangline.placement.amounts import GPU
+from gangline.placement.fit import capacity, fewest, place, take
+from gangline.placement.fleet import Bools, Fleet, Room
+from gangline.placement.gangs import Gang
+from gangline.placement.holders import Holders
+from gangline.placement.snapshot import PodView
+
+
+@dataclass(slots=True)
+class Reservation:
+    """Room that is kept for a gang.
+
+    Attributes:
+        gang: its key.
+        at: when it will fit; None when nobody knows.
+        spare: what others may use meanwhile, however long they run.
+    """
+
+    gang: str
+    at: datetime | None
+    spare: Room
+
+    def ends_before(self, gang: Gang, now: datetime) -> bool:
+        """Return whether a gang that starts now is over when the room is needed."""
+        limits = [gang.group.limit_s, *(pod.limit_s for pod in gang.pods if gang.group.limit_s is None)]
+        known = [limit for limit in limits if limit is not None]
+        if self.at is None or not known:
+            return False
+        return now + timedelta(seconds=max(known)) <= self.at
+
+
+def reserve(
+    fleet: Fleet, holders: Holders, gang: Gang, now: datetime, *, victims: set[str], is_due: bool
+) -> Reservation | None:
+    """Return room kept for a gang that does not fit now, or None when it never will or nobody knows when.
+
+    Args:
+        fleet: the nodes and what is left on them.
+        holders: the pods that hold room.
+        gang: the first that waits.
+        now: the time.
+        victims: pods that are on their way out; their room is as good as free.
+        is_due: keep room even when no moment is known.
+    """
+    ending = [(moment, pod) for pod in holders if (moment := _end(pod, holders, now, victims)) is not None]
+    ending.sort(key=lambda entry: (entry[0], entry[1].key))
+    low, high = 0, len(ending)
+    if high and place(fleet, _later(fleet, ending), gang) is not None:
+        while low < high:
+            middle = (low + high) // 2
+            is_enough = place(fleet, _later(fleet, ending[:middle]), gang) is not None
+            low, high = (low, middle) if is_enough else (middle + 1, high)
+        later = _later(fleet, ending[:low])
+        return _keep(fleet, gang, later, ending[low - 1][0] if low else now, None)
+    if not is_due:
+        return None
+    later = _later(fleet, [(now, pod) for pod in holders])
+    within = _nearest(fleet, gang, later)
+    return _keep(fleet, gang, later, None, within) if within is not None else None
+
+
+def release(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
+    """Give back, in a room of trial, what these pods hold."""
+    for pod in pods:
+        row = fleet.index(pod.node_name)
+        if row < 0:
+            continue
+        for column, amount in fleet.amounts(pod):
+            room.free[row, column] += amount
+        gpus = fleet.views[row].gpus
+        if gpus is not None:
+            room.gpus[row] |= gpus.mask_of(pod.gpu_uuids) & gpus.healthy
+        if pod.host_ports:
+            room.ports[row] = room.ports.get(row, frozenset()) - pod.host_ports
+
+
+def end_of(pod: PodView, holders: Holders) -> datetime | None:
+    """Return when a running pod is ended at the latest, or None when nobody knows."""
+    group = holders.groups.get(pod.gang)
+    limit = group.limit_s if group is not None and group.limit_s is not None else pod.limit_s
+    if limit is None or not pod.started:
+        return None
+    return parse_time(pod.started) + timedelta(seconds=limit)
+
+
+def _end(pod: PodView, holders: Holders, now: datetime, victims: set[str]) -> datetime | None:
+    return now if pod.uid in victims else end_of(pod, holders)
+
+
+def _later(fleet: Fleet, ending: Sequence[tuple[datetime, PodView]]) -> Room:
+    room = fleet.room.copy()
+    release(fleet, room, [pod for _, pod in ending])
+    return room
+
+
+def _nearest(fleet: Fleet, gang: Gang, later: Room) -> Bools | None:
+    """Return the nodes that are nearest to holding the gang: those with most free now, of one domain."""
+    pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
+    alike = [other for other in gang.pods if other.shape == pod.shape]
+    counts = capacity(fleet, later, pod)
+    level = fleet.level(gang.group.required_level)
+    domains = fleet.domains[level] if level >= 0 else np.zeros(len(fleet), np.int32)
+    column = fleet.column(GPU if pod.request.get(GPU) else "cpu")
+    best: tuple[int, Bools] | None = None
+    for domain in np.unique(domains[domains >= 0]):
+        rows = np.flatnonzero((domains == domain) & (counts > 0))
+        if int(counts[rows].sum()) < len(alike):
+            continue
+        rows = rows[np.lexsort((rows, -fleet.room.free[rows, column]))]
+        shares = fewest(counts[rows], len(alike)) if int(counts[rows[0]]) < len(alike) else {0: len(alike)}
+        chosen = np.zeros(len(fleet), np.bool_)
+        chosen[rows[list(shares)]] = True
+        free = int(fleet.room.free[chosen, column].sum())
+        if best is None or free > best[0]:
+            best = (free, chosen)
+    return best[1] if best else None
+
+
+def _keep(
+    fleet: Fleet, gang: Gang, later: Room, at: datetime | None, within: Bools | None
+) -> Reservation | None:
+    """Return what others may use: no more than is free now, nor than the gang leaves then."""
+    spots = place(fleet, later, gang, within=within) or place(fleet, later, gang)
+    if spots is None:
+        return None
+    take(fleet, later, spots)
+    spare = Room(np.minimum(fleet.room.free, later.free), fleet.room.gpus & later.gpus)
+    spare.ports = {
+        row: fleet.room.ports.get(row, frozenset()) | later.ports.get(row, frozenset())
+        for row in fleet.room.ports.keys() | later.ports.keys()
+    }
+    return Reservation(gang.key, at, spare)

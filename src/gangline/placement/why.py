@@ -1,0 +1,128 @@
+"""Why something does not fit: the first binding reason and the shortfall, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from gangline.placement.amounts import GPU, PODS
+from gangline.placement.filters import refusal
+from gangline.placement.fit import capacity
+from gangline.placement.fleet import NO_DOMAIN, Fleet, Room
+from gangline.placement.gangs import Gang
+from gangline.placement.snapshot import PodView
+
+NO_NODES = "no nodes available to schedule pods"
+NO_FREE_PORTS = "node(s) didn't have free ports for the requested pod ports"
+TOO_MANY_PODS = "Too many pods"
+
+
+def pod_message(fleet: Fleet, pod: PodView) -> str:
+    """Return why a pod of no gang fits nowhere, in the wording of Kubernetes: reasons counted and sorted.
+
+    Example: ``0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.``
+    """
+    if pod.refusal:
+        return f"0/{len(fleet)} nodes are available: {pod.refusal}."
+    if not len(fleet):
+        return NO_NODES
+    reasons: Counter[str] = Counter()
+    eligible = fleet.eligible(pod)
+    for row in np.flatnonzero(~eligible):
+        reasons[refusal(fleet.views[row], pod)] += 1
+    for row in np.flatnonzero(eligible):
+        reasons.update(_shortfalls(fleet, int(row), pod))
+    counted = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"0/{len(fleet)} nodes are available: {', '.join(counted)}."
+
+
+def _shortfalls(fleet: Fleet, row: int, pod: PodView) -> list[str]:
+    room = fleet.room
+    if pod.host_ports and not room.ports.get(row, frozenset()).isdisjoint(pod.host_ports):
+        return [NO_FREE_PORTS]
+    found = [
+        TOO_MANY_PODS if name == PODS else f"Insufficient {name}"
+        for name, amount in pod.request.items()
+        if amount > room.free[row, fleet.column(name)]
+    ]
+    gpus = pod.request.get(GPU, 0)
+    if not found and gpus and fleet.kind_of[row] >= 0 and int(room.gpus[row]).bit_count() < gpus:
+        found = [f"Insufficient healthy {GPU}"]
+    return found
+
+
+def shortfall(fleet: Fleet, room: Room, gang: Gang) -> tuple[str, str]:
+    """Return (reason, message) of a gang that does not fit: ``NoNode`` or ``NoRoom``.
+
+    Example: ``needs 8 nvidia.com/gpu on one node; best node n3 has 6 free``.
+    """
+    pod = max(gang.pods, key=lambda pod: (pod.request.get(GPU, 0), sum(pod.request.values())))
+    alike = [other for other in gang.pods if other.shape == pod.shape]
+    eligible = fleet.eligible(pod)
+    if not eligible.any():
+        return "NoNode", pod_message(fleet, pod)
+    counts = capacity(fleet, room, pod)
+    if len(gang.pods) > 1 and (found := _domain_shortfall(fleet, gang, len(alike), counts)):
+        return "NoRoom", found
+    fitting = int(counts.sum())
+    if fitting == 0 or len(alike) == 1:
+        return "NoRoom", _one_pod(fleet, room, pod, eligible)
+    if fitting >= len(alike):
+        return "NoRoom", f"there is room for {len(alike)} of its pods, but not for all {len(gang.pods)}"
+    gpus = pod.request.get(GPU, 0)
+    each = f" of {gpus} {GPU}" if gpus else ""
+    return "NoRoom", f"needs room for {len(alike)} pods{each} at once; there is room for {fitting}"
+
+
+def _domain_shortfall(
+    fleet: Fleet, gang: Gang, wanted: int, counts: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> str:
+    level = fleet.level(gang.group.required_level)
+    if level < 0:
+        return ""
+    domains = fleet.domains[level]
+    inside = domains != NO_DOMAIN
+    if not inside.any():
+        return f"must lie within one {gang.group.required_level}, and no node has that label"
+    totals = np.bincount(domains[inside], weights=counts[inside])
+    best = int(np.argmax(totals))
+    if totals[best] >= wanted:
+        return ""
+    name = "/".join(fleet.domain_names[level][best])
+    return (
+        f"must lie within one {gang.group.required_level}; needs room for {wanted} pods, best is {name} with "
+        f"room for {int(totals[best])}"
+    )
+
+
+def _one_pod(
+    fleet: Fleet, room: Room, pod: PodView, eligible: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> str:
+    """Return the resource that a single pod lacks most widely, and the node that is nearest to having it."""
+    rows = np.flatnonzero(eligible)
+    lacking: list[tuple[int, str, int, str, int]] = []
+    for name, amount in pod.request.items():
+        free = room.free[rows, fleet.column(name)]
+        if name == GPU:
+            ids = np.bitwise_count(room.gpus[rows].astype(np.uint64)).astype(np.int64)
+            free = np.where(fleet.kind_of[rows] >= 0, np.minimum(free, ids), free)
+        short = int((free < amount).sum())
+        best = int(np.argmax(free))
+        lacking.append((short, name, amount, fleet.names[rows[best]], max(int(free[best]), 0)))
+    short, name, amount, node, free_there = max(lacking, key=lambda entry: (entry[0], entry[1]))
+    if short == 0:
+        return pod_message(fleet, pod)
+    if free_there >= amount:
+        return f"needs {_shown(name, amount)} and all else on one node; no node has both"
+    return f"needs {_shown(name, amount)} on one node; best node {node} has {_shown(name, free_there, bare=True)} free"
+
+
+def _shown(name: str, amount: int, *, bare: bool = False) -> str:
+    if name == "cpu":
+        text, unit = f"{amount / 1000:g}", "cpu"
+    elif name in ("memory", "ephemeral-storage"):
+        text, unit = f"{amount / 2**30:.4g}Gi", name
+    else:
+        text, unit = str(amount), name
+    return text if bare else f"{text} {unit}"
