@@ -49,14 +49,17 @@ def stop_workloads(cluster: Cluster) -> None:
         for item in _items(cluster, f"{root}/{plural_name}"):
             metadata = item["metadata"]
             owned = any(owner.get("controller") for owner in metadata.get("ownerReferences") or [])
-            if owned or _is_over(item) or metadata.get("deletionTimestamp"):
+            # Workers that a finished job keeps go too; owners come first, so that nothing is made again.
+            is_kept = owned and plural_name != "pods"
+            if is_kept or _is_over(item) or metadata.get("deletionTimestamp"):
                 continue
             target = f"{root}/namespaces/{metadata['namespace']}/{plural_name}/{metadata['name']}"
             status, answer = cluster.request("DELETE", target, {"propagationPolicy": "Background"})
             if status >= 400 and status != 404:
                 say(f"cannot delete {metadata['name']}: {answer.get('message', status)}")
                 continue
-            deleted.append(f"{metadata['namespace']}/{metadata['name']}")
+            if not owned:
+                deleted.append(f"{metadata['namespace']}/{metadata['name']}")
     if deleted:
         say(f"deleted {plural(len(deleted), 'unfinished job')}: {', '.join(deleted[:10])}")
     deadline = time.monotonic() + PODS_TIMEOUT_S

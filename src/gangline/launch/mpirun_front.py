@@ -5,7 +5,8 @@ Called as ``mpirun_front.py OWN_PATH ARGUMENT...`` with ``python -I -S``; standa
 PATH, and passes on streams, signals and exit code. What it adds:
 
 - a program built for another MPI fails, instead of running as N single ranks that each call themselves
-  rank 0; the error names both and the way on, and the exit code is 78;
+  rank 0, and so does a job whose ``mpiImplementation`` names another MPI, instead of running all its ranks on
+  the launcher; the error names both and the way on, and the exit code is 78;
 - for Open MPI 5: options of Open MPI 4 that version 5 refuses with one dash (``-bind-to``, ``-map-by``) get
   the second; when a remote host is lost it says so and yet ends with code 0: here it ends with 1; a harmless
   warning about process groups (``launcher_noise``) is left out.
@@ -38,6 +39,15 @@ NO_PML = "none_because_mpirun_is_not_open_mpi"
 """As ``OMPI_MCA_pml``: Open MPI knows no such module, so its programs fail where mpirun is another MPI's."""
 NO_PMI = "mpirun-is-open-mpi.invalid:1"
 """As ``PMI_PORT``: programs of MPICH and Intel MPI look for their launcher there, and fail."""
+_HOST_LISTS = {
+    "Open MPI": ("PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile"),
+    "MPICH": ("HYDRA_HOST_FILE",),
+    "Intel MPI": ("I_MPI_HYDRA_HOST_FILE",),
+}
+"""Where the launcher of an MPIJob finds its hosts; each launcher passes over the others' without a word."""
+_HOST_OPTIONS = frozenset(
+    "H host hosts hostlist hostfile machinefile machine f default-hostfile version V help h".split()
+)
 _MISMATCHES = (
     NO_PML.encode(),
     NO_PMI.partition(":")[0].encode(),
@@ -89,7 +99,7 @@ class Launcher:
 
     Attributes:
         program: its path.
-        family: ``Open MPI``, or ``MPICH or Intel MPI``, whose launchers are one.
+        family: ``Open MPI``, ``MPICH`` or ``Intel MPI``.
         is_modern: whether it is Open MPI 5 or newer.
     """
 
@@ -113,12 +123,21 @@ def find_launcher(own: str, name: str, environment: dict[str, str]) -> Launcher 
         if found is None:
             continue
         beside = Path(found).parent
-        is_hydra = (beside / "hydra_pmi_proxy").exists() or (beside / "hydra_bstrap_proxy").exists()
-        is_prte = (beside / "prterun").exists() or Path(os.path.realpath(found)).name == "prterun"
-        return Launcher(
-            Path(found), "MPICH or Intel MPI" if is_hydra and not is_prte else "Open MPI", is_prte
-        )
+        is_modern = (beside / "prterun").exists() or Path(os.path.realpath(found)).name == "prterun"
+        family = "Open MPI"
+        if not is_modern and (beside / "hydra_pmi_proxy").exists():
+            family = "Intel MPI" if (beside / "hydra_bstrap_proxy").exists() else "MPICH"
+        return Launcher(Path(found), family, is_modern)
     return None
+
+
+def hosts_meant_for(launcher: Launcher, arguments: list[str], environment: dict[str, str]) -> str:
+    """Return the MPI that the job's hosts are listed for if this launcher would pass them over, else nothing."""
+    listed = [family for family, names in _HOST_LISTS.items() if any(name in environment for name in names)]
+    if not listed or launcher.family in listed or not arguments:
+        return ""
+    names_hosts = any(word.startswith("-") and word.lstrip("-") in _HOST_OPTIONS for word in arguments)
+    return "" if names_hosts else listed[0]
 
 
 def guarded(launcher: Launcher, arguments: list[str], environment: dict[str, str]) -> list[str]:
@@ -197,6 +216,16 @@ def run(launcher: Launcher, arguments: list[str], environment: dict[str, str]) -
     return 128 - code if code < 0 else code
 
 
+def wrong_implementation(launcher: Launcher, meant: str) -> str:
+    """Return the error for an image whose launcher is of another MPI than the job says."""
+    value = {"Open MPI": "OpenMPI", "MPICH": "MPICH", "Intel MPI": "Intel"}
+    return (
+        f"error[mpi-mismatch]: `mpiImplementation` of this job is `{value[meant]}`, but the image's "
+        f"`{launcher.program}` is of {launcher.family}: it would start every rank on the launcher\n\n"
+        f"hint: write `mpiImplementation: {value[launcher.family]}`, or use an image that has {meant}\n"
+    )
+
+
 def mismatch(launcher: Launcher) -> str:
     """Return the error for a program that was built for another MPI than the launcher's."""
     other = "MPICH or Intel MPI" if launcher.family == "Open MPI" else "Open MPI"
@@ -217,6 +246,9 @@ def main() -> None:
     if launcher is None:
         _write_all(2, NOT_FOUND.format(name=name).encode())
         sys.exit(EXIT_NOT_FOUND)
+    if meant := hosts_meant_for(launcher, arguments, environment):
+        _write_all(2, wrong_implementation(launcher, meant).encode())
+        sys.exit(EXIT_MISMATCH)
     arguments = guarded(launcher, arguments, environment)
     sys.exit(run(launcher, arguments, environment))
 

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from gangline.launch import mpirun_front
-from gangline.launch.mpirun_front import NO_PMI, NO_PML, ErrorStream, find_launcher, modern_options
+from gangline.launch.mpirun_front import (
+    NO_PMI,
+    NO_PML,
+    ErrorStream,
+    find_launcher,
+    hosts_meant_for,
+    modern_options,
+)
 
 FRONT = mpirun_front.__file__
 GUARD = f"-x PMI_PORT={NO_PMI} -x PMI_ID=0 "
@@ -54,19 +61,25 @@ def program(path: Path, script: str = "") -> Path:
 
 def mpi(folder: Path, family: str, script: str = "") -> Path:
     """Make the `bin` folder of an MPI: its mpirun, and what stands beside it."""
-    for beside in {"open mpi 5": ["prterun"], "hydra": ["hydra_pmi_proxy"], "open mpi 4": ["orterun"]}[
-        family
-    ]:
-        program(folder / "bin" / beside)
+    beside = {
+        "open mpi 5": ["prterun"],
+        "open mpi 4": ["orterun"],
+        "mpich": ["hydra_pmi_proxy"],
+        "intel": ["hydra_pmi_proxy", "hydra_bstrap_proxy"],
+    }
+    for name in beside[family]:
+        program(folder / "bin" / name)
     return program(folder / "bin" / "mpirun", script)
 
 
-def front(tmp_path: Path, script: str, family: str = "open mpi 5") -> subprocess.Popen[str]:
+def front(
+    tmp_path: Path, script: str, family: str = "open mpi 5", environment: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
     own = program(tmp_path / "own" / "mpirun", "echo the front itself; exit 99")
     real = mpi(tmp_path / "real", family, script)
     return subprocess.Popen(
         [sys.executable, "-I", "-S", FRONT, f"{own}/mpirun", "-np", "2", "prog"],
-        env={"PATH": f"{own}:{real}:{os.environ['PATH']}"},
+        env={"PATH": f"{own}:{real}:{os.environ['PATH']}"} | (environment or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -112,26 +125,26 @@ def test_the_named_folder_comes_before_the_path_and_the_front_is_never_its_own_l
     tmp_path: Path,
 ) -> None:
     own = program(tmp_path / "own" / "mpirun")
-    first, second = mpi(tmp_path / "a", "open mpi 5"), mpi(tmp_path / "b", "hydra")
+    first, second = mpi(tmp_path / "a", "open mpi 5"), mpi(tmp_path / "b", "mpich")
     path = f"{own}:{first}:{second}"
 
     found = find_launcher(str(own), "mpirun", {"PATH": path})
     named = find_launcher(str(own), "mpirun", {"PATH": path, "GANGLINE_MPI_BIN": str(second)})
 
     assert (found.program, found.family, found.is_modern) == (first / "mpirun", "Open MPI", True)
-    assert (named.program, named.family, named.is_modern) == (second / "mpirun", "MPICH or Intel MPI", False)
+    assert (named.program, named.family, named.is_modern) == (second / "mpirun", "MPICH", False)
     assert find_launcher(str(own), "mpirun", {"PATH": str(own)}) is None
 
 
 def test_options_are_changed_for_open_mpi_5_alone(tmp_path: Path) -> None:
     script = 'echo "$OMPI_MCA_pml $*"'
 
-    assert front(tmp_path, script, "hydra").communicate(timeout=20)[0] == f"{NO_PML} -np 2 prog\n"
+    assert front(tmp_path, script, "mpich").communicate(timeout=20)[0] == f"{NO_PML} -np 2 prog\n"
     assert front(tmp_path / "4", script, "open mpi 4").communicate(timeout=20)[0] == f" {GUARD}-np 2 prog\n"
 
 
 def test_programs_beside_the_launcher_are_on_its_path(tmp_path: Path) -> None:
-    process = front(tmp_path, "command -v hydra_pmi_proxy", "hydra")
+    process = front(tmp_path, "command -v hydra_pmi_proxy", "mpich")
 
     assert process.communicate(timeout=20)[0] == f"{tmp_path}/real/bin/hydra_pmi_proxy\n"
 
@@ -145,7 +158,7 @@ def test_programs_beside_the_launcher_are_on_its_path(tmp_path: Path) -> None:
             "Runtime environment uses unsupported PMI version PMIx. Aborting.",
             "MPICH or Intel MPI",
         ),
-        ("hydra", f"component {NO_PML} was not found", "Open MPI"),
+        ("mpich", f"component {NO_PML} was not found", "Open MPI"),
     ],
 )
 def test_a_program_of_another_mpi_ends_with_78_and_both_names(
@@ -154,11 +167,40 @@ def test_a_program_of_another_mpi_ends_with_78_and_both_names(
     process = front(tmp_path, f'echo "{said}" >&2; exit 16', family)
     _, errors = process.communicate(timeout=20)
 
-    other = {"Open MPI", "MPICH or Intel MPI"} - {built_for}
     assert process.returncode == 78
     assert f"the program was built for {built_for}, but" in errors
-    assert f"is of {other.pop()}" in errors
+    assert f"is of {'MPICH' if built_for == 'Open MPI' else 'Open MPI'}" in errors
     assert "hint: " in errors
+
+
+@pytest.mark.parametrize(
+    ("family", "variable", "written"),
+    [
+        ("open mpi 5", "HYDRA_HOST_FILE", "OpenMPI"),
+        ("mpich", "PRTE_MCA_prte_default_hostfile", "MPICH"),
+        ("mpich", "I_MPI_HYDRA_HOST_FILE", "MPICH"),
+        ("intel", "HYDRA_HOST_FILE", "Intel"),
+    ],
+)
+def test_an_image_of_another_mpi_than_the_job_names_does_not_run_all_ranks_on_the_launcher(
+    tmp_path: Path, family: str, variable: str, written: str
+) -> None:
+    process = front(tmp_path, "echo started", family, {variable: "/etc/mpi/hostfile"})
+    out, errors = process.communicate(timeout=20)
+
+    assert (process.returncode, out) == (78, "")
+    assert f"hint: write `mpiImplementation: {written}`" in errors
+
+
+def test_hosts_that_the_command_names_itself_are_the_commands_affair(tmp_path: Path) -> None:
+    launcher = find_launcher("/own", "mpirun", {"PATH": str(mpi(tmp_path, "mpich"))})
+    assert launcher is not None
+    environment = {"I_MPI_HYDRA_HOST_FILE": "x"}
+
+    assert hosts_meant_for(launcher, ["-f", "mine", "-n", "2", "prog"], environment) == ""
+    assert hosts_meant_for(launcher, ["-n", "2", "prog"], environment) == "Intel MPI"
+    assert hosts_meant_for(launcher, ["-n", "2", "prog"], environment | {"HYDRA_HOST_FILE": "x"}) == ""
+    assert hosts_meant_for(launcher, ["-n", "2", "prog"], {}) == ""
 
 
 def test_an_image_without_an_mpi_says_so(tmp_path: Path) -> None:
