@@ -132,7 +132,7 @@ def find_launcher(own: str, name: str, environment: dict[str, str]) -> Launcher 
 
 
 def hosts_meant_for(launcher: Launcher, arguments: list[str], environment: dict[str, str]) -> str:
-    """Return the MPI that the job's hosts are listed for if this launcher would pass them over, else nothing."""
+    """Return the MPI that the job's hosts are listed for if this launcher would pass them over."""
     listed = [family for family, names in _HOST_LISTS.items() if any(name in environment for name in names)]
     if not listed or launcher.family in listed or not arguments:
         return ""

@@ -68,7 +68,8 @@ def test_a_call_of_mpi_abort_says_more_than_the_codes_of_those_it_ended() -> Non
 def test_a_program_of_another_mpi_is_told_before_what_its_ranks_ended_with() -> None:
     lines = [
         "[mpiexec@x] Exit codes: [a] 3584,3584",
-        "error[mpi-mismatch]: the program was built for Open MPI, but `mpirun` is of MPICH: each rank would have …",
+        "error[mpi-mismatch]: the program was built for Open MPI, but `mpirun` is of MPICH: "
+        "each rank would have called itself rank 0",
     ]
     failure = find_failure(lines, 78)
 
