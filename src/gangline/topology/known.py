@@ -171,15 +171,20 @@ def known_machine(name: str) -> Machine:
     return _build(_resolve(name))
 
 
+def machine_of_name(name: str) -> Machine | None:
+    """Return the known machine of a name, or ``None``."""
+    first = _names().get(_folded(name))
+    return known_machine(first) if first else None
+
+
 def machine_of_links(model: str, links: Matrix) -> Machine | None:
     """Return the known machine of this name if its links, or those of its first GPUs, are these.
 
     It knows what a matrix does not tell: PCIe switches behind NVLinks, CPUs, network.
     """
-    first = _names().get(_folded(model))
-    if first is None or len(links) > known_machine(first).count:
+    machine = machine_of_name(model)
+    if machine is None or len(links) > machine.count:
         return None
-    machine = known_machine(first)
     if len(links) < machine.count:
         machine = machine.subset(range(len(links)))
     return machine if machine.links == links else None

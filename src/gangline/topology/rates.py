@@ -124,6 +124,9 @@ PROTOCOLS = (
     Protocol("Simple", 1.0, 8.4, 8.4, 3.4, 5.7, 14.0),
 )
 
+TREE_EFFICIENCY = 0.92
+"""Share of a wire's rate that a tree all-reduce reaches. Source: NCCL's tuning of the tree algorithm."""
+
 BACKWARD_SHARE = 2 / 3
 """Share of a training step's computation that is the backward pass: it costs two forward passes."""
 

@@ -1,0 +1,182 @@
+"""The best rings and the best chain through a set of GPUs of one machine.
+
+Up to :data:`EXACT_MAX` GPUs the answer is exact: of all rings made of NVLink alone the largest number that
+fit together is used, as NCCL does; where there is none, the one ring whose scarcest wire carries most. Behind
+an NVSwitch all sets of one size are equal. Beyond, a ring in the order of NUMA nodes, switches and indices is
+taken, which is the best one where there are no NVLinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import inf
+
+from gangline.topology.machine import Machine
+from gangline.topology.order_search import best_order
+from gangline.topology.rates import TREE_EFFICIENCY
+from gangline.topology.wires import Wires, hops_of, members, wires
+
+EXACT_MAX = 8
+SETS_MAX = 1 << 16
+"""Answers that are remembered, over all machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rings:
+    """How an all-reduce runs through a set of GPUs.
+
+    Attributes:
+        gb_s: what all rings move together, one way at every GPU: the *bus bandwidth* of a large all-reduce.
+        orders: the GPUs in the order of each ring; each is used in both directions.
+        bottleneck: the scarcest wire, for people.
+        nvlink: the rings are made of NVLink alone.
+    """
+
+    gb_s: float
+    orders: tuple[tuple[int, ...], ...]
+    bottleneck: str
+    nvlink: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """An open chain through a set of GPUs: a tree all-reduce inside a node, or one node's part of a ring.
+
+    Attributes:
+        gb_s: what passes through it, up and down at once, each.
+        order: the GPUs in the order of the chain.
+        bottleneck: the scarcest wire, for people.
+    """
+
+    gb_s: float
+    order: tuple[int, ...]
+    bottleneck: str
+
+
+@lru_cache(maxsize=SETS_MAX)
+def best_rings(machine: Machine, mask: int) -> Rings:
+    """Return the best rings through a set of GPUs; a single GPU has an endless one.
+
+    Cost: at most 5 ms for eight GPUs, remembered afterwards.
+    """
+    gpus = members(mask)
+    if len(gpus) < 2:
+        return Rings(inf, (gpus,), "none", True)
+    if machine.nvswitch_links or len(gpus) == 2:
+        return _alike(machine, gpus)
+    nvlink = _nvlink_rings(machine, gpus) if len(gpus) <= EXACT_MAX else None
+    return nvlink or _one_ring(machine, wires(machine), _order(machine, gpus, closed=True))
+
+
+@lru_cache(maxsize=SETS_MAX)
+def best_chain(machine: Machine, mask: int) -> Chain:
+    """Return the best chain through a set of GPUs; that of a single GPU is endless."""
+    gpus = members(mask)
+    if len(gpus) < 2:
+        return Chain(inf, gpus, "none")
+    if machine.nvswitch_links or len(gpus) == 2:
+        rings = _alike(machine, gpus)
+        flows = 2 if len(gpus) > 2 else 1  # a GPU inside the chain sends both ways at once
+        return Chain(rings.gb_s / flows, gpus, rings.bottleneck)
+    found = wires(machine)
+    order = _order(machine, gpus, closed=False)
+    rate, resource = found.scarcest(order, closed=False)
+    return Chain(rate, order, found.names[resource])
+
+
+def bus_gb_s(machine: Machine, mask: int) -> float:
+    """Return the bus bandwidth of a large all-reduce by rings or by a chain, whichever is faster.
+
+    A chain moves every byte once up and once down, a ring 2(n-1)/n times its bytes past each GPU; in these
+    terms a chain of c GB/s is worth 2(n-1)/n x c. Source: nccl-tests, PERFORMANCE.md.
+    """
+    count = mask.bit_count()
+    if count < 2:
+        return inf
+    factor = 2 * (count - 1) / count
+    ring = best_rings(machine, mask).gb_s
+    return max(ring, factor * TREE_EFFICIENCY * best_chain(machine, mask).gb_s)
+
+
+def _alike(machine: Machine, gpus: tuple[int, ...]) -> Rings:
+    """Return the rings where nothing is to be chosen: two GPUs, or any set behind an NVSwitch."""
+    if machine.nvswitch_links:
+        rate = machine.nvswitch_links * machine.gpu.nvlink_gb_s
+        return Rings(rate, (gpus,), f"{machine.nvswitch_links} x NVLink into the NVSwitch", True)
+    found = wires(machine)
+    rate, resource = found.scarcest(gpus, closed=False)
+    return Rings(rate, (gpus,), found.names[resource], bool(machine.widths[gpus[0]][gpus[1]]))
+
+
+def _one_ring(machine: Machine, found: Wires, order: tuple[int, ...]) -> Rings:
+    rate, resource = found.scarcest(order, closed=True)
+    nvlink = all(machine.widths[a][b] for a, b in hops_of(order, closed=True))
+    return Rings(2 * rate, (order,), found.names[resource], nvlink)
+
+
+def _order(machine: Machine, gpus: tuple[int, ...], *, closed: bool) -> tuple[int, ...]:
+    first = tuple(sorted(gpus, key=lambda gpu: (machine.numa[gpu], machine.switches[gpu], gpu)))
+    if len(gpus) > EXACT_MAX:
+        return first
+    return best_order(machine, wires(machine), gpus, closed=closed, first=first)
+
+
+def _nvlink_rings(machine: Machine, gpus: tuple[int, ...]) -> Rings | None:
+    """Return the largest number of rings of NVLink alone that fit together, or ``None`` if there is none.
+
+    A ring takes one NVLink of every pair that it passes.
+    """
+    widths = machine.widths
+    cycles = list(_cycles(gpus, lambda a, b: widths[a][b] > 0))
+    if not cycles:
+        return None
+    left = {(a, b): widths[a][b] for a, b in combinations(gpus, 2)}
+    bound = min(sum(widths[gpu][other] for other in gpus) // 2 for gpu in gpus)
+    chosen = _pack([_pairs(cycle) for cycle in cycles], left, bound)
+    total = 2 * len(chosen) * machine.gpu.nvlink_gb_s
+    orders = tuple(cycles[index] for index in chosen)
+    narrow = min(hops_of(orders[0], closed=True), key=lambda hop: (widths[hop[0]][hop[1]], hop))
+    low, high = sorted(narrow)
+    return Rings(total, orders, f"{widths[low][high]} x NVLink {low}-{high}", True)
+
+
+def _pairs(cycle: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple((min(hop), max(hop)) for hop in hops_of(cycle, closed=True))
+
+
+def _pack(
+    cycles: list[tuple[tuple[int, int], ...]], left: dict[tuple[int, int], int], bound: int, start: int = 0
+) -> list[int]:
+    """Return indices of a largest multiset of cycles within the links that are left. Branch and bound."""
+    best: list[int] = []
+    for index in range(start, len(cycles)):
+        pairs = cycles[index]
+        if bound == 0 or len(best) == bound:
+            break
+        if all(left[pair] for pair in pairs):
+            for pair in pairs:
+                left[pair] -= 1
+            found = [index, *_pack(cycles, left, bound - 1, index)]
+            for pair in pairs:
+                left[pair] += 1
+            if len(found) > len(best):
+                best = found
+    return best
+
+
+def _cycles(gpus: tuple[int, ...], linked: Callable[[int, int], bool]) -> Iterator[tuple[int, ...]]:
+    """Return every ring through all of the GPUs over linked pairs, once (not also backwards)."""
+
+    def extend(path: list[int], rest: frozenset[int]) -> Iterator[tuple[int, ...]]:
+        if not rest:
+            if linked(path[-1], path[0]) and path[1] < path[-1]:
+                yield tuple(path)
+            return
+        for gpu in sorted(rest):
+            if linked(path[-1], gpu):
+                yield from extend([*path, gpu], rest - {gpu})
+
+    return extend([gpus[0]], frozenset(gpus[1:]))
