@@ -1,8 +1,8 @@
 """The networks that the benchmarks train, in plain torch: names, sizes, and how to build one.
 
 This table imports no torch. Names and batch sizes are those of tf_cnn_benchmarks; `resnet50` is the first
-version (stride in the 1x1 convolution), `resnet50_v1.5` the one of torchvision (stride in the 3x3),
-`mobilenet` is version 2, as there. `transformer` (ViT-Ti/16) is an addition.
+version (stride in the 1x1 convolution), `resnet50_v1.5` the one of torchvision and NVIDIA (stride in the
+3x3), `mobilenet` is version 2, as there. `transformer` (ViT-Ti/16) is an addition.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class ModelEntry:
         batch_size: images for each device where the user names none.
         image_size: height and width of its images. Unit: pixels.
         options: keywords for the function.
-        learning_rate: at which training with synthetic data stays finite, as in tf_cnn_benchmarks.
     """
 
     module: str
@@ -35,12 +34,11 @@ class ModelEntry:
     batch_size: int
     image_size: int = 224
     options: tuple[tuple[str, Any], ...] = ()
-    learning_rate: float = 0.005
 
 
 def _resnet(depth: int, batch_size: int, *, first_version: bool = False) -> ModelEntry:
     options = (("depth", depth), ("stride_in_1x1", first_version))
-    return ModelEntry("resnet", "resnet", batch_size, options=options, learning_rate=0.128)
+    return ModelEntry("resnet", "resnet", batch_size, options=options)
 
 
 def _vgg(depth: int) -> ModelEntry:
@@ -55,15 +53,17 @@ MODELS: dict[str, ModelEntry] = {
     "vgg16": _vgg(16),
     "vgg19": _vgg(19),
     "googlenet": ModelEntry("googlenet", "googlenet", 32),
-    "inception3": ModelEntry("inception3", "inception3", 32, image_size=299, learning_rate=0.001),
+    "inception3": ModelEntry("inception3", "inception3", 32, image_size=299),
     "mobilenet": ModelEntry("mobilenet", "mobilenet", 32),
     "resnet18": _resnet(18, 64),
     "resnet34": _resnet(34, 64),
     "resnet50": _resnet(50, 64, first_version=True),
     "resnet50_v1.5": _resnet(50, 64),
     "resnet101": _resnet(101, 32, first_version=True),
+    "resnet101_v1.5": _resnet(101, 32),
     "resnet152": _resnet(152, 32, first_version=True),
-    "transformer": ModelEntry("transformer", "transformer", 64, learning_rate=0.001),
+    "resnet152_v1.5": _resnet(152, 32),
+    "transformer": ModelEntry("transformer", "transformer", 64),
 }
 
 
