@@ -18,6 +18,7 @@ from gangline.launch.rank_tags import ANNOTATION
 RANKS_MAX = 1024
 NAME_CHARS_MAX = 40
 IMAGE = "gangline/base"
+GPU = "nvidia.com/gpu"
 _IMPLEMENTATIONS = {"openmpi": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 
 
@@ -34,6 +35,7 @@ class ProgramRun:
         environment: variables for every rank besides those that the program needs.
         master_addr: where torch's ranks meet.
         master_port: the port there.
+        gpus_per_rank: GPUs that each rank has for itself.
         libraries: variables of both roles' containers with which the MPI's libraries are found.
     """
 
@@ -45,6 +47,7 @@ class ProgramRun:
     environment: dict[str, str]
     master_addr: str
     master_port: int
+    gpus_per_rank: int = 0
     libraries: dict[str, str] = field(default_factory=dict)
 
 
@@ -103,6 +106,7 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
         per_host=slots,
         environment=environment,
         working_dir=run.program.working_dir,
+        gpus_each=run.gpus_per_rank,
     )
     tags = {ANNOTATION: "true"}
     volumes, mounts = _volumes(run.program)
@@ -118,7 +122,9 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
     if shown := next((mount for mount in mounts if mpi.prefix.is_relative_to(mount["mountPath"])), None):
         launcher["volumeMounts"] = [shown | {"readOnly": True}]
         launcher_spec["volumes"] = [volume for volume in volumes if volume["name"] == shown["name"]]
-    worker = {"name": "worker", "image": IMAGE, "env": libraries, "volumeMounts": mounts}
+    worker: dict[str, Any] = {"name": "worker", "image": IMAGE, "env": libraries, "volumeMounts": mounts}
+    if run.gpus_per_rank:
+        worker["resources"] = {"limits": {GPU: slots * run.gpus_per_rank}}
     worker_spec: dict[str, Any] = {"containers": [worker], "volumes": volumes}
     if run.nodes > 1:
         worker_spec["topologySpreadConstraints"] = [_spread(run.name)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline.cli.gpu_options import GpuOptions, gpu_options
 from gangline.cli.target import Target, target_options
 from gangline.errors import UserError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gangline.local.cluster import Cluster
 
 PORT_ATTEMPTS_MAX = 100
-_PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+_PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS")
 """The only variables of the user's that reach the ranks unasked, besides PATH and VIRTUAL_ENV."""
 
 
@@ -62,6 +63,7 @@ class _RunCommand(click.Command):
     default="yaml",
     help="What --dry-run prints.  [default: yaml]",
 )
+@gpu_options
 @target_options(short_namespace=False)
 @click.pass_context
 def command(
@@ -75,6 +77,7 @@ def command(
     assigned: tuple[str, ...],
     dry_run: bool,
     output: str,
+    gpus: GpuOptions,
     target: Target,
 ) -> int:
     """Run the jobs of manifests, or PROGRAM on N ranks, and wait for the result.
@@ -88,9 +91,11 @@ def command(
     """  # noqa: D301 - click's mark for text that is not filled
     program = context.meta["gangline.program"]
     _check_usage(program, files, target, ranks=ranks, code=code, name=name, variables=forwarded + assigned)
+    gpus.check(is_local=target.is_local, is_program=bool(program))
     if program:
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
-        documents = [_write_job(program, target, _or_one(ranks), _or_one(nodes), code, name, environment)]
+        counts = _or_one(ranks), _or_one(nodes), gpus.per_rank or 0
+        documents = [_write_job(program, target, counts, code, name, environment)]
     else:
         from gangline.cli.manifests import read_manifests, with_namespace
 
@@ -98,7 +103,7 @@ def command(
     _check(documents, target)
     if dry_run:
         return _print_objects(documents, output)
-    return _run(documents, target, _or_one(nodes))
+    return _run(documents, target, _or_one(nodes), gpus)
 
 
 def _or_one(count: int | None) -> int:
@@ -187,18 +192,19 @@ def chosen_environment(
 def _write_job(
     program: tuple[str, ...],
     target: Target,
-    ranks: int,
-    nodes: int,
+    counts: tuple[int, int, int],
     code: Path | None,
     name: str | None,
     environment: dict[str, str],
 ) -> Document:
+    """Return the job of a program; ``counts`` are ranks, nodes and GPUs of each rank."""
     from gangline.api.codec import Document
     from gangline.cli import program_job
     from gangline.launch.mpi import find_mpi
     from gangline.launch.program import resolve_program, with_folder
     from gangline.local.images import library_environment
 
+    ranks, nodes, gpus_per_rank = counts
     program_job.check_ranks(ranks, nodes)
     resolved = resolve_program(program, cwd=Path.cwd(), code=code, environment=os.environ)
     mpi = find_mpi()
@@ -210,6 +216,7 @@ def _write_job(
         namespace=namespace,
         ranks=ranks,
         nodes=nodes,
+        gpus_per_rank=gpus_per_rank,
         program=with_folder(resolved, mpi.prefix),
         environment=defaults | environment,
         master_addr=program_job.master_address(job, namespace, nodes, names_resolve=_names_resolve(target)),
@@ -305,16 +312,18 @@ def _print_objects(documents: list[Document], output: str) -> int:
     return 0
 
 
-def _run(documents: list[Document], target: Target, nodes: int) -> int:
+def _run(documents: list[Document], target: Target, nodes: int, gpus: GpuOptions) -> int:
     created: dict[int, dict[str, Any]] = {}
     if not target.is_local:
         return _follow(documents, target, created, time.monotonic())
     from gangline.cli.capacity import check_capacity
     from gangline.cli.early_create import create_early, delete_created
+    from gangline.cli.gpu_options import fitting
     from gangline.local.cluster import Cluster
 
     cluster = Cluster(target.paths)
-    _start_cluster(cluster, nodes)
+    _start_cluster(cluster, nodes, gpus)
+    documents = fitting(cluster, documents, gpus)
     check_capacity(cluster, documents)
     started_s = time.monotonic()
     try:
@@ -325,19 +334,20 @@ def _run(documents: list[Document], target: Target, nodes: int) -> int:
         raise
 
 
-def _start_cluster(cluster: Cluster, nodes: int) -> None:
+def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
     """Start the cluster if it is not up, and say that it was, how long it took and how to end it."""
+    from gangline.cli.gpu_options import simulated
     from gangline.cli.output import say
     from gangline.local.process_lock import read_lock
 
     was_up = read_lock(cluster.paths.lock("server")).state == "held"
     started_s = time.monotonic()
-    facts = cluster.ensure_up(nodes=nodes, say=say)
+    facts = cluster.ensure_up(nodes=nodes, simulation=gpus.simulation, say=say)
     if not was_up:
         mode = cluster.isolation_in_use() or facts.isolation
         took_s = time.monotonic() - started_s
         say(
-            f"started cluster `{facts.name}` in {took_s:.1f} s, isolation `{mode}`; "
+            f"started cluster `{facts.name}` in {took_s:.1f} s, isolation `{mode}`{simulated(facts)}; "
             "`gangline status` shows it, `gangline down` ends it"
         )
 

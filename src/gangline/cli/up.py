@@ -6,6 +6,7 @@ import time
 
 import click
 
+from gangline.cli.gpu_options import GpuOptions, simulated, simulation_options
 from gangline.cli.output import plural, say
 from gangline.cli.target import cluster_option
 from gangline.local.paths import DEFAULT_CLUSTER, ClusterPaths
@@ -19,19 +20,22 @@ from gangline.local.paths import DEFAULT_CLUSTER, ClusterPaths
     help="How pods are kept apart: own network (root), own mounts (a user namespace), or plain processes.  "
     "[default: the best that works here]",
 )
+@simulation_options
 @cluster_option
-def command(nodes: int, isolation: str | None, cluster: str) -> None:
+def command(nodes: int, isolation: str | None, gpus: GpuOptions, cluster: str) -> None:
     """Start the one-machine cluster, or find it running, and keep it until `gangline down`."""
     from gangline.local.cluster import Cluster
 
     started = time.monotonic()
     found = Cluster(ClusterPaths.of(cluster))
     was_up = found.status().server.state == "held"
-    facts = found.ensure_up(nodes=nodes, isolation=isolation or "", keep=True, say=say)
+    wanted = gpus.simulation
+    facts = found.ensure_up(nodes=nodes, isolation=isolation or "", keep=True, simulation=wanted, say=say)
     mode = found.isolation_in_use() or facts.isolation
     how = "is up" if was_up else f"started in {time.monotonic() - started:.2f} s"
     say(
-        f"cluster `{cluster}` {how}: {plural(facts.nodes, 'node')}, isolation `{mode}`, https://127.0.0.1:{facts.port}"
+        f"cluster `{cluster}` {how}: {plural(facts.nodes, 'node')}{simulated(facts)}, isolation `{mode}`, "
+        f"https://127.0.0.1:{facts.port}"
     )
     if not was_up:
         option = "" if cluster == DEFAULT_CLUSTER else f" --cluster {cluster}"

@@ -41,6 +41,7 @@ class Ranks:
         environment: variables with values for every rank.
         forwarded: names whose values the launcher's own environment has.
         working_dir: folder in which each rank starts; empty leaves it to the launcher.
+        gpus_each: GPUs of the pod that each rank sees, by its place in the pod; 0 leaves all of them to all.
     """
 
     count: int
@@ -48,6 +49,7 @@ class Ranks:
     environment: dict[str, str]
     forwarded: tuple[str, ...] = ()
     working_dir: str = ""
+    gpus_each: int = 0
 
 
 def master_port(job: str, attempt: int = 0) -> int:
@@ -56,11 +58,20 @@ def master_port(job: str, attempt: int = 0) -> int:
     return MASTER_PORT_FIRST + int.from_bytes(digest[:4]) % MASTER_PORT_COUNT
 
 
-def rank_script(mpi: MpiInstallation) -> str:
-    """Return the shell line that each rank runs before its program: torch's names from the launcher's."""
+def rank_script(mpi: MpiInstallation, gpus_each: int = 0) -> str:
+    """Return the shell line that each rank runs before its program: torch's names from the launcher's.
+
+    With ``gpus_each`` every rank keeps its share of the pod's ``CUDA_VISIBLE_DEVICES`` and sees no other.
+    """
     names = _RANK_NAMES[mpi.flavour]
     exports = " ".join(f"{ours}=${theirs}" for ours, theirs in names.items())
-    return f'export {exports}; exec "$@"'
+    share = ""
+    if gpus_each:
+        first = f"$((LOCAL_RANK * {gpus_each} + 1))"
+        last = f"$((LOCAL_RANK * {gpus_each} + {gpus_each}))"
+        cut = f'$(echo "$CUDA_VISIBLE_DEVICES" | cut -d, -f{first}-{last})'
+        share = f"CUDA_VISIBLE_DEVICES={cut}; export CUDA_VISIBLE_DEVICES; "
+    return f'export {exports}; {share}exec "$@"'
 
 
 def mpirun_line(mpi: MpiInstallation, ranks: Ranks, program: Sequence[str]) -> list[str]:
@@ -69,7 +80,7 @@ def mpirun_line(mpi: MpiInstallation, ranks: Ranks, program: Sequence[str]) -> l
     Values of ``ranks.environment`` travel on the line itself, so a remote shell needs no help to carry them.
     """
     assert ranks.count >= 1, "at least one rank"
-    rank = ["sh", "-c", rank_script(mpi), "rank", *program]
+    rank = ["sh", "-c", rank_script(mpi, ranks.gpus_each), "rank", *program]
     if mpi.flavour == "openmpi":
         return [*_openmpi_head(ranks), *rank]
     return [*_hydra_head(ranks), *rank]

@@ -1,0 +1,161 @@
+"""``--fit``: the same job on as many GPUs as there are. Pure: a smaller manifest, and what was made smaller.
+
+First fewer workers of the same size; where not even one fits, smaller ones, with as many ranks for each GPU
+as before. Where there is no GPU at all the ranks run on the cores. The user's file stays as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from gangline.api.mpijob import WORKER
+from gangline.cli.gpu_demand import GpuDemand, GpuRoom, container_gpus
+from gangline.cli.manifests import pod_templates
+from gangline.devices.inventory import RESOURCE
+from gangline.errors import UserError
+
+Obj = dict[str, Any]
+
+_LAUNCHERS = ("mpirun", "mpiexec", "horovodrun")
+_COUNTS = ("-n", "-np", "--n", "--np", "-c")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large a job is.
+
+    Attributes:
+        workers: pods.
+        slots: ranks of each.
+        gpus: GPUs of each.
+    """
+
+    workers: int
+    slots: int
+    gpus: int
+
+    @property
+    def ranks(self) -> int:
+        """Ranks in all."""
+        return self.workers * self.slots
+
+
+def fit_shape(shape: Shape, room: GpuRoom, beside: int = 0) -> Shape:
+    """Return the largest shape that fits, with as many GPUs for each rank as before where that is a number.
+
+    Example:
+        >>> fit_shape(Shape(workers=2, slots=8, gpus=8), GpuRoom((2,)))
+        Shape(workers=1, slots=2, gpus=2)
+    """
+    if not room.largest:
+        ranks = min(shape.ranks, room.cores)
+        workers = min(shape.workers, ranks)
+        return Shape(workers, min(shape.slots, ranks // workers), 0)
+    workers = min(shape.workers, room.pods_of(shape.gpus, beside=beside))
+    if workers:
+        return Shape(workers, shape.slots, shape.gpus)
+    gpus = max(1, room.largest - (beside if len(room.nodes) == 1 else 0))
+    slots = max(1, shape.slots * gpus // shape.gpus)
+    if shape.gpus % shape.slots == 0:
+        gpus = max(1, min(gpus, slots * (shape.gpus // shape.slots)))
+    return Shape(max(1, min(shape.workers, room.pods_of(gpus, beside=beside))), slots, gpus)
+
+
+def fit_object(obj: Obj, room: GpuRoom) -> tuple[Obj, list[str]]:
+    """Return a manifest that fits, and what was changed in it: ``workers 2 -> 1``.
+
+    Raises:
+        UserError: it cannot be made to fit by these means.
+    """
+    demand = GpuDemand.of(obj)
+    smaller = copy.deepcopy(obj)
+    if obj.get("kind") == "MPIJob":
+        changes = _fit_mpijob(smaller, demand, room)
+    else:
+        changes = _fit_pods(smaller, demand, room)
+    if left := GpuDemand.of(smaller).shortage(room):
+        name = f"{str(obj.get('kind')).lower()} `{(obj.get('metadata') or {}).get('name')}`"
+        raise UserError(
+            f"--fit cannot make {name} small enough: {left}", hint="lower its GPUs in the manifest"
+        )
+    return smaller, changes
+
+
+def _fit_pods(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
+    for _, template in pod_templates(obj):
+        _set_gpus(template, room.largest)
+    return [f"GPUs of a pod {demand.each} -> {room.largest}"]
+
+
+def _fit_mpijob(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
+    spec = obj["spec"]
+    worker = (spec.get("mpiReplicaSpecs") or {}).get(WORKER)
+    if worker is None:
+        raise UserError(
+            "--fit knows MPIJobs with a role `Worker`; this one says its size in another way",
+            hint="state it as kubeflow.org/v2beta1, or lower its GPUs in the manifest",
+        )
+    before = Shape(demand.pods, int(spec.get("slotsPerWorker") or 1), demand.each)
+    if not before.gpus:
+        return []
+    after = fit_shape(before, room, demand.beside)
+    worker["replicas"] = after.workers
+    spec["slotsPerWorker"] = after.slots
+    _set_gpus(worker.get("template") or {}, after.gpus)
+    changes = [
+        f"{what} {old} -> {new}"
+        for what, old, new in (
+            ("ranks", before.ranks, after.ranks),
+            ("workers", before.workers, after.workers),
+            ("slots of each", before.slots, after.slots),
+            ("GPUs of each", before.gpus, after.gpus),
+        )
+        if old != new
+    ]
+    for path, template in pod_templates(obj):
+        if "Launcher" in path and _set_ranks(template, before.ranks, after.ranks):
+            changes.append(f"the launcher's count {before.ranks} -> {after.ranks}")
+    return changes
+
+
+def _set_gpus(template: Obj, count: int) -> None:
+    """Leave the pod's containers that many GPUs; the first that ask keep theirs."""
+    left = count
+    for container in (template.get("spec") or {}).get("containers") or []:
+        given = min(left, container_gpus(container))
+        left -= given
+        for amounts in (container.get("resources") or {}).values():
+            if isinstance(amounts, dict) and RESOURCE in amounts:
+                if given:
+                    amounts[RESOURCE] = given
+                else:
+                    del amounts[RESOURCE]
+
+
+def _set_ranks(template: Obj, before: int, after: int) -> bool:
+    """Put the new number of ranks where a launcher's line says the old one; True when it did."""
+    changed = False
+    for container in (template.get("spec") or {}).get("containers") or []:
+        words = [str(word) for field in ("command", "args") for word in container.get(field) or []]
+        is_launcher = bool(words) and words[0].rpartition("/")[2] in _LAUNCHERS
+        for field in ("command", "args"):
+            line = container.get(field)
+            if line:
+                fresh = _with_count([str(word) for word in line], before, after, is_launcher=is_launcher)
+                changed |= fresh != [str(word) for word in line]
+                container[field] = fresh
+    return changed
+
+
+def _with_count(line: list[str], before: int, after: int, *, is_launcher: bool) -> list[str]:
+    fresh = list(line)
+    for index, word in enumerate(line):
+        if is_launcher and index and line[index - 1] in _COUNTS and word == str(before):
+            fresh[index] = str(after)
+            break
+        if not is_launcher and any(name in word for name in _LAUNCHERS):
+            fresh[index] = re.sub(rf"(\s(?:-n|-np|--np)[ =]){before}(?=\s|$)", rf"\g<1>{after}", word)
+    return fresh
