@@ -10,32 +10,16 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 
 from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi
+from gangline.local.image import Image
+from gangline.local.image_map import UserImage
 
 BASE_IMAGE = "gangline/base"
 REMOTE_SHELL = "gangline-rsh"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-@dataclass(frozen=True, slots=True)
-class LocalImage:
-    """An image of this machine.
-
-    Attributes:
-        name: without registry and tag.
-        path_entries: folders that come first on the PATH, after the one with ``gangline-rsh``.
-        show: folders that stay visible read-only although the home around them is hidden.
-        env: defaults; a container's own variables win.
-    """
-
-    name: str
-    path_entries: tuple[str, ...]
-    show: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def image_name(reference: str) -> str:
@@ -62,23 +46,43 @@ class LocalImages:
             except MpiNotFoundError:
                 mpi = None
         self.mpi = mpi
-        self._base = _base_image(mpi)
+        self.base = _base_image(mpi)
 
-    def find(self, reference: str) -> LocalImage | None:
+    def find(self, reference: str) -> Image | None:
         """Return the image that serves a reference, None when there is none."""
-        return self._base if image_name(reference) == BASE_IMAGE else None
+        return self.base if local_image_of(reference) else None
 
-    @staticmethod
-    def missing(reference: str) -> str:
-        """Return the message for an image that this machine does not have."""
-        return (
-            f'image "{reference}" is not on this machine and the one-machine cluster pulls no images: '
-            f"use `{BASE_IMAGE}` (this machine's programs, Python and MPI), or run the job on a cluster "
-            "with `--context`"
+    def of_user(self, reference: str, served: UserImage) -> Image:
+        """Return an image that a folder of the user's serves."""
+        if served.kind == "root":
+            return Image(reference, layers=(served.path,), is_whole=True)
+        if served.kind == "files":
+            return replace(self.base, name=reference, layers=(served.path,))
+        return replace(
+            self.base,
+            name=reference,
+            path_entries=(f"{served.path}/bin", *self.base.path_entries),
+            show=_outermost([*self.base.show, served.path, *_python_of(Path(served.path))]),
+            env={**self.base.env, "VIRTUAL_ENV": served.path},
         )
 
 
-def _base_image(mpi: MpiInstallation | None) -> LocalImage:
+def local_image_of(reference: str) -> str:
+    """Return the name of the local image that serves a reference, empty when none does."""
+    return BASE_IMAGE if image_name(reference) == BASE_IMAGE else ""
+
+
+def _python_of(environment: Path) -> list[str]:
+    """Return where the Python of a virtual environment lies, without which its own does not start."""
+    try:
+        lines = (environment / "pyvenv.cfg").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    homes = [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == "home"]
+    return [str(Path(home).parent) for home in homes if Path(home).parent.is_dir()]
+
+
+def _base_image(mpi: MpiInstallation | None) -> Image:
     python_bin = Path(sys.executable).parent
     entries = [str(python_bin)]
     show = [sys.prefix, sys.base_prefix, str(Path(__file__).parents[2])]
@@ -87,7 +91,7 @@ def _base_image(mpi: MpiInstallation | None) -> LocalImage:
         entries.insert(0, str(mpi.bin))
         show.append(str(mpi.prefix))
         env = mpi_environment(mpi)
-    return LocalImage(BASE_IMAGE, tuple(dict.fromkeys(entries)), _outermost(show), env)
+    return Image(BASE_IMAGE, tuple(dict.fromkeys(entries)), _outermost(show), env)
 
 
 def _outermost(paths: list[str]) -> tuple[str, ...]:
@@ -102,23 +106,27 @@ def _outermost(paths: list[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
+REMOTE_SHELL_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "OMPI_MCA_plm_rsh_agent": REMOTE_SHELL,
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "HYDRA_LAUNCHER": "ssh",
+    "HYDRA_LAUNCHER_EXEC": REMOTE_SHELL,
+    "I_MPI_HYDRA_BOOTSTRAP": "ssh",
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC": REMOTE_SHELL,
+    "I_MPI_PIN": "off",
+}
+"""Variables that let any MPI start ranks in other pods through the remote shell, not bound to cores."""
+
+
 def mpi_environment(mpi: MpiInstallation) -> dict[str, str]:
     """Return variables that let this MPI start ranks in other pods, and start them fast."""
-    return {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_ALLOW_RUN_AS_ROOT": "1",
-        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
-        "PRTE_MCA_hwloc_default_binding_policy": "none",
-        "OMPI_MCA_plm_rsh_agent": REMOTE_SHELL,
-        "OMPI_MCA_hwloc_base_binding_policy": "none",
-        "HYDRA_LAUNCHER": "ssh",
-        "HYDRA_LAUNCHER_EXEC": REMOTE_SHELL,
-        "I_MPI_HYDRA_BOOTSTRAP": "ssh",
-        "I_MPI_HYDRA_BOOTSTRAP_EXEC": REMOTE_SHELL,
-        "I_MPI_PIN": "off",
-    } | library_environment(mpi)
+    return REMOTE_SHELL_ENVIRONMENT | library_environment(mpi)
 
 
 def library_environment(mpi: MpiInstallation) -> dict[str, str]:
@@ -158,6 +166,23 @@ def write_programs(folder: Path) -> None:
         _write_script(folder / name, f'#!/bin/sh\nexec {python} {front} "$0" "$@"\n')
 
 
+def write_image_programs(folder: Path) -> None:
+    """Write what stands last on the PATH of an image with its own files: ``gangline-rsh`` for its Python."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = Path(__file__).parents[1] / "launch" / "remote_shell.py"
+    _write_script(folder / "remote_shell.py", source.read_text(encoding="utf-8"))
+    _write_script(
+        folder / REMOTE_SHELL,
+        "#!/bin/sh\n"
+        "for python in python3 python; do\n"
+        '  command -v "$python" >/dev/null 2>&1 || continue\n'
+        '  exec "$python" -I -S "${0%/*}/remote_shell.py" "$@"\n'
+        "done\n"
+        'echo "gangline-rsh: this image has no python3; have its workers run an ssh server" >&2\n'
+        "exit 255\n",
+    )
+
+
 def _write_script(target: Path, text: str) -> None:
     if target.exists() and target.read_text(encoding="utf-8") == text:
         return
@@ -167,6 +192,8 @@ def _write_script(target: Path, text: str) -> None:
     draft.replace(target)
 
 
-def base_path(image: LocalImage, own_bin: str) -> str:
-    """Return the PATH of a container of a local image."""
+def base_path(image: Image, own_bin: str) -> str:
+    """Return the PATH of a container; programs of an image with files of its own come before ours."""
+    if image.is_whole:
+        return f"{image.env.get('PATH') or _SYSTEM_PATH}:{own_bin}"
     return ":".join([own_bin, *image.path_entries, _SYSTEM_PATH])

@@ -14,9 +14,9 @@ from gangline.local.agent.container_plan import (
     rewrite_paths,
 )
 from gangline.local.agent.env import Lookup, PodFacts
-from gangline.local.images import LocalImage
+from gangline.local.image import Image
 
-IMAGE = LocalImage("gangline/base", ("/mpi/bin",), ("/mpi",), {"PRTE_MCA_plm_ssh_agent": "gangline-rsh"})
+IMAGE = Image("gangline/base", ("/mpi/bin",), ("/mpi",), {"PRTE_MCA_plm_ssh_agent": "gangline-rsh"})
 VOLUMES = {"job": Path("/pods/u/volumes/job"), "code": Path("/src/code")}
 
 

@@ -93,6 +93,7 @@ class NodeAgent:
                 services.create_task(self._context.gpus.keep_claim())
         finally:
             await self._let_go()
+            await self._context.images.close()
             await self._context.recorder.close()
             self._context.gpus.close()
 

@@ -17,7 +17,8 @@ from gangline.local.agent.env import Lookup, PodFacts, build_env, expand
 from gangline.local.agent.isolation import Isolation
 from gangline.local.agent.shim import processes
 from gangline.local.agent.volumes import is_projection
-from gangline.local.images import REMOTE_SHELL, LocalImage, base_path
+from gangline.local.image import Image, User
+from gangline.local.images import REMOTE_SHELL, REMOTE_SHELL_ENVIRONMENT, base_path
 
 BIN_IN_POD = "/run/gangline/bin"
 NAMES_IN_POD = "/run/gangline/names"
@@ -68,6 +69,11 @@ class Place:
     gpus: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def image_bin(self) -> Path:
+        """Folder that holds ``gangline-rsh`` for images with files of their own."""
+        return self.bin.with_name("image-bin")
+
+    @property
     def is_plain(self) -> bool:
         """Whether pods share the machine's files."""
         return self.isolation == "plain"
@@ -97,14 +103,12 @@ def volume_source(volumes: Mapping[str, Path], mount: VolumeMount) -> Path:
     return source / mount.sub_path if mount.sub_path else source
 
 
-def default_env(pod: Pod, container: Container, image: LocalImage, place: Place) -> dict[str, str]:
+def default_env(pod: Pod, container: Container, image: Image, place: Place) -> dict[str, str]:
     """Return the variables that a container has before its own."""
     own_bin = str(place.bin) if place.is_plain else BIN_IN_POD
     env = {
-        "PATH": base_path(image, own_bin),
-        "HOME": str(place.folder / "home") if place.is_plain else _home(pod, container),
+        "HOME": str(place.folder / "home") if place.is_plain else _home(pod, container, image),
         "HOSTNAME": hostname_of(pod),
-        "LANG": "C.UTF-8",
         "KUBERNETES_SERVICE_HOST": place.api_host,
         "KUBERNETES_SERVICE_PORT": str(place.api_port),
         "KUBERNETES_SERVICE_PORT_HTTPS": str(place.api_port),
@@ -116,9 +120,14 @@ def default_env(pod: Pod, container: Container, image: LocalImage, place: Place)
         env["TMPDIR"] = str(place.folder / "tmp")
         if place.account is not None:
             env["GANGLINE_SERVICE_ACCOUNT"] = ACCOUNT_IN_POD  # rewritten as every path of a mount
+    if not image.is_whole:
+        env["LANG"] = "C.UTF-8"
+    elif not has_own_network(place):
+        env |= REMOTE_SHELL_ENVIRONMENT
     shell = f"{own_bin}/{REMOTE_SHELL}"
-    env |= {name: shell if value == REMOTE_SHELL else value for name, value in image.env.items()}
-    if place.isolation != "network":
+    env = {name: shell if value == REMOTE_SHELL else value for name, value in {**env, **image.env}.items()}
+    env["PATH"] = base_path(image, own_bin)
+    if not has_own_network(place):
         # All pods share the machine's interfaces; bridges of other clusters only lead astray.
         env["OMPI_MCA_btl_tcp_if_include"] = "lo"
     if place.is_plain:
@@ -128,13 +137,21 @@ def default_env(pod: Pod, container: Container, image: LocalImage, place: Place)
     return env
 
 
+def has_own_network(place: Place) -> bool:
+    """Return whether pods have addresses of their own, at which each may run an ssh server."""
+    return place.isolation == "network"
+
+
 def hostname_of(pod: Pod) -> str:
     """Return what ``hostname`` prints: ``spec.hostname`` or the pod's name, at most 63 characters."""
     return (pod.spec.hostname or pod.metadata.name)[:63].rstrip("-.")
 
 
-def _home(pod: Pod, container: Container) -> str:
-    return "/root" if _uid(pod, container) in (None, 0) else "/tmp"
+def _home(pod: Pod, container: Container, image: Image) -> str:
+    uid = _uid(pod, container)
+    if image.user.home and uid in (None, image.user.uid):
+        return image.user.home
+    return "/root" if uid in (None, 0) else "/tmp"
 
 
 def _uid(pod: Pod, container: Container) -> int | None:
@@ -142,7 +159,7 @@ def _uid(pod: Pod, container: Container) -> int | None:
     return pod.spec.security_context.run_as_user if own is None else own
 
 
-def user_of(pod: Pod, container: Container, isolation: Isolation) -> dict[str, Any] | None:
+def user_of(pod: Pod, container: Container, isolation: Isolation, image_user: User) -> dict[str, Any] | None:
     """Return the user that the container runs as, None for the agent's own. Only root can choose."""
     if isolation != "network":
         return None
@@ -152,14 +169,17 @@ def user_of(pod: Pod, container: Container, isolation: Isolation) -> dict[str, A
     groups = list(pod.spec.security_context.supplemental_groups)
     if pod.spec.security_context.fs_group is not None:
         groups.append(pod.spec.security_context.fs_group)
-    return {"uid": uid or 0, "gid": gid or 0, "groups": groups}
+    if uid is None:
+        uid, groups = image_user.uid, [*image_user.groups, *groups]
+        gid = image_user.gid if gid is None else gid
+    return {"uid": uid, "gid": gid or 0, "groups": groups}
 
 
 def plan_container(
     pod: Pod,
     container: Container,
     attempt: int,
-    image: LocalImage,
+    image: Image,
     place: Place,
     volumes: Mapping[str, Path],
     facts: PodFacts,
@@ -176,10 +196,14 @@ def plan_container(
         raise StartRefusedError(f'volumeMounts name "{unknown[0]}", which is no volume of the pod')
     defaults = {**default_env(pod, container, image, place), **place.gpus}
     own = build_env(pod, container, facts, lookup, defaults)
-    argv = [expand(word, own) for word in (*container.command, *container.args)]
+    if image.layers and place.is_plain:
+        raise StartRefusedError(
+            f"isolation `plain` has no mounts, so that no pod can see the files of image `{image.name}`"
+        )
+    argv = [expand(word, own) for word in image.argv(container.command, container.args)]
     if not argv:
-        raise StartRefusedError(f"no command: the local image `{image.name}` has none of its own")
-    if argv[0].rpartition("/")[2] == "sshd":
+        raise StartRefusedError(f"no command: image `{image.name}` has none of its own")
+    if argv[0].rpartition("/")[2] == "sshd" and not (image.is_whole and has_own_network(place)):
         argv = list(IDLE)  # ranks come through the remote shell; a host's own sshd would take its port
     table: dict[str, str] = {}
     if place.is_plain:
@@ -193,10 +217,10 @@ def plan_container(
     env[processes.POD_MARKER] = pod.metadata.uid
     env[processes.CLUSTER_MARKER] = place.cluster_id
     env[processes.CONTAINER_MARKER] = container.name
-    if place.guard:
+    if place.guard and not image.is_whole:
         env["PYTHONPATH"] = ":".join(filter(None, (place.guard, env.get("PYTHONPATH", ""))))
     folder = place.container_folder(container.name)
-    default_cwd = str(place.folder / "home") if place.is_plain else "/"
+    default_cwd = str(place.folder / "home") if place.is_plain else image.config.working_dir or "/"
     spec = {
         "name": container.name,
         "attempt": attempt,
@@ -205,28 +229,30 @@ def plan_container(
         "cwd": rewrite_paths(expand(container.working_dir, own), table) or default_cwd,
         "log": str(place.logs / container.name / f"{attempt}.log"),
         "folder": str(folder),
-        "user": user_of(pod, container, place.isolation),
+        "user": user_of(pod, container, place.isolation, image.user),
         # Also where `privileged` is asked for: a manifest must not harm the machine.
         "drop_capabilities": not place.is_plain,
         "root": None,
     }
     if not place.is_plain:
         spec["root"] = {
-            "hide": list(place.hide),
+            "layers": list(image.layers),
+            "whole": image.is_whole,
+            "hide": [] if image.is_whole else list(place.hide),
             "show": list(image.show),
-            "host_mounts": list(place.host_mounts),
-            "mounts": _mounts(pod, container, place, volumes),
+            "host_mounts": [] if image.is_whole else list(place.host_mounts),
+            "mounts": _mounts(pod, container, image, place, volumes),
         }
     return spec
 
 
 def _mounts(
-    pod: Pod, container: Container, place: Place, volumes: Mapping[str, Path]
+    pod: Pod, container: Container, image: Image, place: Place, volumes: Mapping[str, Path]
 ) -> list[dict[str, Any]]:
     mounts: dict[str, tuple[str, str, bool]] = {
         "/etc/hosts": (str(place.hosts), "", True),
         "/etc/hostname": (str(place.folder / "hostname"), "", True),
-        BIN_IN_POD: (str(place.bin), "", True),
+        BIN_IN_POD: (str(place.image_bin if image.is_whole else place.bin), "", True),
         NAMES_IN_POD: (str(place.names), "", True),
     }
     if place.resolv is not None:

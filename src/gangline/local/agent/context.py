@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from gangline.kube.events import Recorder
     from gangline.local.agent.addresses import AddressPool
     from gangline.local.agent.gpus import AgentGpus
+    from gangline.local.agent.image_sources import ImageSources
     from gangline.local.agent.names import NameRegistry
     from gangline.local.agent.network import Network
     from gangline.local.agent.shim_client import Nursery
-    from gangline.local.images import LocalImages
     from gangline.local.paths import ClusterPaths
 
 
@@ -179,7 +179,7 @@ class AgentContext:
     network: Network | None
     addresses: AddressPool
     names: NameRegistry
-    images: LocalImages
+    images: ImageSources
     objects: Objects
     gpus: AgentGpus
     host_ip: str

@@ -168,12 +168,14 @@ def _context(
 ) -> AgentContext:
     from gangline.kube.events import Recorder
     from gangline.local.agent.context import AgentContext
+    from gangline.local.agent.image_sources import ImageSources
     from gangline.local.agent.names import NameRegistry
-    from gangline.local.images import LocalImages, write_programs
+    from gangline.local.images import write_image_programs, write_programs
 
-    images = LocalImages()
+    images = ImageSources(client, paths, mode)
     bin_folder = paths.state / "bin"
     write_programs(bin_folder)
+    write_image_programs(paths.state / "image-bin")
     host_ip = network.gateway if network is not None else _LOOPBACK
     hide = machine.hidden_folders(paths.state)
     offset = int(paths.cluster_id, 16)

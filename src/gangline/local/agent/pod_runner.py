@@ -23,13 +23,14 @@ from gangline.local.agent.container_plan import StartRefusedError, plan_containe
 from gangline.local.agent.context import AgentContext
 from gangline.local.agent.env import ConfigError
 from gangline.local.agent.observed import Observed, begin, lost, observe
+from gangline.local.agent.pod_images import PULLING, ImageUnavailableError, PodImages
 from gangline.local.agent.pod_record import PodRecord, read_last_state
 from gangline.local.agent.probes import Prober, has_probes
 from gangline.local.agent.restart import next_step
 from gangline.local.agent.sandbox import Sandbox
 from gangline.local.agent.shim import processes
 from gangline.local.agent.shim_client import ShimError
-from gangline.local.agent.status import FINAL_PHASES, PodView, phase_of, pod_status
+from gangline.local.agent.status import FINAL_PHASES, PodView, phase_of, pod_status, same_status
 from gangline.local.agent.volumes import MountError
 
 RETRY_S = 2.0
@@ -53,10 +54,11 @@ class PodRunner:
             address = context.host_ip if pod.spec.host_network else context.addresses.take()
             record = PodRecord.of(pod, address=address, started_at=context.now_s())
         self._sandbox = Sandbox(context, record)
+        self._wake = asyncio.Event()
+        self._images = PodImages(context.images, self._wake.set, self._event)
         self._observed: dict[str, Observed] = {}
         self._in_flight: set[str] = set()
         self._probers: dict[str, Prober] = {}
-        self._wake = asyncio.Event()
         self._is_gone = False
         self.is_ending = False
         self._stop_sent: dict[str, float] = {}
@@ -92,6 +94,7 @@ class PodRunner:
                 await self._sleep()
         except asyncio.CancelledError:
             self._stop_probes()
+            self._images.close()
             if self._sandbox.shim is not None:
                 await self._sandbox.shim.close()
             raise
@@ -185,11 +188,8 @@ class PodRunner:
         container = self._container(name)
         known = self._observed.get(name) or Observed(name)
         attempt = known.attempt + 1 if known.ended is not None else known.attempt
-        image = self._context.images.find(container.image)
-        if image is None:
-            self._wait(name, "ErrImageNeverPull", self._context.images.missing(container.image))
-            return
         try:
+            image = await self._images.find(container)
             await self._context.objects.ensure(self.pod)
             account = self._context.objects.account_folder(self.pod)
             spec = plan_container(
@@ -202,7 +202,11 @@ class PodRunner:
                 self._context.facts(self._sandbox.record.address),
                 self._context.objects.lookup(self.pod.metadata.namespace),
             )
+            self._sandbox.describe_oci(spec, container, image)
             messages.prepare_container(spec, self._sandbox.folder)
+        except ImageUnavailableError as error:
+            self._wait(name, error.reason, str(error))
+            return
         except ConfigError as error:
             self._wait(name, "CreateContainerConfigError", str(error))
             return
@@ -220,7 +224,7 @@ class PodRunner:
         fresh = msgspec.structs.replace(
             known, state="waiting", waiting_reason=reason, waiting_message=message
         )
-        if fresh != known:
+        if fresh != known and reason != PULLING:
             self._event("Warning", "Failed", f"Error: {message}")
         self._observed[name] = fresh
         self._wake_by(self._context.now_s() + RETRY_S)
@@ -260,6 +264,7 @@ class PodRunner:
     async def _finish(self, now_s: float) -> bool:
         self.is_ending = True
         self._stop_probes()
+        self._images.close()
         if self._observed or self._failed_reason:
             await self._write_status(now_s, {})
         await self._sandbox.remove()
@@ -271,6 +276,7 @@ class PodRunner:
     async def _take_down(self) -> None:
         self.is_ending = True
         self._stop_probes()
+        self._images.close()
         await self._sandbox.remove()
         self._log.info("pod removed")
 
@@ -299,6 +305,7 @@ class PodRunner:
             before = self._observed.get(name)
             text, oom = "", False
             if report["state"] == "exited":
+                oom = self._sandbox.was_out_of_memory(report)
                 text = messages.termination_message(self._container(name), report, self._sandbox)
             after = observe(before, report, message=text, oom=oom)
             if report["state"] != "starting":
@@ -383,7 +390,7 @@ class PodRunner:
 
     async def _write_status(self, now_s: float, backing_off: dict[str, float]) -> None:
         status = pod_status(self.pod, self._observed, self._view(backing_off), now_s)
-        if self._written is not None and _same(self._written, status):
+        if self._written is not None and same_status(self._written, status):
             return
         meta = self.pod.metadata
         patch = {"metadata": {"uid": meta.uid}, "status": status}
@@ -433,13 +440,3 @@ class PodRunner:
             await asyncio.wait_for(self._wake.wait(), timeout_s)
         except TimeoutError:
             return
-
-
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether two statuses differ in nothing but the time of a condition's last change."""
-    return _without_times(one) == _without_times(other)
-
-
-def _without_times(status: dict[str, Any]) -> dict[str, Any]:
-    conditions = [{**item, "lastTransitionTime": ""} for item in status["conditions"]]
-    return status | {"conditions": conditions}

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.core import Pod
+from gangline.api.core import Container, Pod
 from gangline.devices.ledger import GpuRequest
 from gangline.local.agent.container_plan import Place, hostname_of, volume_source
 from gangline.local.agent.context import AgentContext
 from gangline.local.agent.network import INTERFACE_IN_POD
+from gangline.local.agent.oci_containers import delete_containers, describe, was_out_of_memory
 from gangline.local.agent.pod_record import PodRecord
 from gangline.local.agent.shim_client import ShimConnection, ShimError
 from gangline.local.agent.volumes import (
@@ -25,6 +26,7 @@ from gangline.local.agent.volumes import (
     plan_volume,
     write_projection,
 )
+from gangline.local.image import Image
 
 END_TIMEOUT_S = 15.0
 
@@ -86,6 +88,19 @@ class Sandbox:
         """Return the variables that name a container's GPUs, or say that it has none."""
         own_files = self.context.isolation != "plain"
         return self.context.gpus.variables(self.record.gpus, container, sees_own_files=own_files)
+
+    @property
+    def _oci_state(self) -> Path:
+        return self.context.paths.run / "oci"
+
+    def describe_oci(self, spec: dict[str, Any], container: Container, image: Image) -> None:
+        """Add to what the shim is to start how an OCI runtime runs it, if the image needs one."""
+        uid, cluster_id = self.record.uid, self.context.cluster_id
+        describe(spec, container, image, uid=uid, cluster_id=cluster_id, state=self._oci_state)
+
+    def was_out_of_memory(self, report: dict[str, Any]) -> bool:
+        """Return whether an ended container was killed for want of memory."""
+        return was_out_of_memory(self.context.cluster_id, self.record.uid, report)
 
     async def make(self, pod: Pod, plans: list[VolumePlan]) -> None:
         """Build the place; volumes are written while the shim enters its namespaces.
@@ -162,6 +177,7 @@ class Sandbox:
             with contextlib.suppress(ShimError):
                 await shim.call("end")
             await shim.close()
+        await delete_containers(self._oci_state, record.uid, context.cluster_id)
         context.names.remove(record.uid, record.namespace)
         context.addresses.release(record.address)
         context.gpus.release(record.uid)

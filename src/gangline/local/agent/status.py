@@ -74,6 +74,16 @@ def _init_failed(pod: Pod, observed: Mapping[str, Observed]) -> bool:
     return False
 
 
+def same_status(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return whether two statuses differ in nothing but the time of a condition's last change."""
+    return _without_times(one) == _without_times(other)
+
+
+def _without_times(status: dict[str, Any]) -> dict[str, Any]:
+    conditions = [{**item, "lastTransitionTime": ""} for item in status["conditions"]]
+    return status | {"conditions": conditions}
+
+
 def pod_status(pod: Pod, observed: Mapping[str, Observed], view: PodView, now_s: float) -> dict[str, Any]:
     """Return the status to write, whole except for conditions of other writers (merged by type)."""
     phase = phase_of(pod, observed, view)

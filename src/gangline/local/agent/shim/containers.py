@@ -84,6 +84,7 @@ class Containers:
         self._others = others
         self._known: dict[str, Running] = {}
         self.first_process = 0
+        self._early_ends: dict[int, int] = {}
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """Return every container's last attempt by name."""
@@ -113,7 +114,8 @@ class Containers:
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
         report_read, report_write = os.pipe()
-        pid = spawn.start_container(self._config, spec, (null, out_write, err_write), report_write)
+        stdio = (null, out_write, err_write)
+        pid = spawn.start_container(self._config, spec, stdio, report_write, self.first_process)
         for descriptor in (null, out_write, err_write, report_write):
             os.close(descriptor)
         container = Running(spec, pid, log, report_read, {out_read: b"stdout", err_read: b"stderr"})
@@ -138,9 +140,13 @@ class Containers:
         found = (c for c in self._known.values() if c.pid == pid and c.state in ("starting", "running"))
         container = next(found, None)
         if container is None:
+            if any(c.state == "starting" for c in self._known.values()):
+                self._early_ends[pid] = code  # perhaps of a program whose helper has not reported it yet
             return
         while container.report >= 0:
             self._read_report(container)
+        if container.pid != pid:
+            return  # the helper has ended, not the program that it started
         container.finished_at = time.time()
         container.exit_code = code if code >= 0 else 128 - code
         container.signal = -code if code < 0 else 0
@@ -221,6 +227,7 @@ class Containers:
         for line in container.report_text.splitlines():
             item = json.loads(line)
             container.notes += item.get("notes", [])
+            container.pid = item.get("pid", container.pid)
             if "error" in item:
                 container.reason, container.message = "StartError", item["error"]
         container.started_at = time.time()
@@ -233,6 +240,9 @@ class Containers:
             except OSError:
                 container.mount_namespace = None  # it has ended already
         self._changed()
+        early, self._early_ends = self._early_ends, {}
+        if container.pid in early:
+            self.ended(container.pid, early[container.pid])
 
     def _left_behind(self, container: Running) -> list[int]:
         """Return the processes that a container leaves when its main process has ended."""

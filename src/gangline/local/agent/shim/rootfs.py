@@ -79,14 +79,21 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
     root = spec["root"]
     notes: list[str] = []
     folder = Path(spec["folder"])
-    sources = [(_open_source(item), item) for item in root["mounts"]]
+    sources = [(open_source(item), item) for item in root["mounts"]]
     shown = [(os.open(path, os.O_PATH), path) for path in root["show"] if Path(path).exists()]
     others = [(os.open(path, os.O_PATH), path) for path in root["host_mounts"] if Path(path).is_dir()]
     dev = os.open(str(Path(config["folder"]) / "dev"), os.O_PATH)
     host_sys = os.open("/sys", os.O_PATH)
     target = folder / "root"
     target.mkdir(parents=True, exist_ok=True)
-    _mount_root(target, folder, set(root["hide"]), notes)
+    if root["whole"]:
+        mount_layers(root["layers"], target, folder)
+    else:
+        _mount_root(target, folder, set(root["hide"]), notes)
+        for layer in root["layers"]:
+            _lay_over(Path(layer), target, folder)
+    for name in _OWN_MOUNTS:
+        (target / name).mkdir(exist_ok=True)
     try:
         sys.mount("proc", str(target / "proc"), "proc", sys.MS_NOSUID | sys.MS_NODEV | sys.MS_NOEXEC)
     except OSError as error:  # where parts of the machine's own are covered, as in a container
@@ -100,8 +107,9 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
     for path in root["hide"]:
         if Path(path).is_dir():
             sys.mount("tmpfs", path, "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=0755")
-    sys.mount("tmpfs", "/tmp", "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=1777")
-    sys.mount("tmpfs", "/run", "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=0755")
+    if not root["whole"]:  # an image brings its own, perhaps with files in them
+        sys.mount("tmpfs", "/tmp", "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=1777")
+        sys.mount("tmpfs", "/run", "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=0755")
     _bind_descriptor(dev, "/dev", read_only=False, directory=True)
     _mount_sys(host_sys)
     if spec["drop_capabilities"]:
@@ -120,9 +128,29 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
     return notes
 
 
+def mount_layers(layers: list[str], target: Path, folder: Path) -> None:
+    """Mount folders over one another, the first on top, with a writable one above them."""
+    _overlay([Path(layer) for layer in layers], target, folder, "root")
+
+
+def _lay_over(layer: Path, target: Path, folder: Path) -> None:
+    """Show the folders of a layer above those of the root, one mount each; what is private stays so."""
+    places = []
+    for entry in layer.iterdir():
+        place = target / entry.name
+        if entry.is_symlink() or not entry.is_dir() or entry.name in _OWN_MOUNTS:
+            continue
+        if place.is_symlink():  # as /bin is to usr/bin
+            place = target / str(place.readlink()).lstrip("/")
+        place.mkdir(exist_ok=True)
+        places.append((place, entry))
+    for place, entry in sorted(places, key=lambda pair: len(pair[0].parts)):
+        _overlay([entry, place], place, folder, f"over-{entry.name}")
+
+
 def _mount_root(target: Path, folder: Path, hidden: set[str], notes: list[str]) -> None:
     try:
-        _overlay(Path("/"), target, folder, "root")
+        _overlay([Path("/")], target, folder, "root")
         return
     except OSError:
         # A user namespace may not lay an overlay over a root with mounts in it: one for each top folder then.
@@ -141,7 +169,7 @@ def _mount_root(target: Path, folder: Path, hidden: set[str], notes: list[str]) 
 
 def _show_folder(entry: Path, place: Path, folder: Path, notes: list[str]) -> None:
     try:
-        _overlay(entry, place, folder, entry.name)
+        _overlay([entry], place, folder, entry.name)
     except OSError:
         try:
             sys.bind(str(entry), str(place), read_only=True)
@@ -149,18 +177,24 @@ def _show_folder(entry: Path, place: Path, folder: Path, notes: list[str]) -> No
             notes.append(f"{entry} is not shown: {error.strerror}")
 
 
-def _overlay(lower: Path, target: Path, folder: Path, name: str) -> None:
+def _overlay(lowers: list[Path], target: Path, folder: Path, name: str) -> None:
     upper, work = folder / "upper" / name, folder / "work" / name
     upper.mkdir(parents=True, exist_ok=True)
     work.mkdir(parents=True, exist_ok=True)
-    upper.chmod(stat.S_IMODE(lower.stat().st_mode))
-    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
-    if any(character in f"{lower}{folder}" for character in ",:\\"):
+    upper.chmod(stat.S_IMODE(lowers[0].stat().st_mode))
+    if any(character in f"{path}" for path in (*lowers, folder) for character in ",:\\"):
         raise OSError(22, "a path with a comma, colon or backslash cannot be part of an overlay")
+    # Relative to what they share: all options together may have 4 KiB, and an image may have 100 layers.
+    shared = os.path.commonpath(lowers) if len(lowers) > 1 else "/"
+    names = ":".join(os.path.relpath(path, shared) for path in lowers) if len(lowers) > 1 else str(lowers[0])
+    options = f"lowerdir={names},upperdir={upper},workdir={work}"
+    os.chdir(shared)
     try:
         sys.mount("overlay", str(target), "overlay", 0, options)
     except OSError:
         sys.mount("overlay", str(target), "overlay", 0, f"{options},userxattr")
+    finally:
+        os.chdir("/")
 
 
 def _mount_sys(host_sys: int) -> None:
@@ -187,7 +221,7 @@ def _protect_proc(notes: list[str]) -> None:
             notes.append(f"{place} is not protected: {error.strerror}")
 
 
-def _open_source(item: dict[str, Any]) -> int:
+def open_source(item: dict[str, Any]) -> int:
     """Open what a mount shows; ``inside`` (its subPath) may lead through links, but not out of the volume.
 
     What was opened is checked, not its path: the containers of the pod may change links at any time.

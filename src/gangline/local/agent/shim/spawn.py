@@ -11,19 +11,30 @@ import signal
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gangline.local.agent.shim import rootfs, syscalls
+from gangline.local.agent.shim import oci, rootfs, syscalls
 
 EXIT_START_FAILED = 128
 
 
 def start_container(
-    config: dict[str, Any], spec: dict[str, Any], stdio: tuple[int, int, int], report: int
+    config: dict[str, Any],
+    spec: dict[str, Any],
+    stdio: tuple[int, int, int],
+    report: int,
+    first_process: int = 0,
 ) -> int:
     """Fork a container's main process; return its process id at once.
 
     ``report`` gets a line ``{"notes": []}`` when the files are in place, ``{"error": ...}`` when something
-    fails, and end-of-file when the program has been executed.
+    fails, and end-of-file when the program has been executed. Where an OCI runtime starts the program, what
+    is forked is its helper, which ends with a line ``{"pid": ...}``: that of the program.
     """
+    if spec.get("oci"):
+        with oci.outside(first_process):
+            pid = os.fork()
+            if not pid:
+                _start_by_runtime(config, spec, stdio, report, first_process)
+        return pid
     pid = os.fork()
     if pid:
         return pid
@@ -40,6 +51,19 @@ def start_container(
         _change_folder(spec["cwd"], create=spec["root"] is not None)
         _execute(spec["argv"], spec["env"])
     except BaseException as error:  # noqa: BLE001 - the child must never return into the shim's loop
+        _give_up(report, error)
+
+
+def _start_by_runtime(
+    config: dict[str, Any], spec: dict[str, Any], stdio: tuple[int, int, int], report: int, first_process: int
+) -> NoReturn:
+    try:
+        _plain_signals()
+        _take_stdio(stdio)
+        pid = oci.run(config, spec, first_process)
+        os.write(report, json.dumps({"pid": pid}).encode() + b"\n")
+        os._exit(0)
+    except BaseException as error:  # noqa: BLE001 - as above
         _give_up(report, error)
 
 

@@ -1,0 +1,156 @@
+"""The options ``--image`` and ``--runtime``, and what users are told about what serves an image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.api.codec import Document
+    from gangline.cli.target import Target
+    from gangline.local.cluster import Cluster
+    from gangline.local.image_map import ImageMap, UserImage
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NO_RUNTIME = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """What was written on the command line.
+
+    Attributes:
+        texts: ``NAME=FOLDER`` each; an empty folder takes the name out of the map.
+        runtime: ``containerd``, ``podman``, ``docker``, ``none`` to have none any more; None if not given.
+    """
+
+    texts: tuple[str, ...] = ()
+    runtime: str | None = None
+
+    def check_place(self, *, is_local: bool) -> None:
+        """Refuse the options for a cluster that is not this machine's."""
+        if not is_local and (self.texts or self.runtime):
+            option = "--image" if self.texts else "--runtime"
+            raise UserError(
+                f"{option} belongs to the one-machine cluster; a cluster of a kubeconfig pulls images itself",
+                hint="leave it out, or leave --context and --kubeconfig out",
+            )
+
+    def read(self) -> dict[str, UserImage | None]:
+        """Return the folders by image name.
+
+        Raises:
+            UserError: an option cannot be read, a folder serves nothing, or the runtime is not here.
+        """
+        from gangline.local.image_map import read_user_image
+        from gangline.local.images import BASE_IMAGE, image_name
+
+        images: dict[str, UserImage | None] = {}
+        for text in self.texts:
+            name, equals, folder = text.partition("=")
+            if not equals or not name.strip():
+                raise UserError(f"--image {text}: write NAME=FOLDER", hint="--image pytorch/pytorch=.venv")
+            if image_name(name) == BASE_IMAGE:
+                raise UserError(f"--image {text}: `{BASE_IMAGE}` is this machine itself and stays so")
+            images[name.strip()] = read_user_image(name, folder) if folder else None
+        return images
+
+    def planned(self, known: ImageMap) -> ImageMap:
+        """Return the map as it will be; see ``read`` for what it raises."""
+        return known.changed(self.read(), "" if self.runtime == NO_RUNTIME else self.runtime)
+
+    def save(self, cluster: Cluster) -> ImageMap:
+        """Change the map of a cluster that is up; return it. Asks nothing when no option was given."""
+        from gangline.local.kept_images import change_image_map, load_image_map
+
+        if not self.texts and self.runtime is None:
+            return load_image_map(cluster)
+        return change_image_map(cluster, self.read(), "" if self.runtime == NO_RUNTIME else self.runtime)
+
+
+def image_options(function: F) -> F:
+    """Add ``--image`` and ``--runtime``, passed on as one ``images``."""
+    from functools import wraps
+
+    @wraps(function)
+    def wrapped(*args: Any, image: tuple[str, ...], runtime: str | None, **rest: Any) -> Any:
+        return function(*args, images=ImageOptions(image, runtime), **rest)
+
+    described = click.option(
+        "--runtime",
+        type=click.Choice(["containerd", "podman", "docker", NO_RUNTIME]),
+        help="Pull other images with this, and run them in real containers; kept.  [default: none]",
+    )(wrapped)
+    return click.option(
+        "--image",
+        multiple=True,
+        metavar="NAME=FOLDER",
+        help="Serve an image from a folder or virtual environment of yours; kept. `NAME=` forgets it.",
+    )(described)
+
+
+def image_check(known: ImageMap) -> Callable[[str], str]:
+    """Return what says why an image cannot be used, with a hint on a second line; empty when it can."""
+    from gangline.local.image_map import nothing_serves
+    from gangline.local.images import BASE_IMAGE, image_name
+
+    def problem(image: str) -> str:
+        if not image or served_by(image, known):
+            return ""
+        rule, hint = nothing_serves(image)
+        if get_close_matches(image_name(image), [BASE_IMAGE], cutoff=0.7):
+            hint = f"did you mean `{BASE_IMAGE}`?"
+        return f"{rule}\n{hint}"
+
+    return problem
+
+
+def served_by(image: str, known: ImageMap) -> str:
+    """Return what serves an image, in words; empty when nothing does."""
+    from gangline.local.images import local_image_of
+
+    if found := known.find(image):
+        return str(found)
+    local = local_image_of(image)
+    if local and (local.startswith("gangline/") or not known.runtime):
+        return f"local image {local}"
+    return known.runtime
+
+
+def known_images(target: Target, options: ImageOptions) -> ImageMap:
+    """Return the map of the target's cluster with the options in it; nothing is written."""
+    from gangline.local.cluster import Cluster
+    from gangline.local.kept_images import load_image_map
+
+    return options.planned(load_image_map(Cluster(target.paths)))
+
+
+def substitutions(documents: Iterable[Document], known: ImageMap) -> list[str]:
+    """Return a line for each image of the documents that something else than its namesake serves."""
+    from gangline.cli.manifests import pod_templates
+
+    images: dict[str, None] = {}
+    for document in documents:
+        for _, template in pod_templates(document.value):
+            spec = template.get("spec") or {}
+            for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
+                images[str(container.get("image") or "")] = None
+    return [f"image {image} served by {by}" for image in images if (by := _substitute(image, known))]
+
+
+def _substitute(image: str, known: ImageMap) -> str:
+    by = served_by(image, known) if image else ""
+    return "" if by == f"local image {image.partition(':')[0]}" else by
+
+
+def describe_map(known: ImageMap) -> Sequence[str]:
+    """Return a line for each entry of a map."""
+    lines = [f"{name} by {image}" for name, image in sorted(known.images.items())]
+    return [*lines, f"all others by {known.runtime}"] if known.runtime else lines
