@@ -1,1 +1,44 @@
-"""Inside a rank: the MPI environment made ready for torch.distributed."""
+"""Inside a rank: any launcher's environment made ready for torch.distributed.
+
+::
+
+    import gangline.train
+
+    with gangline.train.init() as session:
+        model = session.parallel(model)
+        progress = session.progress(steps=1000, items_per_step=32 * session.size)
+        checkpoints = session.checkpoints("checkpoints")
+
+Importing it costs a millisecond: torch and the rest are imported by ``init``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gangline.train.checkpoint import Checkpoints as Checkpoints
+    from gangline.train.environment import Ranks as Ranks
+    from gangline.train.environment import read_ranks as read_ranks
+    from gangline.train.progress import Progress as Progress
+    from gangline.train.start import Session as Session
+    from gangline.train.start import init as init
+
+__all__ = ["Checkpoints", "Progress", "Ranks", "Session", "init", "read_ranks"]
+
+_HOMES = {
+    "Checkpoints": "checkpoint",
+    "Progress": "progress",
+    "Ranks": "environment",
+    "Session": "start",
+    "init": "start",
+    "read_ranks": "environment",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

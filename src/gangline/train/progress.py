@@ -1,0 +1,189 @@
+"""Progress of a training: a line for people, a record for ``gangline run``, metrics for Prometheus.
+
+Rank 0 says it, the other ranks only count their steps. Nothing here waits for another rank.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gangline.errors import UserError
+from gangline.train.records import format_record
+from gangline.units import format_age
+
+if TYPE_CHECKING:
+    from gangline.train.metrics import MetricsServer
+    from gangline.train.watch import Watch
+
+INTERVAL_S = 10.0
+METRICS_VARIABLE = "GANGLINE_TRAIN_METRICS"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where a training is.
+
+    Attributes:
+        step: steps done, the steps before a resume included.
+        steps: steps in all, None when unknown.
+        rate: items a second of all ranks together since the last snapshot; None before two steps are done.
+        unit: what an item is.
+        loss: of rank 0's last step, None when it was not told.
+        eta_s: seconds to the end, None when unknown.
+        ranks: number of ranks.
+    """
+
+    step: int
+    steps: int | None
+    rate: float | None
+    unit: str
+    loss: float | None
+    eta_s: float | None
+    ranks: int
+
+    def line(self) -> str:
+        """Return the line for people: ``step 240/1000  123.4 images/s  loss 0.2310  ETA 2m10s``."""
+        parts = [f"step {self.step}" + (f"/{self.steps}" if self.steps else "")]
+        if self.rate is not None:
+            parts.append(f"{self.rate:.1f} {self.unit}/s")
+        if self.loss is not None:
+            parts.append(f"loss {self.loss:.4f}")
+        if self.eta_s is not None and self.eta_s >= 1:
+            parts.append(f"ETA {format_age(self.eta_s)}")
+        return "  ".join(parts)
+
+    def record(self) -> str:
+        """Return the record for programs; a loss that is no number is left out, as JSON has none such."""
+        loss = self.loss if self.loss is not None and math.isfinite(self.loss) else None
+        return format_record(
+            "progress",
+            step=self.step,
+            steps=self.steps,
+            rate=_rounded(self.rate),
+            unit=self.unit,
+            loss=loss,
+            eta_s=_rounded(self.eta_s),
+            ranks=self.ranks,
+        )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+class Progress:
+    """Counts steps; call ``step(loss)`` at the end of each.
+
+    Args:
+        rank: this rank; only rank 0 reports.
+        size: number of ranks.
+        steps: in all, for the ETA.
+        items_per_step: of all ranks together, for example the global batch size.
+        unit: what an item is.
+        done: steps that were done before, after a resume.
+        interval_s: seconds between reports; the first step and the last are always reported.
+        metrics: ``HOST:PORT`` or ``PORT`` of an endpoint for Prometheus on rank 0; None reads
+            GANGLINE_TRAIN_METRICS, and without that there is none.
+        watch: is told every step.
+        clock: monotonic seconds.
+        write: where lines go; standard output by default.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        *,
+        steps: int | None = None,
+        items_per_step: float = 1,
+        unit: str = "images",
+        done: int = 0,
+        interval_s: float = INTERVAL_S,
+        metrics: str | int | None = None,
+        watch: Watch | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        write: Callable[[str], object] | None = None,
+    ) -> None:
+        if steps is not None and steps < done:
+            raise UserError(f"progress of {steps} steps cannot begin with {done} done")
+        self._rank, self._size = rank, size
+        self._steps, self._items, self._unit = steps, items_per_step, unit
+        self._interval_s, self._clock, self._watch = interval_s, clock, watch
+        self._write = write or _write
+        self._done = done
+        self._loss: Any = None
+        self._reported_at: float | None = None
+        self._reported_step = done
+        self._seconds_per_step: float | None = None
+        self._metrics: MetricsServer | None = None
+        self.last = Snapshot(done, steps, None, unit, None, None, size)
+        if watch is not None:
+            watch.step = done
+        if rank == 0:
+            self._metrics = _open_metrics(metrics)
+
+    @property
+    def done(self) -> int:
+        """Steps done."""
+        return self._done
+
+    def step(self, loss: Any = None) -> None:
+        """Count a step; `loss` may be a number or a tensor, which is read only when it is reported."""
+        self._done += 1
+        now = self._clock()
+        if self._watch is not None:
+            self._watch.stepped(self._done)
+        if self._rank != 0:
+            return
+        if loss is not None:
+            self._loss = loss.detach() if hasattr(loss, "detach") else loss
+        is_first = self._reported_at is None
+        is_last = self._done == self._steps
+        if is_first or is_last or now - (self._reported_at or 0.0) >= self._interval_s:
+            self._report(now)
+
+    def close(self) -> None:
+        """Report what was not reported yet, and end the metrics."""
+        if self._rank == 0 and self._done != self._reported_step:
+            self._report(self._clock())
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+
+    def _report(self, now: float) -> None:
+        rate = None
+        if self._reported_at is not None and now > self._reported_at and self._done > self._reported_step:
+            recent = (now - self._reported_at) / (self._done - self._reported_step)
+            old = self._seconds_per_step
+            self._seconds_per_step = recent if old is None else 0.5 * old + 0.5 * recent
+            rate = self._items / recent
+        eta_s = None
+        if self._steps is not None and self._seconds_per_step is not None:
+            eta_s = (self._steps - self._done) * self._seconds_per_step
+        loss = None if self._loss is None else float(self._loss)
+        self.last = Snapshot(self._done, self._steps, rate, self._unit, loss, eta_s, self._size)
+        self._reported_at, self._reported_step = now, self._done
+        self._write(f"{self.last.line()}\n{self.last.record()}")
+        if self._metrics is not None:
+            self._metrics.snapshot = self.last
+
+
+def _write(text: str) -> None:
+    """Write to standard output at once, so that records stay whole and in order with the program's lines."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _open_metrics(wanted: str | int | None) -> MetricsServer | None:
+    place = str(wanted if wanted is not None else os.environ.get(METRICS_VARIABLE, ""))
+    if not place:
+        return None
+    from gangline.train.metrics import open_metrics
+
+    return open_metrics(place)

@@ -1,0 +1,117 @@
+"""Which ranks keep the others waiting: a pure rule over what every rank last said of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SILENT_AFTER_S = 25.0
+"""No rank steps for this long before anybody is named; with a beat every 5 s the name is out within 40 s."""
+STALE_AFTER_S = 15.0
+"""A rank that says nothing for three beats is stopped, hung inside C code, or gone."""
+STEPS_OF_PATIENCE = 3.0
+"""Where a step takes long, this many of the longest steps are waited instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a rank last said, with ages on the reader's own clock.
+
+    Attributes:
+        rank: which one.
+        step: its last step that is done.
+        step_age_s: since its step last changed.
+        beat_age_s: since it last said anything.
+        waits: it is in a collective, so others keep it waiting.
+        step_s: its longest step so far.
+        stack: where its main thread is, innermost first; ``""`` unknown.
+        is_over: it has ended properly.
+    """
+
+    rank: int
+    step: int
+    step_age_s: float
+    beat_age_s: float
+    waits: bool
+    step_s: float = 0.0
+    stack: str = ""
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A rank that keeps others waiting.
+
+    Attributes:
+        rank: which one.
+        step: the last step that it has done.
+        for_s: since then.
+        kind: ``stale`` says nothing at all; ``busy`` does something else than its peers, who wait for it;
+            ``mixed`` when all wait, each in another collective or for somebody unknown.
+        waiting: how many ranks wait.
+        stack: where it is.
+    """
+
+    rank: int
+    step: int
+    for_s: float
+    kind: str
+    waiting: int
+    stack: str
+
+
+def patience_s(beats: Sequence[Beat]) -> float:
+    """Return how long no rank may step before it counts as silence."""
+    return max(SILENT_AFTER_S, STEPS_OF_PATIENCE * max((beat.step_s for beat in beats), default=0.0))
+
+
+def silent_ranks(beats: Sequence[Beat]) -> list[Silence]:
+    """Return the ranks that keep others waiting, empty while training goes on or all compute.
+
+    A phase in which nobody steps and nobody waits (compiling, evaluation on all ranks) is no silence.
+    """
+    active = [beat for beat in beats if not beat.is_over]
+    limit_s = patience_s(active)
+    youngest_s = min((beat.step_age_s for beat in active if not _is_stale(beat)), default=0.0)
+    if youngest_s <= limit_s:
+        return []
+    stale = [beat for beat in active if _is_stale(beat)]
+    waiting = [beat for beat in active if beat.waits and not _is_stale(beat)]
+    if stale:
+        return [_named(beat, "stale", len(waiting)) for beat in stale]
+    busy = [beat for beat in active if not beat.waits]
+    if busy and waiting:
+        lowest = min(beat.step for beat in busy)
+        return [_named(beat, "busy", len(waiting)) for beat in busy if beat.step == lowest]
+    if waiting:
+        lowest = min(beat.step for beat in waiting)
+        return [_named(beat, "mixed", len(waiting)) for beat in waiting if beat.step == lowest]
+    return []
+
+
+def _is_stale(beat: Beat) -> bool:
+    return beat.beat_age_s > STALE_AFTER_S
+
+
+def _named(beat: Beat, kind: str, waiting: int) -> Silence:
+    return Silence(beat.rank, beat.step, beat.step_age_s, kind, waiting, beat.stack)
+
+
+def silence_line(silence: Silence, node: str, *, state: str = "") -> str:
+    """Return the line for people.
+
+    Args:
+        silence: who and since when.
+        node: where the rank runs.
+        state: what the node knows of its process, for example that it is stopped.
+    """
+    head = f"rank {silence.rank} on {node} silent since step {silence.step} ({silence.for_s:.0f} s)"
+    others = f"{silence.waiting} other rank{'s wait' if silence.waiting != 1 else ' waits'} for it"
+    if silence.kind == "mixed":
+        others = "it waits as all ranks do: they are not in the same collective, or one that ended is missed"
+    parts = [head, others]
+    if state:
+        parts.append(state)
+    if silence.stack:
+        parts.append(f"its stack: {silence.stack}")
+    return "; ".join(parts)

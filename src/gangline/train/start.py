@@ -1,0 +1,330 @@
+"""Begin a training: find this rank's place, meet the others, choose backend, device and threads.
+
+torch is imported here, late; ``import gangline.train`` alone costs no more than a dictionary.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gangline.errors import UserError
+from gangline.train.environment import Environment, Ranks, complete, read_ranks
+from gangline.train.gradients import SharedGradients, Traffic, counting_hook, share_memory
+from gangline.train.meeting import exchange, interface_towards, open_store, own_addresses, process_name
+from gangline.train.shared_memory import FOLDER, why_unsupported
+from gangline.train.stacks import StackFile
+from gangline.train.watch import Watch
+
+if TYPE_CHECKING:
+    from gangline.train.checkpoint import Checkpoints
+    from gangline.train.progress import Progress
+
+TIMEOUT_S = 1800.0
+"""After this long in one collective torch gives up, as its own default."""
+
+BACKENDS = ("auto", "nccl", "gloo")
+
+
+@dataclass(slots=True)
+class Session:
+    """One rank of a training that has begun.
+
+    Attributes:
+        ranks: this rank's complete place.
+        backend: ``nccl`` or ``gloo``.
+        device: ``torch.device`` for this rank's tensors.
+        threads: torch's threads of this rank.
+        nodes: host name of every rank.
+        store: torch store that all ranks share.
+        gradients: the all-reduce over shared memory, None without one.
+        no_shared_memory: why gradients do not go over shared memory, ``""`` when they do.
+    """
+
+    ranks: Ranks
+    backend: str
+    device: Any
+    threads: int
+    nodes: list[str]
+    store: Any
+    traffic: Traffic
+    gradients: SharedGradients | None = None
+    no_shared_memory: str = ""
+    watch: Watch | None = None
+
+    @property
+    def rank(self) -> int:
+        """This rank, 0 to ``size - 1``."""
+        return self.ranks.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.ranks.size
+
+    @property
+    def local_rank(self) -> int:
+        """Place among the ranks of this node."""
+        return self.ranks.local_rank or 0
+
+    def parallel(self, model: Any, **options: Any) -> Any:
+        """Return the model on this rank's device, its gradients averaged over all ranks.
+
+        Args:
+            model: a torch module.
+            options: for DistributedDataParallel; ``gradient_as_bucket_view`` is on unless given.
+        """
+        from torch.nn.parallel import DistributedDataParallel
+
+        model = model.to(self.device)
+        if self.size == 1:
+            return model
+        options.setdefault("gradient_as_bucket_view", True)
+        if self.device.type == "cuda":
+            options.setdefault("device_ids", [self.device.index])
+        parallel = DistributedDataParallel(model, **options)
+        if self.backend == "gloo":
+            hook = self.gradients.hook if self.gradients else counting_hook(self.traffic)
+            # torch refuses hooks with annotations other than its own types
+            parallel.register_comm_hook(None, lambda state, bucket: hook(state, bucket))
+        return parallel
+
+    def progress(self, **options: Any) -> Progress:
+        """Return a reporter of steps; see `gangline.train.progress.Progress` for its options."""
+        from gangline.train.progress import Progress
+
+        return Progress(self.rank, self.size, watch=self.watch, **options)
+
+    def checkpoints(self, folder: str | Path, *, keep: int = 3) -> Checkpoints:
+        """Return the checkpoints of this training in a folder that all ranks see."""
+        from gangline.train.checkpoint import Checkpoints
+
+        return Checkpoints(Path(folder), self.ranks, self.store, keep=keep)
+
+    def barrier(self) -> None:
+        """Return when all ranks are here."""
+        import torch.distributed as dist
+
+        if self.size > 1:
+            dist.barrier()
+
+    def close(self) -> None:
+        """End together: wait for all ranks, then leave the process group. A second call does nothing."""
+        global _session
+        if _session is not self:
+            return
+        _session = None
+        import torch.distributed as dist
+
+        self.barrier()  # rank 0 holds the store: nobody leaves before all have finished
+        if self.watch is not None:
+            self.watch.close()
+        if self.gradients is not None:
+            self.gradients.close()
+        dist.destroy_process_group()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+
+
+_session: Session | None = None
+
+
+def init(
+    *,
+    backend: str = "auto",
+    threads: int | None = None,
+    timeout_s: float = TIMEOUT_S,
+    shared_memory: bool = True,
+    environment: Environment | None = None,
+) -> Session:
+    """Make this process a rank of its job: torch.distributed is ready when it returns.
+
+    Works under Open MPI, MPICH, Intel MPI, Slurm, PMIx, torchrun, ``horovodrun``, ``gangline run``, in pods
+    of a PyTorchJob or TFJob, and for one process without any launcher.
+
+    Args:
+        backend: ``auto`` takes nccl where every rank has a GPU of its own, else gloo.
+        threads: torch's threads of this rank; None means OMP_NUM_THREADS, else the cores that this process
+            may use divided by the ranks of the node.
+        timeout_s: how long one collective may take.
+        shared_memory: let gradients of ranks on one node go over shared memory (CPU only).
+        environment: variables instead of this process's own.
+
+    Raises:
+        UserError: the launcher's variables are incomplete or contradict each other.
+        MeetingError: the other ranks did not come.
+    """
+    global _session
+    if _session is not None:
+        raise UserError(
+            "init() was called before in this process", hint="call it once, and close() at the end"
+        )
+    if backend not in BACKENDS:
+        raise UserError(f"backend `{backend}` is unknown; there are {', '.join(BACKENDS)}")
+    environment = os.environ if environment is None else environment
+    told = read_ranks(environment)
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError("gangline.train needs torch in this Python", hint="pip install torch") from error
+
+    store = open_store(told)
+    stack_file = StackFile()
+    facts = exchange(store, told, _own_facts(told, torch, stack_file))
+    nodes = [str(one["node"]) for one in facts]
+    ranks = complete(told, nodes)
+    _check_facts(facts, ranks)
+    count = _set_threads(threads, environment, ranks, torch)
+    device, chosen = _choose_device(backend, facts, ranks, torch)
+    if chosen == "gloo":
+        _choose_interface(facts, ranks)
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        chosen,
+        store=dist.PrefixStore("torch", store),
+        rank=ranks.rank,
+        world_size=ranks.size,
+        timeout=timedelta(seconds=timeout_s),
+    )
+    session = Session(ranks, chosen, device, count, nodes, store, Traffic())
+    _share_memory(session, facts, wanted=shared_memory)
+    session.watch = Watch(session.ranks, facts, store, session.traffic, stack_file)
+    session.watch.start()
+    atexit.register(session.watch.close)
+    _session = session
+    return session
+
+
+def _own_facts(ranks: Ranks, torch: Any, stack_file: StackFile) -> dict[str, Any]:
+    gpus: list[str] = []
+    if torch.cuda.is_available():
+        gpus = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
+    return {
+        "node": socket.gethostname(),
+        "size": ranks.size,
+        "addresses": own_addresses(),
+        "gpus": gpus,
+        "memory": _memory_domain(),
+        "pid": os.getpid(),
+        "process": process_name(os.getpid()),
+        "stack_file": stack_file.path,
+    }
+
+
+def _memory_domain() -> str:
+    """Return a name for the /dev/shm that this process sees; every mount of one has its own device number."""
+    if why_unsupported():
+        return ""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot}/{FOLDER.stat().st_dev}/{os.getuid()}"
+
+
+def _check_facts(facts: list[dict[str, Any]], ranks: Ranks) -> None:
+    other = next((rank for rank, fact in enumerate(facts) if fact["size"] != ranks.size), None)
+    if other is not None:
+        raise UserError(f"rank {other} was told {facts[other]['size']} ranks, this one {ranks.size}")
+
+
+def _set_threads(threads: int | None, environment: Environment, ranks: Ranks, torch: Any) -> int:
+    """Set torch's threads and return their number."""
+    given = environment.get("OMP_NUM_THREADS", "").split(",")[0]
+    if threads is None:
+        threads = int(given) if given.isdigit() and int(given) else max(1, cores() // (ranks.local_size or 1))
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # for worker processes and libraries that load later
+    torch.set_num_threads(threads)
+    return threads
+
+
+def cores() -> int:
+    """Return how many cores this process may use, a container's CPU limit included."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except AttributeError:
+        count = os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return max(1, min(count, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return count
+
+
+def _choose_device(backend: str, facts: list[dict[str, Any]], ranks: Ranks, torch: Any) -> tuple[Any, str]:
+    """Return this rank's device and the backend; a GPU for each rank means nccl."""
+    chosen = [gpu_of(facts, rank) for rank in range(ranks.size)]
+    own_each = all(chosen) and len(set(chosen)) == ranks.size
+    if backend == "nccl" and not own_each:
+        without = [rank for rank, gpu in enumerate(chosen) if not gpu]
+        raise UserError(
+            f"backend nccl wants a GPU for every rank, but "
+            f"{f'rank {without[0]} sees none' if without else 'two ranks share one'}",
+            hint="start as many ranks as there are GPUs, or use backend gloo",
+        )
+    if backend == "gloo" or not own_each:
+        if backend == "auto" and any(chosen) and ranks.rank == 0:
+            note("not every rank has a GPU of its own: all train on the CPU, with gloo")
+        return torch.device("cpu"), "gloo"
+    index = facts[ranks.rank]["gpus"].index(chosen[ranks.rank])
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index), "nccl"
+
+
+def gpu_of(facts: list[dict[str, Any]], rank: int) -> str:
+    """Return the GPU that a rank takes: by its place among the ranks that see the same ones."""
+    seen = facts[rank]["gpus"]
+    alike = [other for other in range(rank) if facts[other]["gpus"] == seen]
+    return str(seen[len(alike) % len(seen)]) if seen else ""
+
+
+def _choose_interface(facts: list[dict[str, Any]], ranks: Ranks) -> None:
+    """Tell gloo its interface unless the user did: a host's own name often leads to loopback or nowhere."""
+    if "GLOO_SOCKET_IFNAME" in os.environ:
+        return
+    mine = facts[ranks.rank]["node"]
+    others = [fact["addresses"] for fact in facts if fact["node"] != mine]
+    if others:
+        name = interface_towards(others[0][0]) if others[0] else ""
+    else:
+        name = "lo" if Path("/sys/class/net/lo").exists() else ""
+    if name:
+        os.environ["GLOO_SOCKET_IFNAME"] = name
+
+
+def _share_memory(session: Session, facts: list[dict[str, Any]], *, wanted: bool) -> None:
+    """Set up the all-reduce over shared memory where it can be; say once where it cannot."""
+    ranks = session.ranks
+    if ranks.size == 1 or session.backend != "gloo":
+        return
+    if not wanted:
+        session.no_shared_memory = "switched off"
+        return
+    domains = [str(fact["memory"]) for fact in facts]
+    memory, session.no_shared_memory = share_memory(session.store, ranks, domains)
+    if memory is None:
+        if ranks.rank == 0:
+            note(f"gradients go over gloo, not over shared memory: {session.no_shared_memory}")
+        return
+    leaders = None
+    if memory.size != ranks.size:
+        import torch.distributed as dist
+
+        firsts = sorted(domains.index(domain) for domain in dict.fromkeys(domains))
+        leaders = dist.new_group(firsts, backend="gloo")
+    session.gradients = SharedGradients(memory, ranks, leaders, session.traffic)
+
+
+def note(text: str) -> None:
+    """Say something once, on standard error."""
+    sys.stderr.write(f"gangline.train: {text}\n")
+    sys.stderr.flush()
