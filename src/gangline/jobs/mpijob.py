@@ -18,7 +18,7 @@ from gangline.api.mpijob import DEFAULT_BACKOFF_LIMIT, LAUNCHER, MANAGED_BY_US, 
 from gangline.api.mpijob_reading import ReadJob
 from gangline.api.resources import JOBS, PODS
 from gangline.jobs.children import ensure_config_map, ensure_secret, ensure_service
-from gangline.jobs.conditions import FAILED, RUNNING, cut
+from gangline.jobs.conditions import FAILED, RUNNING, cut, has_finished
 from gangline.jobs.failure import (
     JOB_FAILED,
     WORKER_LOST,
@@ -41,9 +41,8 @@ VALIDATION_ERROR = "ValidationError"
 FIELDS_IGNORED = "FieldsIgnored"
 blocked_retry_s = 5.0
 leftover_retry_s = 1.0
-_END_NOW = {"spec": {"activeDeadlineSeconds": 1}}
-"""Ends a launcher whose workers are gone: the Job fails with DeadlineExceeded, so that its own rules for
-what follows a failure (time to live, history) still hold."""
+_END_NOW_S = 1
+"""Deadline that ends a launcher whose workers are gone: its Job fails with DeadlineExceeded."""
 
 
 def reconcile(
@@ -80,6 +79,8 @@ def reconcile(
         _judge(sight, draft)
     if draft.is_finished:
         stages = _after_end(sight, draft)
+        if not has_finished(job.status.conditions):
+            stages = []  # the end is written down before anything goes that tells of it
     elif read.errors or sight.foreign or sight.has_leftovers or not _is_open(sight, draft):
         stages = []
     elif sight.outdated:
@@ -318,18 +319,27 @@ def _after_end(sight: Sight, draft: StatusDraft) -> list[list[Action]]:
     stage = [*delete_outdated(sight), *delete_pod_group(sight.pod_group, sight.dialect)]
     launcher = sight.launcher
     _count_launcher(sight, draft)
-    if (
-        launcher
-        and not _is_over(launcher)
-        and launcher.spec.active_deadline_seconds != 1
-        and not launcher.spec.suspend
-    ):
-        stage.append(Patch(JOBS, sight.names.namespace, sight.names.launcher, _END_NOW))
+    change = _end_launcher(launcher, sight.job) if launcher else None
+    if change:
+        stage.append(Patch(JOBS, sight.names.namespace, sight.names.launcher, {"spec": change}))
     policy = sight.job.spec.run_policy.clean_pod_policy
     if policy in ("All", "Running"):
         stage += _delete_workers(sight, policy)
         draft.replicas[WORKER] = ReplicaStatus()
     return [stage]
+
+
+def _end_launcher(launcher: Job, job: MPIJob) -> dict[str, Any] | None:
+    """Return the change that ends a launcher which still runs, or sets the time after which it goes.
+
+    That time is not set before the end is written down: a launcher that was gone by then would be run again.
+    """
+    if not _is_over(launcher):
+        must_end = launcher.spec.active_deadline_seconds != _END_NOW_S and not launcher.spec.suspend
+        return {"activeDeadlineSeconds": _END_NOW_S} if must_end else None
+    ttl_s = job.spec.run_policy.ttl_seconds_after_finished
+    is_set = ttl_s is None or launcher.spec.ttl_seconds_after_finished == ttl_s
+    return None if is_set or launcher.metadata.deletion_timestamp else {"ttlSecondsAfterFinished": ttl_s}
 
 
 def _is_over(launcher: Job) -> bool:

@@ -66,11 +66,13 @@ def build_worker(job: MPIJob, index: int, cluster_domain: str = "", dialect: Dia
 
 
 def build_launcher(job: MPIJob, dialect: Dialect | None = None) -> Object:
-    """Return the batch/v1 Job that runs the launcher; it is suspended when the MPIJob is."""
+    """Return the batch/v1 Job that runs the launcher; it is suspended when the MPIJob is.
+
+    Its time to live is set once its end is in the MPIJob's status, not here.
+    """
     names = Names.of(job)
     policy = job.spec.run_policy
     limits = {
-        "ttlSecondsAfterFinished": policy.ttl_seconds_after_finished,
         "activeDeadlineSeconds": policy.active_deadline_seconds,
         "backoffLimit": policy.backoff_limit,
     }

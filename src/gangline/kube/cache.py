@@ -204,10 +204,13 @@ class Cache(Generic[T]):
                     error = Unauthorized(0, "", str(caught))
                 if error:
                     self._note_failure(error)
-                if loop.time() - started_s >= steady_watch_s:
+                was_of_use = self._events > events_before
+                if error is None and was_of_use:
                     failures = 0
-                if error is None and self._events > events_before:
-                    continue  # the server ended a watch that was of use
+                    continue
+                is_broken = isinstance(error, Unavailable)
+                if loop.time() - started_s >= steady_watch_s or (is_broken and was_of_use):
+                    failures = 0
                 failures += 1
                 await self._pace.sleep(self._pace.delay_s(failures, error))
         finally:

@@ -17,7 +17,7 @@ import msgspec
 
 from gangline.api.resources import PODS, Resource
 from gangline.kube.config import Connection
-from gangline.kube.errors import Gone, ServerError
+from gangline.kube.errors import Gone, ServerError, Unavailable
 from gangline.kube.sender import Sender, request_timeout_s
 from gangline.kube.stream import LineSplitter, WatchEvent, read_event
 from gangline.kube.transport import aiohttp, connect_timeout_s
@@ -272,8 +272,8 @@ class Client:
                         yield read_event(line)
             except TimeoutError:
                 return
-            if rest := splitter.rest():
-                yield read_event(rest)
+            if splitter.rest():  # a server ends every event with a newline
+                raise Unavailable(0, "", f"the watch of {resource.plural} ended in the middle of an event")
 
     async def logs(
         self,

@@ -78,7 +78,7 @@ class Execution:
                 outcome.has_leftovers = True
                 return
             outcome.failed.append(error)
-            if creates:
+            if creates and not error.retryable:  # that a server is away is no news of the job
                 outcome.warnings.append(Emit("Warning", "MPIJobFailed", _complaint(action, error)))
         else:
             if answer and not (isinstance(action, Delete) and _is_gone(answer)):
@@ -126,7 +126,7 @@ class Execution:
         return found
 
     async def _ensure_key_pair(self, action: EnsureKeyPair, owner: ObjectMeta, outcome: Outcome) -> Object:
-        data = await asyncio.to_thread(generate_key_pair)
+        data = {**action.secret["data"], **await asyncio.to_thread(generate_key_pair)}
         if not action.exists:
             return await self._create(SECRETS, {**action.secret, "data": data}, owner, outcome)
         meta = action.secret["metadata"]

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gangline import clock
+from gangline.api.core import ObjectMeta
 from gangline.api.mpijob import AnyJob
 from gangline.api.mpijob_reading import ReadJob
 from gangline.api.resources import JOBS, Resource
@@ -198,8 +199,10 @@ class Operator:
         """Write a changed status; events and counters follow only a write that went through."""
         if plan.status is not None:
             meta = regarding.meta
-            # The uid keeps the patch off a successor of the same name.
-            body = {"metadata": {"uid": meta.uid}, "status": plan.status_patch}
+            # The uid keeps the patch off a successor of the same name; the version keeps a request that was
+            # given up, and reaches the server late, off what was written since.
+            metadata = {"uid": meta.uid, "resourceVersion": memory.version_of(meta)}
+            body = {"metadata": metadata, "status": plan.status_patch}
             try:
                 answer = await self._client.patch(
                     resource, meta.name, body, meta.namespace, subresource="status"
@@ -275,6 +278,10 @@ class _Memory(msgspec.Struct):
     def wrote(self, answer: Object, status: Object) -> None:
         """Keep a status that the cache may not have yet."""
         self.status = (answer.get("metadata", {}).get("resourceVersion", ""), status)
+
+    def version_of(self, meta: ObjectMeta) -> str:
+        """Return the version that the newest known status belongs to."""
+        return self.status[0] if self.status else meta.resource_version
 
     def newest_status(self, job: AnyJob) -> Any:
         """Return the cached status, or the one that was written since."""

@@ -382,6 +382,7 @@ def test_a_finished_job_has_no_pod_group_whatever_is_kept_of_its_pods(scene: Bui
     one = gang(scene, runPolicy={"cleanPodPolicy": policy}).add_workers(2).add_children()
     keep_pod_group(one)
     one.add_launcher(conditions=COMPLETE)
+    one.settle_status()
 
     assert [type(action) for action in about_pod_groups(one.plan())] == [Delete]
 

@@ -210,7 +210,6 @@ def test_what_the_user_set_comes_first_and_stays(scene: Build) -> None:
     launcher, worker = build_launcher(job)["spec"], build_worker(job, 12)
 
     assert {key: launcher[key] for key in launcher if key not in ("template", "podReplacementPolicy")} == {
-        "ttlSecondsAfterFinished": 1,
         "activeDeadlineSeconds": 2,
         "backoffLimit": 3,
     }

@@ -312,11 +312,23 @@ def test_workers_are_cleaned_as_the_policy_says(scene: Build, policy: str, want:
     one.add_worker(3, "Failed")
     one.add_launcher(succeeded=1, conditions=COMPLETE)
 
-    plan = one.plan()
+    plan = one.settle_status()
 
-    assert deletions(plan) == want
+    assert deletions(plan) == []  # the end is written down first
+    assert deletions(one.plan()) == want
     if policy != "None":
         assert plan.status["replicaStatuses"]["Worker"] == {}
+
+
+def test_a_launcher_goes_after_its_time_only_once_its_end_is_written_down(scene: Build) -> None:
+    one = ran(scene, runPolicy={"ttlSecondsAfterFinished": 0})
+    one.add_launcher(succeeded=1, conditions=COMPLETE)
+
+    assert patches(one.settle_status()) == []
+    assert patches(one.plan()) == [("pi-launcher", "", {"spec": {"ttlSecondsAfterFinished": 0}})]
+
+    one.add_launcher(spec={"ttlSecondsAfterFinished": 0}, succeeded=1, conditions=COMPLETE)
+    assert patches(one.plan()) == []
 
 
 def test_a_worker_that_is_going_is_not_deleted_again(scene: Build) -> None:
