@@ -5,17 +5,19 @@ Only fields that Gangline owns are compared, so defaults that a server adds are 
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from gangline.api.core import ConfigMap, Secret, Service
 from gangline.api.mpijob import MPIJob
-from gangline.api.resources import CONFIG_MAPS, SERVICES
+from gangline.api.resources import CONFIG_MAPS, SECRETS, SERVICES
 from gangline.jobs.hostfile import next_discover_hosts, render_hostfile
 from gangline.jobs.names import (
     DISCOVER_HOSTS_KEY,
     HOSTFILE_KEY,
     PRIVATE_KEY,
     PUBLIC_KEY,
+    SSH_CONFIG_KEY,
     Names,
     child_metadata,
     other_child_labels,
@@ -23,6 +25,7 @@ from gangline.jobs.names import (
 )
 from gangline.jobs.plan import Action, Create, EnsureKeyPair, Patch, merge_patch_between
 from gangline.jobs.remote_access import KUBEXEC_KEY, KUBEXEC_SCRIPT
+from gangline.jobs.ssh_config import SSH_CONFIG
 
 Object = dict[str, Any]
 
@@ -63,10 +66,13 @@ def ensure_config_map(
 
 
 def ensure_secret(job: MPIJob, secret: Secret | None) -> list[Action]:
-    """Return what gives the job an ssh key pair; one that is there is kept."""
-    if secret is not None and set(secret.data) == {PRIVATE_KEY, PUBLIC_KEY}:
-        return []
-    wanted = _child(job, "Secret", Names.of(job).secret) | {"type": "kubernetes.io/ssh-auth"}
+    """Return what gives the job an ssh key pair and ssh its configuration; a pair that is there is kept."""
+    names = Names.of(job)
+    config = {SSH_CONFIG_KEY: base64.b64encode(SSH_CONFIG.encode()).decode()}
+    if secret is not None and set(secret.data) - set(config) == {PRIVATE_KEY, PUBLIC_KEY}:
+        is_current = secret.data.get(SSH_CONFIG_KEY) == config[SSH_CONFIG_KEY]
+        return [] if is_current else [Patch(SECRETS, names.namespace, names.secret, {"data": config})]
+    wanted = _child(job, "Secret", names.secret) | {"type": "kubernetes.io/ssh-auth", "data": config}
     return [EnsureKeyPair(wanted, exists=secret is not None)]
 
 

@@ -24,6 +24,7 @@ HOSTFILE_KEY: Final = "hostfile"
 DISCOVER_HOSTS_KEY: Final = "discover_hosts.sh"
 PRIVATE_KEY: Final = "ssh-privatekey"
 PUBLIC_KEY: Final = "ssh-publickey"
+SSH_CONFIG_KEY: Final = "ssh-config"
 
 
 @dataclass(frozen=True, slots=True)

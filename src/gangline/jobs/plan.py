@@ -27,7 +27,7 @@ class EnsureKeyPair:
     """Give a Secret a fresh ssh key pair.
 
     Attributes:
-        secret: the Secret in wire form, without ``data``.
+        secret: the Secret in wire form; its ``data`` lacks the pair.
         exists: whether it is there already and only its data is wrong.
     """
 

@@ -14,6 +14,7 @@ from gangline.jobs.names import (
     PRIVATE_KEY,
     PUBLIC_KEY,
     REPLICA_INDEX_LABEL,
+    SSH_CONFIG_KEY,
     Names,
     child_metadata,
     mark_attempt,
@@ -141,6 +142,7 @@ def _template(job: MPIJob, spec: ReplicaSpec, role: str) -> Object:
             {"key": PRIVATE_KEY, "path": "id_rsa"},
             {"key": PUBLIC_KEY, "path": "id_rsa.pub"},
             {"key": PUBLIC_KEY, "path": "authorized_keys"},
+            {"key": SSH_CONFIG_KEY, "path": "config", "mode": 0o644},
         ],
     }
     if job.spec.ssh_auth_mount_path == DEFAULT_SSH_MOUNT_PATH:

@@ -32,6 +32,7 @@ TYPES: dict[str, Any] = {
     "Pod": Pod,
     "PodGroup": PodGroup,
 }
+KEY_PAIR = {"ssh-privatekey": "eA==", "ssh-publickey": "eA=="}
 LOOKS_MAX = 8
 """A restart of a gang takes the longest: written down, deleted, made again."""
 PHASES = ("Pending", "Running", "Succeeded", "Failed")
@@ -88,7 +89,7 @@ class World:
                 case Create():
                     self.add(action.object)
                 case EnsureKeyPair():
-                    self.add({**action.secret, "data": {"ssh-privatekey": "eA==", "ssh-publickey": "eA=="}})
+                    self.add({**action.secret, "data": action.secret["data"] | KEY_PAIR})
                 case Patch():
                     key = action.resource.kind, action.name
                     self.objects[key] = merge(self.objects[key], action.body)

@@ -195,7 +195,7 @@ def observed_after(plan: Plan) -> Observed:
             wire = msgspec.json.decode(msgspec.json.encode(wire))
             wire["metadata"]["uid"] = "u"
             if wire["kind"] == "Secret":
-                wire["data"] = {"ssh-privatekey": "eA==", "ssh-publickey": "eA=="}
+                wire["data"] |= {"ssh-privatekey": "eA==", "ssh-publickey": "eA=="}
             typed[wire["kind"]][wire["metadata"]["name"]] = msgspec.convert(wire, TYPES[wire["kind"]])
     return Observed(*typed.values())
 

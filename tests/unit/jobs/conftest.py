@@ -83,7 +83,7 @@ class Scene:
             elif wanted["kind"] == "ConfigMap":
                 self.config_maps[wire["metadata"]["name"]] = msgspec.convert(wire, ConfigMap)
             elif wanted["kind"] == "Secret":
-                wire["data"] = {"ssh-privatekey": "eA==", "ssh-publickey": "eQ=="}
+                wire["data"] |= {"ssh-privatekey": "eA==", "ssh-publickey": "eQ=="}
                 self.secrets[wire["metadata"]["name"]] = msgspec.convert(wire, Secret)
         return self
 

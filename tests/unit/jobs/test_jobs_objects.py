@@ -27,6 +27,7 @@ SSH_ITEMS = [
     {"key": "ssh-privatekey", "path": "id_rsa"},
     {"key": "ssh-publickey", "path": "id_rsa.pub"},
     {"key": "ssh-publickey", "path": "authorized_keys"},
+    {"key": "ssh-config", "path": "config", "mode": 0o644},
 ]
 CONFIG_VOLUME = {
     "name": "mpi-job-config",
@@ -282,6 +283,7 @@ def test_service_config_map_and_secret(scene: Build) -> None:
     }
     assert key_pair.secret["metadata"]["name"] == "pi-ssh"
     assert key_pair.secret["type"] == "kubernetes.io/ssh-auth"
+    assert list(key_pair.secret["data"]) == ["ssh-config"]
     for child in (service, config_map, key_pair.secret):
         assert child["metadata"]["namespace"] == "ns"
         assert child["metadata"]["labels"]["app"] == "pi"

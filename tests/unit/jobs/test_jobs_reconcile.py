@@ -112,6 +112,16 @@ def test_a_secret_without_the_two_keys_gets_a_fresh_pair(scene: Build) -> None:
     assert action.exists
 
 
+def test_a_secret_without_ssh_configuration_gets_it_and_keeps_its_keys(scene: Build) -> None:
+    one = scene().add_children()
+    pair = {"ssh-privatekey": "eA==", "ssh-publickey": "eQ=="}
+    one.secrets["pi-ssh"] = replace(one.secrets["pi-ssh"], data=pair)
+
+    (action,) = one.plan().actions[:1]
+    assert isinstance(action, Patch)
+    assert (action.name, list(action.body["data"])) == ("pi-ssh", ["ssh-config"])
+
+
 def test_a_changed_service_is_put_right(scene: Build) -> None:
     one = scene(runLauncherAsWorker=True).add_children()
     service = one.services["pi"]
