@@ -3,17 +3,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-train kubernetes test-kubernetes lint types bench wheel clean
+.PHONY: run test test-train test-mpi kubernetes test-kubernetes lint types bench wheel clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not slow and not kubernetes"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes"
 
 test-train: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && \
 	GANGLINE_TRAIN_PYTHON=$$python $(BIN)/python -m pytest -q tests -m train
+
+test-mpi: $(STAMP)-dev
+	folder=$$($(BIN)/python tests/mpi_environments.py) && \
+	GANGLINE_MPI_ENVIRONMENTS=$$folder $(BIN)/python -m pytest -q tests -m mpi
 
 kubernetes:
 	tests/kubernetes/build.sh

@@ -15,6 +15,8 @@ MARKER = (
 FILES = {
     "01-digits": ("digits-code", ["train.py", "digits.csv.gz"]),
     "03-pi": ("pi-code", ["pi.py"]),
+    "04-mpich": ("mpich-code", ["allreduce.py"]),
+    "05-intel-mpi": ("intel-mpi-code", ["allreduce.py"]),
 }
 
 

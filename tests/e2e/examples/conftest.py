@@ -30,11 +30,34 @@ def cluster_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
 @pytest.fixture
 def gangline(cluster_environment: dict[str, str]) -> Gangline:
     """Run one gangline command; both outputs come back as one text in `stdout`."""
+    return _runner(cluster_environment)
 
+
+@pytest.fixture
+def gangline_in(cluster_environment: dict[str, str]) -> Callable[[Path], Gangline]:
+    """Run gangline commands as in a shell with a virtual environment activated."""
+
+    def activated(folder: Path) -> Gangline:
+        search = f"{folder / 'bin'}{os.pathsep}{cluster_environment['PATH']}"
+        return _runner(cluster_environment | {"PATH": search, "VIRTUAL_ENV": str(folder)})
+
+    return activated
+
+
+@pytest.fixture(scope="session")
+def mpi_environments() -> Path:
+    """The folder of the virtual environments with MPICH and Intel MPI (see tests/mpi_environments.py)."""
+    folder = os.environ.get("GANGLINE_MPI_ENVIRONMENTS")
+    if not folder:
+        pytest.skip("GANGLINE_MPI_ENVIRONMENTS is not set: run `make test-mpi`")
+    return Path(folder)
+
+
+def _runner(environment: dict[str, str]) -> Gangline:
     def run(*words: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "gangline", *words],
-            env=cluster_environment,
+            env=environment,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

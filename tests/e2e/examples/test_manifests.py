@@ -20,7 +20,7 @@ def update_manifests():
     return module
 
 
-@pytest.mark.parametrize("folder", ["01-digits", "03-pi"])
+@pytest.mark.parametrize("folder", ["01-digits", "03-pi", "04-mpich", "05-intel-mpi"])
 def test_manifest_is_in_step_with_its_files(folder: str) -> None:
     """Run `python examples/update_manifests.py` when this fails."""
     manifest = EXAMPLES / folder / "mpijob.yaml"
