@@ -97,7 +97,8 @@ def all_reduce(
     network = min(part.machine.network_gbit_s for part in parts) / BITS_PER_BYTE / oversubscription
     plans = [_plan(name, parts, count, network) for name in algorithms]
     pcie = any(_uses_pcie(part) for part in parts)
-    timed = ((_seconds(plan, way, pcie, size_bytes), plan, way) for plan in plans for way in PROTOCOLS)
+    ways = [way for way in PROTOCOLS if not (pcie and way.nvlink_only)]
+    timed = ((_seconds(plan, way, pcie, size_bytes), plan, way) for plan in plans for way in ways)
     seconds, plan, way = min(timed, key=lambda entry: entry[0])
     factor = 2 * (count - 1) / count
     return AllReduce(seconds, plan.algorithm, way.name, plan.rate_gb_s * factor, plan.bottleneck)

@@ -41,6 +41,14 @@ class Machine:
     host: Host = UNKNOWN_HOST
     network_gbit_s: float = NETWORK_GBIT_S
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Machines are keys of tables that are asked often."""
+        return hash((self.model, self.links, self.numa, self.switches))
+
     @property
     def count(self) -> int:
         """Number of GPUs."""

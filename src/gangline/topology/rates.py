@@ -105,6 +105,7 @@ class Protocol:
         efficiency: share of the wire's rate that carries data.
         ring_base_us, tree_base_us: paid once.
         nvlink_us, pcie_us, network_us: paid for every hop over such a wire.
+        nvlink_only: used only where the hops of a node are NVLinks.
     """
 
     name: str
@@ -114,13 +115,14 @@ class Protocol:
     nvlink_us: float
     pcie_us: float
     network_us: float
+    nvlink_only: bool = False
 
 
 # NCCL's tuning tables (base latency, hop latency of NVLink, PCIe, network; LL sends a flag with each 4
 # bytes, LL128 with each 120 bytes of 128, taken there as 0.92).
 PROTOCOLS = (
     Protocol("LL", 0.5, 6.6, 6.8, 0.6, 1.0, 2.7),
-    Protocol("LL128", 0.92, 14.0, 14.0, 1.9, 2.5, 4.0),
+    Protocol("LL128", 0.92, 14.0, 14.0, 1.9, 2.5, 4.0, nvlink_only=True),
     Protocol("Simple", 1.0, 8.4, 8.4, 3.4, 5.7, 14.0),
 )
 

@@ -1,0 +1,97 @@
+"""Time of an all-reduce and of a training step, against formulas of nccl-tests and hand calculations."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangline.topology.all_reduce import Part, all_reduce
+from gangline.topology.known import known_machine
+from gangline.topology.step_time import Training, compute_s_from_step, efficiency, step_s
+
+GB = 1e9
+DGX1 = known_machine("v100-dgx1")
+P3 = known_machine("p3.16xlarge")
+
+
+def test_a_large_all_reduce_in_one_node_takes_2_n_minus_1_over_n_bytes_at_the_ring_rate() -> None:
+    found = all_reduce([Part(DGX1, 0b1111)], 8 * GB)
+
+    assert found.algorithm == "ring"
+    assert found.bus_gb_s == pytest.approx(80.0)
+    assert found.seconds == pytest.approx(2 * 3 / 4 * 8 / 80, rel=0.001)
+
+
+def test_a_small_all_reduce_costs_latency_only() -> None:
+    """Eight GPUs over NVLink: base 6.6 us and 14 hops of 0.6 us by ring, 6.8 and 14 hops by chain."""
+    found = all_reduce([Part(DGX1, 0b11111111)], 8)
+
+    assert found.protocol == "LL"
+    assert found.seconds == pytest.approx(15.0e-6, rel=0.01)
+
+
+def test_one_gpu_reduces_nothing() -> None:
+    assert all_reduce([Part(DGX1, 0b1)], GB).seconds == 0.0
+
+
+def test_nodes_are_held_up_by_their_network_cards() -> None:
+    """Two nodes of four GPUs at 25 Gbit/s: 2 x 7/8 of the bytes at 3.125 GB/s."""
+    found = all_reduce([Part(P3, 0b1111)] * 2, GB, algorithms=["ring"])
+
+    assert found.bottleneck == "network card"
+    assert found.seconds == pytest.approx(2 * 7 / 8 / 3.125, rel=0.01)
+
+
+def test_an_oversubscribed_network_is_slower_by_that_factor() -> None:
+    once = all_reduce([Part(P3, 0b1111)] * 2, GB)
+    thrice = all_reduce([Part(P3, 0b1111)] * 2, GB, oversubscription=3)
+
+    assert thrice.seconds == pytest.approx(3 * once.seconds, rel=0.01)
+
+
+def test_two_levels_add_up() -> None:
+    """nccl-tests: 2(m-1)/m S/B inside, and 2(N-1)/N (S/m)/(NIC/m) between."""
+    found = all_reduce([Part(P3, 0b1111)] * 4, GB, algorithms=["two-level"])
+
+    assert found.seconds == pytest.approx(1.5 / 80 + 1.5 / 3.125, rel=0.01)
+
+
+def test_trees_win_where_hops_are_many_and_bytes_few() -> None:
+    """512 GPUs, 0.1 MB by LL128: 14 + 14 x 1.9 + 12 x 4.0 us, and 75.6 us at 3.125/2 x 0.92 x 0.92 GB/s."""
+    parts = [Part(P3, 0b11111111)] * 64
+    found = all_reduce(parts, 1e5)
+
+    assert (found.algorithm, found.protocol) == ("tree", "LL128")
+    assert found.seconds == pytest.approx(164.2e-6, rel=0.01)
+    assert all_reduce(parts, 1e5, algorithms=["ring"]).seconds > 5 * found.seconds
+
+
+def test_a_left_over_gpu_on_another_node_makes_the_network_the_bottleneck() -> None:
+    together = all_reduce([Part(P3, 0b111)], GB)
+    cut_off = all_reduce([Part(P3, 0b11), Part(P3, 0b1)], GB)
+
+    assert cut_off.seconds > 5 * together.seconds
+    assert cut_off.bottleneck == "network card"
+
+
+def test_wrong_use_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one GPU"):
+        all_reduce([Part(P3, 0)], GB)
+    with pytest.raises(ValueError, match="`star`"):
+        all_reduce([Part(P3, 3)], GB, algorithms=["star"])
+
+
+def test_a_step_hides_what_fits_under_the_backward_pass() -> None:
+    training = Training(gradient_bytes=GB, compute_s=0.3, overlap=0.5)
+
+    assert step_s(training, 0.1) == pytest.approx(0.3)
+    assert step_s(training, 0.15) == pytest.approx(0.35)
+    assert efficiency(training, 0.4) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("all_reduce_s", [0.0, 0.05, 0.2, 0.9])
+@pytest.mark.parametrize("overlap", [0.0, 0.7, 1.0])
+def test_compute_time_comes_back_from_a_step(all_reduce_s: float, overlap: float) -> None:
+    training = Training(gradient_bytes=GB, compute_s=0.25, overlap=overlap)
+    step = step_s(training, all_reduce_s)
+
+    assert compute_s_from_step(step, all_reduce_s, overlap=overlap) == pytest.approx(0.25)
