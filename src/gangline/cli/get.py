@@ -51,6 +51,7 @@ def command(name: str | None, all_namespaces: bool, events: bool, output: str | 
 
 
 async def _get(target: Target, name: str, *, all_namespaces: bool, events: bool, output: str | None) -> None:
+    from gangline.cli.gpu_words import gpu_kind
     from gangline.cli.job_lookup import find_job, pods_of, warnings_about
     from gangline.cli.job_report import job_report
     from gangline.cli.job_view import view_job
@@ -63,14 +64,15 @@ async def _get(target: Target, name: str, *, all_namespaces: bool, events: bool,
         _, job = await find_job(client, name, namespace)
         pods = await pods_of(client, job)
         warnings = await warnings_about(client, namespace, pods)
+        kind = await gpu_kind(client, [job])
         found = await _events(client, job, pods) if events or output in ("json", "yaml") else []
     view = view_job(job, pods, now(), warnings)
     if output == "name":
         print(f"{view.kind.lower()}/{view.name}")
     elif output in ("json", "yaml"):
-        print_value(job_report(view) | {"events": found}, output)
+        print_value(job_report(view, kind) | {"events": found}, output)
     else:
-        _print(view, wide=output == "wide")
+        _print(view, kind, wide=output == "wide")
         if events:
             _print_events(found)
 
@@ -119,7 +121,8 @@ async def _events(client: Client, job: dict[str, Any], pods: list[dict[str, Any]
     return sorted(rows, key=lambda row: row["time"])[-EVENTS_MAX:]
 
 
-def _print(view: JobView, *, wide: bool) -> None:
+def _print(view: JobView, kind: str, *, wide: bool) -> None:
+    from gangline.cli.gpu_words import gpu_cell
     from gangline.units import format_age
 
     lines = {
@@ -144,7 +147,7 @@ def _print(view: JobView, *, wide: bool) -> None:
             instance.status,
             format_age(instance.age_s),
             str(instance.is_chief).lower(),
-            str(instance.gpus),
+            gpu_cell(instance.gpus, kind),
             instance.node or "N/A",
             instance.ip or "N/A",
             str(instance.restarts),

@@ -103,7 +103,8 @@ class GpuDemand:
                 else str(room.total or "none")
             )
             place = "this cluster" if room.kind == "simulated" else "this machine"
-            return f"it asks {gpus_in_words(self.total)}, {place} has {has}"
+            pods = f" in {self.pods} pods of {self.each}" if self.pods > 1 else ""
+            return f"it asks {gpus_in_words(self.total)}{pods}, {place} has {has}"
         biggest = max(self.each, self.beside)
         if biggest > room.largest:
             largest = gpus_in_words(room.largest, room.kind)

@@ -117,7 +117,7 @@ def _fit_mpijob(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
     ]
     for path, template in pod_templates(obj):
         if "Launcher" in path and _set_ranks(template, before.ranks, after.ranks):
-            changes.append(f"the launcher's count {before.ranks} -> {after.ranks}")
+            changes.append(f"the launcher starts {after.ranks}")
     return changes
 
 
@@ -136,7 +136,7 @@ def _set_gpus(template: Obj, count: int) -> None:
 
 
 def _set_ranks(template: Obj, before: int, after: int) -> bool:
-    """Put the new number of ranks where a launcher's line says the old one; True when it did."""
+    """Lower the number of ranks where a launcher's line says more than there are now; True when it did."""
     changed = False
     for container in (template.get("spec") or {}).get("containers") or []:
         words = [str(word) for field in ("command", "args") for word in container.get(field) or []]
@@ -153,8 +153,10 @@ def _set_ranks(template: Obj, before: int, after: int) -> bool:
 def _with_count(line: list[str], before: int, after: int, *, is_launcher: bool) -> list[str]:
     fresh = list(line)
     for index, word in enumerate(line):
-        if is_launcher and index and line[index - 1] in _COUNTS and word == str(before):
-            fresh[index] = str(after)
+        is_count = is_launcher and index > 0 and line[index - 1] in _COUNTS and word.isdigit()
+        if is_count:
+            if after < int(word) <= before:
+                fresh[index] = str(after)
             break
         if not is_launcher and any(name in word for name in _LAUNCHERS):
             fresh[index] = re.sub(rf"(\s(?:-n|-np|--np)[ =]){before}(?=\s|$)", rf"\g<1>{after}", word)

@@ -7,8 +7,11 @@ from typing import Any
 from gangline.cli.job_view import JobView
 
 
-def job_report(view: JobView) -> dict[str, Any]:
-    """Return a job and its instances as plain values; durations and ages as ``Ns``."""
+def job_report(view: JobView, gpu_kind: str = "") -> dict[str, Any]:
+    """Return a job and its instances as plain values; durations and ages as ``Ns``.
+
+    ``gpuKind`` is ``real``, ``simulated``, or null where there is none or nobody knows.
+    """
     return {
         "uuid": view.uid,
         "name": view.name,
@@ -22,6 +25,7 @@ def job_report(view: JobView) -> dict[str, Any]:
         "priority": view.priority or "N/A",
         "requestGPUs": view.gpus,
         "allocatedGPUs": view.gpus_allocated or 0,
+        "gpuKind": (gpu_kind if view.gpus else "") or None,
         "creationTimestamp": view.created,
         "endTimestamp": view.ended or None,
         "instances": [

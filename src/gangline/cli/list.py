@@ -34,6 +34,7 @@ def command(all_namespaces: bool, output: str | None, target: Target) -> None:
 
 async def _list(target: Target, *, all_namespaces: bool, output: str | None) -> None:
     from gangline.api.resources import PODS
+    from gangline.cli.gpu_words import gpu_kind
     from gangline.cli.job_lookup import list_jobs, warnings_about
     from gangline.cli.job_report import job_report
     from gangline.cli.job_view import belongs, view_job
@@ -42,22 +43,24 @@ async def _list(target: Target, *, all_namespaces: bool, output: str | None) -> 
     async with open_client(target) as client:
         namespace = None if all_namespaces else client.connection.namespace
         jobs, pods = await asyncio.gather(list_jobs(client, namespace), client.list(PODS, namespace))
+        kind = await gpu_kind(client, jobs)
         needs_reasons = output in ("wide", "json", "yaml")
         warnings = await warnings_about(client, namespace, pods.items) if needs_reasons else []
     views = [view_job(job, [pod for pod in pods.items if belongs(job, pod)], now(), warnings) for job in jobs]
     if output == "name":
         print("".join(f"{view.kind.lower()}/{view.name}\n" for view in views), end="")
     elif output in ("json", "yaml"):
-        print_value([job_report(view) for view in views], output)
+        print_value([job_report(view, kind) for view in views], output)
     elif not views:
         say(f"no jobs in {'any namespace' if all_namespaces else f'namespace `{namespace}`'}")
     else:
-        rows = [_row(view) for view in views]
+        rows = [_row(view, kind) for view in views]
         skip = 0 if all_namespaces else 1
         print_table(COLUMNS[skip:], [row[skip:] for row in rows], wide=output == "wide")
 
 
-def _row(view: Any) -> list[str]:
+def _row(view: Any, kind: str) -> list[str]:
+    from gangline.cli.gpu_words import gpu_cell
     from gangline.units import format_age
 
     return [
@@ -66,8 +69,8 @@ def _row(view: Any) -> list[str]:
         view.status,
         view.trainer,
         format_age(view.duration_s),
-        str(view.gpus),
-        "N/A" if view.gpus_allocated is None else str(view.gpus_allocated),
+        gpu_cell(view.gpus, kind),
+        gpu_cell(view.gpus_allocated, kind),
         view.node or "N/A",
         view.reason,
     ]

@@ -13,7 +13,9 @@ from gangline.api.codec import Document
 from gangline.api.resources import Resource
 from gangline.cli.claim import apply_object, claim_job, delete_job
 from gangline.cli.follow import Follower, Outcome
+from gangline.cli.gpu_words import gpu_kind
 from gangline.cli.held_up import HeldUp
+from gangline.cli.image_options import substitutions
 from gangline.cli.job_view import lifetime_s
 from gangline.cli.manifests import WORKLOADS, in_order
 from gangline.cli.output import say
@@ -24,6 +26,7 @@ from gangline.errors import GanglineError, UnschedulableError
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
+    from gangline.local.image_map import ImageMap
 
 Obj = dict[str, Any]
 Claimed = tuple[Resource, Obj]
@@ -51,7 +54,11 @@ class Interrupts:
 
 
 async def run_documents(
-    documents: Sequence[Document], target: Target, created: dict[int, Obj], started_s: float
+    documents: Sequence[Document],
+    target: Target,
+    created: dict[int, Obj],
+    started_s: float,
+    images: ImageMap | None = None,
 ) -> int:
     """Create every object, wait for all that end, and return the exit code.
 
@@ -60,6 +67,7 @@ async def run_documents(
         target: where to.
         created: what exists already, by the document's ``id``.
         started_s: time on the monotonic clock just before the first object was created.
+        images: what serves images, on the one-machine cluster.
 
     Raises:
         JobFailedError: a job failed; its exit code is the launcher's.
@@ -72,9 +80,10 @@ async def run_documents(
         claimed = await _create(client, documents, target, created)
         if not claimed:
             return 0
-        view = open_view(prefix_logs=len(claimed) > 1, started_s=started_s)
+        kind = await gpu_kind(client, (job for _, job in claimed))
+        view = open_view(prefix_logs=len(claimed) > 1, started_s=started_s, gpu_kind=kind)
         try:
-            return await _wait(client, claimed, target, view, interrupts, started_s)
+            return await _wait(client, claimed, target, view, interrupts, started_s, images)
         except BrokenPipeError:
             for _, job in claimed:
                 way = f"`gangline logs -f {job['metadata']['name']}{way_back(job, target)}`"
@@ -111,6 +120,7 @@ async def _wait(
     view: PlainView,
     interrupts: Interrupts,
     started_s: float,
+    images: ImageMap | None,
 ) -> int:
     following = asyncio.gather(*(_follow(client, one, target, view) for one in claimed))
     interrupted = asyncio.create_task(interrupts.first.wait())
@@ -126,7 +136,7 @@ async def _wait(
         interrupted.cancel()
         following.cancel()
     view.close()
-    return _conclude(outcomes, time.monotonic() - started_s)
+    return _conclude(outcomes, time.monotonic() - started_s, view, images)
 
 
 async def _results(
@@ -202,16 +212,20 @@ def way_back(job: Obj, target: Target) -> str:
     return (f" -n {namespace}" if namespace != "default" else "") + target.options
 
 
-def _conclude(outcomes: list[Outcome], took_s: float) -> int:
+def _conclude(outcomes: list[Outcome], took_s: float, view: PlainView, images: ImageMap | None) -> int:
     """Say how each job ended; the first failure becomes the command's."""
     failures: list[GanglineError] = []
     for outcome in outcomes:
         failure = failure_of(outcome)
         if failure is None:
             lasted_s = max(took_s, lifetime_s(outcome.job))  # a job found running was there before us
-            say(result_line(outcome.job, outcome.status, outcome.exit_code, lasted_s))
+            gpus = view.gpus_of(outcome.job)
+            line = result_line(outcome.job, outcome.status, outcome.exit_code, lasted_s, gpus)
+            say("; ".join([line, *_served(outcome.job, images)]))
             continue
         for line in last_lines(outcome, is_alone=len(outcomes) == 1):
+            say(line)
+        for line in _served(outcome.job, images):
             say(line)
         failures.append(failure)
     for other in failures[1:]:
@@ -219,3 +233,7 @@ def _conclude(outcomes: list[Outcome], took_s: float) -> int:
     if failures:
         raise failures[0]
     return 0
+
+
+def _served(job: Obj, images: ImageMap | None) -> list[str]:
+    return substitutions([job], images) if images is not None else []

@@ -10,8 +10,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from gangline.cli.gpu_words import gpu_cell, gpus_of_pods
 from gangline.cli.held_up import START_ERRORS, HeldUp, held_up, tries
-from gangline.cli.job_view import ROLE_LABEL, finished, pod_status
+from gangline.cli.job_view import ROLE_LABEL, finished, pod_gpus, pod_status
 from gangline.cli.output import plural, say
 from gangline.units import format_age
 
@@ -24,7 +25,8 @@ ROWS_MAX = 16
 ADVICE: dict[str, str] = {
     "fits on no node": "it starts as soon as there is room; `gangline list` shows what holds it, "
     "Ctrl-C deletes the job",
-    "ErrImage": "write `image: gangline/base`, or use a cluster that has the image: --context CONTEXT",
+    "ErrImagePull": "check the image's name and tag, and that its registry can be reached from here; "
+    "--image NAME=FOLDER serves it from a folder of yours",
     "ImagePull": "check the image's name and the pull secret of its namespace",
     "InvalidImageName": "correct the image's name in the manifest",
     "CreateContainerConfigError": "the pod names a ConfigMap, Secret or key that does not exist: "
@@ -51,21 +53,36 @@ def advice_for(job: Obj, pod: Obj, reason: HeldUp) -> str:
 class PlainView:
     """Lines for a pipe or a log file: pods once when they all run, then the log."""
 
-    def __init__(self, *, prefix_logs: bool = False, started_s: float | None = None) -> None:
+    def __init__(
+        self, *, prefix_logs: bool = False, started_s: float | None = None, gpu_kind: str = ""
+    ) -> None:
         self._prefix = prefix_logs
+        self._gpu_kind = gpu_kind
+        self._gpus: dict[str, str] = {}
         self._rests: dict[str, bytes] = {}
         self._running: set[str] = set()
         self._started = time.monotonic() if started_s is None else started_s
 
+    def gpus_of(self, job: Obj) -> str:
+        """Return ``2 simulated GPUs`` for what the pods of a job had, empty for none."""
+        return self._gpus.get(job["metadata"].get("uid", ""), "")
+
+    def _note_gpus(self, job: Obj, pods: list[Obj]) -> None:
+        if len(pods) >= expected_pods(job):
+            self._gpus[job["metadata"].get("uid", "")] = gpus_of_pods(pods, self._gpu_kind)
+
     def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
         """Say once that every pod of a job runs, and where."""
+        self._note_gpus(job, pods)
         uid = job["metadata"].get("uid", "")
         if uid in self._running or not pods or not _all_started(job, pods):
             return
         self._running.add(uid)
         nodes = {pod["spec"].get("nodeName") for pod in pods}
         took_s = time.monotonic() - self._started
-        say(f"{job_title(job)}: {_pods_in_words(job, pods)} on {plural(len(nodes), 'node')}, {took_s:.1f} s")
+        gpus = f", {self.gpus_of(job)}" if self.gpus_of(job) else ""
+        where = f"{_pods_in_words(job, pods)} on {plural(len(nodes), 'node')}{gpus}"
+        say(f"{job_title(job)}: {where}, {took_s:.1f} s")
 
     def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
         """Say why a pod cannot start, and what to do."""
@@ -98,14 +115,17 @@ class PlainView:
 class LiveView(PlainView):
     """A table of pods that changes in place until the log begins; then it stays above the log."""
 
-    def __init__(self, *, prefix_logs: bool = False, started_s: float | None = None) -> None:
-        super().__init__(prefix_logs=prefix_logs, started_s=started_s)
+    def __init__(
+        self, *, prefix_logs: bool = False, started_s: float | None = None, gpu_kind: str = ""
+    ) -> None:
+        super().__init__(prefix_logs=prefix_logs, started_s=started_s, gpu_kind=gpu_kind)
         self._live: Live | None = None
         self._closed = False
         self._pods: dict[str, tuple[Obj, list[Obj]]] = {}
 
     def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
         """Show the pods as they are now."""
+        self._note_gpus(job, pods)
         self._pods[job["metadata"].get("uid", "")] = (job, pods)
         if self._closed or not pods:
             return
@@ -154,15 +174,17 @@ class LiveView(PlainView):
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
-        for title in ("POD", "STATUS", "NODE"):
-            table.add_column(title, no_wrap=True, overflow="ellipsis")
         rows = [(job, pod) for job, pods in self._pods.values() for pod in pods]
+        has_gpus = any(pod_gpus(pod["spec"]) for _, pod in rows)
+        for title in ("POD", "STATUS", "NODE", *(["GPUS"] if has_gpus else [])):
+            table.add_column(title, no_wrap=True, overflow="ellipsis")
         for _, pod in rows[:ROWS_MAX]:
             status = pod_status(pod)
             table.add_row(
                 pod["metadata"]["name"],
                 f"[{_COLOURS.get(status, 'yellow')}]{status}[/]",
                 pod["spec"].get("nodeName", ""),
+                *([gpu_cell(pod_gpus(pod["spec"]), self._gpu_kind)] if has_gpus else []),
             )
         if len(rows) > ROWS_MAX:
             counts = Counter(pod_status(pod) for _, pod in rows[ROWS_MAX:])
@@ -180,17 +202,18 @@ _COLOURS = {
 }
 
 
-def open_view(*, prefix_logs: bool, started_s: float) -> PlainView:
+def open_view(*, prefix_logs: bool, started_s: float, gpu_kind: str = "") -> PlainView:
     """Return the live view when standard output and standard error are a terminal, else plain lines."""
     if sys.stdout.isatty() and sys.stderr.isatty():
-        return LiveView(prefix_logs=prefix_logs, started_s=started_s)
-    return PlainView(prefix_logs=prefix_logs, started_s=started_s)
+        return LiveView(prefix_logs=prefix_logs, started_s=started_s, gpu_kind=gpu_kind)
+    return PlainView(prefix_logs=prefix_logs, started_s=started_s, gpu_kind=gpu_kind)
 
 
-def result_line(job: Obj, status: str, exit_code: int | None, took_s: float) -> str:
-    """Return the last line of a run: which job, how it ended, how long it took."""
+def result_line(job: Obj, status: str, exit_code: int | None, took_s: float, gpus: str = "") -> str:
+    """Return the last line of a run: which job, how it ended, on which GPUs, how long it took."""
     code = "" if exit_code is None else f" (exit code {exit_code})"
-    return f"{job_title(job)} {status.lower()} after {format_duration(took_s)}{code}"
+    place = f" on {gpus}" if gpus else ""
+    return f"{job_title(job)} {status.lower()}{place} after {format_duration(took_s)}{code}"
 
 
 def format_duration(seconds: float) -> str:

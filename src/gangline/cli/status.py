@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from gangline.cli.image_options import describe_map
 from gangline.cli.output import Column, print_table, print_value
 from gangline.cli.target import cluster_option
 from gangline.local.cluster import Cluster, ClusterStatus
+from gangline.local.kept_images import load_image_map
 from gangline.local.paths import ClusterPaths
 from gangline.units import format_bytes
 
@@ -21,6 +23,7 @@ _NODE_COLUMNS = (
     Column("PODS"),
     Column("CPU"),
     Column("MEMORY"),
+    Column("GPUS", rank=2),
     Column("ADDRESS", rank=1),
 )
 
@@ -62,6 +65,7 @@ def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
     if status.ready:
         report["isolation"] = cluster.isolation_in_use() or report.get("isolation")
         report["nodes"] = _nodes(cluster)
+        report["images"] = describe_map(load_image_map(cluster), cluster.paths)
     return report
 
 
@@ -77,14 +81,19 @@ def pss_bytes(pid: int) -> int | None:
 
 
 def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
+    from gangline.cli.gpu_words import kind_of_nodes
+    from gangline.cli.job_view import pod_gpus
+    from gangline.devices.inventory import RESOURCE
     from gangline.units import quantity_ceil
 
     pods = (cluster.request("GET", "/api/v1/pods")[1] or {}).get("items") or []
     running: dict[str, int] = {}
+    held: dict[str, int] = {}
     for pod in pods:
         if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             node = pod["spec"].get("nodeName", "")
             running[node] = running.get(node, 0) + 1
+            held[node] = held.get(node, 0) + pod_gpus(pod["spec"])
     rows = []
     for node in (cluster.request("GET", "/api/v1/nodes")[1] or {}).get("items") or []:
         status = node.get("status", {})
@@ -100,10 +109,23 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
                 "pods": running.get(node["metadata"]["name"], 0),
                 "cpu": str(capacity.get("cpu", "")),
                 "memoryBytes": quantity_ceil(capacity.get("memory", 0)),
+                "gpus": quantity_ceil(capacity.get(RESOURCE, 0)),
+                "gpusFree": max(
+                    0, quantity_ceil(capacity.get(RESOURCE, 0)) - held.get(node["metadata"]["name"], 0)
+                ),
+                "gpuKind": kind_of_nodes([node]) or None,
                 "address": addresses.get("InternalIP", ""),
             }
         )
     return rows
+
+
+def _gpus(node: dict[str, Any]) -> str:
+    """Return ``8 simulated, 6 free``."""
+    if not node["gpus"]:
+        return "0"
+    kind = f" {node['gpuKind']}" if node["gpuKind"] else ""
+    return f"{node['gpus']}{kind}, {node['gpusFree']} free"
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -127,6 +149,8 @@ def _print(report: dict[str, Any]) -> None:
         )
         print(f"{process:9} {words}")
     print(f"files     {report['state']}")
+    for line in report.get("images", []):
+        print(f"images    {line}")
     if not report["nodes"]:
         return
     print()
@@ -137,6 +161,7 @@ def _print(report: dict[str, Any]) -> None:
             str(node["pods"]),
             node["cpu"],
             format_bytes(node["memoryBytes"]),
+            _gpus(node),
             node["address"],
         ]
         for node in report["nodes"]
