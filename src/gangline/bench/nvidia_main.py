@@ -20,9 +20,10 @@ if not __package__:  # started by its path
 
 from gangline.bench import dllogger, entry, limits
 from gangline.errors import UserError
+from gangline.train import init
 
 if TYPE_CHECKING:
-    from gangline.bench.rank import Rank
+    from gangline.train import Session
 
 IMAGENET_IMAGES = 1_281_167
 CLASSES = 1001
@@ -110,13 +111,8 @@ def main(words: Sequence[str]) -> None:
     asked.batch_size = bounds.count("batch_size", asked.batch_size)
     entry.check_writable(asked.json)
     entry.require("torch")
-    from gangline.bench import rank
-
-    place = rank.join()
-    try:
-        _Benchmark(asked, bounds, place).run()
-    finally:
-        rank.leave()
+    with init() as session:
+        _Benchmark(asked, bounds, session).run()
 
 
 def steps_of(num_iter: int, unit: str, global_batch: int) -> int:
@@ -127,7 +123,7 @@ def steps_of(num_iter: int, unit: str, global_batch: int) -> int:
 class _Benchmark:
     """One rank's run; only rank 0 says anything."""
 
-    def __init__(self, asked: Any, bounds: limits.Limits, place: Rank) -> None:
+    def __init__(self, asked: Any, bounds: limits.Limits, place: Session) -> None:
         self.asked, self.bounds, self.place = asked, bounds, place
         self.global_batch = asked.batch_size * place.size
         self.steps = bounds.count("num_batches", steps_of(asked.num_iter, asked.iter_unit, self.global_batch))
@@ -171,7 +167,7 @@ class _Benchmark:
             loss_scale=asked.loss_scale if asked.use_static_loss_scaling else None,
             compile=asked.xla,
         )
-        step = TrainingStep(settings, place.device)
+        step = TrainingStep(settings, place)
         batch = synthetic_batch(asked.batch_size, IMAGE_SIZE, CLASSES, place.device, 1234 + place.rank)
         epoch_steps = max(1, IMAGENET_IMAGES // self.global_batch)
         clock = StepClock(place.device)

@@ -19,9 +19,10 @@ if not __package__:  # started by its path
 from gangline.bench import entry, limits, models
 from gangline.bench.figures import confidence
 from gangline.errors import UserError
+from gangline.train import init
 
 if TYPE_CHECKING:
-    from gangline.bench.rank import Rank
+    from gangline.train import Session
 
 IMAGE_SIZE = 224
 CLASSES = 1000
@@ -70,9 +71,11 @@ def main(words: Sequence[str]) -> None:
     asked.num_batches_per_iter = bounds.count("num_batches", asked.num_batches_per_iter)
     entry.check_writable(asked.json)
     entry.require("torch")
-    from gangline.bench import rank
+    with init(backend="gloo" if asked.no_cuda else "auto") as session:
+        _run(network, model, asked, bounds, session)
 
-    place = rank.join("cpu" if asked.no_cuda else "gpu")
+
+def _run(network: str, model: str, asked: Any, bounds: limits.Limits, place: Session) -> None:
     if place.rank == 0:
         for line in _header(model, asked, bounds, place):
             entry.say(line)
@@ -83,14 +86,13 @@ def main(words: Sequence[str]) -> None:
         if limited := bounds.line():
             entry.say(limited)
         entry.write_result(asked.json, _result(model, asked, bounds, place, speeds))
-    rank.leave()
 
 
-def _kind(place: Rank) -> str:
+def _kind(place: Session) -> str:
     return "GPU" if place.device.type == "cuda" else "CPU"
 
 
-def _header(model: str, asked: Any, bounds: limits.Limits, place: Rank) -> Iterator[str]:
+def _header(model: str, asked: Any, bounds: limits.Limits, place: Session) -> Iterator[str]:
     if asked.use_adasum:
         yield "Flags without a meaning on torch: --use-adasum"
     if limited := bounds.line():
@@ -114,7 +116,7 @@ def summary_lines(speeds: Sequence[float], ranks: int, kind: str) -> list[str]:
     ]
 
 
-def _measure(network: str, asked: Any, place: Rank) -> list[float]:
+def _measure(network: str, asked: Any, place: Session) -> list[float]:
     import torch
 
     from gangline.bench.training import StepSettings, TrainingStep, synthetic_batch
@@ -123,7 +125,7 @@ def _measure(network: str, asked: Any, place: Rank) -> list[float]:
         StepSettings(
             network, CLASSES, learning_rate=LEARNING_RATE * place.size, half_gradients=asked.fp16_allreduce
         ),
-        place.device,
+        place,
     )
     images, labels = synthetic_batch(asked.batch_size, IMAGE_SIZE, CLASSES, place.device, 1234 + place.rank)
 
@@ -150,7 +152,7 @@ def _measure(network: str, asked: Any, place: Rank) -> list[float]:
 
 
 def _result(
-    model: str, asked: Any, bounds: limits.Limits, place: Rank, speeds: Sequence[float]
+    model: str, asked: Any, bounds: limits.Limits, place: Session, speeds: Sequence[float]
 ) -> dict[str, Any]:
     mean, spread = confidence(speeds)
     return {

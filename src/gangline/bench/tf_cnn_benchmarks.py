@@ -23,12 +23,13 @@ from gangline.bench import entry, limits, models, tf_cnn_flags, tf_cnn_output
 from gangline.bench.figures import step_speed
 from gangline.bench.tf_cnn_flags import Parameters
 from gangline.errors import UserError
+from gangline.train import init
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gangline.bench.rank import Rank
     from gangline.bench.training import Precision, TrainingStep
+    from gangline.train import Session
 
 NUM_BATCHES = 100
 NUM_WARMUP_BATCHES = 10
@@ -130,11 +131,8 @@ def main(words: Sequence[str]) -> None:
     plan = make_plan(flags, limits.from_environment())
     entry.check_writable(flags.json)
     entry.require("torch")
-    from gangline.bench import rank
-
-    place = rank.join("cpu" if flags.device.lower() == "cpu" else "gpu")
-    _Benchmark(flags, plan, place).run()
-    rank.leave()
+    with init(backend="gloo" if flags.device.lower() == "cpu" else "auto") as session:
+        _Benchmark(flags, plan, session).run()
 
 
 def _help_lines() -> Iterator[str]:
@@ -148,13 +146,13 @@ def _help_lines() -> Iterator[str]:
 class _Benchmark:
     """One rank's run."""
 
-    def __init__(self, flags: Parameters, plan: Plan, place: Rank) -> None:
+    def __init__(self, flags: Parameters, plan: Plan, session: Session) -> None:
         from gangline.bench.training import usable_precision
 
-        self.flags, self.plan, self.place = flags, plan, place
+        self.flags, self.plan, self.place = flags, plan, session
         self.is_joined = flags.variable_update == "horovod"
-        self.ranks = place.size if self.is_joined else 1
-        self.precision = usable_precision(plan.precision, place.device)
+        self.ranks = session.size if self.is_joined else 1
+        self.precision = usable_precision(plan.precision, session.device)
 
     def run(self) -> None:
         """Warm up, time the steps, print, write the result."""
@@ -264,7 +262,7 @@ class _Benchmark:
                 joined=self.is_joined,
                 forward_only=flags.forward_only,
             ),
-            self.place.device,
+            self.place,
         )
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:

@@ -12,12 +12,15 @@ import inspect
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from gangline.bench.models import build
+
+if TYPE_CHECKING:
+    from gangline.train import Progress, Session
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
@@ -40,7 +43,7 @@ class StepSettings:
         weight_decay: factor of the weights' half squared norm in the loss.
         options: further keywords of the optimizer.
         loss_scale: for fp16; None grows and shrinks it as gradients allow.
-        half_gradients: send gradients in fp16.
+        half_gradients: send gradients in fp16 between GPUs.
         compile: hand the network to ``torch.compile``.
         joined: average gradients over all ranks; else each rank trains by itself.
         forward_only: compute the loss and nothing else.
@@ -74,14 +77,14 @@ class TrainingStep:
         scores: of the last step, for an accuracy.
     """
 
-    def __init__(self, settings: StepSettings, device: torch.device) -> None:
+    def __init__(self, settings: StepSettings, session: Session) -> None:
         self.settings = settings
-        self.device = device
+        self.device = device = session.device
         self.network = build(settings.model, settings.classes).to(device, memory_format=torch.channels_last)
         torch.backends.cudnn.benchmark = True
         forward: Any = torch.compile(self.network) if settings.compile else self.network
-        is_joined = settings.joined and not settings.forward_only and _world_size() > 1
-        self._forward = _joined(forward, device, settings) if is_joined else forward
+        is_joined = settings.joined and not settings.forward_only
+        self._forward = _joined(forward, session, settings) if is_joined else forward
         self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[settings.precision]
         self._optimizer = None if settings.forward_only else _optimizer(self.network, settings)
         self._scaler = torch.amp.GradScaler(
@@ -91,6 +94,8 @@ class TrainingStep:
             enabled=settings.precision == "fp16",
         )
         self._loss = nn.CrossEntropyLoss()
+        self._session = session
+        self._progress: Progress | None = None
         self.scores: Tensor | None = None
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -105,7 +110,15 @@ class TrainingStep:
                 self._scaler.step(self._optimizer)
                 self._scaler.update()
         self.scores = scores.detach()
+        self._count(len(images))
         return loss.detach()
+
+    def _count(self, images: int) -> None:
+        """Count the step for the metrics, and for the watch that notices a silent rank; prints nothing."""
+        if self._progress is None:
+            total = images * self._session.size
+            self._progress = self._session.progress(items_per_step=total, write=lambda _: None)
+        self._progress.step()
 
     def decay_loss(self) -> float:
         """Return the part of the loss that weight decay stands for."""
@@ -122,28 +135,18 @@ class TrainingStep:
         return float((best == labels[:, None]).any(dim=1).float().mean())
 
 
-def _world_size() -> int:
-    distributed = torch.distributed
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
-
-
-def _joined(network: Any, device: torch.device, settings: StepSettings) -> nn.Module:
-    parallel = nn.parallel.DistributedDataParallel
-    known = inspect.signature(parallel.__init__).parameters
+def _joined(network: Any, session: Session, settings: StepSettings) -> Any:
+    """Return the network with its gradients averaged over the ranks; itself where there is one rank."""
+    known = inspect.signature(nn.parallel.DistributedDataParallel.__init__).parameters
     sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-    network = parallel(
-        network,
-        device_ids=[device.index] if device.type == "cuda" else None,
-        bucket_cap_mb=BUCKET_MB,
-        gradient_as_bucket_view=True,
-        static_graph=not settings.compile,
-        **{sync: False},
+    joined = session.parallel(
+        network, bucket_cap_mb=BUCKET_MB, static_graph=not settings.compile, **{sync: False}
     )
-    if settings.half_gradients:
+    if settings.half_gradients and session.size > 1 and session.backend == "nccl":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
-        network.register_comm_hook(None, fp16_compress_hook)
-    return network
+        joined.register_comm_hook(None, fp16_compress_hook)
+    return joined
 
 
 def _optimizer(network: nn.Module, settings: StepSettings) -> torch.optim.Optimizer:

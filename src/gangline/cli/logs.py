@@ -31,6 +31,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 @click.option("-p", "--previous", is_flag=True, help="Of the container before its last restart.")
 @click.option("-i", "--instance", metavar="POD", help="One pod of the job instead of its chief.")
 @click.option("-c", "--container", default="", metavar="NAME", help="One container of the pod.")
+@click.option("--summary", is_flag=True, help="Instead of the log the figures of the benchmark in it.")
 @target_options()
 def command(
     name: str,
@@ -41,6 +42,7 @@ def command(
     previous: bool,
     instance: str | None,
     container: str,
+    summary: bool,
     target: Target,
 ) -> None:
     """Print the log of job NAME: its launcher's, from the first byte.
@@ -57,7 +59,9 @@ def command(
         "timestamps": timestamps,
         "previous": previous,
     }
-    asyncio.run(_logs(target, name, instance, options))
+    if summary and timestamps:
+        raise UserError("--summary and --timestamps exclude each other")
+    asyncio.run(_logs(target, name, instance, options, summary=summary))
 
 
 def _is_given(parameter: str) -> bool:
@@ -77,7 +81,9 @@ def parse_duration(text: str) -> int:
     return sum(int(number) * _UNITS.get(unit, 1) for number, unit in parts)
 
 
-async def _logs(target: Target, name: str, instance: str | None, options: dict[str, Any]) -> None:
+async def _logs(
+    target: Target, name: str, instance: str | None, options: dict[str, Any], *, summary: bool
+) -> None:
     from gangline.cli.job_lookup import find_job
 
     async with open_client(target) as client:
@@ -88,6 +94,9 @@ async def _logs(target: Target, name: str, instance: str | None, options: dict[s
         tags = _Tags() if has_tags and not options["timestamps"] else None
         try:
             async with aclosing(client.logs(pod["metadata"]["name"], namespace, **options)) as pieces:
+                if summary:
+                    _print_summary(name, b"".join([piece async for piece in pieces]))
+                    return
                 async for piece in pieces:
                     sys.stdout.buffer.write(tags.feed(piece) if tags else piece)
                     sys.stdout.buffer.flush()
@@ -108,6 +117,24 @@ class _Tags:
 
     def flush(self) -> bytes:
         return self._tags.feed(self._pieces.flush()) + self._tags.flush()
+
+
+def _print_summary(name: str, log: bytes) -> None:
+    """Print the figures in a log.
+
+    Raises:
+        UserError: there are none.
+    """
+    from gangline.bench.log_figures import read_figures, summary_lines
+
+    figures = read_figures(log.decode(errors="replace").splitlines())
+    if not figures.program:
+        raise UserError(
+            f"the log of `{name}` has no lines of a benchmark",
+            hint="--summary knows tf_cnn_benchmarks, Horovod's synthetic benchmark and NVIDIA's main.py; "
+            f"`gangline logs {name}` shows the log",
+        )
+    print("\n".join(summary_lines(figures)))
 
 
 def _no_instance(job: dict[str, Any], pods: list[dict[str, Any]], instance: str) -> UserError:
