@@ -57,6 +57,11 @@ _MISMATCHES = (
 )
 """What the libraries write then: Open MPI 5.0.11, Intel MPI 2021.18, MPICH 5.0.2, which notices itself."""
 
+_OWN_VARIABLES = frozenset(
+    "HOSTNAME TMPDIR PWD OLDPWD SHLVL _ K_MPI_JOB_ROLE CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES "
+    "NVIDIA_DRIVER_CAPABILITIES".split()
+)
+"""What belongs to the launcher's pod alone; every pod has its own."""
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 _ONE_DASH = frozenset(["-bind-to", "-map-by", "-rank-by"])
@@ -145,12 +150,25 @@ def guarded(launcher: Launcher, arguments: list[str], environment: dict[str, str
     environment["PATH"] = f"{launcher.program.parent}{os.pathsep}{environment.get('PATH', '')}"
     if launcher.family != "Open MPI":
         environment["OMPI_MCA_pml"] = NO_PML
-        return arguments
+        return [*forwarded(arguments, environment), *arguments]
     if launcher.is_modern:
         arguments = modern_options(arguments)
     if not arguments or "OMPI_MCA_mca_base_env_list" in environment:  # which excludes -x
         return arguments
     return ["-x", f"PMI_PORT={NO_PMI}", "-x", "PMI_ID=0", *arguments]
+
+
+def forwarded(arguments: list[str], environment: dict[str, str]) -> list[str]:
+    """Return the options with which Hydra hands ranks the launcher's variables, but not those of its pod.
+
+    Hydra hands over all of them otherwise, host name and visible GPUs of the launcher included.
+    """
+    if not arguments or any(
+        word in ("-genvall", "-genvnone", "-genvlist", "-genvexcl") for word in arguments
+    ):
+        return []
+    names = [name for name in environment if name not in _OWN_VARIABLES and not name.startswith("GANGLINE_")]
+    return ["-genvlist", ",".join(name for name in names if name.isidentifier())]
 
 
 class ErrorStream:
