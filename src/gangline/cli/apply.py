@@ -21,7 +21,7 @@ def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target
 
     The one-machine cluster is started, and kept, if it is not up.
     """
-    from gangline.cli.local_images import image_problem
+    from gangline.cli.image_options import image_check_of
     from gangline.cli.manifests import check_manifests, read_manifests, with_namespace
 
     if not (files or more):
@@ -31,7 +31,7 @@ def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target
         from gangline.local.cluster import Cluster
 
         documents = with_namespace(documents, target.namespace or "default")
-        check_manifests(documents, is_local=True, image_problem=image_problem)
+        check_manifests(documents, is_local=True, image_problem=image_check_of(target))
         if not dry_run:
             Cluster(target.paths).ensure_up(keep=True, say=say)
     else:

@@ -10,9 +10,11 @@ import click
 from gangline.cli.output import plural, say
 from gangline.cli.target import cluster_option
 from gangline.errors import ClusterError
+from gangline.local.agent.oci_containers import remove_cgroups
 from gangline.local.cluster import Cluster
 from gangline.local.left_pods import end_left_pods, remove_left_bridge
 from gangline.local.paths import ClusterPaths
+from gangline.local.runtime.containerd import end_containerd
 
 PODS_TIMEOUT_S = 15.0
 POLL_S = 0.05
@@ -31,6 +33,8 @@ def command(purge: bool, cluster: str) -> None:
     was_up = found.down(say=say)
     if left := end_left_pods(paths):
         say(f"ended {plural(left, 'pod')} that still ran")
+    end_containerd(paths.state / "containerd")
+    remove_cgroups(paths.cluster_id)
     if facts := found.status().facts:
         remove_left_bridge(facts.bridge)
     if purge:

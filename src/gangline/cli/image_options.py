@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.api.codec import Document
     from gangline.cli.target import Target
     from gangline.local.cluster import Cluster
     from gangline.local.image_map import ImageMap, UserImage
+    from gangline.local.paths import ClusterPaths
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,17 +62,42 @@ class ImageOptions:
             images[name.strip()] = read_user_image(name, folder) if folder else None
         return images
 
-    def planned(self, known: ImageMap) -> ImageMap:
-        """Return the map as it will be; see ``read`` for what it raises."""
-        return known.changed(self.read(), "" if self.runtime == NO_RUNTIME else self.runtime)
+    def planned(self, cluster: Cluster, isolation: str = "") -> ImageMap:
+        """Return the map of a cluster as it will be; nothing is written or started.
+
+        Args:
+            cluster: up or down.
+            isolation: that it is about to get, empty for the one that it has.
+
+        Raises:
+            UserError: see ``read``; or the runtime cannot be used here.
+        """
+        from gangline.local.cluster_facts import load_facts
+        from gangline.local.kept_images import load_image_map
+        from gangline.local.runtime.requirements import check_runtime
+
+        changes = self.read()
+        if self.runtime not in (None, NO_RUNTIME):
+            facts = load_facts(cluster.paths)
+            kept = cluster.isolation_in_use() or (facts.isolation if facts else "")
+            check_runtime(str(self.runtime), isolation or kept)
+        return load_image_map(cluster).changed(changes, self._runtime)
 
     def save(self, cluster: Cluster) -> ImageMap:
-        """Change the map of a cluster that is up; return it. Asks nothing when no option was given."""
+        """Change the map of a cluster that is up, and return it."""
         from gangline.local.kept_images import change_image_map, load_image_map
+        from gangline.local.runtime.containerd import wait_containerd
 
         if not self.texts and self.runtime is None:
             return load_image_map(cluster)
-        return change_image_map(cluster, self.read(), "" if self.runtime == NO_RUNTIME else self.runtime)
+        known = change_image_map(cluster, self.read(), self._runtime)
+        if self.runtime == "containerd":
+            wait_containerd(cluster.paths)
+        return known
+
+    @property
+    def _runtime(self) -> str | None:
+        return "" if self.runtime == NO_RUNTIME else self.runtime
 
 
 def image_options(function: F) -> F:
@@ -93,7 +118,7 @@ def image_options(function: F) -> F:
         multiple=True,
         metavar="NAME=FOLDER",
         help="Serve an image from a folder or virtual environment of yours; kept. `NAME=` forgets it.",
-    )(described)
+    )(cast(F, described))
 
 
 def image_check(known: ImageMap) -> Callable[[str], str]:
@@ -124,21 +149,20 @@ def served_by(image: str, known: ImageMap) -> str:
     return known.runtime
 
 
-def known_images(target: Target, options: ImageOptions) -> ImageMap:
-    """Return the map of the target's cluster with the options in it; nothing is written."""
+def image_check_of(target: Target, options: ImageOptions | None = None) -> Callable[[str], str]:
+    """Return ``image_check`` for the target's cluster as the options will have it."""
     from gangline.local.cluster import Cluster
-    from gangline.local.kept_images import load_image_map
 
-    return options.planned(load_image_map(Cluster(target.paths)))
+    return image_check((options or ImageOptions()).planned(Cluster(target.paths)))
 
 
-def substitutions(documents: Iterable[Document], known: ImageMap) -> list[str]:
-    """Return a line for each image of the documents that something else than its namesake serves."""
+def substitutions(objects: Iterable[dict[str, Any]], known: ImageMap) -> list[str]:
+    """Return a line for each image of workloads that something else than its namesake serves."""
     from gangline.cli.manifests import pod_templates
 
     images: dict[str, None] = {}
-    for document in documents:
-        for _, template in pod_templates(document.value):
+    for obj in objects:
+        for _, template in pod_templates(obj):
             spec = template.get("spec") or {}
             for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
                 images[str(container.get("image") or "")] = None
@@ -150,7 +174,12 @@ def _substitute(image: str, known: ImageMap) -> str:
     return "" if by == f"local image {image.partition(':')[0]}" else by
 
 
-def describe_map(known: ImageMap) -> Sequence[str]:
-    """Return a line for each entry of a map."""
-    lines = [f"{name} by {image}" for name, image in sorted(known.images.items())]
-    return [*lines, f"all others by {known.runtime}"] if known.runtime else lines
+def describe_map(known: ImageMap, paths: ClusterPaths) -> list[str]:
+    """Return a line for each entry of a cluster's map."""
+    lines = [f"image {name} served by {image}" for name, image in sorted(known.images.items())]
+    if known.runtime == "containerd":
+        from gangline.local.runtime.containerd import ContainerdStore
+
+        load = " ".join([*ContainerdStore(paths).command, "images", "import", "FILE"])
+        return [*lines, f"other images served by containerd; `{load}` loads one from a file"]
+    return [*lines, f"other images served by {known.runtime}"] if known.runtime else lines

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.gpu_options import GpuOptions, gpu_options
+from gangline.cli.image_options import ImageOptions, image_check_of, image_options, substitutions
 from gangline.cli.target import Target, target_options
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
     from gangline.local.cluster import Cluster
+    from gangline.local.image_map import ImageMap
 
 PORT_ATTEMPTS_MAX = 100
 _PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS")
@@ -64,6 +66,7 @@ class _RunCommand(click.Command):
     help="What --dry-run prints.  [default: yaml]",
 )
 @gpu_options
+@image_options
 @target_options(short_namespace=False)
 @click.pass_context
 def command(
@@ -78,6 +81,7 @@ def command(
     dry_run: bool,
     output: str,
     gpus: GpuOptions,
+    images: ImageOptions,
     target: Target,
 ) -> int:
     """Run the jobs of manifests, or PROGRAM on N ranks, and wait for the result.
@@ -92,6 +96,7 @@ def command(
     program = context.meta["gangline.program"]
     _check_usage(program, files, target, ranks=ranks, code=code, name=name, variables=forwarded + assigned)
     gpus.check(is_local=target.is_local, is_program=bool(program))
+    images.check_place(is_local=target.is_local)
     if program:
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
         counts = _or_one(ranks), _or_one(nodes), gpus.per_rank or 0
@@ -100,10 +105,10 @@ def command(
         from gangline.cli.manifests import read_manifests, with_namespace
 
         documents = with_namespace(read_manifests(files), target.namespace or "default")
-    _check(documents, target)
+    _check(documents, target, images)
     if dry_run:
         return _print_objects(documents, output)
-    return _run(documents, target, _or_one(nodes), gpus)
+    return _run(documents, target, _or_one(nodes), gpus, images)
 
 
 def _or_one(count: int | None) -> int:
@@ -287,15 +292,13 @@ def _free_master_port(job: str) -> int:
     )
 
 
-def _check(documents: list[Document], target: Target) -> None:
+def _check(documents: list[Document], target: Target, images: ImageOptions) -> None:
     from gangline.cli.manifests import check_manifests
 
     if not target.is_local:
         check_manifests(documents, is_local=False)
         return
-    from gangline.cli.local_images import image_problem
-
-    check_manifests(documents, is_local=True, image_problem=image_problem)
+    check_manifests(documents, is_local=True, image_problem=image_check_of(target, images))
 
 
 def _print_objects(documents: list[Document], output: str) -> int:
@@ -312,23 +315,29 @@ def _print_objects(documents: list[Document], output: str) -> int:
     return 0
 
 
-def _run(documents: list[Document], target: Target, nodes: int, gpus: GpuOptions) -> int:
+def _run(
+    documents: list[Document], target: Target, nodes: int, gpus: GpuOptions, images: ImageOptions
+) -> int:
     created: dict[int, dict[str, Any]] = {}
     if not target.is_local:
         return _follow(documents, target, created, time.monotonic())
     from gangline.cli.capacity import check_capacity
     from gangline.cli.early_create import create_early, delete_created
     from gangline.cli.gpu_options import fitting
+    from gangline.cli.output import say
     from gangline.local.cluster import Cluster
 
     cluster = Cluster(target.paths)
     _start_cluster(cluster, nodes, gpus)
     documents = fitting(cluster, documents, gpus)
     check_capacity(cluster, documents)
+    known = images.save(cluster)
+    for line in substitutions([document.value for document in documents], known):
+        say(line)
     started_s = time.monotonic()
     try:
         created = create_early(cluster, documents)
-        return _follow(documents, target, created, started_s)
+        return _follow(documents, target, created, started_s, known)
     except KeyboardInterrupt:  # before the follower takes Ctrl-C over
         delete_created(cluster, documents, created)
         raise
@@ -353,10 +362,14 @@ def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
 
 
 def _follow(
-    documents: list[Document], target: Target, created: dict[int, dict[str, Any]], started_s: float
+    documents: list[Document],
+    target: Target,
+    created: dict[int, dict[str, Any]],
+    started_s: float,
+    images: ImageMap | None = None,
 ) -> int:
     import asyncio
 
     from gangline.cli.run_flow import run_documents
 
-    return asyncio.run(run_documents(documents, target, created, started_s))
+    return asyncio.run(run_documents(documents, target, created, started_s, images))

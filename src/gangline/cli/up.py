@@ -7,6 +7,7 @@ import time
 import click
 
 from gangline.cli.gpu_options import GpuOptions, simulated, simulation_options
+from gangline.cli.image_options import ImageOptions, describe_map, image_options
 from gangline.cli.output import plural, say
 from gangline.cli.target import cluster_option
 from gangline.local.paths import DEFAULT_CLUSTER, ClusterPaths
@@ -21,8 +22,9 @@ from gangline.local.paths import DEFAULT_CLUSTER, ClusterPaths
     "[default: the best that works here]",
 )
 @simulation_options
+@image_options
 @cluster_option
-def command(nodes: int, isolation: str | None, gpus: GpuOptions, cluster: str) -> None:
+def command(nodes: int, isolation: str | None, gpus: GpuOptions, images: ImageOptions, cluster: str) -> None:
     """Start the one-machine cluster, or find it running, and keep it until `gangline down`."""
     from gangline.local.cluster import Cluster
 
@@ -30,6 +32,7 @@ def command(nodes: int, isolation: str | None, gpus: GpuOptions, cluster: str) -
     found = Cluster(ClusterPaths.of(cluster))
     was_up = found.status().server.state == "held"
     wanted = gpus.simulation
+    images.planned(found, isolation or "")
     facts = found.ensure_up(nodes=nodes, isolation=isolation or "", keep=True, simulation=wanted, say=say)
     mode = found.isolation_in_use() or facts.isolation
     how = "is up" if was_up else f"started in {time.monotonic() - started:.2f} s"
@@ -37,6 +40,8 @@ def command(nodes: int, isolation: str | None, gpus: GpuOptions, cluster: str) -
         f"cluster `{cluster}` {how}: {plural(facts.nodes, 'node')}{simulated(facts)}, isolation `{mode}`, "
         f"https://127.0.0.1:{facts.port}"
     )
+    for line in describe_map(images.save(found), found.paths):
+        say(line)
     if not was_up:
         option = "" if cluster == DEFAULT_CLUSTER else f" --cluster {cluster}"
         say(f"hint: use kubectl with `export KUBECONFIG=$(gangline kubeconfig --path{option})`")

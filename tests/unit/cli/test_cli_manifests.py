@@ -6,9 +6,12 @@ import pytest
 
 from gangline.api.codec import load_documents
 from gangline.cli.capacity import never_fits, pod_requests
-from gangline.cli.local_images import image_problem
+from gangline.cli.image_options import image_check
 from gangline.cli.manifests import check_manifests, in_order, read_manifests, with_namespace
 from gangline.errors import InvalidObjectError, ManifestError, UserError
+from gangline.local.image_map import ImageMap
+
+image_problem = image_check(ImageMap())
 
 JOB = """\
 apiVersion: kubeflow.org/v2beta1
@@ -55,7 +58,12 @@ def test_a_good_job_passes():
         ('"4", hostname', '"5", hostname', "command", "room for 4"),
         (', command: [mpirun, -n, "4", hostname]', "", "command", "mpirun"),
         ("{name: main, image: gangline/base}", "{name: main}", "image", ""),
-        ("{name: main, image: gangline/base}", "{name: main, image: gangline/bse}", "image", "no such image"),
+        (
+            "{name: main, image: gangline/base}",
+            "{name: main, image: gangline/bse}",
+            "image",
+            "nothing on this machine serves this image",
+        ),
     ],
 )
 def test_a_broken_rule_is_named_with_its_field_and_place(old, new, path, part):
@@ -134,7 +142,9 @@ def test_a_job_needs_a_restart_policy_that_ends():
     )
     assert refused(text).errors[0].path == "spec.template.spec.restartPolicy"
     check_manifests(
-        load_documents(f"{text}      restartPolicy: Never\n"), is_local=True, image_problem=image_problem
+        load_documents(f"{text}      restartPolicy: Never\n"),
+        is_local=True,
+        image_problem=image_problem,
     )
 
 

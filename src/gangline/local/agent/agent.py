@@ -20,12 +20,14 @@ from gangline.kube.errors import ApiError
 from gangline.local.agent.context import AgentContext, affected
 from gangline.local.agent.leftovers import SWEEP_PERIOD_S, sweep_logs, sweep_sockets
 from gangline.local.agent.node_status import NodeKeeper, is_ours
+from gangline.local.agent.oci_containers import remove_cgroups
 from gangline.local.agent.pod_record import PodRecord, read_records
 from gangline.local.agent.pod_runner import PodRunner
 from gangline.local.agent.sandbox import Sandbox
 from gangline.local.agent.shim import processes
 from gangline.local.agent.shim_client import ShimConnection
 from gangline.local.agent.status import FINAL_PHASES
+from gangline.local.image_map import MAP_NAME, MAP_NAMESPACE
 
 END_TIMEOUT_S = 5.0
 RETRY_S = 2.0
@@ -153,6 +155,8 @@ class NodeAgent:
         if new is None:
             return
         self._context.objects.forget(kind, new.metadata.key)
+        if kind == "cm" and new.metadata.key == f"{MAP_NAMESPACE}/{MAP_NAME}":
+            self._context.images.prepare(new.data.get("runtime", ""))
         mine = [runner.pod for runner in self._runners.values()]
         for pod in affected(mine, kind, new.metadata.key):
             self._runners[pod.metadata.uid].refresh()
@@ -201,6 +205,7 @@ class NodeAgent:
         living = set(self._runners)
         links = 0 if self._context.network is None else await self._context.network.sweep(living)
         sweep_sockets(self._context.paths.run, living)
+        remove_cgroups(self._context.cluster_id, living=living)
         self._is_open = True
         for pod in self._pods.items():
             self._on_pod(None, pod)

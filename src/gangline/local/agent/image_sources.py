@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,12 @@ from gangline.kube.errors import ApiError, NotFound
 from gangline.local.agent.isolation import Isolation
 from gangline.local.agent.pod_images import ImageUnavailableError
 from gangline.local.image import Image
-from gangline.local.image_map import MAP_NAME, MAP_NAMESPACE, ImageMap, nothing_serves
+from gangline.local.image_map import MAP_NAME, MAP_NAMESPACE, RUNTIMES, ImageMap, nothing_serves
 from gangline.local.images import BASE_IMAGE, LocalImages, local_image_of
 from gangline.local.paths import ClusterPaths
 from gangline.local.runtime.containerd import ContainerdStore
 from gangline.local.runtime.docker import DockerStore
-from gangline.local.runtime.store import ImageStore
+from gangline.local.runtime.store import ImageStore, RuntimeFailedError
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -44,6 +45,7 @@ class ImageSources:
         self.local = local or LocalImages()
         self._stores: dict[str, ImageStore] = {}
         self._pulls: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._preparing: asyncio.Task[None] | None = None
         self._turns = asyncio.Semaphore(PULLS_MAX)
 
     async def serve(self, reference: str) -> Image | ImageStore:
@@ -67,6 +69,15 @@ class ImageSources:
         rule, hint = nothing_serves(reference)
         raise ImageUnavailableError("ErrImageNeverPull", f'image "{reference}": {rule}: {hint}')
 
+    def prepare(self, runtime: str) -> None:
+        """Start what a runtime needs, so that images can be loaded into it before the first job."""
+        if runtime in RUNTIMES and self._isolation == "network":
+            self._preparing = asyncio.create_task(self._prepare(self._store(runtime)))
+
+    async def _prepare(self, store: ImageStore) -> None:
+        with contextlib.suppress(RuntimeFailedError):  # whoever wants an image is told
+            await store.open()
+
     async def pull(self, store: ImageStore, reference: str) -> None:
         """Pull an image; pods that want the same one at the same time share the pull.
 
@@ -82,9 +93,10 @@ class ImageSources:
 
     async def close(self) -> None:
         """End pulls and what was started for the runtimes; running containers stay."""
-        for task in list(self._pulls.values()):
+        tasks = [*self._pulls.values(), *([self._preparing] if self._preparing else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._pulls.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for store in self._stores.values():
             await store.close()
 

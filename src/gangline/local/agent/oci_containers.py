@@ -83,7 +83,7 @@ async def delete_containers(state: Path, uid: str, cluster_id: str) -> None:
 
 
 def remove_cgroups(cluster_id: str, *, of: str = "", living: Iterable[str] = ()) -> int:
-    """Remove empty control groups: of one pod, or of all pods of the cluster but the living; return how many."""
+    """Remove empty control groups: of one pod, or of all pods but the living; return how many."""
     kept = set(living)
     prefix = f"{_cgroup_prefix(cluster_id)}{of}"
     removed = 0

@@ -63,7 +63,7 @@ class ContainerdStore:
 
     async def find(self, reference: str) -> Image | None:
         """Return the image if it is here and unpacked."""
-        await self._open()
+        await self.open()
         name = tagged(reference)
         digest = await self._digest(name)
         if not digest:
@@ -74,7 +74,7 @@ class ContainerdStore:
 
     async def pull(self, reference: str) -> None:
         """Fetch and unpack the image."""
-        await self._open()
+        await self.open()
         await run_command([*self.command, "images", "pull", tagged(reference)], timeout_s=PULL_TIMEOUT_S)
 
     async def close(self) -> None:
@@ -116,7 +116,8 @@ class ContainerdStore:
 
     # The process
 
-    async def _open(self) -> None:
+    async def open(self) -> None:
+        """Start containerd unless it answers."""
         async with self._opening:
             if self._process is not None and self._process.returncode is None:
                 return
@@ -160,6 +161,14 @@ class ContainerdStore:
             if self._process.returncode is not None or time.monotonic() > deadline:
                 raise RuntimeFailedError(f"containerd did not start; its log is {self._log}")
             await asyncio.sleep(POLL_S)
+
+
+def wait_containerd(paths: ClusterPaths) -> None:
+    """Wait until the cluster's containerd listens, at most 15 s; whoever uses it is told if it does not."""
+    store = ContainerdStore(paths)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not Path(store.address).exists() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
 
 
 def containerd_namespace() -> str:

@@ -33,6 +33,9 @@ class DockerStore:
         self._exports = paths.state / "images"
         self._exporting = asyncio.Lock()
 
+    async def open(self) -> None:
+        """Nothing is to be started: docker's daemon is the user's."""
+
     async def find(self, reference: str) -> Image | None:
         """Return the image if it is here."""
         try:

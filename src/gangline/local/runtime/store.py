@@ -28,6 +28,13 @@ class ImageStore(Protocol):
 
     name: str
 
+    async def open(self) -> None:
+        """Start what it needs; the other methods do so by themselves.
+
+        Raises:
+            RuntimeFailedError: it does not start.
+        """
+
     async def find(self, reference: str) -> Image | None:
         """Return an image that is here already, None when it is not.
 
