@@ -1,9 +1,9 @@
 """Find places for one gang, all of its pods or none.
 
 The search goes from the narrowest domain to the widest: one node, then each level of the network, then the
-whole fleet. In each, the domain with the least room that suffices is taken (best fit), so that large ones stay
-whole; inside a domain the fewest nodes. Where a node can hold the whole gang, the one whose free GPUs are
-fastest together wins, and of these the one whose other GPUs lose least.
+whole fleet. In each, the domain with the least room that suffices is taken (best fit), so that large ones
+stay whole; inside a domain the fewest nodes. Where a node can hold the whole gang, the one whose free GPUs
+are fastest together wins, and of these the one whose other GPUs lose least.
 
 Pods without GPUs that form no gang of GPUs are spread: fewest pods of the same job first.
 """
@@ -102,7 +102,7 @@ def node_scores(fleet: Fleet, room: Room, gpus: int) -> Floats:
         for kind, tables in enumerate(fleet.kinds):
             chosen = kinds == kind
             if chosen.any():
-                scores[chosen] = tables.scores(gpus)[free[chosen]] if gpus <= tables.size else np.inf
+                scores[chosen] = tables.scores(gpus)[free[chosen]] if gpus <= tables.count else np.inf
         return np.asarray(scores, np.float64)
 
     return room.derived(("scores", gpus), score)  # type: ignore[return-value]

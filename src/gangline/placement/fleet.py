@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from gangline.placement.amounts import CPU, GPU, MEMORY, PODS
 from gangline.placement.filters import refusal
-from gangline.placement.gpu_tables import GpuTables, lowest, tables_of
+from gangline.placement.gpu_tables import GpuTables, tables_of
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology.annotation import NodeGpus
+from gangline.topology.choices import choices
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -144,6 +145,7 @@ class Fleet:
         gpus = self.views[index].gpus
         if gpus is None:
             return 0
+        lowest = choices(gpus.machine).lowest
         return gpus.mask_of(pod.gpu_uuids) or lowest(int(self.room.gpus[index]), pod.request.get(GPU, 0))
 
     def amounts(self, pod: PodView) -> tuple[tuple[int, int], ...]:

@@ -100,7 +100,7 @@ class Gang:
         return self.request.get(GPU, 0)
 
     def first(self, count: int) -> Gang:
-        """Return the gang with only as many of its pods: those that ask for most GPUs, then the first ranks."""
+        """Return the gang with only some of its pods: those that ask for most GPUs, then the first ranks."""
         chosen = sorted(range(len(self.pods)), key=lambda i: (-self.pods[i].request.get(GPU, 0), i))[:count]
         pods = [self.pods[index] for index in sorted(chosen)]
         return Gang(self.key, pods, self.group, placed=self.placed, is_known=self.is_known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -31,8 +31,10 @@ class Holders:
         self.groups: Mapping[str, Group] = groups or {}
         self.by_node: dict[str, dict[str, PodView]] = {}
         self.by_gang: dict[str, dict[str, PodView]] = {}
-        self.used: dict[str, Counter[str]] = {}
-        self._by_uid: dict[str, tuple[PodView, str]] = {}
+        self.used: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.limited: dict[str, PodView] = {}
+        self._priorities: Counter[int] = Counter()
+        self._by_uid: dict[str, tuple[PodView, str, int]] = {}
         self._by_job: dict[str, Counter[tuple[str, str]]] = {}
         for pod in pods:
             self.add(pod)
@@ -41,7 +43,7 @@ class Holders:
         return len(self._by_uid)
 
     def __iter__(self) -> Iterator[PodView]:
-        return (pod for pod, _ in self._by_uid.values())
+        return (pod for pod, _, _ in self._by_uid.values())
 
     def get(self, uid: str) -> PodView | None:
         """Return the pod of an identity."""
@@ -51,11 +53,14 @@ class Holders:
     def add(self, pod: PodView) -> None:
         """Add a pod, or replace it."""
         self.remove(pod.uid)
-        queue = self.queue_of(pod)
-        self._by_uid[pod.uid] = (pod, queue)
+        queue, priority = self.queue_of(pod), self.priority_of(pod)
+        self._by_uid[pod.uid] = (pod, queue, priority)
         self.by_node.setdefault(pod.node_name, {})[pod.uid] = pod
         self.by_gang.setdefault(gang_key(pod), {})[pod.uid] = pod
-        self.used.setdefault(queue, Counter()).update(pod.request)
+        _add_amounts(self.used[queue], pod.request, 1)
+        self._priorities[priority] += 1
+        if self.limit_of(pod) is not None:
+            self.limited[pod.uid] = pod
         if pod.job:
             self._by_job.setdefault(pod.job, Counter())[pod.node_name, pod.replica_type] += 1
 
@@ -64,10 +69,14 @@ class Holders:
         found = self._by_uid.pop(uid, None)
         if found is None:
             return None
-        pod, queue = found
+        pod, queue, priority = found  # as they were when it came
         _discard(self.by_node, pod.node_name, uid)
         _discard(self.by_gang, gang_key(pod), uid)
-        self.used[queue].subtract(pod.request)
+        _add_amounts(self.used[queue], pod.request, -1)
+        self._priorities[priority] -= 1
+        if not self._priorities[priority]:
+            del self._priorities[priority]
+        self.limited.pop(uid, None)
         if pod.job:
             job = self._by_job[pod.job]
             job[pod.node_name, pod.replica_type] -= 1
@@ -80,9 +89,23 @@ class Holders:
         group = self.groups.get(pod.gang)
         return (group.queue if group else "") or pod.queue or DEFAULT_QUEUE
 
+    def priority_of(self, pod: PodView) -> int:
+        """Return the priority of a pod's gang, else its own."""
+        group = self.groups.get(pod.gang)
+        return group.priority if group is not None and group.priority is not None else pod.priority
+
+    def limit_of(self, pod: PodView) -> float | None:
+        """Return for how many seconds a pod may run at most, or None when nobody knows."""
+        group = self.groups.get(pod.gang)
+        return group.limit_s if group is not None and group.limit_s is not None else pod.limit_s
+
+    def has_weaker(self, priority: int) -> bool:
+        """Return whether a pod of less priority holds room. Cost: one step for each priority in use."""
+        return any(value < priority for value in self._priorities)
+
     def used_by(self, queue: str) -> Counter[str]:
         """Return what the pods of a queue hold together."""
-        return self.used.get(queue) or Counter()
+        return self.used[queue]
 
     def placed(self) -> dict[str, int]:
         """Return how many pods of each gang hold room. Cost: one step for each gang."""
@@ -99,6 +122,11 @@ class Holders:
             if index >= 0:
                 crowd[index] += count * (CROWD_STEP if role == pod.replica_type else 1)
         return crowd
+
+
+def _add_amounts(total: Counter[str], amounts: dict[str, int], sign: int) -> None:
+    for name, amount in amounts.items():
+        total[name] += sign * amount
 
 
 def _discard(table: dict[str, dict[str, PodView]], key: str, uid: str) -> None:

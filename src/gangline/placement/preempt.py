@@ -42,9 +42,9 @@ def find_victims(fleet: Fleet, holders: Holders, gang: Gang, now: datetime) -> l
 
     Cost: some 20 trials for each domain that is looked at; nothing when no running gang has less priority.
     """
-    weaker = [running for running in _running(holders, now) if running.priority < gang.priority]
-    if not weaker or any(pod.refusal for pod in gang.pods):
+    if not holders.has_weaker(gang.priority) or any(pod.refusal for pod in gang.pods):
         return []
+    weaker = [running for running in _running(holders, now) if running.priority < gang.priority]
     best: tuple[tuple[int, int, float], list[str]] | None = None
     for within in _domains(fleet, gang, weaker):
         names = {fleet.names[row] for row in np.flatnonzero(within)}
@@ -64,10 +64,7 @@ def find_victims(fleet: Fleet, holders: Holders, gang: Gang, now: datetime) -> l
 def _running(holders: Holders, now: datetime) -> Iterator[_Running]:
     for key, pods in holders.by_gang.items():
         members = tuple(pods.values())
-        group = holders.groups.get(members[0].gang)
-        priority = group.priority if group is not None and group.priority is not None else None
-        if priority is None:
-            priority = max(pod.priority for pod in members)
+        priority = max(holders.priority_of(pod) for pod in members)
         lost = sum(
             max((now - parse_time(pod.started)).total_seconds(), 0.0) * max(pod.request.get(GPU, 0), 1)
             for pod in members

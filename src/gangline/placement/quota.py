@@ -33,8 +33,8 @@ def quota_refusal(gang: Gang, policy: Policy, holders: Holders) -> tuple[str, st
         if asked and used.get(resource, 0) + asked > most:
             return (
                 "Quota",
-                f"queue {name} may use {most} {resource}, has {used.get(resource, 0)} in use and the gang asks "
-                f"for {asked}",
+                f"queue {name} may use {most} {resource}, has {used.get(resource, 0)} in use and the gang "
+                f"asks for {asked}",
             )
     return _guarantee_refusal(gang, name, policy, holders)
 

@@ -59,7 +59,12 @@ def reserve(
         victims: pods that are on their way out; their room is as good as free.
         is_due: keep room even when no moment is known.
     """
-    ending = [(moment, pod) for pod in holders if (moment := _end(pod, holders, now, victims)) is not None]
+    ending = [(now, pod) for uid in victims if (pod := holders.get(uid)) is not None]
+    ending += [
+        (moment, pod)
+        for uid, pod in holders.limited.items()
+        if uid not in victims and (moment := end_of(pod, holders)) is not None
+    ]
     ending.sort(key=lambda entry: (entry[0], entry[1].key))
     low, high = 0, len(ending)
     if high and place(fleet, _later(fleet, ending), gang) is not None:
@@ -93,15 +98,10 @@ def release(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
 
 def end_of(pod: PodView, holders: Holders) -> datetime | None:
     """Return when a running pod is ended at the latest, or None when nobody knows."""
-    group = holders.groups.get(pod.gang)
-    limit = group.limit_s if group is not None and group.limit_s is not None else pod.limit_s
+    limit = holders.limit_of(pod)
     if limit is None or not pod.started:
         return None
     return parse_time(pod.started) + timedelta(seconds=limit)
-
-
-def _end(pod: PodView, holders: Holders, now: datetime, victims: set[str]) -> datetime | None:
-    return now if pod.uid in victims else end_of(pod, holders)
 
 
 def _later(fleet: Fleet, ending: Sequence[tuple[datetime, PodView]]) -> Room:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from gangline.clock import format_time
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.fit import Spot, place, take
 from gangline.placement.fleet import Fleet
@@ -24,6 +25,10 @@ from gangline.placement.snapshot import PodView, Snapshot
 from gangline.placement.why import pod_message, shortfall
 
 DEFAULT_POLICY = Policy()
+
+HEADS_MAX = 4
+"""Gangs that wait for which, one after another, room is looked for in the future or taken from others: the
+first may be one that never fits."""
 
 
 def schedule(
@@ -77,6 +82,7 @@ class Pass:
         self._unschedulable: list[Unschedulable] = []
         self._waits: list[Wait] = []
         self._evictions: list[Eviction] = []
+        self._heads = 0
         self._verdicts: dict[bytes, str] = {}
 
     def run(self, gangs: Sequence[Gang]) -> Decisions:
@@ -148,7 +154,7 @@ class Pass:
                 del uuids[:count]
         chosen = tuple(uuid for _, found in gpus for uuid in found)
         self._bindings.append(Binding(spot.pod.key, spot.pod.uid, node.name, tuple(gpus)))
-        self._holders.add(spot.pod.bound(node.name, chosen, self._now))
+        self._holders.add(spot.pod.placed(node.name, chosen, format_time(self._now)))
 
     def _no_room(self, gang: Gang, line: QueueLine) -> None:
         """Say why a gang waits; keep room for it if it is the first; make room if it may."""
@@ -158,12 +164,14 @@ class Pass:
             self._wait(gang, line, "Reserved", text, blocks=True)
             return
         reason, message = shortfall(self._fleet, self._fleet.room, gang)
-        if self._policy.may_preempt and self._reservation is None:
+        is_head = self._reservation is None and self._heads < HEADS_MAX
+        self._heads += is_head
+        if self._policy.may_preempt and is_head:
             victims = find_victims(self._fleet, self._holders, gang, self._now)
             if victims:
                 self._evict(gang, victims)
                 reason, message = "Preempting", f"{message}; {len(victims)} gangs of lower priority give way"
-        if self._reservation is None:
+        if is_head:
             is_overdue = line.is_overdue(gang)
             self._reservation = reserve(
                 self._fleet, self._holders, gang, self._now, victims=self._victim_uids(), is_due=is_overdue

@@ -5,13 +5,11 @@ Views are made once for each version of an object and shared by all snapshots, s
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from gangline.api.core import Node, Pod, Taint, Toleration, find_condition
-from gangline.clock import format_time
 from gangline.errors import UserError
 from gangline.placement.amounts import GPU, capacity_amounts, pod_request, request_amounts
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
@@ -196,9 +194,9 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
             limit_s=spec.active_deadline_seconds,
         )
 
-    def bound(self, node: str, gpu_uuids: tuple[str, ...], now: datetime) -> PodView:
-        """Return the pod as it is once it is bound to a node, with these GPUs, at this time."""
-        return msgspec.structs.replace(self, node_name=node, gpu_uuids=gpu_uuids, started=format_time(now))
+    def placed(self, node: str, gpu_uuids: tuple[str, ...], started: str = "") -> PodView:
+        """Return the pod as it is once it is bound to a node, with these GPUs."""
+        return msgspec.structs.replace(self, node_name=node, gpu_uuids=gpu_uuids, started=started)
 
 
 def _gang(pod: Pod) -> str:

@@ -115,7 +115,8 @@ def _one_pod(
         return pod_message(fleet, pod)
     if free_there >= amount:
         return f"needs {_shown(name, amount)} and all else on one node; no node has both"
-    return f"needs {_shown(name, amount)} on one node; best node {node} has {_shown(name, free_there, bare=True)} free"
+    there = _shown(name, free_there, bare=True)
+    return f"needs {_shown(name, amount)} on one node; best node {node} has {there} free"
 
 
 def _shown(name: str, amount: int, *, bare: bool = False) -> str:

@@ -1,43 +1,79 @@
-"""What the scheduler knows: nodes, pods that hold room, pods that wait. No input or output.
+"""What the scheduler knows: nodes, pods that hold room, gangs that wait. No input or output.
 
 Bindings that are decided and not yet seen in the cache are *assumed*: they hold their room from the
-decision on, so that nothing is promised twice.
+decision on, so that nothing is promised twice. The arrays of :class:`Fleet` are kept between passes; only the
+rows of nodes that have changed, or whose pods have, are written anew.
 """
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterable, Mapping
 
 from gangline.api.core import Node, Pod, find_condition
 from gangline.placement.decisions import Binding
-from gangline.placement.snapshot import NodeView, PodView, Snapshot
+from gangline.placement.fleet import Fleet
+from gangline.placement.gangs import Gang, Group, collect_gangs
+from gangline.placement.holders import Holders
+from gangline.placement.snapshot import GPUS_ANNOTATION, NodeView, PodView, Snapshot
 
 
 class SchedulerState:
     """Views of the cluster, changed one object at a time.
 
     Every ``take`` returns whether the change may let a waiting pod in, so that a pass is due.
+
+    Args:
+        names: scheduler names of the pods that are placed here.
+        levels: labels of nodes from the widest domain to the narrowest.
     """
 
-    def __init__(self, names: tuple[str, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], levels: tuple[str, ...] = ()) -> None:
         self._names = names
         self._nodes: dict[str, NodeView] = {}
-        self._holders: dict[str, PodView] = {}
-        self._assumed: dict[str, PodView] = {}
+        self._groups: dict[str, Group] = {}
+        self._holders = Holders(groups=self._groups)
+        self._fleet = Fleet(levels)
+        self._changed: set[str] = set()
+        self._assumed: set[str] = set()
         self._pending: dict[str, PodView] = {}
         self._paused: set[str] = set()
         self._said: dict[str, str] = {}
+
+    @property
+    def holders(self) -> Holders:
+        """The pods that hold room."""
+        return self._holders
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """What is said about gangs."""
+        return self._groups
 
     def take_node(self, old: Node | None, new: Node | None) -> bool:
         """Take a node as it is now; heartbeats change nothing."""
         if new is None:
             if old is not None:
                 self._nodes.pop(old.metadata.name, None)
+                self._changed.add(old.metadata.name)
             return old is not None and bool(self._pending)
         view = NodeView.from_node(new)
-        is_news = self._nodes.get(view.name) != view
+        if self._nodes.get(view.name) == view:
+            return False
         self._nodes[view.name] = view
-        return is_news and bool(self._pending)
+        self._changed.add(view.name)
+        return bool(self._pending)
+
+    def take_group(self, key: str, group: Group | None) -> bool:
+        """Take what is said about a gang now."""
+        if self._groups.get(key) == group:
+            return False
+        if group is None:
+            del self._groups[key]
+        else:
+            self._groups[key] = group
+        for pod in list(self._holders.by_gang.get(key, {}).values()):
+            self._holders.add(pod)  # it may use another queue now
+        return any(pod.gang == key for pod in self._pending.values())
 
     def take_pod(self, old: Pod | None, new: Pod | None) -> bool:
         """Take a pod as it is now."""
@@ -46,16 +82,15 @@ class SchedulerState:
             return False
         uid = pod.metadata.uid
         if new is None or new.is_finished:
-            held = self._holders.pop(uid, None) or self._assumed.pop(uid, None)
-            self._assumed.pop(uid, None)
+            held = self._remove(uid)
+            self._assumed.discard(uid)
             self._drop_pending(uid)
-            return held is not None and bool(self._pending)
+            return held and bool(self._pending)
         if new.spec.node_name:
-            known = self._holders.get(uid)
-            if known is None or known.node_name != new.spec.node_name:
-                self._holders[uid] = PodView.from_pod(new)
-            self._assumed.pop(uid, None)
+            self._assumed.discard(uid)
             self._drop_pending(uid)
+            if not self._is_known(new):
+                self._add(PodView.from_pod(new))
             return False
         if new.spec.scheduler_name not in self._names or new.metadata.deletion_timestamp:
             self._drop_pending(uid)
@@ -64,21 +99,25 @@ class SchedulerState:
             return False
         return self._take_waiting(old, new)
 
+    def _is_known(self, pod: Pod) -> bool:
+        """Return whether the view of a bound pod is up to date in what placement reads."""
+        known = self._holders.get(pod.metadata.uid)
+        return (
+            known is not None
+            and known.node_name == pod.spec.node_name
+            and bool(known.gpu_uuids) == bool(pod.metadata.annotations.get(GPUS_ANNOTATION))
+            and (known.limit_s is None or known.started == (pod.status.start_time or known.started))
+        )
+
     def _take_waiting(self, old: Pod | None, new: Pod) -> bool:
         uid = new.metadata.uid
         condition = find_condition(new.status.conditions, "PodScheduled")
         if condition is not None and uid not in self._said:
             self._said[uid] = condition.message
-        if (
-            uid in self._pending
-            and old is not None
-            and (old.spec, old.metadata.labels)
-            == (
-                new.spec,
-                new.metadata.labels,
-            )
-        ):
-            return False
+        if uid in self._pending and old is not None:
+            before, after = (old.spec, old.metadata.labels), (new.spec, new.metadata.labels)
+            if before == after:
+                return False
         self._pending[uid] = PodView.from_pod(new)
         return not self._pending[uid].gated
 
@@ -87,11 +126,31 @@ class SchedulerState:
         self._said.pop(uid, None)
         self._paused.discard(uid)
 
+    def _add(self, view: PodView) -> None:
+        self._remove(view.uid)
+        self._holders.add(view)
+        self._changed.add(view.node_name)
+
+    def _remove(self, uid: str) -> bool:
+        held = self._holders.remove(uid)
+        if held is not None:
+            self._changed.add(held.node_name)
+        return held is not None
+
+    def fleet(self) -> Fleet:
+        """Return the nodes as arrays, up to date. Cost: 20 µs for each node that has changed, or its pods."""
+        for name in sorted(self._changed):
+            view = self._nodes.get(name)
+            if view is None:
+                self._fleet.drop_node(name)
+            else:
+                self._fleet.set_node(view, self._holders.by_node.get(name, {}).values())
+        self._changed.clear()
+        return self._fleet
+
     def snapshot(self) -> Snapshot:
-        """Return the nodes, and the pods that hold room on them."""
-        return Snapshot(
-            nodes=tuple(self._nodes.values()), pods=(*self._holders.values(), *self._assumed.values())
-        )
+        """Return the nodes, and the pods that hold room on them, as plain values."""
+        return Snapshot(nodes=tuple(self._nodes.values()), pods=tuple(self._holders))
 
     def waiting(self) -> list[PodView]:
         """Return the pods to place."""
@@ -99,17 +158,41 @@ class SchedulerState:
             return list(self._pending.values())
         return [pod for uid, pod in self._pending.items() if uid not in self._paused]
 
+    def gangs(self) -> list[Gang]:
+        """Return the gangs to place. One of which a pod pauses waits as a whole."""
+        paused = {pod.gang for uid in self._paused if (pod := self._pending.get(uid)) and pod.gang}
+        pods = [pod for pod in self.waiting() if pod.gang not in paused]
+        return collect_gangs(pods, self._groups, self._holders.placed())
+
+    def members(self, gang: str) -> list[PodView]:
+        """Return all pods of a gang that wait or hold room."""
+        waiting = [pod for pod in self._pending.values() if pod.gang == gang]
+        return [*self._holders.by_gang.get(gang, {}).values(), *waiting]
+
     def assume(self, binding: Binding) -> None:
         """Hold room for a decision that is being carried out."""
         view = self._pending.pop(binding.uid)
-        self._assumed[binding.uid] = msgspec.structs.replace(view, node_name=binding.node)
+        self._assumed.add(binding.uid)
+        held = self._holders.get(binding.uid)
+        if held is None:
+            uuids = tuple(uuid for _, found in binding.gpus for uuid in found)
+            self._holders.add(view.placed(binding.node, uuids))
+        self._changed.add(binding.node)
 
     def revoke(self, binding: Binding) -> None:
         """Give the room of a failed binding back; the pod waits until :meth:`resume`."""
-        view = self._assumed.pop(binding.uid, None)
+        if binding.uid not in self._assumed:
+            return
+        self._assumed.discard(binding.uid)
+        view = self._holders.remove(binding.uid)
         if view is not None:
-            self._pending[binding.uid] = msgspec.structs.replace(view, node_name="")
+            self._changed.add(view.node_name)
+            self._pending[binding.uid] = view.placed("", ())
             self._paused.add(binding.uid)
+
+    def pause(self, uids: Iterable[str]) -> None:
+        """Let pods wait until :meth:`resume`."""
+        self._paused.update(uid for uid in uids if uid in self._pending)
 
     def resume(self, uid: str) -> bool:
         """Let a pod whose binding failed be placed again."""

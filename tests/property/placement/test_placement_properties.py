@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.placement.amounts import add_amounts
-from gangline.placement.first_fit import schedule
+from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,0 +1,119 @@
+"""Carries decisions out: binds a gang's pods at once, takes a gang back that fails half-way, evicts.
+
+A bound pod cannot be unbound. When some pods of a gang are bound and another cannot be, or a node refuses one
+after the binding, all pods of this attempt are deleted with the condition ``DisruptionTarget``, so that the
+job's controller makes them anew without counting it as a failure of the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gangline import clock
+from gangline.api.core import ObjectMeta
+from gangline.api.resources import PODS
+from gangline.kube.client import Client
+from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.events import Recorder
+from gangline.placement.decisions import Binding
+from gangline.placement.snapshot import GPUS_ANNOTATION
+
+WRITES_AT_ONCE_MAX = 48
+
+TERMINATION_REASON = "PreemptionByScheduler"
+"""Reason of DisruptionTarget for pods that a scheduler takes away. Source: Kubernetes, Pod disruption."""
+
+
+class Binder:
+    """Writes bindings and deletions.
+
+    Args:
+        client: of the cluster.
+        recorder: for events about pods.
+    """
+
+    def __init__(self, client: Client, recorder: Recorder) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._writes = asyncio.Semaphore(WRITES_AT_ONCE_MAX)
+
+    async def bind(self, binding: Binding) -> ApiError | None:
+        """Bind one pod; return why it could not be."""
+        namespace, name = binding.pod.split("/", 1)
+        metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": binding.uid}
+        if binding.gpus:
+            metadata["annotations"] = gpu_annotations(binding)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+        }
+        try:
+            async with self._writes:
+                await self._client.create_subresource(PODS, name, "binding", body, namespace)
+        except ApiError as error:
+            return error
+        message = f"Successfully assigned {binding.pod} to {binding.node}"
+        self._recorder.event(regarding(binding.pod, binding.uid), "Normal", "Scheduled", message)
+        return None
+
+    async def bind_all(self, bindings: Sequence[Binding]) -> list[tuple[Binding, ApiError]]:
+        """Bind the pods of a gang at once; return those that could not be, with the reason."""
+        results = await asyncio.gather(*(self.bind(binding) for binding in bindings))
+        return [(binding, error) for binding, error in zip(bindings, results, strict=True) if error]
+
+    async def take_away(self, pods: Iterable[tuple[str, str]], message: str) -> None:
+        """Delete pods, each (``NAMESPACE/NAME``, uid), to free their room; those that are gone are fine."""
+        await asyncio.gather(*(self._take_away(key, uid, message) for key, uid in pods))
+
+    async def _take_away(self, key: str, uid: str, message: str) -> None:
+        namespace, name = key.split("/", 1)
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": TERMINATION_REASON,
+            "message": message,
+            "lastTransitionTime": clock.format_time(clock.now()),
+        }
+        patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        try:
+            async with self._writes:
+                await self._client.patch(PODS, name, patch, namespace, kind="strategic", subresource="status")
+                await self._client.delete(PODS, name, namespace, uid=uid)
+        except NotFound:
+            return
+        self._recorder.event(regarding(key, uid), "Warning", "Preempted", message)
+
+    async def report(self, key: str, uid: str, message: str) -> bool:
+        """Write why a pod waits into its condition, and an event; return whether it was written."""
+        namespace, name = key.split("/", 1)
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": clock.format_time(clock.now()),
+        }
+        patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        self._recorder.event(regarding(key, uid), "Warning", "FailedScheduling", message)
+        try:
+            async with self._writes:
+                await self._client.patch(PODS, name, patch, namespace, kind="strategic", subresource="status")
+        except ApiError:
+            return False
+        return True
+
+
+def gpu_annotations(binding: Binding) -> dict[str, str]:
+    """Return the annotation that tells node agent and device plugin which GPUs a pod has."""
+    return {GPUS_ANNOTATION: json.dumps({name: list(uuids) for name, uuids in binding.gpus})}
+
+
+def regarding(key: str, uid: str) -> tuple[str, str, ObjectMeta]:
+    """Return what an event about a pod is about."""
+    namespace, name = key.split("/", 1)
+    return "v1", "Pod", ObjectMeta(name=name, namespace=namespace, uid=uid)

@@ -1,0 +1,180 @@
+"""Follows PodGroups of both dialects, PriorityClasses and Queues, where the cluster has them.
+
+A cluster without Volcano has no Volcano PodGroups: each kind is looked for, again and again at leisure, and
+followed from the moment its definition is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from gangline import clock
+from gangline.api.pod_group import PodGroup, PriorityClass
+from gangline.api.resources import (
+    PRIORITY_CLASSES,
+    SCHEDULER_PLUGINS_POD_GROUPS,
+    VOLCANO_POD_GROUPS,
+    VOLCANO_QUEUES,
+    Resource,
+)
+from gangline.kube.cache import Cache
+from gangline.kube.client import Client
+from gangline.kube.discovery import resource_for
+from gangline.kube.errors import ApiError, NotFound
+from gangline.placement.decisions import Decisions
+from gangline.placement.policy import Policy, Queue
+from gangline.scheduler.group_status import group_status
+from gangline.scheduler.groups import read_group, read_queue
+from gangline.scheduler.state import SchedulerState
+
+LOOK_AGAIN_S = 30.0
+"""How often an absent definition is looked for."""
+
+READY_TIMEOUT_S = 10.0
+
+_DIALECTS = (SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS)
+
+
+class GroupWatch:
+    """What the cluster says about gangs apart from their pods.
+
+    Args:
+        client: of the cluster.
+        state: is told of every group.
+        wake: called when a waiting gang may fit now.
+    """
+
+    def __init__(self, client: Client, state: SchedulerState, wake: Callable[[], None]) -> None:
+        self._client = client
+        self._state = state
+        self._wake = wake
+        self._found: dict[Resource, dict[str, PodGroup]] = {resource: {} for resource in _DIALECTS}
+        self._priorities: dict[str, int] = {}
+        self._queues: dict[str, Queue] = {}
+        self._told: dict[str, str] = {}
+        self._writes: set[asyncio.Task[None]] = set()
+        self._first: dict[Resource, asyncio.Event] = {
+            resource: asyncio.Event() for resource in (*_DIALECTS, PRIORITY_CLASSES, VOLCANO_QUEUES)
+        }
+
+    async def run(self) -> None:
+        """Follow all kinds until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for resource in _DIALECTS:
+                group.create_task(self._follow(resource, PodGroup, self._group_callback(resource)))
+            group.create_task(self._follow(PRIORITY_CLASSES, PriorityClass, self._on_priority))
+            group.create_task(self._follow(VOLCANO_QUEUES, dict, self._on_queue))
+
+    async def ready(self) -> None:
+        """Wait until every kind has been listed once or found absent, at most ten seconds."""
+        waits = (event.wait() for event in self._first.values())
+        try:
+            await asyncio.wait_for(asyncio.gather(*waits), READY_TIMEOUT_S)
+        except TimeoutError:
+            return
+
+    def policy(self, given: Policy) -> Policy:
+        """Return the policy with the queues of the cluster."""
+        return msgspec.structs.replace(given, queues={**given.queues, **self._queues})
+
+    def tell(self, decisions: Decisions, placed: Iterable[str]) -> None:
+        """Write the status of the PodGroups whose gangs were placed or wait."""
+        waits = {wait.gang: wait for wait in decisions.waits}
+        for key in {*waits, *placed}:
+            for resource, groups in self._found.items():
+                if key in groups:
+                    self._tell_one(resource, groups[key], waits.get(key))
+
+    def _tell_one(self, resource: Resource, group: PodGroup, wait: Any) -> None:
+        bound = self._state.holders.by_gang.get(group.metadata.key, {})
+        status = group_status(
+            is_volcano=resource == VOLCANO_POD_GROUPS,
+            wait=wait,
+            bound=len(bound),
+            running=sum(1 for pod in bound.values() if pod.started),
+            now=clock.format_time(clock.now()),
+        )
+        text = f"{status['phase']} {status['conditions'][0]['message']}"
+        if self._told.get(group.metadata.uid) == text:
+            return
+        self._told[group.metadata.uid] = text
+        task = asyncio.get_running_loop().create_task(self._write(resource, group, status))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+
+    async def _write(self, resource: Resource, group: PodGroup, status: dict[str, Any]) -> None:
+        meta = group.metadata
+        patch = {"metadata": {"uid": meta.uid}, "status": status}
+        try:
+            await self._client.patch(
+                resource, meta.name, patch, meta.namespace, kind="merge", subresource="status"
+            )
+        except ApiError:
+            self._told.pop(meta.uid, None)
+
+    async def _follow(self, resource: Resource, type_: Any, on_change: Callable[[Any, Any], None]) -> None:
+        while not await self._is_served(resource):
+            self._first[resource].set()
+            await asyncio.sleep(LOOK_AGAIN_S)
+        cache: Cache[Any] = Cache(self._client, resource, type_)
+        cache.on_change(on_change)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cache.run())
+            try:
+                await cache.wait_synced()
+            except ApiError:
+                pass
+            self._first[resource].set()
+
+    async def _is_served(self, resource: Resource) -> bool:
+        try:
+            await resource_for(self._client, resource.api_version, resource.kind)
+        except NotFound:
+            return False
+        except ApiError:
+            return False
+        return True
+
+    def _group_callback(self, resource: Resource) -> Callable[[PodGroup | None, PodGroup | None], None]:
+        def on_change(old: PodGroup | None, new: PodGroup | None) -> None:
+            group = new or old
+            if group is None:
+                return
+            key = group.metadata.key
+            if new is None:
+                self._found[resource].pop(key, None)
+                self._told.pop(group.metadata.uid, None)
+                is_news = self._state.take_group(key, None)
+            else:
+                self._found[resource][key] = new
+                is_news = self._state.take_group(key, read_group(new, self._priorities))
+            if is_news:
+                self._wake()
+
+        return on_change
+
+    def _on_priority(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
+        entry = new or old
+        if entry is None:
+            return
+        if new is None:
+            self._priorities.pop(entry.metadata.name, None)
+        else:
+            self._priorities[entry.metadata.name] = new.value
+        for groups in self._found.values():
+            for key, group in groups.items():
+                if self._state.take_group(key, read_group(group, self._priorities)):
+                    self._wake()
+
+    def _on_queue(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        name = ((new or old or {}).get("metadata") or {}).get("name", "")
+        queue = read_queue(new) if new is not None else None
+        if queue is None:
+            self._queues.pop(name, None)
+        else:
+            self._queues[name] = queue
+        self._wake()

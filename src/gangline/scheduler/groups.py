@@ -1,0 +1,62 @@
+"""PodGroups of each dialect, PriorityClasses and Queues, read into what placement knows. Pure.
+
+Sources: scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``, Volcano's ``scheduling.volcano.sh/v1beta1``; the
+topology annotations are Kueue's, and our own key for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gangline.api.core import ObjectMeta
+from gangline.api.pod_group import PodGroup
+from gangline.placement.gangs import Group
+from gangline.placement.policy import Queue
+
+REQUIRED_TOPOLOGY: Final = ("gangline.dev/required-topology", "kueue.x-k8s.io/podset-required-topology")
+PREFERRED_TOPOLOGY: Final = ("gangline.dev/preferred-topology", "kueue.x-k8s.io/podset-preferred-topology")
+LIMIT_ANNOTATION: Final = "gangline.dev/limit-seconds"
+"""On a PodGroup: how long its job may run, which lets others run before or beside a reservation."""
+
+
+def read_group(pod_group: PodGroup, priorities: Mapping[str, int]) -> Group:
+    """Return what a PodGroup of either dialect says about its gang.
+
+    Args:
+        pod_group: the object.
+        priorities: value of every PriorityClass; one that does not exist counts as 0.
+    """
+    meta, spec = pod_group.metadata, pod_group.spec
+    priority_class = _text(spec.get("priorityClassName"))
+    limit = meta.annotations.get(LIMIT_ANNOTATION, "")
+    return Group(
+        key=meta.key,
+        min_member=_count(spec.get("minMember"), default=1),
+        queue=_text(spec.get("queue")),
+        priority=priorities.get(priority_class, 0) if priority_class else None,
+        created=meta.creation_timestamp or "",
+        required_level=_first(meta, REQUIRED_TOPOLOGY),
+        preferred_level=_first(meta, PREFERRED_TOPOLOGY),
+        limit_s=float(limit) if limit.isdigit() else None,
+    )
+
+
+def read_queue(queue: dict[str, Any]) -> Queue | None:
+    """Return a Volcano Queue; None when a quantity in it cannot be read, so that it sets no quota."""
+    try:
+        return Queue.from_volcano(queue)
+    except (ValueError, TypeError):
+        return None
+
+
+def _first(meta: ObjectMeta, keys: tuple[str, ...]) -> str:
+    return next((meta.annotations[key] for key in keys if meta.annotations.get(key)), "")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: Any, *, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
