@@ -196,7 +196,7 @@ def plan_container(
         raise StartRefusedError(f'volumeMounts name "{unknown[0]}", which is no volume of the pod')
     defaults = {**default_env(pod, container, image, place), **place.gpus}
     own = build_env(pod, container, facts, lookup, defaults)
-    if image.layers and place.is_plain:
+    if image.layers and place.is_plain and not image.rewritten:
         raise StartRefusedError(
             f"isolation `plain` has no mounts, so that no pod can see the files of image `{image.name}`"
         )
@@ -212,6 +212,7 @@ def plan_container(
             mount.mount_path.rstrip("/"): str(volume_source(volumes, mount))
             for mount in container.volume_mounts
         }
+        table |= {path: f"{image.layers[0]}{path}" for path in image.rewritten}
         table = {path: source for path, source in table.items() if path != source and path}
     env = {name: rewrite_paths(value, table) for name, value in own.items()}
     env[processes.POD_MARKER] = pod.metadata.uid
@@ -220,7 +221,8 @@ def plan_container(
     if place.guard and not image.is_whole:
         env["PYTHONPATH"] = ":".join(filter(None, (place.guard, env.get("PYTHONPATH", ""))))
     folder = place.container_folder(container.name)
-    default_cwd = str(place.folder / "home") if place.is_plain else image.config.working_dir or "/"
+    home = str(place.folder / "home") if place.is_plain else "/"
+    default_cwd = rewrite_paths(image.config.working_dir, table) or home
     spec = {
         "name": container.name,
         "attempt": attempt,

@@ -171,11 +171,13 @@ def _context(
     from gangline.local.agent.image_sources import ImageSources
     from gangline.local.agent.names import NameRegistry
     from gangline.local.images import write_image_programs, write_programs
+    from gangline.local.shipped_images import write_layers
 
     images = ImageSources(client, paths, mode)
     bin_folder = paths.state / "bin"
     write_programs(bin_folder)
     write_image_programs(paths.state / "image-bin")
+    write_layers(paths.state / "images")
     host_ip = network.gateway if network is not None else _LOOPBACK
     hide = machine.hidden_folders(paths.state)
     offset = int(paths.cluster_id, 16)

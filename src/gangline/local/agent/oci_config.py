@@ -9,7 +9,7 @@ Source: OCI runtime specification 1.0.2 (config.md, config-linux.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from gangline.local.agent.shim.syscalls import KEPT_CAPABILITIES
@@ -46,17 +46,25 @@ _CPU_PERIOD_US = 100_000
 
 
 def oci_config(
-    spec: Mapping[str, Any], *, cgroup: str, memory_bytes: int | None = None, cpus: float | None = None
+    spec: Mapping[str, Any],
+    *,
+    cgroup: str,
+    permitted: Container[int],
+    memory_bytes: int | None = None,
+    cpus: float | None = None,
 ) -> dict[str, Any]:
     """Return the configuration of one attempt of a container.
 
     Args:
         spec: what the shim is to start, see ``container_plan.plan_container``.
         cgroup: path of its control group.
+        permitted: numbers of the capabilities that the agent has itself; more it cannot give.
         memory_bytes: limit of its memory, None for none.
         cpus: how many processors' time it may use at most, None for all.
     """
-    capabilities = [f"CAP_{CAPABILITY_NAMES[number]}" for number in sorted(KEPT_CAPABILITIES)]
+    capabilities = [
+        f"CAP_{CAPABILITY_NAMES[number]}" for number in sorted(KEPT_CAPABILITIES) if number in permitted
+    ]
     user = spec["user"] or {"uid": 0, "gid": 0, "groups": []}
     held = capabilities if user["uid"] == 0 else []
     rules: list[dict[str, Any]] = [{"allow": False, "access": "rwm"}]

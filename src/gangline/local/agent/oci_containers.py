@@ -40,6 +40,7 @@ def describe(
     config = oci_config(
         spec,
         cgroup=f"/{_cgroup_prefix(cluster_id)}{uid}-{container.name}-{spec['attempt']}",
+        permitted=_permitted_capabilities(),
         memory_bytes=None if memory is None else quantity_ceil(memory),
         cpus=None if cpu is None else float(parse_quantity(cpu)),
     )
@@ -50,6 +51,14 @@ def describe(
         "id": f"{uid}-{container.name}-{spec['attempt']}",
         "config": config,
     }
+
+
+def _permitted_capabilities() -> frozenset[int]:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("CapPrm:"):
+            mask = int(line.split()[1], 16)
+            return frozenset(number for number in range(64) if mask >> number & 1)
+    return frozenset()
 
 
 def _cgroup_prefix(cluster_id: str) -> str:

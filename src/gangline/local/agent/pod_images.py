@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gangline.local.agent.image_sources import ImageSources
 
 PULLING = "ContainerCreating"
+TOLD_S = 5.0
+"""How long a failed pull is told of as such, before the pod is said to wait for the next one."""
 
 
 class ImageUnavailableError(Exception):
@@ -38,6 +40,7 @@ class _Pull:
     task: asyncio.Task[None] | None = None
     started_s: float = 0.0
     failures: int = 0
+    failed_at_s: float = 0.0
     again_at_s: float = 0.0
     error: str = ""
 
@@ -93,6 +96,8 @@ class PodImages:
             text = f'Container image "{image}" is not present with pull policy of Never'
             raise ImageUnavailableError("ErrImageNeverPull", text)
         if time.monotonic() < pull.again_at_s:
+            if time.monotonic() < pull.failed_at_s + TOLD_S:
+                raise ImageUnavailableError("ErrImagePull", pull.error)
             text = f'Back-off pulling image "{image}": {pull.error}'
             raise ImageUnavailableError("ImagePullBackOff", text)
         self._event("Normal", "Pulling", f'Pulling image "{image}"')
@@ -114,14 +119,13 @@ class PodImages:
             if found is None:
                 raise RuntimeFailedError(f"{store.name} does not have it after the pull")
         except RuntimeFailedError as error:
-            pull.error = str(error)
-            pull.failures += 1
-            pull.again_at_s = time.monotonic() + back_off_s(pull.failures)
-            hand_loaded = "; one that was loaded by hand needs `imagePullPolicy: IfNotPresent`"
-            text = f'failed to pull image "{image}" with {store.name}: {error}'
+            pull.error = f'failed to pull image "{image}" with {store.name}: {error}'
             if container.image_pull_policy == "Always":
-                text += hand_loaded
-            raise ImageUnavailableError("ErrImagePull", text) from error
+                pull.error += "; one that was loaded by hand needs `imagePullPolicy: IfNotPresent`"
+            pull.failures += 1
+            pull.failed_at_s = time.monotonic()
+            pull.again_at_s = pull.failed_at_s + back_off_s(pull.failures)
+            raise ImageUnavailableError("ErrImagePull", pull.error) from error
         took_s = time.monotonic() - pull.started_s
         self._event("Normal", "Pulled", f'Successfully pulled image "{image}" in {took_s:.2f} s')
         pull.failures = 0
