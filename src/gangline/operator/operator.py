@@ -101,6 +101,8 @@ class Operator:
         memory = self._memory.get(key)
         if memory is None or memory.uid != job.metadata.uid:
             memory = self._memory[key] = _Memory(job.metadata.uid)
+        if memory.is_gone:
+            return None
         plan = self._decide(key, kind, job, memory)
         try:
             return await self._carry_out(key, kind, job, memory, plan)
@@ -207,7 +209,8 @@ class Operator:
                 answer = await self._client.patch(
                     resource, meta.name, body, meta.namespace, subresource="status"
                 )
-            except NotFound:
+            except NotFound as error:
+                memory.is_gone = error.details.get("name") == meta.name
                 return
             memory.wrote(answer, plan.status)
         self._counts.update(plan.counts)
@@ -258,6 +261,8 @@ class _Memory(msgspec.Struct):
         warned: warnings that were sent and still hold.
         status: the version of the job that the last written status gave, and that status.
         read: the generation of the spec and what was read of it.
+        is_gone: whether the server has the job no more, though the cache still does; what is made for such a
+            job is garbage.
     """
 
     uid: str
@@ -265,6 +270,7 @@ class _Memory(msgspec.Struct):
     warned: frozenset[Emit] = frozenset()
     status: tuple[str, Object] | None = None
     read: tuple[int, ReadJob] | None = None
+    is_gone: bool = False
 
     def read_with(self, entry: JobKind, job: AnyJob, status: Any) -> ReadJob:
         """Return the typed job; its spec is read once for each generation."""
