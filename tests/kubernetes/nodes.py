@@ -214,14 +214,19 @@ class Nodes:
 
     def _start_dns(self, address: str) -> None:
         corefile = self._folder / "Corefile"
-        kubeconfig = self.kubeconfig
         corefile.write_text(f"""\
-.:53 {{
+cluster.local {{
   bind {address}
   errors
-  kubernetes cluster.local {{
-    kubeconfig {kubeconfig} tests
+  kubernetes {{
+    kubeconfig {self.kubeconfig} tests
     ttl 0
+  }}
+}}
+. {{
+  bind {address}
+  template ANY ANY {{
+    rcode NXDOMAIN
   }}
 }}
 """)
