@@ -22,7 +22,7 @@ _MPIJOB_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
     # The controller keeps the telling condition last, so its type is the state.
     ("State", "string", ".status.conditions[-1:].type", 0),
     ("Running", "integer", ".status.replicaStatuses.Worker.active", 0),
-    ("Workers", "integer", ".spec.mpiReplicaSpecs.Worker.replicas", 0),
+    ("Workers", "integer", ".status.workers", 0),  # the first version says it in GPUs
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Slots", "integer", ".spec.slotsPerWorker", 1),
     ("Restarts", "integer", ".status.restarts", 1),

@@ -149,6 +149,7 @@ class MPIJobStatus(Wire, frozen=True, kw_only=True):
     completion_time: Annotated[str | None, _doc("When the job ended.")] = None
     last_reconcile_time: Annotated[str | None, _doc("Not set; kept for readers of older versions.")] = None
     restarts: Annotated[Int32, _doc("How often the whole gang was started again.")] = 0
+    workers: Annotated[Int32, _doc("How many workers the job has, in whichever version it says so.")] = 0
 
 
 class MPIJob(Wire, frozen=True, kw_only=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from gangline.api.mpijob_reading import current_spec
+
 Obj = dict[str, Any]
 
 START_ERRORS = ("StartError", "ContainerCannotRun")
@@ -117,7 +119,7 @@ def start_error(pods: Iterable[Obj]) -> HeldUp | None:
 def tries(job: Obj, pod: Obj) -> str:
     """Return how often a container that cannot be started is tried again; empty when it is not."""
     policy = pod["spec"].get("restartPolicy") or "Always"
-    spec = job.get("spec") or {}
+    spec = (current_spec(job) if job["kind"] == "MPIJob" else job.get("spec")) or {}
     if job["kind"] == "Pod":
         return "" if policy == "Never" else "it is tried again without end, after growing pauses"
     labels = pod["metadata"].get("labels") or {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from gangline.api.mpijob_reading import current_spec
 from gangline.cli.held_up import why_pending
 from gangline.clock import parse_time
 from gangline.units import quantity_ceil
@@ -235,7 +236,7 @@ def requested_gpus(job: Obj) -> int:
     """Return how many GPUs all pods of a job ask for together."""
     spec = job.get("spec") or {}
     if job["kind"] == "MPIJob":
-        replicas = (spec.get("mpiReplicaSpecs") or {}).values()
+        replicas = (current_spec(job).get("mpiReplicaSpecs") or {}).values()
         return sum(
             pod_gpus((replica.get("template") or {}).get("spec") or {}) * int(replica.get("replicas") or 1)
             for replica in replicas
@@ -265,7 +266,7 @@ def _status(job: Obj, pods: Sequence[Obj], warnings: Sequence[Obj]) -> tuple[str
 
 
 def _priority(job: Obj) -> str:
-    spec = job.get("spec") or {}
+    spec = (current_spec(job) if job["kind"] == "MPIJob" else job.get("spec")) or {}
     policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
     templates = [replica.get("template") or {} for replica in (spec.get("mpiReplicaSpecs") or {}).values()]
     templates.append(spec.get("template") or {})

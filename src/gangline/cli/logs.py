@@ -139,12 +139,13 @@ def _print_summary(name: str, log: bytes) -> None:
 
 def _no_instance(job: dict[str, Any], pods: list[dict[str, Any]], instance: str) -> UserError:
     """Return the error for a pod that the job does not have, or not any more."""
+    from gangline.api.mpijob_reading import current_spec
     from gangline.cli.job_view import finished
 
     known = ", ".join(f"`{pod['metadata']['name']}`" for pod in pods) or "none"
     hint = f"it has {known}"
     if job["kind"] == "MPIJob" and "worker" in instance and finished(job):
-        policy = ((job["spec"].get("runPolicy") or {}).get("cleanPodPolicy")) or "None"
+        policy = ((current_spec(job).get("runPolicy") or {}).get("cleanPodPolicy")) or "None"
         hint += f"; its `cleanPodPolicy: {policy}` removed workers at its end, `None` keeps them"
     return UserError(f"job `{job['metadata']['name']}` has no instance `{instance}`", hint=hint)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gangline.api.mpijob_reading import current_spec
 from gangline.cli.follow import Outcome, exit_code_of
 from gangline.cli.held_up import start_error
 from gangline.cli.job_view import ROLE_LABEL, chief_pods, condition
@@ -114,7 +115,7 @@ def _broken_worker(outcome: Outcome) -> str:
 
 def _hosts(job: Obj) -> list[tuple[str, int]]:
     """Return host names and slots in the order of the hostfile."""
-    spec = job["spec"]
+    spec = current_spec(job)
     slots = int(spec.get("slotsPerWorker") or 1)
     name = job["metadata"]["name"]
     workers = int(((spec.get("mpiReplicaSpecs") or {}).get("Worker") or {}).get("replicas") or 0)
@@ -126,7 +127,7 @@ def _hosts(job: Obj) -> list[tuple[str, int]]:
 
 def _launcher_command(job: Obj) -> list[str]:
     """Return the launcher's command and arguments; a shell line is split into words."""
-    launcher = ((job["spec"].get("mpiReplicaSpecs") or {}).get("Launcher") or {}).get("template") or {}
+    launcher = ((current_spec(job).get("mpiReplicaSpecs") or {}).get("Launcher") or {}).get("template") or {}
     containers = (launcher.get("spec") or {}).get("containers") or [{}]
     given = [*(containers[0].get("command") or []), *(containers[0].get("args") or [])]
     if given and str(given[0]).rpartition("/")[2] in ("mpirun", "mpiexec"):

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from gangline.api.mpijob_reading import current_spec
 from gangline.cli.gpu_words import gpu_cell, gpus_of_pods
 from gangline.cli.held_up import START_ERRORS, HeldUp, held_up, tries
 from gangline.cli.job_view import ROLE_LABEL, finished, pod_gpus, pod_status
@@ -241,6 +242,6 @@ def expected_pods(job: Obj) -> int:
     """Return how many pods a job has when all of it runs."""
     spec = job.get("spec") or {}
     if job["kind"] == "MPIJob":
-        replicas = spec.get("mpiReplicaSpecs") or {}
+        replicas = current_spec(job).get("mpiReplicaSpecs") or {}
         return sum(int(replica.get("replicas") or 1) for replica in replicas.values())
     return int(spec.get("parallelism") or 1) if job["kind"] == "Job" else 1

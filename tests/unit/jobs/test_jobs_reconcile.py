@@ -65,6 +65,7 @@ def test_a_new_job_gets_all_its_children_in_one_stage(scene: Build, implementati
         ],
         "replicaStatuses": {"Launcher": {}, "Worker": {}},
         "startTime": NOW_TEXT,
+        "workers": 5,
     }
     assert events(plan) == [("Normal", "MPIJobCreated")]
     assert plan.counts == ("created",)
