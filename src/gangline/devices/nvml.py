@@ -62,7 +62,7 @@ def read_nvml(nvml: Any) -> Inventory:
             address = _bus_id(_ask(nvml, "nvmlDeviceGetPciInfo", handle))
             healthy = minor is not None and bool(address)
             handles.append(handle)
-            addresses.append(address or f"lost:{index}")
+            addresses.append(address)
             gpus.append(Gpu(uuid, index, minor, numa_node(address), healthy))
         model = _text(_ask(nvml, "nvmlDeviceGetName", handles[0])) if handles else ""
         return Inventory("nvml", model, tuple(gpus), _links(nvml, model, handles, addresses))
@@ -103,15 +103,26 @@ def numa_node(address: str, devices: Path = PCI_DEVICES) -> int | None:
 
 
 def _links(nvml: Any, model: str, handles: Sequence[Any], addresses: Sequence[str]) -> Links:
-    """Return the names of the links; none when NVML's answers do not fit together."""
+    """Return the names of the links, the slowest for a lost GPU; none when the answers do not fit together.
+
+    While one is lost no NVSwitch is believed in: the end of a link that leads to it looks just the same.
+    """
     from gangline.topology.nvml import NvmlGpu, machine_of_nvml
 
-    gpus = [NvmlGpu(model, address, _remotes(nvml, h)) for h, address in zip(handles, addresses, strict=True)]
-    levels = [[_level(nvml, one, other) for other in handles] for one in handles]
+    found = [index for index, address in enumerate(addresses) if address]
+    believed = set(addresses) if len(found) < len(handles) else None
+    gpus = [NvmlGpu(model, addresses[index], _remotes(nvml, handles[index], believed)) for index in found]
+    levels = [[_level(nvml, handles[one], handles[other]) for other in found] for one in found]
     try:
-        return machine_of_nvml(gpus, levels).links
+        known = machine_of_nvml(gpus, levels).links
     except UserError:
         return ()
+    everyone = range(len(handles))
+    links = [["X" if one == other else "SYS" for other in everyone] for one in everyone]
+    for row, one in enumerate(found):
+        for column, other in enumerate(found):
+            links[one][other] = known[row][column]
+    return tuple(map(tuple, links))
 
 
 def _level(nvml: Any, one: Any, other: Any) -> int:
@@ -121,8 +132,8 @@ def _level(nvml: Any, one: Any, other: Any) -> int:
     return _SYSTEM if found is None else int(found)
 
 
-def _remotes(nvml: Any, handle: Any) -> tuple[str, ...]:
-    """Return what is at the other end of each active NVLink of a GPU."""
+def _remotes(nvml: Any, handle: Any, believed: set[str] | None) -> tuple[str, ...]:
+    """Return what is at the other end of each active NVLink of a GPU; of ``believed`` ends only, if given."""
     active = (link for link in range(NVLINKS_MAX) if _ask(nvml, "nvmlDeviceGetNvLinkState", handle, link))
     ends = (_bus_id(_ask(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)) for link in active)
-    return tuple(filter(None, ends))
+    return tuple(end for end in ends if end and (believed is None or end in believed))

@@ -1,0 +1,229 @@
+"""GPUs on the command line: what is too much, how it is made to fit, and what each rank sees."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangline.cli.gpu_demand import GpuDemand, GpuRoom, nodes_for
+from gangline.cli.gpu_fit import Shape, fit_object, fit_shape
+from gangline.cli.gpu_options import GpuOptions
+from gangline.cli.gpu_words import gpu_cell, kind_of_nodes
+from gangline.errors import UserError
+from gangline.launch.mpi import MpiInstallation
+from gangline.launch.mpirun import rank_script
+from gangline.local.cluster_facts import ClusterFacts
+from gangline.local.simulation import Simulation, refuse_another
+
+REAL_2 = GpuRoom((2,), "real", cores=4)
+SIMULATED = GpuRoom((8, 8), "simulated", cores=4)
+
+
+def mpijob(workers: int, gpus: int, *, slots: int | None = None, command: Any = None) -> dict[str, Any]:
+    ranks = workers * (slots or gpus)
+    launcher = {"name": "l", "image": "i", "command": command or ["mpirun", "-np", str(ranks), "train"]}
+    worker = {"name": "w", "image": "i", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": "big"},
+        "spec": {
+            "slotsPerWorker": slots or gpus,
+            "mpiReplicaSpecs": {
+                "Launcher": {"template": {"spec": {"containers": [launcher]}}},
+                "Worker": {"replicas": workers, "template": {"spec": {"containers": [worker]}}},
+            },
+        },
+    }
+
+
+def command_of(job: dict[str, Any]) -> list[str]:
+    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    return list(launcher["command"])
+
+
+@pytest.mark.parametrize(
+    ("job", "room", "words"),
+    [
+        (mpijob(2, 8), REAL_2, "it asks 16 GPUs in 2 pods of 8, this machine has 2"),
+        (mpijob(1, 16), REAL_2, "it asks 16 GPUs, this machine has 2"),
+        (mpijob(1, 1), GpuRoom((0,)), "it asks 1 GPU, this machine has none"),
+        (mpijob(17, 1), SIMULATED, "it asks 17 GPUs in 17 pods of 1, this cluster has 16 simulated GPUs"),
+        (mpijob(1, 16), SIMULATED, "one of its pods asks 16 GPUs, the largest node has 8 simulated GPUs"),
+        (
+            mpijob(3, 5),
+            SIMULATED,
+            "it asks 3 pods of 5 GPUs at once, 2 fit on nodes with 8 + 8 simulated GPUs",
+        ),
+        (mpijob(2, 8), SIMULATED, ""),
+        (mpijob(16, 1), SIMULATED, ""),
+    ],
+)
+def test_what_can_never_be_had(job: dict[str, Any], room: GpuRoom, words: str) -> None:
+    assert GpuDemand.of(job).shortage(room) == words
+
+
+def test_old_versions_ask_in_their_own_words() -> None:
+    job = {
+        "apiVersion": "kubeflow.org/v1alpha1",
+        "kind": "MPIJob",
+        "metadata": {"name": "old"},
+        "spec": {
+            "gpus": 16,
+            "gpusPerNode": 8,
+            "template": {"spec": {"containers": [{"name": "m", "image": "i", "command": ["mpirun", "x"]}]}},
+        },
+    }
+
+    assert GpuDemand.of(job) == GpuDemand(pods=2, each=8)
+    with pytest.raises(UserError, match="--fit knows MPIJobs with a role `Worker`"):
+        fit_object(job, REAL_2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "room", "fits"),
+    [
+        (Shape(2, 8, 8), REAL_2, Shape(1, 2, 2)),
+        (Shape(4, 8, 8), SIMULATED, Shape(2, 8, 8)),
+        (Shape(1, 16, 16), SIMULATED, Shape(1, 8, 8)),
+        (Shape(8, 1, 4), GpuRoom((8, 4)), Shape(3, 1, 4)),
+        (Shape(1, 4, 16), SIMULATED, Shape(1, 2, 8)),
+        (Shape(1, 16, 4), REAL_2, Shape(1, 8, 2)),
+        (Shape(2, 8, 8), GpuRoom((0,), cores=4), Shape(2, 2, 0)),
+        (Shape(8, 1, 1), GpuRoom((0,), cores=4), Shape(4, 1, 0)),
+    ],
+)
+def test_largest_shape_that_fits(shape: Shape, room: GpuRoom, fits: Shape) -> None:
+    assert fit_shape(shape, room) == fits
+
+
+@pytest.mark.parametrize(
+    ("command", "fitted"),
+    [
+        (["mpirun", "-np", "16", "train"], ["mpirun", "-np", "2", "train"]),
+        (["mpirun", "-n", "16", "train", "-n", "16"], ["mpirun", "-n", "2", "train", "-n", "16"]),
+        (["mpirun", "-np", "12", "train"], ["mpirun", "-np", "2", "train"]),
+        (["mpirun", "-np", "1", "train"], ["mpirun", "-np", "1", "train"]),
+        (["mpirun", "train", "--size", "16"], ["mpirun", "train", "--size", "16"]),
+        (
+            ["sh", "-c", "mpirun -np 16 train --batch 16"],
+            ["sh", "-c", "mpirun -np 2 train --batch 16"],
+        ),
+        (["horovodrun", "-np", "16", "train"], ["horovodrun", "-np", "2", "train"]),
+    ],
+)
+def test_the_launchers_count_follows(command: list[str], fitted: list[str]) -> None:
+    smaller, _ = fit_object(mpijob(2, 8, command=command), REAL_2)
+
+    assert command_of(smaller) == fitted
+
+
+def test_what_was_changed_is_told_and_the_manifest_stays() -> None:
+    job = mpijob(2, 8)
+    before = copy.deepcopy(job)
+
+    smaller, changes = fit_object(job, REAL_2)
+
+    assert job == before
+    assert changes == [
+        "ranks 16 -> 2",
+        "workers 2 -> 1",
+        "slots of each 8 -> 2",
+        "GPUs of each 8 -> 2",
+        "the launcher starts 2",
+    ]
+    assert GpuDemand.of(smaller).shortage(REAL_2) == ""
+
+
+def test_without_any_gpu_the_ranks_run_on_cores() -> None:
+    smaller, changes = fit_object(mpijob(2, 8), GpuRoom((0,), cores=2))
+
+    worker = smaller["spec"]["mpiReplicaSpecs"]["Worker"]
+    assert worker["template"]["spec"]["containers"][0]["resources"] == {"limits": {}}
+    assert "ranks 16 -> 2" in changes
+    assert command_of(smaller)[2] == "2"
+
+
+def test_pods_and_jobs_are_made_to_fit_too() -> None:
+    container = {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 4}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
+
+    smaller, changes = fit_object(pod, REAL_2)
+
+    assert GpuDemand.of(smaller).total == 2
+    assert changes == ["GPUs of a pod 4 -> 2"]
+
+
+def test_how_many_to_simulate() -> None:
+    assert nodes_for(GpuDemand.of(mpijob(2, 8))) == (8, 2)
+    assert nodes_for(GpuDemand.of(mpijob(1, 16))) == (16, 1)
+    assert nodes_for(GpuDemand.of(mpijob(3, 5))) == (8, 3)
+    assert nodes_for(GpuDemand(pods=1, each=8, beside=8)) == (8, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_local", "message"),
+    [
+        (GpuOptions(fit=True), False, "--fit belongs to the one-machine cluster"),
+        (GpuOptions(simulate=8), False, "--simulate-gpus belongs to the one-machine cluster"),
+        (GpuOptions(model="v100-dgx1"), True, "none are asked for"),
+        (GpuOptions(simulate=100), True, "1 to 64"),
+        (GpuOptions(per_rank=1), True, "--gpus-per-rank belongs to programs"),
+        (GpuOptions(per_rank=0), True, "--gpus-per-rank must be at least 1"),
+    ],
+)
+def test_options_that_cannot_be_used(options: GpuOptions, is_local: bool, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        options.check(is_local=is_local, is_program=False)
+
+
+def facts(**fields: Any) -> ClusterFacts:
+    known = {"name": "default", "id": "1", "port": 1, "subnet": "", "bridge": "", "isolation": "auto"}
+    return ClusterFacts(**known, nodes=1, created="", **fields)
+
+
+def test_a_cluster_that_is_up_keeps_its_gpus() -> None:
+    running = facts(simulated_gpus=8, gpu_model="v100-dgx1")
+
+    refuse_another(running, Simulation(8, "v100-dgx1"))
+    refuse_another(running, Simulation(8))
+    with pytest.raises(UserError, match=r"up with 8 simulated GPUs on each node \(v100-dgx1\), 4 simulated"):
+        refuse_another(running, Simulation(4))
+    with pytest.raises(UserError, match="up with the machine's own GPUs, 4 simulated GPUs on each node are"):
+        refuse_another(facts(), Simulation(4))
+
+
+@pytest.mark.parametrize(("rank", "seen"), [(0, "a,b"), (1, "c,d"), (2, "e,f")])
+def test_every_rank_sees_its_share_by_its_place_in_the_pod(rank: int, seen: str) -> None:
+    mpi = MpiInstallation("openmpi", "5.0.0", Path("/bin"), Path("/lib"), Path("/"))
+    environment = {
+        "PATH": os.environ["PATH"],
+        "CUDA_VISIBLE_DEVICES": "a,b,c,d,e,f",
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+    }
+
+    line = ["sh", "-c", rank_script(mpi, 2), "rank", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+    process = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+
+    assert process.stdout.strip() == seen
+
+
+def test_words_of_tables() -> None:
+    assert gpu_cell(8, "simulated") == "8 simulated"
+    assert gpu_cell(8, "real") == "8"
+    assert gpu_cell(0, "simulated") == "0"
+    assert gpu_cell(None, "simulated") == "N/A"
+
+
+def test_kind_is_what_the_nodes_say() -> None:
+    def node(source: str) -> dict[str, Any]:
+        return {"metadata": {"labels": {"gangline.dev/gpu-source": source} if source else {}}}
+
+    assert kind_of_nodes([node("nvml"), node("")]) == "real"
+    assert kind_of_nodes([node("nvml"), node("simulated")]) == "simulated"
+    assert kind_of_nodes([node("")]) == ""
