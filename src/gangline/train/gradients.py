@@ -38,19 +38,18 @@ class Traffic:
     """Counts gradient buckets: whoever has begun more than it has ended waits for its peers."""
 
     def __init__(self) -> None:
-        self.begun = 0
-        self.ended = 0
-        self.since = time.monotonic()
+        self.begun = self.ended = 0
+        self.changed_at = self.ended_at = time.monotonic()
 
     def begin(self) -> None:
         """Count a bucket that was handed over."""
         self.begun += 1
-        self.since = time.monotonic()
+        self.changed_at = time.monotonic()
 
     def end(self) -> None:
         """Count a bucket that came back."""
         self.ended += 1
-        self.since = time.monotonic()
+        self.changed_at = self.ended_at = time.monotonic()
 
     def waits(self) -> bool:
         """Return whether a bucket is under way."""

@@ -124,7 +124,7 @@ class Progress:
         self._metrics: MetricsServer | None = None
         self.last = Snapshot(done, steps, None, unit, None, None, size)
         if watch is not None:
-            watch.step = done
+            watch.expect_steps(done)
         if rank == 0:
             self._metrics = _open_metrics(metrics)
 

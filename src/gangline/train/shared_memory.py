@@ -1,9 +1,9 @@
 """Sum gradients between the ranks of one node through shared memory, in numpy and without a compiler.
 
 Memory is one file in /dev/shm that all ranks map and that is unlinked at once, so that nothing is left behind
-whatever kills a rank. A tensor goes through it in pieces that fit a core's cache: each rank writes the other
-ranks' parts of a piece into its box, adds up its own part in the order of the ranks, and writes the sum where
-the others fetch it. Every part is summed by one rank only, which is why all ranks end with the same bits.
+whatever kills a rank. A tensor goes through it in pieces that fit the processor's cache: each rank writes the
+other ranks' parts of a piece into its box, adds up its own part in the order of the ranks, and writes the sum
+where the others fetch it. Every part is summed by one rank only, so all ranks end with the same bits.
 Boxes and sums are double, so one barrier per piece is enough::
 
     step k:   sum part of piece k  |  post piece k+1  |  barrier  |  fetch piece k
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 FOLDER = Path("/dev/shm")
-PIECE_BYTES = 1 << 18
+PIECE_BYTES = 1 << 20
 BOXES_BYTES_MAX = 48 << 20
 """Below the 64 MiB that containers have as /dev/shm by default; many ranks get smaller pieces."""
 PIECE_BYTES_MIN = 1 << 16
@@ -184,7 +184,7 @@ class SharedMemory:
             flat: contiguous, one dimension, of the same length and type on all ranks.
             add: is given the ranks' pieces in the order of the ranks, and where the result goes.
 
-        Cost: on two shared vCPUs 25 MB in about 5 ms for two ranks (see benchmarks/train_allreduce.py).
+        Cost: 25 MB in 3 to 5 ms for two ranks on two idle vCPUs (see benchmarks/train_allreduce.py).
         """
         pieces = self._pieces(flat)
         if not pieces:

@@ -22,7 +22,7 @@ class Beat:
         step: its last step that is done.
         step_age_s: since its step last changed.
         beat_age_s: since it last said anything.
-        waits: it is in a collective, so others keep it waiting.
+        waits: it has been in one and the same collective for a while, so others keep it waiting.
         step_s: its longest step so far.
         stack: where its main thread is, innermost first; ``""`` unknown.
         is_over: it has ended properly.

@@ -73,9 +73,14 @@ def main_frames() -> list[FrameType]:
     return frames
 
 
-def is_in_collective(frames: list[FrameType]) -> bool:
-    """Return whether the innermost frames belong to torch.distributed, which then waits for other ranks."""
-    return any("torch/distributed/" in frame.f_code.co_filename for frame in frames[:4])
+def collective_of(frames: list[FrameType]) -> FrameType | None:
+    """Return the call of torch.distributed that the innermost frames belong to: there a rank waits for others."""
+    found = None
+    for frame in frames:
+        if "torch/distributed/" not in frame.f_code.co_filename:
+            break
+        found = frame
+    return found
 
 
 def describe(frames: list[FrameType]) -> str:

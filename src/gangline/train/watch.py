@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 from gangline.train.environment import Ranks
@@ -22,8 +23,8 @@ from gangline.train.records import format_record
 from gangline.train.silence import Beat, Silence, silence_line, silent_ranks
 from gangline.train.stacks import (
     StackFile,
+    collective_of,
     describe,
-    is_in_collective,
     main_frames,
     process_state,
     stack_of,
@@ -31,6 +32,8 @@ from gangline.train.stacks import (
 
 BEAT_S = 5.0
 STORE_TIMEOUT_S = 10.0
+WAITS_AFTER_S = 8.0
+"""So long in one and the same collective is waiting, and not just a slow reduction."""
 _STACK_AFTER_S = 10.0
 
 
@@ -63,6 +66,9 @@ class Watch:
         self._store = _own_connection(store) if ranks.size > 1 else None
         self._stepped_at = time.monotonic()
         self._longest_step_s = 0.0
+        self._is_armed = False
+        self._collective: FrameType | None = None
+        self._collective_since = 0.0
         self._number = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gangline-watch", daemon=True)
@@ -73,6 +79,10 @@ class Watch:
         """Begin; a single rank has nobody to watch over."""
         if self._store is not None:
             self._thread.start()
+
+    def expect_steps(self, done: int) -> None:
+        """From now on steps are told, of which `done` are done; without this only gradients count."""
+        self.step, self._stepped_at, self._is_armed = done, time.monotonic(), True
 
     def stepped(self, step: int) -> None:
         """Note that this rank has done a step."""
@@ -99,34 +109,40 @@ class Watch:
                 self._say()
             for rank in watched:
                 self._look_at(rank)
-            if watched:
+            if watched and (self._is_armed or self._traffic.ended):
                 self._judge()
         with suppress(RuntimeError):
             self._say(is_over=True)
 
     def _say(self, *, is_over: bool = False) -> None:
         self._number += 1
+        self._sample()
         beat = self._own_beat() | {"number": self._number, "is_over": is_over}
         assert self._store is not None
         self._store.set(f"beat/{self._ranks.rank}", json.dumps(beat))
 
     def _own_beat(self) -> dict[str, Any]:
-        age_s = time.monotonic() - self._stepped_at
-        beat: dict[str, Any] = {
-            "step": self.step,
-            "step_s": round(self._longest_step_s, 1),
-            "waits": self._waits(age_s),
-        }
+        age_s = self._age_s()
+        beat: dict[str, Any] = {"step": self.step, "mark": self._traffic.ended, "waits": self._waits()}
+        beat["step_s"] = round(self._longest_step_s, 1)
         if age_s > _STACK_AFTER_S:
             beat["stack"] = describe(main_frames())
         return beat
 
-    def _waits(self, age_s: float) -> bool:
-        if age_s < self._beat_s:
-            return False
-        if self._traffic.waits():
-            return time.monotonic() - self._traffic.since > 1.0
-        return is_in_collective(main_frames())
+    def _age_s(self) -> float:
+        """Return the time since this rank last got on: a step, or a bucket of gradients that came back."""
+        return time.monotonic() - max(self._stepped_at, self._traffic.ended_at)
+
+    def _sample(self) -> None:
+        """Note in which collective the main thread is; the same frame at the next look is the same call."""
+        frame = collective_of(main_frames())
+        if frame is None or frame is not self._collective:
+            self._collective, self._collective_since = frame, time.monotonic()
+
+    def _waits(self) -> bool:
+        now = time.monotonic()
+        in_traffic = self._traffic.waits() and now - self._traffic.changed_at > WAITS_AFTER_S
+        return in_traffic or (self._collective is not None and now - self._collective_since > WAITS_AFTER_S)
 
     def _look_at(self, rank: int) -> None:
         """Read a rank's last beat; one that cannot be read grows old."""
@@ -138,8 +154,7 @@ class Watch:
                 seen.take(json.loads(self._store.get(key)))
 
     def _judge(self) -> None:
-        own = self._own_beat()
-        age_s = time.monotonic() - self._stepped_at
+        own, age_s = self._own_beat(), self._age_s()
         beats = [
             Beat(
                 *(self._ranks.rank, self.step, age_s, 0.0, bool(own["waits"])),
@@ -211,7 +226,7 @@ class _Seen:
         now = time.monotonic()
         if beat["number"] != self._last.get("number"):
             self._beat_at = now
-        if beat["step"] != self._last.get("step", 0):
+        if (beat["step"], beat["mark"]) != (self.step, self._last.get("mark")):
             self._step_at = now
         self._last, self.step = beat, int(beat["step"])
 
