@@ -1,12 +1,16 @@
 """Which gangs give way to one of higher priority: only a set whose room, checked with topology, admits it.
 
-Victims are whole gangs. Of the sets that are found the one wins whose highest priority is lowest, then the
-one of fewest gangs, then the one that loses least work in GPU-seconds. No victim of a set can be spared.
+Victims are whole gangs of lower priority. A gang of a queue within what it deserves may also take back what
+another queue has borrowed; one that borrows takes nothing from those that do not. A gang that was overdue
+when it started is left alone, else it would never end.
+
+Of the sets that are found the one wins whose highest priority is lowest, then the one of fewest gangs, then
+the one that loses least work in GPU-seconds. No victim of a set can be spared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,6 +22,8 @@ from gangline.placement.fit import capacity, place
 from gangline.placement.fleet import Bools, Fleet
 from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders
+from gangline.placement.policy import Policy
+from gangline.placement.quota import borrows, is_over, queue_of
 from gangline.placement.reserve import release
 from gangline.placement.snapshot import PodView
 
@@ -28,7 +34,10 @@ DOMAINS_TRIED_MAX = 16
 @dataclass(frozen=True, slots=True)
 class _Running:
     key: str
+    queue: str
     priority: int
+    waited_s: float
+    ran_s: float
     lost: float
     pods: tuple[PodView, ...]
 
@@ -37,14 +46,18 @@ class _Running:
         return self.priority, self.lost, self.key
 
 
-def find_victims(fleet: Fleet, holders: Holders, gang: Gang, now: datetime) -> list[str]:
+def find_victims(fleet: Fleet, holders: Holders, gang: Gang, policy: Policy, now: datetime) -> list[str]:
     """Return the keys of the gangs that have to end so that this one fits; empty when none would help.
 
     Cost: some 20 trials for each domain that is looked at; nothing when no running gang has less priority.
     """
-    if not holders.has_weaker(gang.priority) or any(pod.refusal for pod in gang.pods):
+    is_entitled = bool(policy.queues) and not _borrows(queue_of(gang), gang.request, holders, policy)
+    if any(pod.refusal for pod in gang.pods) or not (holders.has_weaker(gang.priority) or is_entitled):
         return []
-    weaker = [running for running in _running(holders, now) if running.priority < gang.priority]
+    may_take = _permission(gang, holders, policy)
+    weaker = [running for running in _running(holders, now) if may_take(running)]
+    if not weaker:
+        return []
     best: tuple[tuple[int, int, float], list[str]] | None = None
     for within in _domains(fleet, gang, weaker):
         names = {fleet.names[row] for row in np.flatnonzero(within)}
@@ -61,16 +74,47 @@ def find_victims(fleet: Fleet, holders: Holders, gang: Gang, now: datetime) -> l
     return best[1] if best else []
 
 
+def _borrows(name: str, request: Mapping[str, int], holders: Holders, policy: Policy) -> bool:
+    queue = policy.queues.get(name)
+    return queue is not None and borrows(queue, holders.used_by(name), request)
+
+
+def _permission(gang: Gang, holders: Holders, policy: Policy) -> Callable[[_Running], bool]:
+    """Return which running gangs this one may take room from."""
+    own = queue_of(gang)
+    is_borrowing = _borrows(own, gang.request, holders, policy)
+    borrowers = {name for name, queue in policy.queues.items() if is_over(queue, holders.used_by(name))}
+
+    def may_take(running: _Running) -> bool:
+        is_new = running.ran_s <= 0 < len(running.pods[0].started)
+        if running.key == gang.key or is_new or running.waited_s > policy.overdue_after_s:
+            return False
+        is_lower = running.priority < gang.priority
+        if running.queue == own:
+            return is_lower
+        if running.queue in borrowers:
+            return is_lower or (not is_borrowing and policy.queues[running.queue].is_reclaimable)
+        return is_lower and not is_borrowing
+
+    return may_take
+
+
 def _running(holders: Holders, now: datetime) -> Iterator[_Running]:
     for key, pods in holders.by_gang.items():
         members = tuple(pods.values())
-        priority = max(holders.priority_of(pod) for pod in members)
-        lost = sum(
-            max((now - parse_time(pod.started)).total_seconds(), 0.0) * max(pod.request.get(GPU, 0), 1)
-            for pod in members
-            if pod.started
+        started = min((parse_time(pod.started) for pod in members if pod.started), default=now)
+        group = holders.groups.get(members[0].gang)
+        created = (group.created if group else "") or members[0].created
+        ran_s = max((now - started).total_seconds(), 0.0)
+        yield _Running(
+            key,
+            queue=holders.queue_of(members[0]),
+            priority=max(holders.priority_of(pod) for pod in members),
+            waited_s=(started - parse_time(created)).total_seconds() if created else 0.0,
+            ran_s=ran_s,
+            lost=ran_s * sum(max(pod.request.get(GPU, 0), 1) for pod in members),
+            pods=members,
         )
-        yield _Running(key, priority, lost, members)
 
 
 def _domains(fleet: Fleet, gang: Gang, weaker: list[_Running]) -> Iterator[Bools]:

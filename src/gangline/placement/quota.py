@@ -71,6 +71,11 @@ def borrows(queue: Queue, used: Mapping[str, int], request: Mapping[str, int]) -
     )
 
 
+def is_over(queue: Queue, used: Mapping[str, int]) -> bool:
+    """Return whether a queue uses more than it deserves."""
+    return any(used.get(resource, 0) > amount for resource, amount in queue.deserved.items())
+
+
 class QueueLine:
     """The waiting gangs in the order in which they are considered.
 

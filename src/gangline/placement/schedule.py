@@ -167,7 +167,7 @@ class Pass:
         is_head = self._reservation is None and self._heads < HEADS_MAX
         self._heads += is_head
         if self._policy.may_preempt and is_head:
-            victims = find_victims(self._fleet, self._holders, gang, self._now)
+            victims = find_victims(self._fleet, self._holders, gang, self._policy, self._now)
             if victims:
                 self._evict(gang, victims)
                 reason, message = "Preempting", f"{message}; {len(victims)} gangs of lower priority give way"

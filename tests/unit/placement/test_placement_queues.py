@@ -1,0 +1,166 @@
+"""Who goes first, who may pass, who gives way."""
+
+from gang_scenes import decide, dgx, gpus_of, group, held, members, pod, reasons
+
+from gangline.placement.policy import Policy, Queue
+
+A, B = dgx("a"), dgx("b")
+LONG_AGO = "2026-01-01T10:00:00Z"
+
+
+def test_higher_priority_goes_first_then_age():
+    gangs = [*members("low", 8), *members("high", 8)]
+
+    assert reasons(decide([A], gangs, group("low", 8, priority=1), group("high", 8, priority=9))) == {
+        "low": "NoRoom"
+    }
+    young = group("high", 8, created="2026-01-01T11:59:30Z")
+    assert reasons(decide([A], gangs, group("low", 8), young)) == {"high": "NoRoom"}
+
+
+def test_a_gang_that_has_waited_too_long_goes_before_all():
+    gangs = [*members("old", 8), *members("high", 8)]
+    groups = group("old", 8, created=LONG_AGO), group("high", 8, priority=9)
+
+    assert reasons(decide([A], gangs, *groups, policy=Policy(overdue_after_s=3600))) == {"high": "NoRoom"}
+    assert reasons(decide([A], gangs, *groups, policy=Policy(overdue_after_s=86_400))) == {"old": "NoRoom"}
+
+
+def test_a_queue_keeps_to_its_capability():
+    policy = Policy(queues={"team-a": Queue(name="team-a", capability={"nvidia.com/gpu": 6})})
+    gangs = [*members("one", 4), *members("two", 4), *members("free", 4)]
+    groups = [group("one", 4, queue="team-a"), group("two", 4, queue="team-a"), group("free", 4)]
+
+    decisions = decide([A], gangs, *groups, policy=policy)
+    assert reasons(decisions) == {"two": "Quota"}
+    assert decisions.waits[0].message == (
+        "queue team-a may use 6 nvidia.com/gpu, has 4 in use and the gang asks for 4"
+    )
+
+
+def test_a_queue_within_what_it_deserves_goes_before_one_that_borrows():
+    queues = {name: Queue(name=name, deserved={"nvidia.com/gpu": 4}) for name in ("mine", "theirs")}
+    bound = [held("x", "a", 0, 1, 2, 3, queue="mine", priority=9)]
+    gangs = [*members("more", 4), *members("first", 4)]
+    groups = [group("more", 4, queue="mine", priority=5), group("first", 4, queue="theirs")]
+
+    decisions = decide([A], gangs, *groups, bound=bound, policy=Policy(queues=queues))
+    assert reasons(decisions) == {"more": "NoRoom"}
+    # Nobody else waits: what is not used may be borrowed.
+    assert (
+        reasons(decide([A], members("more", 4), groups[0], bound=bound, policy=Policy(queues=queues))) == {}
+    )
+
+
+def test_what_is_guaranteed_to_a_queue_nobody_else_uses():
+    policy = Policy(
+        queues={"vip": Queue(name="vip", guarantee={"nvidia.com/gpu": 4})}, totals={"nvidia.com/gpu": 8}
+    )
+
+    assert reasons(decide([A], members("g", 6), group("g", 6), policy=policy)) == {"g": "Quota"}
+    assert reasons(decide([A], members("g", 4), group("g", 4), policy=policy)) == {}
+    assert reasons(decide([A], members("g", 6), group("g", 6, queue="vip"), policy=policy)) == {}
+
+
+def test_nothing_passes_the_first_gang_of_a_strict_queue():
+    policy = Policy(queues={"q": Queue(name="q", is_strict=True)})
+    gangs = [*members("big", 16), *members("small", 1)]
+    groups = [group("big", 16, queue="q", priority=1), group("small", 1, queue="q")]
+
+    assert reasons(decide([A], gangs, *groups, policy=policy)) == {"big": "NoRoom", "small": "Behind"}
+    assert [wait.position for wait in decide([A], gangs, *groups, policy=policy).waits] == [1, 2]
+    assert reasons(decide([A], gangs, *groups)) == {"big": "NoRoom"}
+
+
+RUNNING = held("x", "a", 0, 1, 2, 3, started="2026-01-01T11:30:00Z", limit_s=3600, priority=9)
+"""Four GPUs of a until 12:30; it is 12:00."""
+
+
+def test_a_gang_may_pass_if_it_ends_before_the_first_one_can_start():
+    big, short, long = members("big", 8), members("short", 4), members("long", 4)
+    groups = [
+        group("big", 8, priority=9),
+        group("short", 4, limit_s=1200),
+        group("long", 4, limit_s=7200),
+    ]
+
+    decisions = decide([A], [*big, *short, *long], *groups, bound=[RUNNING])
+    assert decisions.reserved_for == "team/big"
+    assert gpus_of(decisions).keys() == {"a"}
+    assert {binding.pod[:10] for binding in decisions.bindings} == {"team/short"}
+    assert reasons(decisions) == {"big": "NoRoom", "long": "Reserved"}
+
+    assert reasons(decide([A], [*big, *long], *groups, bound=[RUNNING])) == {
+        "big": "NoRoom",
+        "long": "Reserved",
+    }
+
+
+def test_a_gang_may_run_beside_the_reservation():
+    # b has four GPUs that the gang of twelve will not need.
+    groups = [group("big", 12, priority=9), group("long", 4)]
+    bound = [RUNNING]
+
+    decisions = decide([A, B], [*members("big", 12), *members("long", 4)], *groups, bound=bound)
+    assert decisions.bindings  # twelve fit now: 4 + 8
+    groups = [group("big", 14, priority=9), group("long", 2), group("longer", 4)]
+    decisions = decide(
+        [A, B], [*members("big", 14), *members("long", 2), *members("longer", 4)], *groups, bound=bound
+    )
+    assert reasons(decisions) == {"big": "NoRoom", "longer": "Reserved"}
+    assert len(decisions.bindings) == 2
+
+
+def test_while_nobody_knows_an_end_others_pass_until_the_gang_is_overdue():
+    endless = held("x", "a", 0, 1, 2, 3)
+    gangs = [*members("big", 8), *members("small", 4)]
+    groups = [group("big", 8, created=LONG_AGO), group("small", 4)]
+
+    assert reasons(decide([A], gangs, *groups, bound=[endless], policy=Policy(overdue_after_s=1e9))) == {
+        "big": "NoRoom"
+    }
+    decisions = decide([A], gangs, *groups, bound=[endless], policy=Policy(overdue_after_s=60))
+    assert reasons(decisions) == {"big": "NoRoom", "small": "Reserved"}
+
+
+def test_lower_priorities_give_way_as_whole_gangs_and_no_more_than_needed():
+    bound = [
+        held("one", "a", 0, 1, 2, 3, gang="one", priority=1),
+        held("two", "a", 4, 5, 6, 7, gang="two", priority=2),
+        held("three", "b", 0, 1, 2, 3, 4, 5, 6, 7, gang="three", priority=1),
+    ]
+    decisions = decide([A, B], members("vip", 4), group("vip", 4, priority=9), bound=bound)
+
+    assert [(entry.gang, entry.beneficiary) for entry in decisions.evictions] == [("team/one", "team/vip")]
+    assert reasons(decisions) == {"vip": "Preempting"}
+    assert decisions.bindings == ()
+
+
+def test_nobody_gives_way_when_that_would_not_help():
+    bound = [held("low", "a", 0, 1, priority=0), held("high", "a", 2, 3, 4, 5, 6, 7, priority=9)]
+    decisions = decide([A], members("vip", 4), group("vip", 4, priority=5), bound=bound)
+
+    assert decisions.evictions == ()
+    assert decide([A], members("vip", 4), group("vip", 4, priority=0), bound=bound).evictions == ()
+
+
+def test_room_made_by_eviction_is_kept_for_the_gang_that_asked():
+    bound = [held("low", "a", 0, 1, 2, 3, 4, 5, 6, 7, gang="low", priority=0)]
+    decisions = decide(
+        [A, B],
+        [*members("vip", 16), *members("thief", 8)],
+        group("vip", 16, priority=9),
+        group("thief", 8, priority=1),
+        bound=bound,
+    )
+
+    assert [entry.gang for entry in decisions.evictions] == ["team/low"]
+    assert reasons(decisions) == {"vip": "Preempting", "thief": "Reserved"}
+
+
+def test_a_pod_of_no_gang_keeps_the_words_of_kubernetes():
+    decisions = decide([A], [pod("p", 9)])
+
+    assert [entry.message for entry in decisions.unschedulable] == [
+        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    ]
