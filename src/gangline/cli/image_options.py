@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 NO_RUNTIME = "none"
+PLAIN_WAYS = "use isolation `user` or `network` (`gangline up --isolation`), or a virtual environment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +73,18 @@ class ImageOptions:
         Raises:
             UserError: see ``read``; or the runtime cannot be used here.
         """
-        from gangline.local.cluster_facts import load_facts
         from gangline.local.kept_images import load_image_map
         from gangline.local.runtime.requirements import check_runtime
 
         changes = self.read()
+        isolation = isolation or isolation_of(cluster)
         if self.runtime not in (None, NO_RUNTIME):
-            facts = load_facts(cluster.paths)
-            kept = cluster.isolation_in_use() or (facts.isolation if facts else "")
-            check_runtime(str(self.runtime), isolation or kept)
+            check_runtime(str(self.runtime), isolation)
+        for name, image in changes.items():
+            if image is not None and (problem := plain_problem(image, isolation)):
+                raise UserError(
+                    f"image `{name}` cannot be served by `{image.path}`: {problem}", hint=PLAIN_WAYS
+                )
         return load_image_map(cluster).changed(changes, self._runtime)
 
     def save(self, cluster: Cluster) -> ImageMap:
@@ -121,12 +125,30 @@ def image_options(function: F) -> F:
     )(cast(F, described))
 
 
-def image_check(known: ImageMap) -> Callable[[str], str]:
+def isolation_of(cluster: Cluster) -> str:
+    """Return the isolation that a cluster has or was given, empty when neither is known."""
+    from gangline.local.cluster_facts import load_facts
+
+    facts = load_facts(cluster.paths)
+    return cluster.isolation_in_use() or (facts.isolation if facts else "")
+
+
+def plain_problem(image: UserImage, isolation: str) -> str:
+    """Return why a folder cannot serve an image with that isolation, empty when it can."""
+    if isolation != "plain" or image.kind == "venv":
+        return ""
+    return "isolation `plain` has no mounts, so that no pod could see the folder's files at their places"
+
+
+def image_check(known: ImageMap, isolation: str = "") -> Callable[[str], str]:
     """Return what says why an image cannot be used, with a hint on a second line; empty when it can."""
     from gangline.local.image_map import nothing_serves
     from gangline.local.images import BASE_IMAGE, image_name
 
     def problem(image: str) -> str:
+        folder = known.find(image) if image else None
+        if folder is not None and (refusal := plain_problem(folder, isolation)):
+            return f"{refusal}\n{PLAIN_WAYS}"
         if not image or served_by(image, known):
             return ""
         rule, hint = nothing_serves(image)
@@ -140,10 +162,13 @@ def image_check(known: ImageMap) -> Callable[[str], str]:
 def served_by(image: str, known: ImageMap) -> str:
     """Return what serves an image, in words; empty when nothing does."""
     from gangline.local.images import local_image_of
+    from gangline.local.shipped_images import SHIPPED, own_programs
 
     if found := known.find(image):
         return str(found)
     local = local_image_of(image)
+    if local in SHIPPED and not known.runtime:
+        return own_programs(local)
     if local and (local.startswith("gangline/") or not known.runtime):
         return f"local image {local}"
     return known.runtime
@@ -153,7 +178,8 @@ def image_check_of(target: Target, options: ImageOptions | None = None) -> Calla
     """Return ``image_check`` for the target's cluster as the options will have it."""
     from gangline.local.cluster import Cluster
 
-    return image_check((options or ImageOptions()).planned(Cluster(target.paths)))
+    cluster = Cluster(target.paths)
+    return image_check((options or ImageOptions()).planned(cluster), isolation_of(cluster))
 
 
 def substitutions(objects: Iterable[dict[str, Any]], known: ImageMap) -> list[str]:

@@ -31,7 +31,6 @@ class User:
     uid: int = 0
     gid: int = 0
     groups: tuple[int, ...] = ()
-    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,11 @@ class Image:
         show: folders that stay visible read-only although the home around them is hidden.
         env: defaults; a container's own variables win.
         layers: folders whose files a container sees, the top one first.
+        rewritten: folders of the layers that plain pods, which have no mounts, reach by rewritten paths.
         is_whole: the layers are all that it sees; else they lie over the machine's own files.
         config: what a container runs unless told otherwise.
         user: who it runs as unless told otherwise.
+        homes: home folders that it knows, by user id.
         oci_runtime: the program that runs its containers, as ``runc`` does; empty when the shim does it.
     """
 
@@ -55,9 +56,11 @@ class Image:
     show: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     layers: tuple[str, ...] = ()
+    rewritten: tuple[str, ...] = ()
     is_whole: bool = False
     config: ImageConfig = ImageConfig()
     user: User = User()
+    homes: Mapping[int, str] = field(default_factory=dict)
     oci_runtime: str = ""
 
     def argv(self, command: Sequence[str], args: Sequence[str]) -> list[str]:
@@ -107,17 +110,27 @@ def find_user(text: str, passwd: str, group: str) -> User | None:
         group: content of its ``/etc/group``.
     """
     name, _, group_name = text.partition(":")
-    users = [line.split(":") for line in passwd.splitlines() if line.count(":") >= 6]
+    users = _users(passwd)
     groups = [line.split(":") for line in group.splitlines() if line.count(":") >= 3]
     name = name or "0"
     row = next((row for row in users if row[0] == name or row[2] == name), None)
     if row is None and not name.isdigit():
         return None
-    uid, gid, home = (int(row[2]), int(row[3]), row[5]) if row else (int(name), 0, "")
+    uid, gid = (int(row[2]), int(row[3])) if row else (int(name), 0)
     if group_name:
         found = next((item for item in groups if group_name in (item[0], item[2])), None)
         if found is None and not group_name.isdigit():
             return None
-        return User(uid, int(found[2]) if found else int(group_name), (), home)
+        return User(uid, int(found[2]) if found else int(group_name))
     member = tuple(int(item[2]) for item in groups if row and row[0] in item[3].split(","))
-    return User(uid, gid, member, home)
+    return User(uid, gid, member)
+
+
+def find_homes(passwd: str) -> dict[int, str]:
+    """Return the home folders of an image's ``/etc/passwd`` by user id."""
+    return {int(row[2]): row[5] for row in reversed(_users(passwd)) if row[5]}
+
+
+def _users(passwd: str) -> list[list[str]]:
+    rows = (line.split(":") for line in passwd.splitlines())
+    return [row for row in rows if len(row) >= 7 and row[2].isdigit() and row[3].isdigit()]

@@ -149,9 +149,8 @@ def hostname_of(pod: Pod) -> str:
 
 def _home(pod: Pod, container: Container, image: Image) -> str:
     uid = _uid(pod, container)
-    if image.user.home and uid in (None, image.user.uid):
-        return image.user.home
-    return "/root" if uid in (None, 0) else "/tmp"
+    uid = image.user.uid if uid is None else uid
+    return image.homes.get(uid) or ("/root" if uid == 0 else "/tmp")
 
 
 def _uid(pod: Pod, container: Container) -> int | None:

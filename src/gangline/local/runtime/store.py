@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from gangline.local.image import Image, User, find_user, read_config
+from gangline.local.image import Image, find_homes, find_user, read_config
 
 ASK_TIMEOUT_S = 20.0
 PULL_TIMEOUT_S = 3600.0
@@ -102,7 +102,8 @@ def make_image(reference: str, layers: Sequence[str], config: Mapping[str, Any])
         RuntimeFailedError: its user has no entry in its own /etc/passwd.
     """
     settings, env = read_config(config)
-    user = find_user(settings.user, _read(layers, "etc/passwd"), _read(layers, "etc/group"))
+    passwd = _read(layers, "etc/passwd")
+    user = find_user(settings.user, passwd, _read(layers, "etc/group"))
     if user is None:
         raise RuntimeFailedError(f'no user "{settings.user}" in the /etc/passwd of image "{reference}"')
     return Image(
@@ -111,7 +112,8 @@ def make_image(reference: str, layers: Sequence[str], config: Mapping[str, Any])
         layers=tuple(layers),
         is_whole=True,
         config=settings,
-        user=user or User(),
+        user=user,
+        homes=find_homes(passwd),
         oci_runtime=find_oci_runtime(),
     )
 
