@@ -63,6 +63,10 @@ def reference() -> str:
                 command = gangline.get_command(context, name)
                 assert command is not None
                 parts.append(command_text(name, command))
+                if isinstance(command, click.Group):
+                    parts += [
+                        command_text(f"{name} {sub}", command.commands[sub]) for sub in command.commands
+                    ]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -96,9 +96,23 @@ def bus_gb_s(machine: Machine, mask: int) -> float:
     count = mask.bit_count()
     if count < 2:
         return inf
-    factor = 2 * (count - 1) / count
-    ring = best_rings(machine, mask).gb_s
-    return max(ring, factor * TREE_EFFICIENCY * best_chain(machine, mask).gb_s)
+    return max(best_rings(machine, mask).gb_s, _chain_bus_gb_s(machine, mask))
+
+
+def rank_order(machine: Machine, mask: int) -> tuple[int, ...]:
+    """Return the GPUs of a set in the order of its rings or its chain, whichever is faster.
+
+    Ranks that follow this order have their neighbours at the other end of the fastest links.
+    """
+    rings = best_rings(machine, mask)
+    if mask.bit_count() > 2 and _chain_bus_gb_s(machine, mask) > rings.gb_s:
+        return best_chain(machine, mask).order
+    return rings.orders[0]
+
+
+def _chain_bus_gb_s(machine: Machine, mask: int) -> float:
+    count = mask.bit_count()
+    return 2 * (count - 1) / count * TREE_EFFICIENCY * best_chain(machine, mask).gb_s
 
 
 def _alike(machine: Machine, gpus: tuple[int, ...]) -> Rings:

@@ -10,7 +10,7 @@ import pytest
 
 from gangline.topology.known import known_machine
 from gangline.topology.machine import machine_from_matrix
-from gangline.topology.rings import best_chain, best_rings, bus_gb_s
+from gangline.topology.rings import best_chain, best_rings, bus_gb_s, rank_order
 from gangline.topology.wires import mask_of
 
 DGX1 = known_machine("v100-dgx1")
@@ -114,3 +114,9 @@ def test_more_than_eight_gpus_without_nvlinks_go_round_in_the_order_of_their_swi
     machine = machine_from_matrix("Tesla T4", links)
 
     assert best_rings(machine, machine.everything).orders == ((0, 2, 4, 6, 8, 1, 3, 5, 7, 9),)
+
+
+def test_ranks_follow_the_chain_where_it_is_faster_than_any_ring() -> None:
+    """0-3 and 2-3 are double links of a DGX-1, 0-2 is a single one."""
+    assert rank_order(DGX1, 0b1101)[1] == 3
+    assert rank_order(DGX1, 0b1111) == best_rings(DGX1, 0b1111).orders[0]
