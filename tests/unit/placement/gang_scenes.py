@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from gangline.placement.decisions import Decisions
@@ -10,22 +11,27 @@ from gangline.placement.gangs import Group
 from gangline.placement.policy import Policy
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
-from gangline.topology.annotation import read_annotation
+from gangline.topology.annotation import NodeGpus, read_annotation
 from gangline.topology.known import known_machine
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EARLIER = "2026-01-01T11:59:00Z"
 
 
-def dgx(name: str, *, wires: bool = True, unhealthy: Sequence[int] = (), **labels: str) -> NodeView:
-    """A DGX-1 with 8 V100; GPU i of node n has the UUID n-i."""
+@lru_cache
+def _gpus(name: str, unhealthy: tuple[int, ...]) -> NodeGpus:
     uuids = [f"{name}-{index}" for index in range(8)]
     annotation = known_machine("dgx1-v100").annotation(uuids, unhealthy=unhealthy)
+    return read_annotation(json.dumps(annotation))
+
+
+def dgx(name: str, *, wires: bool = True, unhealthy: Sequence[int] = (), **labels: str) -> NodeView:
+    """A DGX-1 with 8 V100; GPU i of node n has the UUID n-i."""
     return NodeView(
         name=name,
         labels=labels,
         allocatable={"cpu": 80_000, "memory": 1 << 40, "pods": 110, "nvidia.com/gpu": 8},
-        gpus=read_annotation(json.dumps(annotation)),
+        gpus=_gpus(name, tuple(unhealthy)),
         by_wires=wires,
     )
 
