@@ -3,13 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-train test-mpi kubernetes test-kubernetes lint types bench wheel clean
+.PHONY: run test test-train test-mpi kubernetes test-kubernetes test-nodes lint types bench wheel clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not nodes"
 
 test-train: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && \
@@ -27,6 +27,11 @@ test-kubernetes: $(STAMP)-dev
 	test -n "$$KUBECONFIG$$KUBEBUILDER_ASSETS" || \
 		tests/kubernetes/build.sh etcd kube-apiserver kube-controller-manager
 	$(BIN)/python -m pytest -q tests -m kubernetes
+
+# As root, on a machine with containerd, runc, CNI plugins and iproute2; skipped, with the reason, elsewhere.
+test-nodes: $(STAMP)-dev
+	tests/kubernetes/build.sh
+	$(BIN)/python -m pytest -q tests -m nodes
 
 lint: $(STAMP)-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports

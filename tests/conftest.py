@@ -25,12 +25,13 @@ NAMESPACE_LIMIT_S = 30.0
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave real clusters alone unless they are asked for: ``KUBECONFIG`` may name anybody's."""
-    if "kubernetes" in config.option.markexpr:
-        return
-    skip = pytest.mark.skip(reason="uses a real Kubernetes; `make test-kubernetes` runs it")
-    for item in items:
-        if item.get_closest_marker("kubernetes"):
-            item.add_marker(skip)
+    for marker in ("kubernetes", "nodes"):
+        if marker in config.option.markexpr:
+            continue
+        skip = pytest.mark.skip(reason=f"uses a real Kubernetes; `make test-{marker}` runs it")
+        for item in items:
+            if item.get_closest_marker(marker):
+                item.add_marker(skip)
 
 
 @pytest.fixture
