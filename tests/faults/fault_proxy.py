@@ -1,9 +1,9 @@
 """An HTTP/1.1 proxy in front of an API server that makes the failures which networks and servers make.
 
-A fault is a value that a rule returns for a request; :class:`FaultProxy` carries it out. Requests go on to the
-server over a pool of their own, so a connection that is cut here stays whole there: what a server has begun to
-do it does. While the server is *away*, connections are refused, or accepted and left without an answer; what
-hangs goes on when the server is back, requests that their sender has long given up included.
+A fault is a value that a rule returns for a request; :class:`FaultProxy` carries it out. Requests go on to
+the server over a pool of their own, so a connection that is cut here stays whole there: what a server has
+begun to do it does. While the server is *away*, connections are refused, or accepted and left without an
+answer; what hangs goes on when the server is back, requests that their sender has long given up included.
 """
 
 from __future__ import annotations

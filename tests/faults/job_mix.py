@@ -1,8 +1,8 @@
 """A mix of MPIJobs, each with a script of what happens to it, and how it must end whatever goes wrong.
 
-The test plays users and nodes, over a connection of its own: pods run as soon as they are there, launchers and
-workers end as the scripts say. A script waits for what the job's status says before it goes on, so that a
-job's end does not depend on how fast the operator is.
+The test plays users and nodes, over a connection of its own: pods run as soon as they are there, launchers
+and workers end as the scripts say. A script waits for what the job's status says before it goes on, so that
+a job's end does not depend on how fast the operator is.
 """
 
 from __future__ import annotations
@@ -129,6 +129,10 @@ class World:
             and not pod["metadata"].get("deletionTimestamp")
         ]
 
+    def has_mounts(self, job: str) -> bool:
+        mounted = ("Secret", f"{job}-ssh"), ("ConfigMap", f"{job}-config")
+        return all(self.children[kind].get(f"{self.namespace}/{name}") for kind, name in mounted)
+
     async def set_phase(self, pod: dict[str, Any], phase: str, **status: Any) -> None:
         """Report what a node would; a pod that is gone is none's concern."""
         ready = "True" if phase == "Running" else "False"
@@ -139,12 +143,14 @@ class World:
             await self.client.patch(PODS, name, patch, self.namespace, subresource="status")
 
     async def run_nodes(self) -> None:
-        """Have pods run; launchers once all workers do, as mpirun would wait for them."""
+        """Have pods run once what they mount is there; launchers once all workers do, as mpirun waits."""
         told: set[str] = set()
         while True:
             changes = self.changes
             for job in self.jobs.items():
                 name = job["metadata"]["name"]
+                if not self.has_mounts(name):
+                    continue
                 workers = self.pods(name, "worker")
                 wanted = (job["spec"]["mpiReplicaSpecs"].get("Worker") or {}).get("replicas", 0)
                 are_up = sum(_phase(pod) == "Running" for pod in workers) >= wanted
