@@ -8,6 +8,7 @@ shows.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 MARK = "@gangline "
@@ -37,6 +38,7 @@ class RecordFilter:
 
     def __init__(self) -> None:
         self._held = b""
+        self._is_line_begun = False
 
     def feed(self, data: bytes) -> tuple[bytes, list[dict[str, Any]]]:
         """Return what is to be shown now, and the records that were complete."""
@@ -49,8 +51,11 @@ class RecordFilter:
                 continue
             records.append(record)
             shown += _before_mark(line)
-        keep = _beginning_of_mark(rest)
+        if lines:
+            self._is_line_begun = False
+        keep = 0 if not self._is_line_begun and _is_beginning_of_tag(rest) else _beginning_of_mark(rest)
         self._held = rest[keep:]
+        self._is_line_begun = self._is_line_begun or keep > 0
         return bytes(shown) + rest[:keep], records
 
     def flush(self) -> bytes:
@@ -60,12 +65,24 @@ class RecordFilter:
 
 
 _MARK = MARK.encode() + b"{"
+_TAG = re.compile(rb"\[\d*(?:,\d*)?(?:\](?:<[a-z]*>?:?)? ?)?")
+"""What launchers put before a line, or its beginning: ``[1,0]<stdout>: `` or ``[1] ``."""
 
 
 def _before_mark(line: bytes) -> bytes:
     """Return what a program had written on the line before the mark; a launcher's tag is not shown."""
     before = line[: line.index(_MARK)]
-    return b"" if before.startswith(b"[") and before.rstrip().endswith((b"]", b">", b">:")) else before
+    return b"" if _TAG.fullmatch(before) else before
+
+
+def _is_beginning_of_tag(rest: bytes) -> bool:
+    """Return whether a line so far is a launcher's tag, behind which a record may stand."""
+    tag = _TAG.match(rest)
+    return (
+        tag is not None
+        and _MARK.startswith(rest[tag.end() :][: len(_MARK)])
+        and len(rest) <= RECORD_BYTES_MAX
+    )
 
 
 def _beginning_of_mark(rest: bytes) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SILENT_AFTER_S = 25.0
-"""No rank steps for this long before anybody is named; with a beat every 5 s the name is out within 40 s."""
-STALE_AFTER_S = 15.0
-"""A rank that says nothing for three beats is stopped, hung inside C code, or gone."""
+"""No rank steps for this long before anybody is named; the name is out two beats later, within 40 s."""
+BEATS = 5
+"""Beats within that time. A rank that says nothing for three is stopped, hung inside C code, or gone."""
 STEPS_OF_PATIENCE = 3.0
 """Where a step takes long, this many of the longest steps are waited instead."""
 
@@ -60,25 +60,26 @@ class Silence:
     stack: str
 
 
-def patience_s(beats: Sequence[Beat]) -> float:
+def patience_s(beats: Sequence[Beat], silent_after_s: float = SILENT_AFTER_S) -> float:
     """Return how long no rank may step before it counts as silence."""
-    return max(SILENT_AFTER_S, STEPS_OF_PATIENCE * max((beat.step_s for beat in beats), default=0.0))
+    return max(silent_after_s, STEPS_OF_PATIENCE * max((beat.step_s for beat in beats), default=0.0))
 
 
-def silent_ranks(beats: Sequence[Beat]) -> list[Silence]:
+def silent_ranks(beats: Sequence[Beat], silent_after_s: float = SILENT_AFTER_S) -> list[Silence]:
     """Return the ranks that keep others waiting, empty while training goes on or all compute.
 
     A phase in which nobody steps and nobody waits (compiling, evaluation on all ranks) is no silence.
     """
     active = [beat for beat in beats if not beat.is_over]
-    limit_s = patience_s(active)
-    youngest_s = min((beat.step_age_s for beat in active if not _is_stale(beat)), default=0.0)
-    if youngest_s <= limit_s:
+    stale = [beat for beat in active if beat.beat_age_s > 3 * silent_after_s / BEATS]
+    speaking = [beat for beat in active if beat not in stale]
+    if min((beat.step_age_s for beat in speaking), default=0.0) <= patience_s(active, silent_after_s):
         return []
-    stale = [beat for beat in active if _is_stale(beat)]
-    waiting = [beat for beat in active if beat.waits and not _is_stale(beat)]
+    waiting = [beat for beat in speaking if beat.waits]
     if stale:
-        return [_named(beat, "stale", len(waiting)) for beat in stale]
+        # Who waits for a rank has done no more steps than it: its last beat may be older than its last step.
+        least = min((beat.step for beat in waiting), default=0)
+        return [_named(replace(beat, step=max(beat.step, least)), "stale", len(waiting)) for beat in stale]
     busy = [beat for beat in active if not beat.waits]
     if busy and waiting:
         lowest = min(beat.step for beat in busy)
@@ -87,10 +88,6 @@ def silent_ranks(beats: Sequence[Beat]) -> list[Silence]:
         lowest = min(beat.step for beat in waiting)
         return [_named(beat, "mixed", len(waiting)) for beat in waiting if beat.step == lowest]
     return []
-
-
-def _is_stale(beat: Beat) -> bool:
-    return beat.beat_age_s > STALE_AFTER_S
 
 
 def _named(beat: Beat, kind: str, waiting: int) -> Silence:

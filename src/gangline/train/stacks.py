@@ -74,7 +74,7 @@ def main_frames() -> list[FrameType]:
 
 
 def collective_of(frames: list[FrameType]) -> FrameType | None:
-    """Return the call of torch.distributed that the innermost frames belong to: there a rank waits for others."""
+    """Return the call of torch.distributed that the innermost frames belong to: there a rank waits."""
     found = None
     for frame in frames:
         if "torch/distributed/" not in frame.f_code.co_filename:

@@ -19,6 +19,7 @@ from gangline.train.environment import Environment, Ranks, complete, read_ranks
 from gangline.train.gradients import SharedGradients, Traffic, counting_hook, share_memory
 from gangline.train.meeting import exchange, interface_towards, open_store, own_addresses, process_name
 from gangline.train.shared_memory import FOLDER, why_unsupported
+from gangline.train.silence import SILENT_AFTER_S
 from gangline.train.stacks import StackFile
 from gangline.train.watch import Watch
 
@@ -146,6 +147,7 @@ def init(
     threads: int | None = None,
     timeout_s: float = TIMEOUT_S,
     shared_memory: bool = True,
+    silent_after_s: float = SILENT_AFTER_S,
     environment: Environment | None = None,
 ) -> Session:
     """Make this process a rank of its job: torch.distributed is ready when it returns.
@@ -159,6 +161,7 @@ def init(
             may use divided by the ranks of the node.
         timeout_s: how long one collective may take.
         shared_memory: let gradients of ranks on one node go over shared memory (CPU only).
+        silent_after_s: how long no rank steps before the one that keeps the others waiting is named.
         environment: variables instead of this process's own.
 
     Raises:
@@ -200,7 +203,9 @@ def init(
     )
     session = Session(ranks, chosen, device, count, nodes, store, Traffic())
     _share_memory(session, facts, wanted=shared_memory)
-    session.watch = Watch(session.ranks, facts, store, session.traffic, stack_file)
+    session.watch = Watch(
+        session.ranks, facts, store, session.traffic, stack_file, silent_after_s=silent_after_s
+    )
     session.watch.start()
     atexit.register(session.watch.close)
     _session = session

@@ -1,8 +1,9 @@
 """Watches over the ranks: every rank says how it is, rank 0 names who keeps the others waiting.
 
-A thread in every rank writes a small beat into the job's store. Rank 0's thread reads all of them; rank 1's
-looks after rank 0 in the same way. What they find goes to standard error as a line for people, and to
-standard output as a record. The rule is in `gangline.train.silence`.
+A thread in every rank writes a small beat into the job's store. Rank 0's reads all of them; rank 1's looks
+after rank 0 in the same way. A second thread judges what was read, for a store whose rank is stopped answers
+nobody and holds the first one up. What is found goes to standard error as a line for people, and to standard
+output as a record. The rule is in `gangline.train.silence`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from gangline.train.environment import Ranks
 from gangline.train.gradients import Traffic
 from gangline.train.records import format_record
-from gangline.train.silence import Beat, Silence, silence_line, silent_ranks
+from gangline.train.silence import BEATS, SILENT_AFTER_S, Beat, Silence, silence_line, silent_ranks
 from gangline.train.stacks import (
     StackFile,
     collective_of,
@@ -30,11 +31,7 @@ from gangline.train.stacks import (
     stack_of,
 )
 
-BEAT_S = 5.0
 STORE_TIMEOUT_S = 10.0
-WAITS_AFTER_S = 8.0
-"""So long in one and the same collective is waiting, and not just a slow reduction."""
-_STACK_AFTER_S = 10.0
 
 
 class Watch:
@@ -46,7 +43,7 @@ class Watch:
         store: that all ranks share.
         traffic: of gradient buckets.
         stack_file: of this process.
-        beat_s: seconds between two beats.
+        silent_after_s: how long no rank steps before one is named.
     """
 
     def __init__(
@@ -57,12 +54,15 @@ class Watch:
         traffic: Traffic,
         stack_file: StackFile,
         *,
-        beat_s: float = BEAT_S,
+        silent_after_s: float = SILENT_AFTER_S,
     ) -> None:
         self.step = 0
         self._ranks, self._facts, self._traffic = ranks, facts, traffic
         self._stack_file = stack_file
-        self._beat_s = beat_s
+        self._silent_after_s = silent_after_s
+        self._beat_s = silent_after_s / BEATS
+        # So long in one and the same collective is waiting, and not just a slow reduction.
+        self._waits_after_s = 1.6 * self._beat_s
         self._store = _own_connection(store) if ranks.size > 1 else None
         self._stepped_at = time.monotonic()
         self._longest_step_s = 0.0
@@ -71,14 +71,18 @@ class Watch:
         self._collective_since = 0.0
         self._number = 0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gangline-watch", daemon=True)
+        self._talker = threading.Thread(target=self._talk, name="gangline-beats", daemon=True)
+        self._judge = threading.Thread(target=self._watch, name="gangline-watch", daemon=True)
         self._seen: dict[int, _Seen] = {}
         self._told: dict[int, Silence] = {}
 
     def start(self) -> None:
         """Begin; a single rank has nobody to watch over."""
-        if self._store is not None:
-            self._thread.start()
+        if self._store is None:
+            return
+        self._seen = {rank: _Seen() for rank in self._watched()}
+        self._talker.start()
+        self._judge.start()
 
     def expect_steps(self, done: int) -> None:
         """From now on steps are told, of which `done` are done; without this only gradients count."""
@@ -97,26 +101,33 @@ class Watch:
             return
         self._stop.set()
         self._stack_file.close()
-        if self._thread.is_alive():
-            self._thread.join(STORE_TIMEOUT_S + 1)
+        for thread in (self._judge, self._talker):
+            if thread.is_alive():
+                thread.join(STORE_TIMEOUT_S)
 
-    # The thread --------------------------------------------------------------------------------------------
+    def _watched(self) -> range:
+        return {0: range(1, self._ranks.size), 1: range(1)}.get(self._ranks.rank, range(0))
 
-    def _run(self) -> None:
-        watched = {0: range(1, self._ranks.size), 1: range(1)}.get(self._ranks.rank, range(0))
+    # The threads -------------------------------------------------------------------------------------------
+
+    def _talk(self) -> None:
+        """Say how this rank is and read how others are; may be held up by a store that does not answer."""
         while not self._stop.wait(self._beat_s):
             with suppress(RuntimeError):  # the store went away with rank 0: its launcher says why
                 self._say()
-            for rank in watched:
+            for rank in self._watched():
                 self._look_at(rank)
-            if watched and (self._is_armed or self._traffic.ended):
-                self._judge()
         with suppress(RuntimeError):
             self._say(is_over=True)
 
+    def _watch(self) -> None:
+        while not self._stop.wait(self._beat_s):
+            self._sample()
+            if self._seen and (self._is_armed or self._traffic.ended):
+                self._tell_silent_ranks()
+
     def _say(self, *, is_over: bool = False) -> None:
         self._number += 1
-        self._sample()
         beat = self._own_beat() | {"number": self._number, "is_over": is_over}
         assert self._store is not None
         self._store.set(f"beat/{self._ranks.rank}", json.dumps(beat))
@@ -125,7 +136,7 @@ class Watch:
         age_s = self._age_s()
         beat: dict[str, Any] = {"step": self.step, "mark": self._traffic.ended, "waits": self._waits()}
         beat["step_s"] = round(self._longest_step_s, 1)
-        if age_s > _STACK_AFTER_S:
+        if age_s > 2 * self._beat_s:
             beat["stack"] = describe(main_frames())
         return beat
 
@@ -141,19 +152,20 @@ class Watch:
 
     def _waits(self) -> bool:
         now = time.monotonic()
-        in_traffic = self._traffic.waits() and now - self._traffic.changed_at > WAITS_AFTER_S
-        return in_traffic or (self._collective is not None and now - self._collective_since > WAITS_AFTER_S)
+        in_traffic = self._traffic.waits() and now - self._traffic.changed_at > self._waits_after_s
+        return in_traffic or (
+            self._collective is not None and now - self._collective_since > self._waits_after_s
+        )
 
     def _look_at(self, rank: int) -> None:
         """Read a rank's last beat; one that cannot be read grows old."""
-        seen = self._seen.setdefault(rank, _Seen())
         key = f"beat/{rank}"
         with suppress(RuntimeError):
             assert self._store is not None
             if self._store.check([key]):
-                seen.take(json.loads(self._store.get(key)))
+                self._seen[rank].take(json.loads(self._store.get(key)))
 
-    def _judge(self) -> None:
+    def _tell_silent_ranks(self) -> None:
         own, age_s = self._own_beat(), self._age_s()
         beats = [
             Beat(
@@ -163,12 +175,12 @@ class Watch:
             ),
             *(seen.beat(rank) for rank, seen in self._seen.items()),
         ]
-        found = silent_ranks(beats)
+        found = silent_ranks(beats, self._silent_after_s)
         if self._ranks.rank != 0:  # the deputy speaks of rank 0 only, and only when it is mute itself
             found = [one for one in found if one.kind == "stale"]
         for silence in found:
             told = self._told.get(silence.rank)
-            if told is None or told.step != silence.step:
+            if told is None or told.step < silence.step:
                 self._told[silence.rank] = silence
                 self._tell(silence)
         for rank, silence in list(self._told.items()):
