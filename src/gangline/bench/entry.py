@@ -15,6 +15,8 @@ from typing import Any
 from gangline.errors import GanglineError, UserError
 
 EXIT_INTERRUPTED = 130
+IMAGE_VARIABLE = "GANGLINE_IMAGE"
+"""Name of the local image in which a program runs."""
 
 
 class TorchMissingError(UserError):
@@ -26,15 +28,29 @@ class TorchMissingError(UserError):
 def require(module: str) -> None:
     """Check that this Python has torch, or another module that a program cannot do without.
 
+    Open MPI puts the folder of its own programs first on a rank's PATH, and with it the Python that may lie
+    there. Where a virtual environment is active in spite of that, the program starts again with its Python.
+
     Raises:
         TorchMissingError: it has not; the hint says how to get it.
     """
     if importlib.util.find_spec(module) is None:
+        _start_again_in_environment()
         package = {"PIL": "pillow"}.get(module, module)
+        hint = f"install it: {sys.executable} -m pip install {package}"
+        if image := os.environ.get(IMAGE_VARIABLE):
+            hint += f"; or lend the image an environment that has it: gangline up --image {image}=FOLDER"
         raise TorchMissingError(
-            f"this benchmark computes with {package}, and {sys.executable} has none",
-            hint=f"install it: {sys.executable} -m pip install {package}",
+            f"this benchmark needs {package}, and {sys.executable} does not have it", hint=hint
         )
+
+
+def _start_again_in_environment() -> None:
+    folder = os.environ.get("VIRTUAL_ENV", "")
+    python = Path(folder, "bin", "python")
+    if folder and python.exists() and Path(sys.prefix) != Path(folder):
+        sys.stdout.flush()
+        os.execv(python, [str(python), *sys.orig_argv[1:]])
 
 
 def run(program: Callable[[Sequence[str]], None]) -> None:

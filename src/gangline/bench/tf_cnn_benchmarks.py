@@ -191,8 +191,7 @@ class _Benchmark:
                 accuracy = [step.accuracy(labels, first) for first in (1, 5)] if has_accuracy else []
                 entry.say(tf_cnn_output.step_line(number, speed, loss, accuracy))
         total = self.ranks * plan.num_batches * plan.batch_size / clock.total_s()
-        for line in tf_cnn_output.total_lines(total):
-            entry.say(line)
+        entry.say("\n".join(tf_cnn_output.total_lines(total)))
         if self.place.rank == 0:
             if limited := plan.limited.line():
                 entry.say(limited)
@@ -230,8 +229,7 @@ class _Benchmark:
             all_reduce=flags.all_reduce_spec or "",
             horovod_device=kind if flags.horovod_device else "",
         )
-        for line in (*notes, *header.lines()):
-            entry.say(line)
+        entry.say("\n".join([*notes, *header.lines()]))  # at once: ranks share one output
 
     def _dataset(self) -> str:
         return "imagenet (synthetic)"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi
+from gangline.local import shipped_images
 from gangline.local.image import Image
 from gangline.local.image_map import UserImage
 
@@ -37,9 +38,14 @@ def image_name(reference: str) -> str:
 
 
 class LocalImages:
-    """The local images of a cluster; looks for an MPI once."""
+    """The local images of a cluster; looks for an MPI once.
 
-    def __init__(self, mpi: MpiInstallation | None = None) -> None:
+    Args:
+        mpi: None looks for one.
+        shipped: folder with the files of the images in ``shipped_images``.
+    """
+
+    def __init__(self, mpi: MpiInstallation | None = None, shipped: Path = Path()) -> None:
         if mpi is None:
             try:
                 mpi = find_mpi()
@@ -47,10 +53,21 @@ class LocalImages:
                 mpi = None
         self.mpi = mpi
         self.base = _base_image(mpi)
+        self._shipped = shipped
 
     def find(self, reference: str) -> Image | None:
         """Return the image that serves a reference, None when there is none."""
-        return self.base if local_image_of(reference) else None
+        name = local_image_of(reference)
+        if name not in shipped_images.SHIPPED:
+            return self.base if name else None
+        return replace(
+            self.base,
+            name=name,
+            layers=(str(shipped_images.layer_of(self._shipped, name)),),
+            rewritten=shipped_images.tops_of(name),
+            config=shipped_images.config_of(name),
+            env={"GANGLINE_IMAGE": name, **self.base.env},
+        )
 
     def of_user(self, reference: str, served: UserImage) -> Image:
         """Return an image that a folder of the user's serves."""
@@ -58,18 +75,21 @@ class LocalImages:
             return Image(reference, layers=(served.path,), is_whole=True)
         if served.kind == "files":
             return replace(self.base, name=reference, layers=(served.path,))
+        below = self.find(reference) or self.base  # its programs, with the user's Python
+        env = {"PYTHONPATH": shipped_images.PYTHON_FOLDER} if below.layers else {}
         return replace(
-            self.base,
+            below,
             name=reference,
-            path_entries=(f"{served.path}/bin", *self.base.path_entries),
-            show=_outermost([*self.base.show, served.path, *_python_of(Path(served.path))]),
-            env={**self.base.env, "VIRTUAL_ENV": served.path},
+            path_entries=(f"{served.path}/bin", *below.path_entries),
+            show=_outermost([*below.show, served.path, *_python_of(Path(served.path))]),
+            env={**below.env, **env, "VIRTUAL_ENV": served.path},
         )
 
 
 def local_image_of(reference: str) -> str:
     """Return the name of the local image that serves a reference, empty when none does."""
-    return BASE_IMAGE if image_name(reference) == BASE_IMAGE else ""
+    name = image_name(reference)
+    return name if name == BASE_IMAGE or name in shipped_images.SHIPPED else ""
 
 
 def _python_of(environment: Path) -> list[str]:

@@ -42,7 +42,7 @@ class ImageSources:
         self._client = client
         self._paths = paths
         self._isolation = isolation
-        self.local = local or LocalImages(shipped=paths.state / "images")
+        self.local = local or LocalImages(shipped=paths.state / "shipped")
         self._stores: dict[str, ImageStore] = {}
         self._pulls: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._preparing: asyncio.Task[None] | None = None

@@ -177,7 +177,7 @@ def _context(
     bin_folder = paths.state / "bin"
     write_programs(bin_folder)
     write_image_programs(paths.state / "image-bin")
-    write_layers(paths.state / "images")
+    write_layers(paths.state / "shipped")
     host_ip = network.gateway if network is not None else _LOOPBACK
     hide = machine.hidden_folders(paths.state)
     offset = int(paths.cluster_id, 16)
