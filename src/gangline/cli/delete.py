@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline.cli.job_names import complete_job_name
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import UserError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("delete")
-@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=complete_job_name)
 @click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="Delete the objects of a manifest."
 )

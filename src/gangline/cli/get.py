@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline.cli.job_names import complete_job_name
 from gangline.cli.output import Column, output_option, print_table, print_value
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import UserError
@@ -35,7 +36,7 @@ EVENTS_MAX = 50
 
 
 @click.command("get")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_job_name)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Find the job in any namespace.")
 @click.option("-e", "--events", is_flag=True, help="Show the job's events and its pods'.")
 @output_option

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from gangline.cli.job_names import complete_job_name
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import ClusterError, UserError
 from gangline.launch.hydra_tags import HydraTags
@@ -21,7 +22,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @click.command("logs")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_job_name)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the container ends.")
 @click.option(
     "-t", "--tail", type=int, default=-1, metavar="LINES", help="Only the last lines.  [default: all]"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from gangline.api.dns_names import LABEL_CHARACTERS_MAX, is_dns_1123_label
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import Ranks, mpirun_line
@@ -66,6 +67,22 @@ def check_ranks(ranks: int, nodes: int) -> None:
             f"--nodes {nodes} is more than -n {ranks}: a node would have no rank",
             hint=f"lower --nodes to {ranks}, or raise -n to {nodes}",
         )
+
+
+def check_name(name: str | None) -> None:
+    """Refuse a name of which no host names can be made.
+
+    Raises:
+        UserError: with a name that would do as the hint.
+    """
+    if name is None or is_dns_1123_label(name):
+        return
+    better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:NAME_CHARS_MAX].strip("-")
+    raise UserError(
+        f"--name must be lower-case letters, digits and inner dashes, at most {LABEL_CHARACTERS_MAX}, for it "
+        f"becomes part of host names (found `{name}`)",
+        hint=f"--name {better}" if better else "",
+    )
 
 
 def name_of_program(line: Sequence[str]) -> str:

@@ -211,6 +211,7 @@ def _write_job(
 
     ranks, nodes, gpus_per_rank = counts
     program_job.check_ranks(ranks, nodes)
+    program_job.check_name(name)
     resolved = resolve_program(program, cwd=Path.cwd(), code=code, environment=os.environ)
     mpi = find_mpi()
     job = name or program_job.name_of_program(program)
