@@ -33,6 +33,8 @@ from gangline.errors import FieldError
 SSH_VOLUME: Final = "ssh-auth"
 CONFIG_VOLUME: Final = "mpi-job-config"
 CONFIG_MOUNT_PATH: Final = "/etc/mpi"
+WORKERS_MAX: Final = 10_000
+"""Hosts with names of usual length of which a list takes less than the 1 MiB of a ConfigMap."""
 
 
 def validate_mpijob(job: MPIJob, *, unknown: Unknown = "ignore") -> list[FieldError]:
@@ -113,6 +115,9 @@ def _check_role(job: MPIJob, role: str, spec: ReplicaSpec, unknown: Unknown) -> 
         errors.append(FieldError("Invalid", f"{path}.replicas", "must be 1", show(spec.replicas)))
     if role == WORKER and spec.replicas is not None and spec.replicas <= 0:
         rule = "must be at least 1; without workers leave the whole Worker entry out"
+        errors.append(FieldError("Invalid", f"{path}.replicas", rule, show(spec.replicas)))
+    if role == WORKER and spec.replicas is not None and spec.replicas > WORKERS_MAX:
+        rule = f"must be at most {WORKERS_MAX}, for the host list must fit in a ConfigMap"
         errors.append(FieldError("Invalid", f"{path}.replicas", rule, show(spec.replicas)))
     errors += check_pod_template(spec.template, f"{path}.template", unknown=unknown)
     return errors + _check_own_mounts(job, role, spec)

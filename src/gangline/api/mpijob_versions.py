@@ -93,7 +93,7 @@ def written_version(metadata: ObjectMeta) -> str:
     if applied:
         try:
             version = version_of(json.loads(applied).get("apiVersion"))
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):  # anybody may write the annotation
             version = ""
         if version:
             return version
