@@ -1,4 +1,4 @@
-"""Search for the order of GPUs whose scarcest wire carries most: exact, by branch and bound."""
+"""Search for the order of GPUs whose scarcest wire carries most, by branch and bound."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from itertools import product
 
 from gangline.topology.machine import Machine
 from gangline.topology.wires import TOLERANCE, Wires
+
+STEPS_MAX = 50_000
+"""Places tried for one set of GPUs, after which the best order so far is the answer; for all known machines
+50 give the same answers."""
 
 
 def best_order(
@@ -25,14 +29,17 @@ def best_order(
     best, best_rate = first, found.scarcest(first, closed=closed)[0]
     loads = [0.0] * len(found.rates)
     path: list[int] = []
+    steps = 0
 
     def place(gpu: int, rest: frozenset[int], rate: float) -> None:
-        nonlocal best, best_rate
+        nonlocal best, best_rate, steps
+        steps += 1
         path.append(gpu)
         if rest:
             for following in sorted(rest):
                 new_rate = _add(found, loads, gpu, following, rate)
-                if new_rate > best_rate + TOLERANCE and best_rate < bound - TOLERANCE:
+                promising = new_rate > best_rate + TOLERANCE and best_rate < bound - TOLERANCE
+                if promising and steps < STEPS_MAX:
                     place(following, rest - {following}, new_rate)
                 _take(found, loads, gpu, following)
         else:
@@ -73,11 +80,15 @@ def _bound(machine: Machine, found: Wires, gpus: tuple[int, ...], *, needed: int
     bound = float("inf")
     for part in parts:
         outside = [gpu for gpu in gpus if gpu not in part]
-        crossing = [dict(found.hops[a][b]) for a, b in product(part, outside)]
-        for resource in {resource for hop in crossing for resource in hop}:
-            load = sum(sorted(hop.get(resource, 0.0) for hop in crossing)[:needed])
-            if load > 0:
-                bound = min(bound, found.rates[resource] / load)
+        ways = [found.hops[a][b] for a, b in product(part, outside)]
+        loads: dict[int, list[float]] = {}
+        for way in ways:
+            for resource, load in way:
+                loads.setdefault(resource, []).append(load)
+        for resource, some in loads.items():
+            free = len(ways) - len(some)  # ways out that do not use this wire
+            if free < needed:
+                bound = min(bound, found.rates[resource] / sum(sorted(some)[: needed - free]))
     return bound
 
 

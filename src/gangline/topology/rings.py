@@ -1,9 +1,9 @@
 """The best rings and the best chain through a set of GPUs of one machine.
 
 Up to :data:`EXACT_MAX` GPUs the answer is exact: of all rings made of NVLink alone the largest number that
-fit together is used, as NCCL does; where there is none, the one ring whose scarcest wire carries most. Behind
-an NVSwitch all sets of one size are equal. Beyond, a ring in the order of NUMA nodes, switches and indices is
-taken, which is the best one where there are no NVLinks.
+fit together is used, as NCCL does; where there is none, the one ring whose scarcest wire carries most. (The
+search is bounded, far above what known machines need.) Behind an NVSwitch all sets of one size are equal.
+Beyond, a ring in the order of NUMA nodes, switches and indices is taken: the best one without NVLinks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from gangline.topology.rates import TREE_EFFICIENCY
 from gangline.topology.wires import Wires, hops_of, members, wires
 
 EXACT_MAX = 8
+PACK_STEPS_MAX = 20_000
+"""Trials for one set of GPUs; for all known machines 50 give the same answers."""
+
 SETS_MAX = 1 << 16
 """Answers that are remembered, over all machines."""
 
@@ -99,6 +102,12 @@ def bus_gb_s(machine: Machine, mask: int) -> float:
     return max(best_rings(machine, mask).gb_s, _chain_bus_gb_s(machine, mask))
 
 
+def pair_matrix(machine: Machine) -> list[list[float]]:
+    """Return what each two GPUs move to one another, GB/s one way; 0 on the diagonal."""
+    every = range(machine.count)
+    return [[0.0 if a == b else best_rings(machine, 1 << a | 1 << b).gb_s for b in every] for a in every]
+
+
 def rank_order(machine: Machine, mask: int) -> tuple[int, ...]:
     """Return the GPUs of a set in the order of its rings or its chain, whichever is faster.
 
@@ -162,22 +171,35 @@ def _pairs(cycle: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def _pack(
-    cycles: list[tuple[tuple[int, int], ...]], left: dict[tuple[int, int], int], bound: int, start: int = 0
+    cycles: list[tuple[tuple[int, int], ...]], left: dict[tuple[int, int], int], bound: int
 ) -> list[int]:
-    """Return indices of a largest multiset of cycles within the links that are left. Branch and bound."""
+    """Return indices of a largest multiset of cycles within the links that are left. Branch and bound.
+
+    After :data:`PACK_STEPS_MAX` trials the largest found so far is the answer: a mesh that no machine has
+    must not hold up a scheduler.
+    """
     best: list[int] = []
-    for index in range(start, len(cycles)):
-        pairs = cycles[index]
-        if bound == 0 or len(best) == bound:
-            break
-        if all(left[pair] for pair in pairs):
-            for pair in pairs:
-                left[pair] -= 1
-            found = [index, *_pack(cycles, left, bound - 1, index)]
-            for pair in pairs:
-                left[pair] += 1
-            if len(found) > len(best):
-                best = found
+    chosen: list[int] = []
+    steps = 0
+
+    def extend(start: int) -> None:
+        nonlocal best, steps
+        if len(chosen) > len(best):
+            best = list(chosen)
+        for index in range(start, len(cycles)):
+            if len(best) == bound or steps > PACK_STEPS_MAX:
+                return
+            steps += 1
+            if all(left[pair] for pair in cycles[index]):
+                for pair in cycles[index]:
+                    left[pair] -= 1
+                chosen.append(index)
+                extend(index)
+                chosen.pop()
+                for pair in cycles[index]:
+                    left[pair] += 1
+
+    extend(0)
     return best
 
 

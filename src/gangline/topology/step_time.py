@@ -6,8 +6,10 @@ of the backward pass lasts; the rest adds to the step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gangline.topology.all_reduce import AllReduce, Part, all_reduce
 from gangline.topology.rates import BACKWARD_SHARE, OVERLAP
 
 PARAMETERS = {
@@ -56,6 +58,33 @@ def step_s(training: Training, all_reduce_s: float) -> float:
 def efficiency(training: Training, all_reduce_s: float) -> float:
     """Return the speed for each GPU as a share of one GPU alone, 0 to 1."""
     return training.compute_s / step_s(training, all_reduce_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a placement is worth to a job.
+
+    Attributes:
+        step_s: time of a training step.
+        efficiency: speed for each GPU as a share of one GPU alone.
+        all_reduce: how its gradients travel.
+    """
+
+    step_s: float
+    efficiency: float
+    all_reduce: AllReduce
+
+
+def predict(training: Training, parts: Sequence[Part], *, oversubscription: float = 1.0) -> Prediction:
+    """Return the prediction for a gang on these GPUs.
+
+    Args:
+        training: the job's step.
+        parts: its GPUs, one part for each node.
+        oversubscription: of the network between the nodes (``Network.oversubscription``).
+    """
+    reduced = all_reduce(parts, training.gradient_bytes, oversubscription=oversubscription)
+    return Prediction(step_s(training, reduced.seconds), efficiency(training, reduced.seconds), reduced)
 
 
 def compute_s_from_step(step: float, all_reduce_s: float, *, overlap: float = OVERLAP) -> float:

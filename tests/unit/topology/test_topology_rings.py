@@ -10,7 +10,7 @@ import pytest
 
 from gangline.topology.known import known_machine
 from gangline.topology.machine import machine_from_matrix
-from gangline.topology.rings import best_chain, best_rings, bus_gb_s, rank_order
+from gangline.topology.rings import best_chain, best_rings, bus_gb_s, pair_matrix, rank_order
 from gangline.topology.wires import mask_of
 
 DGX1 = known_machine("v100-dgx1")
@@ -114,6 +114,27 @@ def test_more_than_eight_gpus_without_nvlinks_go_round_in_the_order_of_their_swi
     machine = machine_from_matrix("Tesla T4", links)
 
     assert best_rings(machine, machine.everything).orders == ((0, 2, 4, 6, 8, 1, 3, 5, 7, 9),)
+
+
+def test_rates_of_pairs() -> None:
+    matrix = pair_matrix(DGX1)
+
+    assert matrix[0][:5] == [0.0, 20.0, 20.0, 40.0, 40.0]
+    assert all(matrix[a][b] == matrix[b][a] for a in range(8) for b in range(8))
+
+
+def test_a_mesh_that_no_machine_has_does_not_hold_anybody_up() -> None:
+    """Its GPUs have links for four rings, but no four fit; to be sure of that takes minutes."""
+
+    def width(a: int, b: int) -> int:
+        return 3 if a == 0 and b < 4 else 2 if b == 7 else 1
+
+    links = tuple(
+        tuple("X" if a == b else f"NV{width(min(a, b), max(a, b))}" for b in range(8)) for a in range(8)
+    )
+    machine = machine_from_matrix("NVIDIA H100 80GB HBM3", links)
+
+    assert len(best_rings(machine, machine.everything).orders) == 3
 
 
 def test_ranks_follow_the_chain_where_it_is_faster_than_any_ring() -> None:
