@@ -134,7 +134,9 @@ def _ending(code: int) -> tuple[str, int | None, int | None]:
     return f"exited with code {code}", code, None
 
 
-_MISMATCH = re.compile(r"error\[mpi-mismatch\]: (.+?): (?:each rank|it) would ")
+_MISMATCH = re.compile(
+    r"error\[mpi-mismatch\]: (the program was built .+?|`mpiImplementation` .+?): (?:each rank|it) would "
+)
 _NAME = r"\[+[^\[\]]*?(?:\][^\[\]]*)?,(\d+)\]"
 _EXIT = re.compile(
     r"detected that one or more processes exited with non-zero status.*?Process name: "

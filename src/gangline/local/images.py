@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi
+from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi, inspect_mpi
 from gangline.local import shipped_images
 from gangline.local.image import Image
 from gangline.local.image_map import UserImage
@@ -82,7 +82,7 @@ class LocalImages:
             name=reference,
             path_entries=(f"{served.path}/bin", *below.path_entries),
             show=_outermost([*below.show, served.path, *_python_of(Path(served.path))]),
-            env={**below.env, **env, "VIRTUAL_ENV": served.path},
+            env={**_with_mpi_of(Path(served.path), below.env), **env, "VIRTUAL_ENV": served.path},
         )
 
 
@@ -90,6 +90,16 @@ def local_image_of(reference: str) -> str:
     """Return the name of the local image that serves a reference, empty when none does."""
     name = image_name(reference)
     return name if name == BASE_IMAGE or name in shipped_images.SHIPPED else ""
+
+
+def _with_mpi_of(environment: Path, below: Mapping[str, str]) -> dict[str, str]:
+    """Return an image's variables, with those of the environment's own MPI in place of the machine's."""
+    mpirun = environment / "bin" / "mpirun"
+    mpi = inspect_mpi(mpirun) if mpirun.exists() else None
+    if mpi is None:
+        return dict(below)
+    kept = {name: value for name, value in below.items() if name not in _LIBRARY_VARIABLES}
+    return kept | mpi_environment(mpi)
 
 
 def _python_of(environment: Path) -> list[str]:
@@ -147,6 +157,9 @@ REMOTE_SHELL_ENVIRONMENT = {
 def mpi_environment(mpi: MpiInstallation) -> dict[str, str]:
     """Return variables that let this MPI start ranks in other pods, and start them fast."""
     return REMOTE_SHELL_ENVIRONMENT | library_environment(mpi)
+
+
+_LIBRARY_VARIABLES = ("OMPI_MCA_pml", "OMPI_MCA_btl", "FI_PROVIDER", "MPI4PY_LIBMPI")
 
 
 def library_environment(mpi: MpiInstallation) -> dict[str, str]:
