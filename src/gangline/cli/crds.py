@@ -2,20 +2,98 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
+
+from gangline.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+
+served_limit_s = 30.0
+"""How long an installed kind may take until the server has it."""
 
 
 @click.command("crds")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), default="yaml")
-def command(output: str) -> None:
-    """Print the custom resource definitions, for `kubectl apply --server-side -f -`."""
+@click.option(
+    "--gang-scheduling",
+    default="",
+    metavar="NAME",
+    help="Also the PodGroup that this scheduler reads: volcano's, else that of scheduler-plugins.",
+)
+@click.option(
+    "--install",
+    is_flag=True,
+    help="Install them instead of printing; a PodGroup that a cluster has already is left as it is.",
+)
+@target_options(namespace=False)
+def command(output: str, gang_scheduling: str, install: bool, target: Target) -> None:
+    """Print the custom resource definitions, for `kubectl apply --server-side -f -`, or install them."""
+    import asyncio
+
     from gangline.api.codec import dump_json, dump_yaml
-    from gangline.api.crds import crds
+    from gangline.api.crds import crds, gang_crds
+    from gangline.jobs.gang import dialect_of
 
     found = crds()
-    if output == "name":
-        print("\n".join(one["metadata"]["name"] for one in found))
+    dialect = dialect_of(gang_scheduling)
+    gangs = [crd for crd in gang_crds() if dialect and crd["spec"]["group"] == dialect.resource.group]
+    if install:
+        asyncio.run(_install(target, found, gangs))
+    elif output == "name":
+        print("\n".join(one["metadata"]["name"] for one in [*found, *gangs]))
     elif output == "json":
-        print(dump_json({"apiVersion": "v1", "kind": "List", "items": found}))
+        print(dump_json({"apiVersion": "v1", "kind": "List", "items": [*found, *gangs]}))
     else:
-        print(dump_yaml(*found), end="")
+        print(dump_yaml(*found, *gangs), end="")
+
+
+async def _install(target: Target, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+    """Apply our own kinds, and create those of others that the cluster lacks."""
+    from gangline.api.resources import CRDS
+    from gangline.cli.target import open_client
+    from gangline.kube.apply import apply
+    from gangline.kube.errors import AlreadyExists
+
+    async with open_client(target) as client:
+        for crd in ours:
+            verb, _ = await apply(client, CRDS, crd)
+            await _until_served(client, crd)
+            print(f"customresourcedefinition/{crd['metadata']['name']} {verb}")
+        for crd in theirs:
+            try:
+                await client.create(CRDS, crd)
+                done = "created"
+            except AlreadyExists:
+                done = "left as it is"
+            await _until_served(client, crd)
+            print(f"customresourcedefinition/{crd['metadata']['name']} {done}")
+
+
+async def _until_served(client: Client, crd: dict[str, Any]) -> None:
+    """Wait until the server has the version of the kind that we use."""
+    import asyncio
+
+    from gangline.api.resources import Resource
+    from gangline.errors import ClusterError
+    from gangline.kube.errors import NotFound
+
+    names, group = crd["spec"]["names"], crd["spec"]["group"]
+    version = next(one["name"] for one in crd["spec"]["versions"] if one["storage"])
+    resource = Resource(group, version, names["plural"], names["kind"])
+    try:
+        async with asyncio.timeout(served_limit_s):
+            while True:
+                try:
+                    await client.list(resource, limit=1)
+                    return
+                except NotFound:
+                    await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise ClusterError(
+            f"the cluster does not serve {resource.kind} of {resource.api_version} "
+            f"{served_limit_s:g} s after its definition {crd['metadata']['name']} was installed",
+            hint=f"see why with `kubectl describe crd {crd['metadata']['name']}`",
+        ) from None

@@ -23,6 +23,7 @@ Object = dict[str, Any]
 
 VOLCANO: Final = "volcano"
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+NOT_SERVED: Final = "PodGroupsNotServed"
 _GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 _GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 _QUANTITY_MAX: Final = Decimal(2**63 - 1)
@@ -189,6 +190,16 @@ def add_resources(total: dict[str, tuple[Decimal, bool]], resources: Any, count:
         before, binary = total.get(name, (Decimal(0), False))
         amount = min(parse_quantity(text), _QUANTITY_MAX)
         total[name] = before + amount * count, binary or str(text).endswith(_BINARY_SUFFIX)
+
+
+def explain_not_served(dialect: Dialect) -> str:
+    """Return why the gangs of a cluster without the kind cannot be written, and the ways on."""
+    resource = dialect.resource
+    return (
+        f"this cluster has no {resource.kind} of {resource.api_version}, by which {dialect.scheduler} places "
+        f"gangs: install that scheduler, or the kind alone (gangline crds --install --gang-scheduling "
+        f"{dialect.scheduler}), or start the operator without --gang-scheduling"
+    )
 
 
 def gang_warnings(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]) -> list[Emit]:

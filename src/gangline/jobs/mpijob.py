@@ -27,7 +27,13 @@ from gangline.jobs.failure import (
     judge_lost_workers,
     judge_workers,
 )
-from gangline.jobs.gang import delete_pod_group, ensure_pod_group, gang_warnings
+from gangline.jobs.gang import (
+    NOT_SERVED,
+    delete_pod_group,
+    ensure_pod_group,
+    explain_not_served,
+    gang_warnings,
+)
 from gangline.jobs.hostfile import is_elastic
 from gangline.jobs.observed import Observed
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, Plan
@@ -87,7 +93,8 @@ def reconcile(
         stages = [delete_outdated(sight)]
     else:
         stages = _ensure(sight, draft)
-    retry_s = blocked_retry_s if sight.foreign else leftover_retry_s if sight.has_leftovers else None
+    is_held = sight.foreign or _lacks_pod_groups(sight)
+    retry_s = blocked_retry_s if is_held else leftover_retry_s if sight.has_leftovers else None
     return _plan(draft, raw_status, stages, warnings, None if draft.is_finished else retry_s)
 
 
@@ -113,9 +120,17 @@ def _is_open(sight: Sight, draft: StatusDraft) -> bool:
     if is_blocked(sight.job, sight.settings):
         draft.blocked(EXEC_NEEDED, explain_blocked(sight.job))
         return False
+    if _lacks_pod_groups(sight):
+        assert sight.dialect
+        draft.blocked(NOT_SERVED, explain_not_served(sight.dialect))
+        return False
     draft.unblocked()
     # A restart is written down before anything of it is done.
     return draft.restarts == sight.job.status.restarts
+
+
+def _lacks_pod_groups(sight: Sight) -> bool:
+    return sight.dialect is not None and not sight.observed.serves_pod_groups
 
 
 def _plan(

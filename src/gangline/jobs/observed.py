@@ -17,6 +17,7 @@ class Observed:
         services: by name; so are ``config_maps``, ``secrets``, ``jobs`` and ``pods``.
         pod_groups: by name; empty without gang scheduling, as is ``priorities``.
         priorities: value of each PriorityClass of the cluster.
+        serves_pod_groups: whether the cluster has the kind of PodGroup that the gang scheduler reads.
         rejected: what the API server said to objects of this job that it will never take; empty
             when all were taken.
     """
@@ -28,6 +29,7 @@ class Observed:
     pods: Mapping[str, Pod] = field(default_factory=dict)
     pod_groups: Mapping[str, PodGroup] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
+    serves_pod_groups: bool = True
     rejected: tuple[str, ...] = ()
 
 

@@ -17,7 +17,15 @@ import msgspec
 
 from gangline.api.core import ObjectMeta
 from gangline.api.resources import Resource
-from gangline.kube.errors import ApiError, Gone, KubeconfigError, TooManyRequests, Unauthorized, Unavailable
+from gangline.kube.errors import (
+    ApiError,
+    Gone,
+    KubeconfigError,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
 from gangline.kube.pace import Pace
 
 if TYPE_CHECKING:
@@ -111,6 +119,7 @@ class Cache(Generic[T]):
         self._callbacks: list[Callable[[T | None, T | None], None]] = []
         self._version = ""
         self._synced = asyncio.Event()
+        self._known = asyncio.Event()
         self._is_running = False
         self._error: ApiError | None = None
         self._lists = self._watches = self._events = self._failures = self._undecodable = 0
@@ -164,6 +173,16 @@ class Cache(Generic[T]):
             resource_version=self._version,
             is_synced=self._synced.is_set(),
         )
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the server has the kind; False once it said that it has not, until a list comes."""
+        return not isinstance(self._error, NotFound)
+
+    async def wait_known(self) -> bool:
+        """Wait for the first list, or for the server to say that it has no such kind; return which."""
+        await self._known.wait()
+        return self.is_served
 
     async def wait_synced(self, timeout_s: float = 30.0) -> None:
         """Wait for the first list.
@@ -219,6 +238,8 @@ class Cache(Generic[T]):
     def _note_failure(self, error: ApiError) -> None:
         self._failures += 1
         self._error = error
+        if isinstance(error, NotFound):
+            self._known.set()
         if not isinstance(error, Unavailable | TooManyRequests):
             # Too old, or newer than a server that lost its state, or what else: a list is the way out.
             self._version = ""
@@ -250,6 +271,7 @@ class Cache(Generic[T]):
         self._version = found.resource_version
         self._error = None
         self._synced.set()
+        self._known.set()
 
     async def _follow(self) -> None:
         """Take the changes of one watch until it ends."""

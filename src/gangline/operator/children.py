@@ -89,6 +89,7 @@ class Children:
             pods=self._by_name(key, PODS),
             pod_groups=self._by_name(key, self._pod_groups) if self._pod_groups else {},
             priorities=self._priorities(),
+            serves_pod_groups=self._pod_groups is None or self.caches[self._pod_groups.plural].is_served,
             rejected=rejected,
         )
 

@@ -24,7 +24,7 @@ from gangline.jobs.registry import JOB_KINDS, JobKind
 from gangline.jobs.settings import Settings
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
-from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.errors import ApiError, NotFound, Unavailable
 from gangline.kube.events import Recorder, Regarding
 from gangline.kube.queue import WorkQueue, work
 from gangline.operator.children import Children, JobKey
@@ -80,7 +80,7 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 for cache in caches:
                     group.create_task(cache.run(), name=f"cache-{cache.resource.plural}")
-                await asyncio.gather(*(_until_synced(cache) for cache in caches))
+                await asyncio.gather(*(self._until_synced(cache) for cache in caches))
                 await work(self._queue, self.reconcile, workers=self._workers)
         finally:
             await self._recorder.close()
@@ -134,9 +134,31 @@ class Operator:
             retries=queue.retries,
             events_dropped=self._recorder.dropped_count,
             watch_restarts=tuple(sorted(restarts.items())),
-            is_synced=all(statistics.is_synced for _, statistics in caches),
+            is_synced=all(cache.statistics().is_synced or self._is_left_out(cache) for cache in self._caches),
             process_cpu_s=time.process_time(),
         )
+
+    async def _until_synced(self, cache: Cache[Any]) -> None:
+        """Wait for a cache as long as it takes, and say what is missing on the way; not for PodGroups."""
+        if not await cache.wait_known():
+            gangs = f" --gang-scheduling {self._settings.gang_scheduling}" if self._is_left_out(cache) else ""
+            _log().warning(
+                "kind not served",
+                kind=cache.resource.kind,
+                api_version=cache.resource.api_version,
+                hint=f"install it with `gangline crds --install{gangs}`",
+            )
+        while not self._is_left_out(cache):
+            try:
+                await cache.wait_synced()
+                return
+            except Unavailable as error:  # it goes on trying by itself
+                _log().warning("still waiting", resource=cache.resource.plural, error=str(error))
+
+    def _is_left_out(self, cache: Cache[Any]) -> bool:
+        """Whether the cluster lacks PodGroups: each job that needs one says so, and all else goes on."""
+        dialect = dialect_of(self._settings.gang_scheduling)
+        return dialect is not None and cache.resource == dialect.resource and not cache.is_served
 
     @property
     def _caches(self) -> list[Cache[Any]]:
@@ -297,13 +319,7 @@ class _Memory(msgspec.Struct):
         return job.status
 
 
-async def _until_synced(cache: Cache[Any]) -> None:
-    """Wait for a cache as long as it takes, and say what is missing on the way."""
-    while True:
-        try:
-            await cache.wait_synced()
-            return
-        except Exception as error:  # noqa: BLE001  # it goes on trying by itself
-            import structlog
+def _log() -> Any:
+    import structlog  # late: 30 ms that the command line does not pay
 
-            structlog.get_logger().warning("still waiting", resource=cache.resource.plural, error=str(error))
+    return structlog.get_logger()

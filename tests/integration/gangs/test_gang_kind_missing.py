@@ -1,0 +1,128 @@
+"""Gangs on a cluster that has no PodGroups: jobs say so and start once the kind is installed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gangline.api.crds import crds, gang_crds
+from gangline.api.resources import CRDS, EVENTS, MPIJOBS, PODS, VOLCANO_POD_GROUPS
+from gangline.cli.app import run
+from gangline.jobs.settings import Settings
+from gangline.kube.apply import apply
+from gangline.kube.client import Client
+from gangline.kube.errors import NotFound
+from gangline.operator.operator import Operator
+
+WAIT_S = 60.0
+VOLCANO_CRD = "podgroups.scheduling.volcano.sh"
+
+
+async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(WAIT_S):
+        while not (found := await condition()):
+            await asyncio.sleep(0.01)
+        return found
+
+
+@pytest.fixture
+async def client(api: Any, request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    """A client of a server with MPIJobs and without PodGroups."""
+    if not api.embedded and request.getfixturevalue("real_cluster").plane is None:
+        pytest.skip("takes definitions away, which is not done on a cluster that was given")
+    async with api.client() as one:
+        for definition in crds():
+            await apply(one, CRDS, definition)
+
+        async def has_gone() -> bool:
+            try:
+                await one.delete(CRDS, VOLCANO_CRD)
+            except NotFound:
+                with contextlib.suppress(NotFound):
+                    await one.list(VOLCANO_POD_GROUPS, api.namespace)
+                    return False
+                with contextlib.suppress(NotFound):
+                    return (await one.list(MPIJOBS, api.namespace)).items == []
+            return False
+
+        await until(has_gone)
+        yield one
+
+
+async def install(api: Any, capsys: Any) -> str:
+    """Run the command as a user would."""
+    line = ["crds", "--install", "--gang-scheduling", "volcano", "--kubeconfig", str(api.kubeconfig)]
+    assert await asyncio.to_thread(run, line) == 0
+    return str(capsys.readouterr().out)
+
+
+def job(namespace: str) -> dict[str, Any]:
+    role = {"template": {"spec": {"containers": [{"name": "main", "image": "gangline/base"}]}}}
+    return {
+        "apiVersion": MPIJOBS.api_version,
+        "kind": MPIJOBS.kind,
+        "metadata": {"name": "pi", "namespace": namespace},
+        "spec": {"mpiReplicaSpecs": {"Launcher": role, "Worker": {"replicas": 1, **role}}},
+    }
+
+
+async def test_a_job_says_that_the_kind_is_missing_and_starts_once_it_is_there(
+    api: Any, client: Client, capsys: Any
+) -> None:
+    where = api.namespace
+    operator = Operator(client, namespace=where, settings=Settings(gang_scheduling="volcano"))
+    running = asyncio.create_task(operator.run())
+
+    async def blocked() -> Any:
+        status = (await client.get(MPIJOBS, "pi", where)).get("status", {})
+        return [one for one in status.get("conditions", []) if one["type"] == "Blocked"]
+
+    try:
+        await client.create(MPIJOBS, job(where))
+
+        (condition,) = await until(blocked)
+        assert (condition["status"], condition["reason"]) == ("True", "PodGroupsNotServed")
+        assert "gangline crds --install --gang-scheduling volcano" in condition["message"]
+        assert operator.statistics().is_synced
+        assert (await client.list(PODS, where)).items == []
+        await operator._recorder.flush()
+        told = [
+            one["type"]
+            for one in (await client.list(EVENTS, where)).items
+            if one["reason"] == "PodGroupsNotServed"
+        ]
+        assert told == ["Warning"]
+
+        assert f"{VOLCANO_CRD} created" in await install(api, capsys)
+
+        async def worker() -> bool:
+            return any(
+                one["metadata"]["name"] == "pi-worker-0" for one in (await client.list(PODS, where)).items
+            )
+
+        await until(worker)
+        assert [one["spec"]["minMember"] for one in (await client.list(VOLCANO_POD_GROUPS, where)).items] == [
+            2
+        ]
+        assert not await blocked()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_kind_that_is_there_is_left_as_it_is(api: Any, client: Client, capsys: Any) -> None:
+    (theirs,) = [crd for crd in gang_crds() if crd["metadata"]["name"] == VOLCANO_CRD]
+    theirs["metadata"]["annotations"]["whose"] = "theirs"
+    made = await client.create(CRDS, theirs)
+
+    output = await install(api, capsys)
+
+    assert f"{VOLCANO_CRD} left as it is" in output
+    assert "mpijobs.kubeflow.org unchanged" in output
+    found = await client.get(CRDS, VOLCANO_CRD)
+    assert found["metadata"]["annotations"] == made["metadata"]["annotations"]
+    assert found["spec"]["versions"] == made["spec"]["versions"]
