@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from gangline.topology.choices import TABLE_MAX, Choices, choices
 from gangline.topology.machine import Machine
-from gangline.topology.rings import best_rings
+from gangline.topology.rings import rank_order
 from gangline.topology.wires import members
 
 Scores = npt.NDArray[np.float64]
@@ -53,7 +53,7 @@ class GpuTables:
         """Return the GPUs of a set in the order of its ring, so that neighbouring ranks are close."""
         if not self.by_wires or mask.bit_count() < 3:
             return members(mask)
-        return best_rings(self.machine, mask).orders[0]
+        return rank_order(self.machine, mask)
 
     def scores(self, count: int) -> Scores:
         """Return how good a node is for ``count`` GPUs, by mask of its free ones: (2^n,), least is best.
