@@ -80,7 +80,7 @@ _LAUNCHERS = (
     _Names(
         *("Open MPI", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",)),
         *("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-        job=("PMIX_NAMESPACE", "PMIX_SERVER_URI2"),
+        job=("PMIX_NAMESPACE",),
     ),
     _Names(
         *("MVAPICH2", "MV2_COMM_WORLD_RANK", ("MV2_COMM_WORLD_SIZE",)),

@@ -216,3 +216,15 @@ def test_tasks_of_a_node_in_slurms_notation(node: str, want: int | None) -> None
 
 def test_master_without_a_port_takes_one_of_the_job() -> None:
     assert ("h", job_port("prterun-host-7@1")) == read_ranks(OPEN_MPI_5 | {"MASTER_ADDR": "h"}).master
+
+
+def test_job_of_open_mpi_is_the_same_on_every_node() -> None:
+    # Seen under Open MPI 5.0.11: the namespace is the job's, the server is each node's own daemon.
+    common = {"OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "prterun-launcher-7@1"}
+    nodes = [
+        common
+        | {"OMPI_COMM_WORLD_RANK": str(rank), "PMIX_SERVER_URI2": f"prterun-launcher-7@0.{rank};tcp4://x"}
+        for rank in (0, 1)
+    ]
+
+    assert read_ranks(nodes[0]).job == read_ranks(nodes[1]).job != ""
