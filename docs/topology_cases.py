@@ -7,7 +7,7 @@ from gangline.topology.all_reduce import AllReduce, Part, all_reduce
 from gangline.topology.choices import choices
 from gangline.topology.known import known_machine
 from gangline.topology.machine import Machine, machine_from_matrix
-from gangline.topology.rates import HOSTS
+from gangline.topology.rates import HOSTS, OVERLAP
 from gangline.topology.rings import best_rings, bus_gb_s
 from gangline.topology.step_time import (
     BYTES_FP16,
@@ -202,6 +202,50 @@ def _horovod() -> list[Scaling]:
         training = Training(BYTES_FP32 * PARAMETERS[model], 64 * image_s[model])
         reduced = reduce_whole(server, 128, training.gradient_bytes)
         rows.append(_scaling(f"{model}, 512 P100, 25 Gbit/s", measured, "Horovod paper", training, reduced))
+    return rows
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of a step on some GPUs of each node, in seconds: measured, without overlap, with it."""
+
+    what: str
+    placement: str
+    measured: float
+    without: float
+    predicted: float
+
+
+def step_times() -> list[StepTime]:
+    """Return step times by placement on nodes of four T4, from the artifact of Pollux (OSDI 2021).
+
+    A digit for each node says how many of its GPUs are used. The time of one GPU alone is the computation.
+    The nodes are taken as g4dn.12xlarge.
+    """
+    node = known_machine("g4dn.12xlarge")
+    rows = []
+    for what, model, times in (
+        (
+            "ResNet-50, batch 20",
+            "resnet50",
+            {"1": 0.147, "2": 0.153, "4": 0.161, "11": 0.257, "22": 0.383, "1111": 0.334, "44": 0.561},
+        ),
+        (
+            "BERT, batch 12",
+            "bert-base",
+            {"1": 0.92, "2": 0.92, "4": 0.957, "11": 1.48, "22": 2.12, "44": 2.54},
+        ),
+    ):
+        size = BYTES_FP32 * PARAMETERS[model]
+        for placement, measured in times.items():
+            if placement == "1":
+                continue
+            parts = [Part(node, choices(node).best(node.everything, int(digit))) for digit in placement]
+            reduced = all_reduce(parts, size).seconds
+            predicted = [
+                step_s(Training(size, times["1"], overlap=overlap), reduced) for overlap in (0.0, OVERLAP)
+            ]
+            rows.append(StepTime(what, placement, measured, *predicted))
     return rows
 
 

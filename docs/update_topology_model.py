@@ -99,6 +99,22 @@ def scaling() -> str:
     )
 
 
+def step_times() -> str:
+    """Return predicted beside measured step times, by placement."""
+    rows = [
+        [
+            case.what,
+            "+".join(case.placement),
+            f"{case.measured:.3f}",
+            f"{case.without:.3f} ({error(case.without, case.measured)})",
+            f"{case.predicted:.3f} ({error(case.predicted, case.measured)})",
+        ]
+        for case in cases.step_times()
+    ]
+    overlap = f"overlap {rates.OVERLAP:g} (error)"
+    return table(["case", "GPUs by node", "measured s", "predicted, no overlap (error)", overlap], rows)
+
+
 def quads() -> str:
     """Return how the 70 quads of a DGX-1 V100 differ."""
     machine = cases.DGX1_V100
@@ -149,6 +165,7 @@ def page() -> str:
         "constants": constants,
         "bandwidths": bandwidths,
         "scaling": scaling,
+        "step-times": step_times,
         "quads": quads,
         "speed-ups": speed_ups,
     }
