@@ -5,8 +5,8 @@
 needs a Python with torch: this one, or the one that GANGLINE_TRAIN_PYTHON names. The ranks are processes of
 this machine with one thread each. Both ways take turns in the same processes, so that what else the machine
 does meets both alike. Algorithm bandwidth is the size of the tensor divided by the time of the slowest rank;
-medians. The last lines train VGG16 (138,357,544 parameters, synthetic images) with DistributedDataParallel both ways,
-in turns of one step. Every sum is compared bit by bit between the ranks.
+medians. The last lines train VGG16 (138,357,544 parameters, synthetic images) with DistributedDataParallel
+both ways, in turns of one step. The ranks' results are compared bit by bit.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from gangline.errors import ClusterError, GanglineError
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, RankTags, split_line
+from gangline.train.records import RecordFilter, parse_record
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -42,6 +43,9 @@ class FollowView(Protocol):
 
     def log(self, job: Obj, data: bytes) -> None:
         """A piece of the log came; pieces do not end where lines end."""
+
+    def record(self, job: Obj, record: Obj) -> None:
+        """A training said in its log how it is; see `gangline.train.records`."""
 
 
 @dataclass(slots=True)
@@ -106,6 +110,7 @@ class Follower:
         has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
         self._tags = RankTags() if has_tags else None
         self._pieces = HydraTags() if has_tags else None
+        self._records = RecordFilter()
         self._rest = b""
         self._changed = asyncio.Event()
         self._error: Exception | None = None
@@ -303,21 +308,26 @@ class Follower:
         self._take_lines(data if self._pieces is None else self._pieces.feed(data))
 
     def _take_lines(self, data: bytes) -> None:
-        shown = data if self._tags is None else self._tags.feed(data)
+        shown, records = self._records.feed(data if self._tags is None else self._tags.feed(data))
         if shown:
             self._view.log(self._state.job, shown)
+        for record in records:
+            self._view.record(self._state.job, record)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._take_line(line)
 
     def _take_line(self, line: bytes) -> None:
         for part in [line] if self._tags is None else split_line(line):
-            self._output.feed(part.decode(errors="replace"))
+            text = part.decode(errors="replace")
+            if parse_record(text) is None:
+                self._output.feed(text)
 
     def _flush_line(self) -> None:
         if self._pieces is not None:
             self._take_lines(self._pieces.flush())
-        if self._tags is not None and (held := self._tags.flush()):
+        held = b"" if self._tags is None else self._tags.flush()
+        if held := self._records.feed(held)[0] + self._records.flush():
             self._view.log(self._state.job, held)
         if self._rest:
             self._take_line(self._rest)

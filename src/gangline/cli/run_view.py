@@ -15,6 +15,7 @@ from gangline.cli.gpu_words import gpu_cell, gpus_of_pods
 from gangline.cli.held_up import START_ERRORS, HeldUp, held_up, tries
 from gangline.cli.job_view import ROLE_LABEL, finished, pod_gpus, pod_status
 from gangline.cli.output import plural, say
+from gangline.cli.progress_bar import ProgressBar
 from gangline.units import format_age
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ class PlainView:
             out.write(f"[{name}] ".encode() + line + b"\n")
         out.flush()
 
+    def record(self, job: Obj, record: Obj) -> None:
+        """A training said how far it is; in plain lines its own line in the log says the same."""
+
     def close(self) -> None:
         """Write what is left of lines without an end."""
         for name, rest in self._rests.items():
@@ -122,6 +126,8 @@ class LiveView(PlainView):
         super().__init__(prefix_logs=prefix_logs, started_s=started_s, gpu_kind=gpu_kind)
         self._live: Live | None = None
         self._closed = False
+        self._bar = ProgressBar()
+        self._is_line_whole = True
         self._pods: dict[str, tuple[Obj, list[Obj]]] = {}
 
     def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
@@ -141,16 +147,29 @@ class LiveView(PlainView):
             if advice := advice_for(job, pod, reason):
                 self._live.console.print(f"hint: {advice}", markup=False, highlight=False)
             return
+        self._bar.erase()
         super().held_up(job, pod, reason)
 
     def log(self, job: Obj, data: bytes) -> None:
-        """Freeze the table, then write the log below it."""
+        """Freeze the table, then write the log below it; the bar stays below the log."""
         self._freeze()
+        self._bar.erase()
         super().log(job, data)
+        self._is_line_whole = self._prefix or data.endswith(b"\n")
+        if self._is_line_whole:
+            self._bar.draw()
+
+    def record(self, job: Obj, record: Obj) -> None:
+        """Show how far a training is."""
+        self._freeze()
+        self._bar.update(record, name=job["metadata"]["name"] if self._prefix else "")
+        if self._is_line_whole:
+            self._bar.draw()
 
     def close(self) -> None:
-        """Freeze the table and end the lines."""
+        """Freeze the table, take the bar away and end the lines."""
         self._freeze()
+        self._bar.erase()
         super().close()
 
     def _open(self) -> Live:

@@ -1,0 +1,106 @@
+"""Checkpoints: a training killed at any moment resumes to the parameters of an uninterrupted one."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.train
+
+STEPS = 40
+SCRIPT = """
+import hashlib, sys
+import torch, gangline.train
+from torch import nn
+steps, folder = int(sys.argv[1]), sys.argv[2]
+session = gangline.train.init()
+torch.manual_seed(3)
+model = nn.Sequential(nn.Linear(20, 60), nn.Dropout(0.3), nn.Linear(60, 5))
+parallel = session.parallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+torch.manual_seed(100 + session.rank)  # other batches and other dropouts on every rank
+checkpoints = session.checkpoints(folder, keep=2)
+found = checkpoints.resume()
+done = 0
+if found is not None:
+    model.load_state_dict(found.state["model"])
+    optimizer.load_state_dict(found.state["optimizer"])
+    done = found.step
+    assert found.own == {"seen": done}, found.own
+if session.rank == 0:
+    print("resumed", done, flush=True)
+for step in range(done + 1, steps + 1):
+    optimizer.zero_grad()
+    parallel(torch.randn(8, 20)).square().mean().backward()
+    optimizer.step()
+    checkpoints.save(
+        step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, own={"seen": step}
+    )
+    if session.rank == 0:
+        print("saved", step, flush=True)
+if session.rank == 0:
+    flat = nn.utils.parameters_to_vector(model.parameters()).detach()
+    print("digest", hashlib.sha256(flat.numpy().tobytes()).hexdigest(), flush=True)
+checkpoints.close()
+session.close()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def digest(log: str) -> str:
+    (found,) = re.findall(r"^digest (\w+)$", log, re.MULTILINE)
+    return found
+
+
+def test_training_killed_at_random_moments_resumes_to_the_same_bits(
+    ranks, torch_python, script, tmp_path
+) -> None:
+    ranks.start(torch_python, script, 2, str(STEPS), "whole")
+    assert ranks.wait() == [0, 0], ranks.log(0)
+    want = digest(ranks.log(0))
+    generator = random.Random(5)
+    for kill_at in (8, 21):
+        ranks.processes.clear()
+        ranks.start(torch_python, script, 2, str(STEPS), "killed")
+        ranks.wait_for(lambda at=kill_at: f"saved {at}\n" in ranks.log(0), f"step {kill_at}")
+        spin_until = time.monotonic() + generator.random() * 0.02  # anywhere in a step or in a save
+        while time.monotonic() < spin_until:
+            pass
+        ranks.processes[generator.randrange(2)].send_signal(signal.SIGKILL)
+        ranks.end()
+    ranks.processes.clear()
+    ranks.start(torch_python, script, 2, str(STEPS), "killed")
+
+    assert ranks.wait() == [0, 0], ranks.log(0)
+    resumed = int(re.findall(r"resumed (\d+)", ranks.log(0))[0])
+    assert 21 <= resumed < STEPS
+    assert digest(ranks.log(0)) == want
+    names = sorted(path.name for path in (tmp_path / "killed").iterdir())
+    assert [name for name in names if name.endswith(".part")] == []
+    assert {int(name[5:13]) for name in names if name.startswith("step-")} == {STEPS - 1, STEPS}
+
+
+def test_damaged_file_is_skipped_with_a_message(ranks, torch_python, script, tmp_path) -> None:
+    ranks.start(torch_python, script, 2, "5", "folder")
+    assert ranks.wait() == [0, 0], ranks.log(0)
+    (newest,) = (tmp_path / "folder").glob("step-00000005.rank-1-of-2-*.pt")
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+    ranks.processes.clear()
+    ranks.start(torch_python, script, 2, "6", "folder")
+
+    assert ranks.wait() == [0, 0], ranks.log(0)
+    assert f"checkpoint of step 5 is damaged: {newest.name}" in ranks.log(0)
+    assert "resumed 4" in ranks.log(0)

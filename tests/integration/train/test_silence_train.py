@@ -1,0 +1,58 @@
+"""A rank that stops is named while the others wait, with its step and its stack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gangline.train.records import parse_record
+
+pytestmark = pytest.mark.train
+
+SCRIPT = """
+import os, signal, sys
+import torch, gangline.train
+how, who = sys.argv[1], int(sys.argv[2])
+
+def prepare(step):
+    if step == 3 and session.rank == who:
+        if how == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        while True:
+            pass
+
+session = gangline.train.init(silent_after_s=8, shared_memory=how != "loop-gloo")
+model = session.parallel(torch.nn.Linear(50, 50))
+progress = session.progress(steps=100)
+for step in range(100):
+    prepare(step)
+    loss = model(torch.randn(4, 50)).sum()
+    loss.backward()
+    progress.step(loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "who", "teller", "want"),
+    [
+        ("loop", 1, 0, "its stack: script.py:10 prepare < script.py:16 <module>"),
+        ("loop-gloo", 0, 0, "its stack: script.py:10 prepare < script.py:16 <module>"),
+        ("stop", 1, 0, "its process is stopped"),
+        ("stop", 0, 1, "its process is stopped"),
+    ],
+    ids=["loops", "rank 0 loops over gloo", "is stopped", "rank 0 is stopped"],
+)
+def test_rank_that_stops_is_named(ranks, torch_python, tmp_path: Path, how, who, teller, want) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    ranks.start(torch_python, script, 2, how, str(who))
+    ranks.wait_for(lambda: '"kind":"silence"' in ranks.log(teller), "the silence")
+
+    records = [found for line in ranks.log(teller).splitlines() if (found := parse_record(line))]
+    (silence,) = [record for record in records if record["kind"] == "silence"]
+    assert (silence["rank"], silence["step"], silence["waiting"]) == (who, 3, 1)
+    (line,) = [line for line in ranks.log(teller).splitlines() if "silent since" in line]
+    assert f"rank {who} on {silence['node']} silent since step 3 (" in line
+    assert "1 other rank waits for it" in line
+    assert want in line
