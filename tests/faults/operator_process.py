@@ -10,8 +10,10 @@ import sys
 
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
-from gangline.kube.lease import LeaseTiming
+from gangline.kube.lease import LeadershipLost, LeaseTiming
 from gangline.operator.service import OperatorService, ServiceOptions
+
+LEADERSHIP_LOST = 75
 
 
 async def main(server: str, namespace: str, lease_s: str, token: str) -> None:
@@ -21,7 +23,10 @@ async def main(server: str, namespace: str, lease_s: str, token: str) -> None:
     )
     connection = Connection(server=server, token=token or None)
     async with Client(connection, user_agent="gangline-operator") as client:
-        await OperatorService(client, options).run()
+        try:
+            await OperatorService(client, options).run()
+        except LeadershipLost:  # a busy machine; whoever starts processes starts it again
+            sys.exit(LEADERSHIP_LOST)
 
 
 if __name__ == "__main__":
