@@ -12,6 +12,7 @@ from gangline.api.mpijob import MPIJob
 
 ROLE_VARIABLE: Final = "K_MPI_JOB_ROLE"
 HOSTFILE_PATH: Final = "/etc/mpi/hostfile"
+KUBEXEC_PATH: Final = "/etc/mpi/kubexec.sh"
 _SSH_ARGUMENTS: Final = "-o ConnectionAttempts=10"
 
 
@@ -37,6 +38,8 @@ def launcher_environment(job: MPIJob, user: list[dict[str, Any]]) -> list[dict[s
             variables |= _open_mpi(slots)
             given = {variable.get("name") for variable in user}
             variables |= {name: "none" for name in _BINDING_POLICIES if name not in given}
+    if job.needs_exec:
+        variables |= {name: KUBEXEC_PATH for name in _AGENTS}
     if not job.spec.run_launcher_as_worker:
         # Hides the GPUs of its node from a launcher that takes no ranks.
         variables |= {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
@@ -45,6 +48,15 @@ def launcher_environment(job: MPIJob, user: list[dict[str, Any]]) -> list[dict[s
 
 _BINDING_POLICIES: Final = ("OMPI_MCA_hwloc_base_binding_policy", "PRTE_MCA_hwloc_default_binding_policy")
 """Each pod looks like a node of its own, so bound ranks of several pods would share core 0 of the machine."""
+
+
+_AGENTS: Final = (
+    "OMPI_MCA_plm_rsh_agent",
+    "PRTE_MCA_plm_ssh_agent",
+    "HYDRA_LAUNCHER_EXEC",
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+)
+"""Each MPI's name for the program that stands in for ssh."""
 
 
 def _open_mpi(slots: str) -> dict[str, str]:

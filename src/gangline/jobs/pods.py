@@ -26,6 +26,8 @@ from gangline.jobs.remote_access import KUBEXEC_KEY
 Object = dict[str, Any]
 
 SSHD_COMMAND: Final = ("/usr/sbin/sshd", "-De")
+IDLE_COMMAND: Final = ("sleep", "365d")
+"""Of workers that run no ssh server: an image of an old job need not have one."""
 _KUBERNETES_DOMAIN: Final = "cluster.local"
 
 
@@ -54,7 +56,7 @@ def build_worker(job: MPIJob, index: int, cluster_domain: str = "", dialect: Dia
     config["searches"] = [*(config.get("searches") or []), domain]
     main = pod["containers"][0]
     if not main.get("command") and not main.get("args"):
-        main["command"] = list(SSHD_COMMAND)
+        main["command"] = list(IDLE_COMMAND if job.needs_exec else SSHD_COMMAND)
     main["env"] = [*(main.get("env") or []), {"name": ROLE_VARIABLE, "value": "worker"}]
     if job.needs_exec:
         _mount_config(job, pod)
