@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+COMMAND_LINE = "the command line"
+"""In place of a file's name: the document was written for a program."""
+
 _DRIVER = Path("/dev/nvidiactl")
 
 
@@ -151,8 +154,8 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
 
     demands = [GpuDemand.of(document.value) for document in documents]
     if not any(demand.total for demand in demands):
-        if _DRIVER.exists():
-            say(f"no GPU is asked for, so none is seen: {_how_to_ask(documents)}")
+        if _DRIVER.exists() and any(document.file == COMMAND_LINE for document in documents):
+            say("no GPU is asked for, so the ranks see none; --gpus-per-rank 1 gives each rank one")
         return list(documents)
     room = GpuRoom.of(cluster.request("GET", NODES.path())[1].get("items") or [])
     fitted = []
@@ -171,12 +174,6 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
     return fitted
 
 
-def _how_to_ask(documents: Sequence[Document]) -> str:
-    if any(document.file for document in documents if not document.file.startswith("the command")):
-        return "`resources: {limits: {nvidia.com/gpu: 1}}` in a container asks for one"
-    return "--gpus-per-rank 1 gives each rank one"
-
-
 def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuRoom) -> str:
     """Return the ways on: a smaller job, simulated GPUs, another cluster."""
     from gangline.cli.gpu_demand import nodes_for
@@ -184,7 +181,7 @@ def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuR
     from gangline.local.paths import DEFAULT_CLUSTER
 
     ways = []
-    if demand.total <= room.total and demand.pods == 1 and document.file == "the command line":
+    if demand.total <= room.total and demand.pods == 1 and document.file == COMMAND_LINE:
         ways.append(f"`--nodes {-(-demand.each // room.largest)}` spreads the ranks over nodes")
     try:
         ways.append(f"`--fit` shrinks it: {', '.join(fit_object(document.value, room)[1])}")

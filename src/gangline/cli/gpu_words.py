@@ -12,23 +12,14 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 
-_OLD_COUNTS = ("gpus", "processingUnits")
-"""Fields with which jobs of v1alpha1 ask for GPUs."""
-
-
-def asks_gpus(job: Obj) -> bool:
-    """Return whether a job of any kind and version asks for a GPU."""
-    from gangline.cli.job_view import requested_gpus
-
-    return requested_gpus(job) > 0 or any(name in (job.get("spec") or {}) for name in _OLD_COUNTS)
-
 
 async def gpu_kind(client: Client, jobs: Iterable[Obj]) -> str:
     """Return ``simulated``, ``real``, or an empty text where nodes do not say or no job asks for a GPU."""
     from gangline.api.resources import NODES
+    from gangline.cli.job_view import requested_gpus
     from gangline.kube.errors import ApiError
 
-    if not any(asks_gpus(job) for job in jobs):
+    if not any(requested_gpus(job) for job in jobs):
         return ""
     try:
         nodes = (await client.list(NODES)).items
