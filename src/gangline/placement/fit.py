@@ -56,11 +56,16 @@ def place(
     Cost: about 50 µs for a small gang on 5,000 nodes, once counts for its shape are known.
     """
     shapes = _by_shape(gang.pods)
-    if len(shapes) == 1 and not gang.gpus:
-        return _spread(fleet, room, shapes[0], within, crowd)
     counts = capacity(fleet, room, shapes[0][0])
     if within is not None:
         counts = np.where(within, counts, 0)
+    if len(shapes) == 1 and not gang.gpus:
+        if gang.group.required_level:
+            rows = next(_level_domains(fleet, gang, len(gang.pods), counts), None)
+            counts = (
+                np.where(np.isin(np.arange(len(fleet)), rows), counts, 0) if rows is not None else counts * 0
+            )
+        return _spread(shapes[0], counts, crowd)
     for rows in _domains(fleet, room, gang, shapes[0], counts):
         spots = _place_in(fleet, room, shapes, rows, within, crowd, is_required=_is_required(fleet, gang))
         if spots is not None:
@@ -144,17 +149,23 @@ def _domains(fleet: Fleet, room: Room, gang: Gang, pods: list[PodView], counts: 
         scores = node_scores(fleet, room, wanted * pods[0].request.get(GPU, 0))[rows]
         for position in _lowest(scores, DOMAINS_TRIED_MAX):
             yield rows[position : position + 1]
-    narrowest = len(fleet.levels) - 1
-    widest = max(fleet.level(gang.group.required_level), 0)
-    for level in range(narrowest, widest - 1, -1):
+    yield from _level_domains(fleet, gang, wanted, counts)
+    if not gang.group.required_level and int(counts.sum()) >= wanted:
+        yield np.flatnonzero(counts > 0)
+
+
+def _level_domains(fleet: Fleet, gang: Gang, wanted: int, counts: Ints) -> Iterator[Ints]:
+    """Yield the rows of domains with room for the pods: narrow levels first, in each the least room."""
+    required = fleet.level(gang.group.required_level)
+    if gang.group.required_level and required < 0:
+        return
+    for level in range(len(fleet.levels) - 1, max(required, 0) - 1, -1):
         domains = fleet.domains[level]
         inside = domains != NO_DOMAIN
         totals = np.bincount(domains[inside], weights=counts[inside]).astype(np.float64)
         fitting = np.flatnonzero(totals >= wanted)
         for position in _lowest(totals[fitting], DOMAINS_TRIED_MAX):
             yield np.flatnonzero((domains == fitting[position]) & (counts > 0))
-    if not gang.group.required_level and int(counts.sum()) >= wanted:
-        yield np.flatnonzero(counts > 0)
 
 
 def _lowest(values: Floats, count: int) -> list[int]:
@@ -247,16 +258,11 @@ def _on_node(fleet: Fleet, room: Room, pods: list[PodView], row: int) -> list[Sp
     return [Spot(pod, row, chosen[index * gpus : (index + 1) * gpus]) for index, pod in enumerate(pods)]
 
 
-def _spread(
-    fleet: Fleet, room: Room, pods: list[PodView], within: Bools | None, crowd: Ints | None
-) -> list[Spot] | None:
+def _spread(pods: list[PodView], counts: Ints, crowd: Ints | None) -> list[Spot] | None:
     """Put pods on the nodes with the fewest of their job, the first by name of equal ones."""
-    counts = capacity(fleet, room, pods[0])
-    if within is not None:
-        counts = np.where(within, counts, 0)
     if int(counts.sum()) < len(pods):
         return None
-    crowd = np.zeros(len(fleet), np.int64) if crowd is None else crowd.copy()
+    crowd = np.zeros(len(counts), np.int64) if crowd is None else crowd.copy()
     crowd[counts <= 0] = UNBOUNDED
     left = counts.copy()
     spots = []

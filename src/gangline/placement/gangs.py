@@ -102,7 +102,10 @@ class Gang:
     def first(self, count: int) -> Gang:
         """Return the gang with only some of its pods: those that ask for most GPUs, then the first ranks."""
         chosen = sorted(range(len(self.pods)), key=lambda i: (-self.pods[i].request.get(GPU, 0), i))[:count]
-        pods = [self.pods[index] for index in sorted(chosen)]
+        return self.only(*(self.pods[index] for index in sorted(chosen)))
+
+    def only(self, *pods: PodView) -> Gang:
+        """Return the gang with these of its pods."""
         return Gang(self.key, pods, self.group, placed=self.placed, is_known=self.is_known)
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+import numpy as np
+
 from gangline.clock import format_time
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.fit import Spot, place, take
-from gangline.placement.fleet import Fleet
+from gangline.placement.fleet import Bools, Fleet
 from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
@@ -99,50 +101,61 @@ class Pass:
         )
 
     def _consider(self, gang: Gang, line: QueueLine) -> None:
+        """Place what must start together, then the others as far as there is room."""
+        core = gang.first(gang.needed)
         refusal = _membership(gang)
         if refusal is None and line.is_blocked(gang):
             refusal = "Behind", "its queue is strict, and an earlier gang of it waits"
-        refusal = refusal or quota_refusal(gang, self._policy, self._holders)
+        if refusal is None and core.pods:
+            refusal = quota_refusal(core, self._policy, self._holders)
         if refusal:
             self._wait(gang, line, *refusal, blocks=refusal[0] == "Quota")
             return
-        first = gang.first(gang.needed) if 0 < gang.needed < len(gang.pods) else gang
-        is_whole = gang.needed > 0 or len(gang.pods) == 1
-        parts = [first] if is_whole else [_alone(gang, pod) for pod in gang.pods]
-        placed: set[str] = set()
-        for part in parts:
-            if self._try(part, line) is None:
-                continue
-            placed |= {pod.uid for pod in part.pods}
-        if is_whole and placed:
-            for pod in gang.pods:  # those beyond the minimum follow as far as there is room
-                if pod.uid not in placed and self._try(_alone(gang, pod), line) is not None:
-                    placed.add(pod.uid)
-        left = [pod for pod in gang.pods if pod.uid not in placed]
+        if core.pods and not self._try(core):
+            self._no_room(gang, core, line)
+            return
+        members = {pod.uid for pod in core.pods}
+        others = [gang.only(pod) for pod in gang.pods if pod.uid not in members]
+        left = [other for other in others if not self._try_late(other)]
         if left:
-            rest = Gang(gang.key, left, gang.group, placed=gang.placed + len(placed))
-            self._no_room(rest if placed else gang, line)
+            reason, message = shortfall(self._fleet, self._fleet.room, left[0])
+            self._wait(gang.only(*(other.pods[0] for other in left)), line, reason, message, blocks=False)
 
-    def _try(self, gang: Gang, line: QueueLine) -> list[Spot] | None:
+    def _try_late(self, gang: Gang) -> bool:
+        return quota_refusal(gang, self._policy, self._holders) is None and self._try(gang)
+
+    def _try(self, gang: Gang) -> bool:
         """Place one gang whole if that delays nobody before it, and take its room."""
         kept = self._reservation
         room = self._fleet.room
         if kept is not None and not kept.ends_before(gang, self._now):
             room = kept.spare
             if not self._policy.may_backfill:
-                return None
+                return False
         crowd = self._holders.crowd(self._fleet, gang.pods[0])
         if len(gang.pods) == 1 and gang.pods[0].shape in self._verdicts:
-            return None  # room only shrinks during a pass
-        spots = place(self._fleet, room, gang, crowd=crowd)
+            return False  # room only shrinks during a pass
+        spots = place(self._fleet, room, gang, within=self._joined(gang), crowd=crowd)
         if spots is None:
-            return None
+            return False
         take(self._fleet, self._fleet.room, spots)
         if kept is not None:
             take(self._fleet, kept.spare, spots)
         for spot in spots:
             self._bind(spot)
-        return spots
+        return True
+
+    def _joined(self, gang: Gang) -> Bools | None:
+        """Return the nodes of the domain in which a gang that must stay in one has pods already."""
+        level = self._fleet.level(gang.group.required_level)
+        if level < 0:
+            return None
+        for pod in self._holders.by_gang.get(gang.key, {}).values():
+            row = self._fleet.index(pod.node_name)
+            if row >= 0:
+                domains = self._fleet.domains[level]
+                return np.asarray(domains == domains[row])
+        return None
 
     def _bind(self, spot: Spot) -> None:
         node = self._fleet.views[spot.node]
@@ -156,36 +169,35 @@ class Pass:
         self._bindings.append(Binding(spot.pod.key, spot.pod.uid, node.name, tuple(gpus)))
         self._holders.add(spot.pod.placed(node.name, chosen, format_time(self._now)))
 
-    def _no_room(self, gang: Gang, line: QueueLine) -> None:
+    def _no_room(self, gang: Gang, core: Gang, line: QueueLine) -> None:
         """Say why a gang waits; keep room for it if it is the first; make room if it may."""
         kept = self._reservation
-        if kept is not None and place(self._fleet, self._fleet.room, gang) is not None:
+        if kept is not None and place(self._fleet, self._fleet.room, core) is not None:
             text = f"room is kept for {kept.gang}, which waits before it"
             self._wait(gang, line, "Reserved", text, blocks=True)
             return
-        reason, message = shortfall(self._fleet, self._fleet.room, gang)
-        is_head = self._reservation is None and self._heads < HEADS_MAX
-        self._heads += is_head
-        if self._policy.may_preempt and is_head:
-            victims = find_victims(self._fleet, self._holders, gang, self._policy, self._now)
+        reason, message = shortfall(self._fleet, self._fleet.room, core)
+        if kept is None and self._heads < HEADS_MAX:
+            self._heads += 1
+            victims = self._make_room(core)
             if victims:
-                self._evict(gang, victims)
-                reason, message = "Preempting", f"{message}; {len(victims)} gangs of lower priority give way"
-        if is_head:
-            is_overdue = line.is_overdue(gang)
+                reason, message = "Preempting", f"{message}; {victims} gangs of lower priority give way"
+            uids = {uid for eviction in self._evictions for uid in eviction.uids}
             self._reservation = reserve(
-                self._fleet, self._holders, gang, self._now, victims=self._victim_uids(), is_due=is_overdue
+                self._fleet, self._holders, core, self._now, victims=uids, is_due=line.is_overdue(gang)
             )
         self._wait(gang, line, reason, message, blocks=True)
 
-    def _evict(self, gang: Gang, victims: Iterable[str]) -> None:
+    def _make_room(self, gang: Gang) -> int:
+        """Have gangs of lower priority give way, if that helps; return how many."""
+        if not self._policy.may_preempt:
+            return 0
+        victims = find_victims(self._fleet, self._holders, gang, self._policy, self._now)
         for key in victims:
             pods = sorted(self._holders.by_gang[key].values(), key=lambda pod: pod.key)
             names, uids = tuple(pod.key for pod in pods), tuple(pod.uid for pod in pods)
             self._evictions.append(Eviction(key, names, uids, gang.key))
-
-    def _victim_uids(self) -> set[str]:
-        return {uid for eviction in self._evictions for uid in eviction.uids}
+        return len(victims)
 
     def _wait(self, gang: Gang, line: QueueLine, reason: str, message: str, *, blocks: bool) -> None:
         position = line.waiting(gang, blocks=blocks)
@@ -199,10 +211,6 @@ class Pass:
                 if reason == "NoRoom" and pod.shape and self._reservation is None:
                     self._verdicts[pod.shape] = text
             self._unschedulable.append(Unschedulable(pod.key, pod.uid, text))
-
-
-def _alone(gang: Gang, pod: PodView) -> Gang:
-    return Gang(gang.key, [pod], gang.group, placed=gang.placed)
 
 
 def _membership(gang: Gang) -> tuple[str, str] | None:
