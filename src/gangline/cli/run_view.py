@@ -27,6 +27,7 @@ ROWS_MAX = 16
 ADVICE: dict[str, str] = {
     "fits on no node": "it starts as soon as there is room; `gangline list` shows what holds it, "
     "Ctrl-C deletes the job",
+    "waits for": "it starts as soon as they are free; Ctrl-C deletes the job",
     "ErrImagePull": "check the image's name and tag, and that its registry can be reached from here; "
     "--image NAME=FOLDER serves it from a folder of yours",
     "ImagePull": "check the image's name and the pull secret of its namespace",
