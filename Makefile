@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-train test-mpi kubernetes test-kubernetes test-nodes lint types bench wheel clean
+.PHONY: run test test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers lint types bench wheel clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
@@ -26,7 +26,15 @@ kubernetes:
 test-kubernetes: $(STAMP)-dev
 	test -n "$$KUBECONFIG$$KUBEBUILDER_ASSETS" || \
 		tests/kubernetes/build.sh etcd kube-apiserver kube-controller-manager
-	$(BIN)/python -m pytest -q tests -m kubernetes
+	$(BIN)/python -m pytest -q tests -m "kubernetes and not slow"
+
+# Half a minute without a server, a hundred killed operators, ten thousand fuzzed jobs; a quarter of an hour.
+test-faults: $(STAMP)-dev
+	GANGLINE_FUZZ_EXAMPLES=10000 $(BIN)/python -m pytest -q tests/property/jobs/test_jobs_fuzz.py
+	$(BIN)/python -m pytest -q tests -m "slow and not kubernetes"
+	test -n "$$KUBECONFIG$$KUBEBUILDER_ASSETS" || \
+		tests/kubernetes/build.sh etcd kube-apiserver kube-controller-manager
+	$(BIN)/python -m pytest -q tests -m "slow and kubernetes"
 
 # As root, on a machine with containerd, runc, CNI plugins and iproute2; skipped, with the reason, elsewhere.
 test-nodes: $(STAMP)-dev
