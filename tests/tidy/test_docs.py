@@ -90,3 +90,15 @@ def test_sizes_named_for_contributors_are_those_that_are_tested() -> None:
 
     assert f"{tree.FILE_LINES_MAX} lines" in page
     assert f"{tree.FUNCTION_LINES_MAX} lines" in page
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    named = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text())}
+    tests = {
+        name
+        for file in (REPOSITORY / "tests").rglob("test_*.py")
+        for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)
+    }
+
+    assert named, "the compatibility page names them"
+    assert named - tests == set()
