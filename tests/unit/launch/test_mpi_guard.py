@@ -81,3 +81,18 @@ def test_sitecustomize_that_the_guard_hides_is_imported_too(tmp_path):
     )
 
     assert done.stdout == "theirs\n"
+
+
+def test_python_without_gangline_finds_the_part_for_ranks(tmp_path):
+    done = run(tmp_path, "import gangline.train; print(gangline.train.read_ranks({}).size)")
+
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_python_with_a_gangline_of_its_own_keeps_it(tmp_path):
+    package = tmp_path / "site" / "gangline"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("mine = 1")
+    done = run(tmp_path, "import gangline; print(gangline.mine)")
+
+    assert done.stdout == "1\n", done.stderr

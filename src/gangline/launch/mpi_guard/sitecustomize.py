@@ -2,7 +2,8 @@
 
 This folder is put on PYTHONPATH of containers of local images. Python imports ``sitecustomize`` at its start;
 any other one on the path is imported as well. When a script imports ``mpi4py.MPI``, the size of its world is
-compared with the size that the launcher has set. Standard library only; costs under a millisecond.
+compared with the size that the launcher has set. A Python without Gangline also finds its `gangline.train`
+here. Standard library only; costs under a millisecond.
 """
 
 from __future__ import annotations
@@ -104,6 +105,22 @@ class _Guard:
         return None
 
 
+class _Gangline:
+    """The last finder: a Python that has no Gangline of its own finds the one that started its pod."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of the package `gangline`, whose modules for ranks need nothing else."""
+        if name != "gangline" or sys.version_info < (3, 11):
+            return None
+        folder = os.path.realpath(__file__).rpartition("/launch/mpi_guard/")[0]
+        return importlib.util.spec_from_file_location(
+            name, f"{folder}/__init__.py", submodule_search_locations=[folder]
+        )
+
+
 def _import_next() -> None:
     """Import the ``sitecustomize`` that this one hides, if there is one."""
     here = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - every Python of a pod pays for its imports
@@ -125,4 +142,5 @@ if launched_size():
     if "PMI_SIZE" in os.environ:
         _write_whole_lines()
     sys.meta_path.insert(0, _Guard)
+sys.meta_path.append(_Gangline)
 _import_next()
