@@ -13,7 +13,7 @@ from control_plane import NotBuilt
 from mpi_images import CannotMake, image_name, mpi_image
 from node import missing
 from nodes import Nodes
-from operator_process import OperatorProcess
+from operator_under_test import OperatorProcess
 
 from gangline.api.crds import crds, gang_crds
 from gangline.api.resources import MPIJOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from operator_process import changed
+from operator_under_test import changed
 
 from gangline.api.resources import (
     JOBS,

@@ -1,6 +1,6 @@
 """The operator under test as a process: ours, or the one that ``OPERATOR_COMMAND`` starts.
 
-The command line gets upstream's options, which ours takes as well. An operator leads at once, because each has
+The command line gets options of upstream, which ours takes as well. Operators lead at once, because each has
 a namespace of its own for its lease.
 """
 
