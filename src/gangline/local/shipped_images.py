@@ -30,12 +30,14 @@ class ShippedImage:
             run without naming Python.
         working_dir: where its containers start.
         command: what it runs by itself.
+        mount_points: empty folders, for volumes of the published manifests.
         needs: modules that its programs import.
     """
 
     programs: Mapping[str, str]
     working_dir: str = ""
     command: tuple[str, ...] = ()
+    mount_points: tuple[str, ...] = ()
     needs: tuple[str, ...] = ("torch",)
 
 
@@ -45,7 +47,12 @@ SHIPPED: dict[str, ShippedImage] = {
     "mpioperator/tensorflow-benchmarks": ShippedImage(
         {f"/tensorflow/benchmarks/scripts/tf_cnn_benchmarks/{_TF_CNN}": _TF_CNN}, "/tensorflow/benchmarks"
     ),
-    "mpioperator/mpi-pi": ShippedImage({"/home/mpiuser/pi": "mpi_pi.py"}, "/home/mpiuser", needs=("mpi4py",)),
+    "mpioperator/mpi-pi": ShippedImage(
+        {"/home/mpiuser/pi": "mpi_pi.py"},
+        "/home/mpiuser",
+        mount_points=("/home/mpiuser/.ssh",),
+        needs=("mpi4py",),
+    ),
     "horovod/horovod": ShippedImage(
         {f"/examples/{_SYNTHETIC}": _SYNTHETIC, f"/examples/pytorch/{_SYNTHETIC}": _SYNTHETIC}, "/examples"
     ),
@@ -110,6 +117,8 @@ def write_layers(folder: Path) -> None:
                 _link(target, bench / program)
             else:
                 _write(target, f'#!/bin/sh\nexec python "{bench / program}" "$@"\n')
+        for path in image.mount_points:
+            (layer / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
         if spec is not None and spec.origin is not None:
             # Lent to a virtual environment without one: ranks in several pods meet through it.
             _link(layer / PYTHON_FOLDER.lstrip("/") / "mpi4py", Path(spec.origin).resolve().parent)

@@ -263,6 +263,9 @@ def _mounts(
     if container.termination_message_path:
         log = place.container_folder(container.name) / "termination-log"
         mounts[container.termination_message_path] = (str(log), "", False)
+    for path in image.rewritten:
+        if any(Path(path).is_relative_to(hidden) for hidden in place.hide):
+            mounts[path] = (f"{image.layers[0]}{path}", "", True)
     written_by_us = {volume.name for volume in pod.spec.volumes if is_projection(volume)}
     for mount in container.volume_mounts:
         target = mount.mount_path.rstrip("/") or "/"
