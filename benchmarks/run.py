@@ -16,7 +16,16 @@ from pathlib import Path
 from figures import machine, table
 from laboratory import REPOSITORY, Laboratory
 
-SCENARIOS = ["startup", "first_rank", "cold_start", "throughput", "idle_memory", "many_jobs", "operator_jobs"]
+SCENARIOS = [
+    "startup",
+    "first_rank",
+    "cold_start",
+    "throughput",
+    "idle_memory",
+    "many_jobs",
+    "operator_jobs",
+    "nodes_first_rank",
+]
 
 
 def train_python() -> str | None:

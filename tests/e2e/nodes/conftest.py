@@ -103,12 +103,12 @@ def mpijob(
     worker: dict[str, Any] = {"name": "worker", "image": image, **user}
     if as_user:
         worker["command"] = ["/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config"]
-    replicas: dict[str, Any] = {"Launcher": {"template": {"spec": {"containers": [launcher]}}}}
+    brief = {"terminationGracePeriodSeconds": 1}
+    replicas: dict[str, Any] = {"Launcher": {"template": {"spec": {"containers": [launcher], **brief}}}}
     if workers:
         if probe:
             worker["readinessProbe"] = {"tcpSocket": {"port": 2222}, "periodSeconds": 1}
-        pod = {"containers": [worker], "terminationGracePeriodSeconds": 1}
-        replicas["Worker"] = {"replicas": workers, "template": {"spec": pod}}
+        replicas["Worker"] = {"replicas": workers, "template": {"spec": {"containers": [worker], **brief}}}
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
