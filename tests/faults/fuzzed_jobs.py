@@ -155,7 +155,7 @@ VALUES = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=2),
     max_leaves=4,
-) | st.builds(nested, st.sampled_from([40, 200]))
+) | st.builds(nested, st.sampled_from([40, 150]))
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -16,7 +16,7 @@ import pytest
 import structlog
 from fuzzed_jobs import copied, documents
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from job_mix import direct, prepared
+from job_mix import SHAPES, direct, manifest, prepared
 
 from gangline.api.resources import MPIJOB_VERSIONS, MPIJOBS, NAMESPACES
 from gangline.kube.client import Client
@@ -127,6 +127,34 @@ async def quiet(operator: Operator, jobs: int) -> None:
             if held.jobs == jobs and not (queue.ready or queue.in_work) and held.reconcile.count >= jobs:
                 return
             await asyncio.sleep(0.05)
+
+
+async def test_a_job_of_any_depth_stops_no_other(api: Any) -> None:
+    depth = 300 if api.embedded else 5000
+    made = manifest(SHAPES[0], "deep", api.namespace)
+    made["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["x"] = "DEEP"
+    body = json.dumps(made).replace('"DEEP"', '{"a":' * depth + "1" + "}" * depth).encode()
+    async with Client(direct(api)) as client, prepared(client, embedded=bool(api.embedded)):
+        await client.send("POST", MPIJOBS.path(api.namespace), body=body)
+        operator = Operator(client, namespace=api.namespace)
+        running = asyncio.create_task(operator.run())
+        try:
+            await client.create(MPIJOBS, manifest(SHAPES[0], "plain", api.namespace))
+            conditions: dict[str, str] = {}
+            async with asyncio.timeout(settle_limit_s):
+                while len(conditions) < 2:
+                    await asyncio.sleep(0.05)
+                    found = (await client.list(MPIJOBS, api.namespace)).items
+                    conditions = {
+                        job["metadata"]["name"]: job["status"]["conditions"][-1]["reason"]
+                        for job in found
+                        if job.get("status", {}).get("conditions")
+                    }
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+    assert conditions == {"deep": "ValidationError", "plain": "MPIJobCreated"}
 
 
 @pytest.mark.kubernetes

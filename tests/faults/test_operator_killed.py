@@ -31,8 +31,10 @@ kill_count = 100
 writes_between_max = 10
 """A process dies at one of its first so many writes; renewals of the Lease are not counted."""
 
-idle_limit_s = 3.0
-"""One that finds nothing to write is killed where it is."""
+idle_limit_s = 1.5
+"""One that leads and finds nothing to write for so long is killed where it is."""
+
+start_limit_s = 60.0
 
 
 @dataclass
@@ -53,6 +55,7 @@ class Killer:
         self._process: asyncio.subprocess.Process | None = None
         self._left = 0
         self._is_after = False
+        self._wrote_s: float | None = None
         self.proxy.seen = self._count
 
     async def start(self) -> asyncio.subprocess.Process:
@@ -72,17 +75,25 @@ class Killer:
             process = await self.start()
             self._left = self._chance.randint(1, writes_between_max)
             self._is_after = self._chance.random() < 0.5
-            try:
-                async with asyncio.timeout(idle_limit_s):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+            self._wrote_s = None
+            await self._until_dead(process)
             assert process.returncode in (-signal.SIGKILL, LEADERSHIP_LOST), self.log.read_text()[-3000:]
             self.kills += process.returncode == -signal.SIGKILL
             self.lives += 1
         self._left = 0
         await self.start()
+
+    async def _until_dead(self, process: asyncio.subprocess.Process) -> None:
+        """Wait for the end of a process, and bring it about when it has nothing to do."""
+        loop = asyncio.get_running_loop()
+        ends = asyncio.ensure_future(process.wait())
+        started_s = loop.time()
+        while not ends.done():
+            since_s, limit_s = (self._wrote_s, idle_limit_s) if self._wrote_s else (started_s, start_limit_s)
+            left_s = since_s + limit_s - loop.time()
+            if left_s <= 0:
+                process.kill()
+            await asyncio.wait([ends], timeout=max(left_s, 0.05))
 
     async def stop(self) -> None:
         if self._process and self._process.returncode is None:
@@ -90,6 +101,8 @@ class Killer:
             await self._process.wait()
 
     def _count(self, request: Request, is_done: bool) -> None:
+        if request.is_write and not (request.is_lease and self._wrote_s):  # its first Lease, and what follows
+            self._wrote_s = asyncio.get_running_loop().time()
         if not request.is_write or request.is_lease or is_done != self._is_after or not self._left:
             return
         self._left -= 1

@@ -83,6 +83,22 @@ def show(value: Any) -> str:
     return text if len(text) <= _VALUE_CHARACTERS_MAX else text[: _VALUE_CHARACTERS_MAX - 3] + "..."
 
 
+def is_deeper(value: Any, levels: int) -> bool:
+    """Whether objects and lists are nested in more than so many levels; takes any depth. Cost: O(parts)."""
+    layer = [value]
+    for _ in range(levels + 1):
+        inner: list[Any] = []
+        for part in layer:
+            if isinstance(part, dict):
+                inner += part.values()
+            elif isinstance(part, list):
+                inner += part
+        layer = [part for part in inner if isinstance(part, dict | list)]
+        if not layer:
+            return False
+    return True
+
+
 @cache
 def _fields_of(type_: type[msgspec.Struct]) -> types.StructType:
     info = types.type_info(type_)

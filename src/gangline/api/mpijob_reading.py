@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gangline.api.core import ObjectMeta, Wire
-from gangline.api.decode import decode, is_unknown_field, join_path, similar_name, unknown_field
+from gangline.api.decode import decode, is_deeper, is_unknown_field, join_path, similar_name, unknown_field
 from gangline.api.mpijob import JobMeta, MPIJob, MPIJobSpec, MPIJobStatus
 from gangline.api.mpijob_defaults import apply_defaults
 from gangline.api.mpijob_legacy import LEGACY_NAMES, OLD_VERSIONS, SUCCESSORS
@@ -17,6 +17,10 @@ from gangline.api.mpijob_validation import validate_mpijob
 from gangline.api.mpijob_versions import Normalised, normalise, version_of, written_version
 from gangline.errors import FieldError
 
+DEPTH_MAX = 100
+"""Levels of objects and lists; far more than any field of a pod, and far from where Python's calls end."""
+
+_TOO_DEEP = FieldError("Invalid", "spec", f"is nested in more than {DEPTH_MAX} levels")
 _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
@@ -51,6 +55,10 @@ def read_mpijob(document: dict[str, Any]) -> ReadJob:
 
     Cost: about 100 microseconds for a usual job.
     """
+    if is_deeper(document, DEPTH_MAX):
+        document = {**document, "spec": None}
+        read = read_mpijob(document) if not is_deeper(document, DEPTH_MAX) else ReadJob(MPIJob(), [])
+        return ReadJob(read.job, [_TOO_DEEP])
     metadata, errors = decode(document.get("metadata"), _Metadata, path="metadata", unknown="ignore")
     if "spec" not in document:
         errors.append(FieldError("Required", "spec", "must be set"))
@@ -75,6 +83,9 @@ def read_observed(metadata: ObjectMeta, spec: Any, status: Any) -> ReadJob:
 
     Unknown fields are passed over; in jobs of old versions with a warning.
     """
+    if is_deeper(spec, DEPTH_MAX):
+        job = MPIJob(metadata=metadata, status=read_status(status))
+        return ReadJob(apply_defaults(job), [_TOO_DEEP])
     read = _read(metadata, normalise(spec, written_version(metadata)), [])
     return ReadJob(replace(read.job, status=read_status(status)), read.errors, read.warnings)
 

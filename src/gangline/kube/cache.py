@@ -17,6 +17,7 @@ import msgspec
 
 from gangline.api.core import ObjectMeta
 from gangline.api.resources import Resource
+from gangline.kube.deep_json import decode_json
 from gangline.kube.errors import (
     ApiError,
     Gone,
@@ -308,8 +309,8 @@ class Cache(Generic[T]):
     def _read(self, raw: bytes | msgspec.Raw) -> tuple[ObjectMeta | None, _Held[T] | None]:
         """Return an object and its metadata; no object when it does not fit the type."""
         try:
-            value = self._decode(raw)
-            meta: ObjectMeta = getattr(value, "metadata", None) or _decode_meta(raw).metadata
+            value = decode_json(self._decode, raw)
+            meta: ObjectMeta = getattr(value, "metadata", None) or decode_json(_decode_meta, raw).metadata
         except msgspec.MsgspecError as error:
             self._undecodable += 1
             known = _meta_of_misfit(raw)
@@ -368,7 +369,7 @@ class _Index(Generic[T]):
 
 def _meta_of_misfit(raw: bytes | msgspec.Raw) -> ObjectMeta | None:
     try:
-        return _decode_meta(raw).metadata
+        return decode_json(_decode_meta, raw).metadata
     except msgspec.MsgspecError:
         return None
 

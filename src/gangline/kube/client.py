@@ -17,6 +17,7 @@ import msgspec
 
 from gangline.api.resources import PODS, Resource
 from gangline.kube.config import Connection
+from gangline.kube.deep_json import decode_json
 from gangline.kube.errors import Gone, ServerError, Unavailable
 from gangline.kube.sender import Sender, request_timeout_s
 from gangline.kube.stream import LineSplitter, WatchEvent, read_event
@@ -64,6 +65,9 @@ class _ListMeta(msgspec.Struct, rename="camel"):
 class _Page(msgspec.Struct, Generic[T]):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     items: list[T] | None = None
+
+
+_decode_object = msgspec.json.Decoder(Object).decode
 
 
 @cache
@@ -127,7 +131,7 @@ class Client:
             timeout_s=timeout_s,
         )
         try:
-            return msgspec.json.decode(answer or b"{}", type=Object)
+            return decode_json(_decode_object, answer or b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ServerError(0, "", f"{method} {path} was answered with no JSON object: {error}") from error
 
@@ -220,7 +224,8 @@ class Client:
                 "continue": continue_,
             }
             try:
-                page = decode(await self.send("GET", path, params=params, timeout_s=list_timeout_s))
+                body = await self.send("GET", path, params=params, timeout_s=list_timeout_s)
+                page = decode_json(decode, body)
             except msgspec.MsgspecError as error:
                 raise ServerError(0, "", f"the list of {resource.plural} cannot be read: {error}") from error
             except Gone:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gangline.kube.deep_json import decode_json
 from gangline.kube.errors import ServerError, error_from_body
 
 watch_line_bytes_max = 64 << 20
@@ -82,7 +83,7 @@ def read_event(line: bytes) -> WatchEvent:
         ApiError: the server says anything else that ends the watch, or the line is no event.
     """
     try:
-        event = _decode_line(line)
+        event = decode_json(_decode_line, line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         text = line[:_quoted_line_bytes_max].decode("utf-8", "replace")
         raise ServerError(0, "", f"a watch sent a line that is no event ({error}): {text}") from error

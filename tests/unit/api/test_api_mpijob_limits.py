@@ -34,3 +34,16 @@ def test_an_applied_text_of_any_depth_is_no_version() -> None:
     annotation = {"kubectl.kubernetes.io/last-applied-configuration": "[" * 100_000}
 
     assert read_observed(ObjectMeta(name="pi", annotations=annotation), job(1)["spec"], None).errors == []
+
+
+@pytest.mark.parametrize(("levels", "want"), [(80, []), (200, ["spec"]), (9000, ["spec"])])
+def test_levels_are_limited(levels: int, want: list[str]) -> None:
+    deep: object = "x"
+    for _ in range(levels):
+        deep = {"a": deep}
+    container = {"name": "main", "image": "i", "lifecycle": deep}
+    spec = {"mpiReplicaSpecs": {"Launcher": {"template": {"spec": {"containers": [container]}}}}}
+    document = {**job(1), "spec": spec}
+
+    for read in (read_mpijob(document), read_observed(ObjectMeta(name="pi"), spec, None)):
+        assert [error.path for error in read.errors] == want

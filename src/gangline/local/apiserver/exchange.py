@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 from multidict import MultiMapping
 
+from gangline.api.decode import is_deeper
 from gangline.local.apiserver import failures
 from gangline.local.apiserver.auth import User
 from gangline.local.apiserver.field_types import message_type_errors
@@ -25,6 +26,9 @@ from gangline.local.apiserver.selectors import (
     parse_field_selector,
     parse_label_selector,
 )
+
+DEPTH_MAX = 400
+"""Levels of a body that is taken; a real server takes 10,000."""
 
 BODY_BYTES_MAX = 3 << 20
 """Longest body that is read; a real server has the same limit."""
@@ -219,7 +223,7 @@ def decode_body(raw: bytes, content_type: str) -> dict[str, Any]:
     if content_type in (JSON, "text/json"):
         try:
             obj = decode_json(raw)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise failures.bad_request(f"the object provided is unrecognized: {error}") from None
     elif content_type == PROTOBUF:
         from gangline.local.apiserver.protobuf import decode
@@ -234,6 +238,10 @@ def decode_body(raw: bytes, content_type: str) -> dict[str, Any]:
         raise failures.unsupported_media_type(content_type, BODY_TYPES)
     if not isinstance(obj, dict):
         raise failures.bad_request("the object provided is unrecognized: it is no JSON object")
+    if is_deeper(obj, DEPTH_MAX):
+        raise failures.bad_request(
+            f"the object provided is unrecognized: it is nested in more than {DEPTH_MAX} levels"
+        )
     return obj
 
 
@@ -246,11 +254,11 @@ def decode_yaml(raw: bytes) -> Any:
     if raw.lstrip()[:1] in (b"{", b"["):
         try:
             return decode_json(raw)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             pass
     try:
         return msgspec.yaml.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise failures.bad_request(f"the object provided is unrecognized: {error}") from None
 
 
