@@ -33,6 +33,9 @@ known_events_max = 4096
 known_event_age_max_s = 600.0
 """After this a repeated event becomes a new one."""
 
+retry_delays_s = (0.2, 1.0, 5.0, 10.0, 20.0)
+"""Pauses before an event is sent again to a server that is away; further events wait behind it."""
+
 close_timeout_s = 2.0
 """How long ``close`` waits for events that are still to be sent."""
 
@@ -124,7 +127,7 @@ class Recorder:
         while True:
             happening, moment = await self._queue.get()
             try:
-                await self._send(happening, moment)
+                await self._send_patiently(happening, moment)
             except (ApiError, KubeconfigError) as error:
                 self._log_failure(happening, error)
             except Exception as error:  # noqa: BLE001  # a defect here must not stop further events
@@ -141,7 +144,20 @@ class Recorder:
             "event not sent", reason=happening.reason, regarding=happening.name, error=str(error)
         )
 
-    async def _send(self, happening: _Happening, moment: str) -> None:
+    async def _send_patiently(self, happening: _Happening, moment: str) -> None:
+        """Send one event, under one name however often it is tried: the answer may be all that was lost."""
+        name = f"{happening.name[:_object_name_chars_max]}.{time.time_ns():x}"
+        for delay_s in retry_delays_s:
+            try:
+                await self._send(happening, moment, name)
+                return
+            except ApiError as error:
+                if not error.retryable:
+                    raise
+            await asyncio.sleep(delay_s)
+        await self._send(happening, moment, name)
+
+    async def _send(self, happening: _Happening, moment: str, name: str) -> None:
         known = self._known.get(happening)
         if known and time.monotonic() - known.first_seen_s < known_event_age_max_s:
             try:
@@ -149,7 +165,7 @@ class Recorder:
                 return
             except NotFound:
                 pass  # the server has forgotten it
-        await self._create(happening, moment)
+        await self._create(happening, moment, name)
 
     async def _repeat(self, happening: _Happening, known: _Known, moment: str) -> None:
         patch = {"count": known.count + 1, "lastTimestamp": moment}
@@ -157,8 +173,7 @@ class Recorder:
         known.count += 1
         self._known.move_to_end(happening)
 
-    async def _create(self, happening: _Happening, moment: str) -> None:
-        name = f"{happening.name[:_object_name_chars_max]}.{time.time_ns():x}"
+    async def _create(self, happening: _Happening, moment: str, name: str) -> None:
         try:
             await self._client.create(EVENTS, self._render(happening, name, moment))
         except AlreadyExists:
