@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import operator_under_test
 import pytest
 
 from gangline.api.crds import crds, gang_crds
@@ -76,7 +79,7 @@ def job(namespace: str, **policy: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("scheduler", "resource"), DIALECTS, ids=[name for name, _ in DIALECTS])
 async def test_a_pod_group_follows_its_job(
-    api: Any, client: Client, scheduler: str, resource: Resource
+    api: Any, client: Client, scheduler: str, resource: Resource, tmp_path: Path
 ) -> None:
     where = api.namespace
 
@@ -87,9 +90,7 @@ async def test_a_pod_group_follows_its_job(
     async def edit(**policy: Any) -> None:
         await client.patch(MPIJOBS, "pi", {"spec": {"runPolicy": policy}}, where)
 
-    operator = Operator(client, namespace=where, settings=Settings(gang_scheduling=scheduler))
-    running = asyncio.create_task(operator.run())
-    try:
+    async with operator_for_gangs(api, client, scheduler, tmp_path / "operator.log"):
         await client.create(MPIJOBS, job(where, queue="q", scheduleTimeoutSeconds=900))
         made = await until(pod_group)
         assert made["spec"]["minMember"] == 3
@@ -118,6 +119,21 @@ async def test_a_pod_group_follows_its_job(
         await until(is_gone)
         await edit(suspend=False)
         await until(pod_group)
+
+
+@asynccontextmanager
+async def operator_for_gangs(api: Any, client: Client, scheduler: str, log: Path) -> AsyncIterator[None]:
+    """Run our operator, or the one that ``OPERATOR_COMMAND`` starts."""
+    if operator_under_test.COMMAND:
+        with operator_under_test.OperatorProcess(
+            api.kubeconfig, api.namespace, log, "--gang-scheduling", scheduler
+        ):
+            yield
+        return
+    operator = Operator(client, namespace=api.namespace, settings=Settings(gang_scheduling=scheduler))
+    running = asyncio.create_task(operator.run())
+    try:
+        yield
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -1,7 +1,8 @@
 """The operator on an API server with a Job controller, embedded or real; the test plays the nodes.
 
 On a real one kube-controller-manager runs the Jobs. No node exists on either: the tests report what becomes
-of pods by patches of their status.
+of pods by patches of their status. ``OPERATOR_COMMAND`` puts another operator in ours' place for upstream's
+cases; the other tests, of what is inside ours, are skipped then.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import operator_under_test
 import pytest
 
 from gangline.api.crds import crds
@@ -24,6 +27,16 @@ from gangline.local.controllers.all import run_controllers
 from gangline.operator.operator import Operator
 
 WAIT_S = 60.0
+UPSTREAM_CASES = "test_operator_upstream_cases.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not operator_under_test.COMMAND:
+        return
+    skip = pytest.mark.skip(reason="about our own operator, and OPERATOR_COMMAND names another")
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.path.name != UPSTREAM_CASES:
+            item.add_marker(skip)
 
 
 def mpijob(namespace: str, name: str = "pi", workers: int = 2, **spec: Any) -> dict[str, Any]:
@@ -49,9 +62,9 @@ def make_job(api: Any) -> Callable[..., dict[str, Any]]:
 
 
 class Cluster:
-    """What the tests talk to."""
+    """What the tests talk to. The operator is None where it is another process."""
 
-    def __init__(self, client: Client, operator: Operator, namespace: str) -> None:
+    def __init__(self, client: Client, operator: Operator | None, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
         self.operator = operator
@@ -132,7 +145,8 @@ class Cluster:
         await self.set_phase(pod, "Failed", containerStatuses=[{"name": container, "state": state}])
 
     async def events(self, reason: str) -> list[dict[str, Any]]:
-        await self.operator._recorder.flush()
+        if self.operator:
+            await self.operator._recorder.flush()
         found = (await self.client.list(EVENTS, self.namespace)).items
         return [event for event in found if event["reason"] == reason]
 
@@ -145,10 +159,13 @@ class Cluster:
         return launcher
 
     async def settle(self) -> None:
-        """Wait until the operator has nothing in hand."""
+        """Wait until the operator has nothing in hand; one of another process cannot be asked."""
+        if self.operator is None:
+            return
+        queues = self.operator._queue
 
         async def is_quiet() -> bool:
-            queue = self.operator._queue.statistics()
+            queue = queues.statistics()
             return not queue.ready and not queue.in_work
 
         await self.until(is_quiet)
@@ -171,22 +188,31 @@ def operator_namespace(api: Any) -> str:
 
 
 @pytest.fixture
-async def cluster(client: Client, api: Any, operator_namespace: str) -> AsyncIterator[Cluster]:
+async def cluster(
+    client: Client, api: Any, operator_namespace: str, tmp_path: Path
+) -> AsyncIterator[Cluster]:
     """A cluster with the MPIJob kind, controllers and operator, and no node."""
     for crd in crds():
         await apply(client, CRDS, crd)
         await _until_served(client)
-    operator = Operator(client, namespace=operator_namespace)
-    tasks = [asyncio.create_task(operator.run())]
-    if api.embedded:
-        await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0"}})
-        tasks.append(asyncio.create_task(run_controllers(client)))
-    yield Cluster(client, operator, api.namespace)
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    tasks = []
+    with contextlib.ExitStack() as others:
+        operator = None
+        if operator_under_test.COMMAND:
+            log = tmp_path / "operator.log"
+            others.enter_context(operator_under_test.OperatorProcess(api.kubeconfig, api.namespace, log))
+        else:
+            operator = Operator(client, namespace=operator_namespace)
+            tasks.append(asyncio.create_task(operator.run()))
+        if api.embedded:
+            await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0"}})
+            tasks.append(asyncio.create_task(run_controllers(client)))
+        yield Cluster(client, operator, api.namespace)
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 async def _until_served(client: Client) -> None:
