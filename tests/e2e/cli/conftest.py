@@ -81,6 +81,12 @@ def fresh() -> Iterator[Commands]:
     shutil.rmtree(home, ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def commands_of() -> Callable[[Path], Commands]:
+    """Run commands in a home of the caller's."""
+    return Commands
+
+
 @pytest.fixture
 def until() -> Callable[[Callable[[], object], str], None]:
     """Wait for a condition."""

@@ -174,6 +174,32 @@ def user_of(pod: Pod, container: Container, isolation: Isolation, image_user: Us
     return {"uid": uid, "gid": gid or 0, "groups": groups}
 
 
+def _argv(container: Container, image: Image, place: Place, env: Mapping[str, str]) -> list[str]:
+    """Return the program with its arguments; an ssh server only where it would be the pod's own."""
+    if image.layers and place.is_plain and not image.rewritten:
+        raise StartRefusedError(
+            f"isolation `plain` has no mounts, so that no pod can see the files of image `{image.name}`"
+        )
+    argv = [expand(word, env) for word in image.argv(container.command, container.args)]
+    if not argv:
+        raise StartRefusedError(f"no command: image `{image.name}` has none of its own")
+    if argv[0].rpartition("/")[2] == "sshd" and not (image.is_whole and has_own_network(place)):
+        argv = list(IDLE)  # ranks come through the remote shell; a host's own sshd would take its port
+    return argv
+
+
+def _rewritten(
+    container: Container, image: Image, place: Place, volumes: Mapping[str, Path]
+) -> dict[str, str]:
+    """Return what stands for which path where pods share the machine's files."""
+    table = {ACCOUNT_IN_POD: str(place.account)} if place.account else {}
+    table |= {
+        mount.mount_path.rstrip("/"): str(volume_source(volumes, mount)) for mount in container.volume_mounts
+    }
+    table |= {path: f"{image.layers[0]}{path}" for path in image.rewritten}
+    return {path: source for path, source in table.items() if path != source and path}
+
+
 def plan_container(
     pod: Pod,
     container: Container,
@@ -195,24 +221,8 @@ def plan_container(
         raise StartRefusedError(f'volumeMounts name "{unknown[0]}", which is no volume of the pod')
     defaults = {**default_env(pod, container, image, place), **place.gpus}
     own = build_env(pod, container, facts, lookup, defaults)
-    if image.layers and place.is_plain and not image.rewritten:
-        raise StartRefusedError(
-            f"isolation `plain` has no mounts, so that no pod can see the files of image `{image.name}`"
-        )
-    argv = [expand(word, own) for word in image.argv(container.command, container.args)]
-    if not argv:
-        raise StartRefusedError(f"no command: image `{image.name}` has none of its own")
-    if argv[0].rpartition("/")[2] == "sshd" and not (image.is_whole and has_own_network(place)):
-        argv = list(IDLE)  # ranks come through the remote shell; a host's own sshd would take its port
-    table: dict[str, str] = {}
-    if place.is_plain:
-        table = {ACCOUNT_IN_POD: str(place.account)} if place.account else {}
-        table |= {
-            mount.mount_path.rstrip("/"): str(volume_source(volumes, mount))
-            for mount in container.volume_mounts
-        }
-        table |= {path: f"{image.layers[0]}{path}" for path in image.rewritten}
-        table = {path: source for path, source in table.items() if path != source and path}
+    argv = _argv(container, image, place, own)
+    table = _rewritten(container, image, place, volumes) if place.is_plain else {}
     env = {name: rewrite_paths(value, table) for name, value in own.items()}
     env[processes.POD_MARKER] = pod.metadata.uid
     env[processes.CLUSTER_MARKER] = place.cluster_id
