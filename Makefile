@@ -9,7 +9,7 @@ run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not nodes"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not nodes and not containers"
 
 test-train: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && \
@@ -40,6 +40,10 @@ test-faults: $(STAMP)-dev
 test-nodes: $(STAMP)-dev
 	tests/kubernetes/build.sh
 	$(BIN)/python -m pytest -q tests -m nodes
+
+# As root, on a machine with containerd and runc, and Debian's apt to make an image of; skipped elsewhere.
+test-containers: $(STAMP)-dev
+	$(BIN)/python -m pytest -q tests -m containers
 
 lint: $(STAMP)-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports
