@@ -28,6 +28,7 @@ from gangline.train import init
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from gangline.bench.image_reader import ImageReader
     from gangline.bench.training import Precision, TrainingStep
     from gangline.train import Session
 
@@ -37,6 +38,8 @@ LEARNING_RATE = 0.005
 CLASSES = 1001
 """Those of ImageNet and one for the background, as upstream."""
 IMAGENET_IMAGES = 1_281_167
+PREFETCH_BATCHES_MAX = 16
+"""For each decoding process; the 2000 of NetApp's command line would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,8 @@ def _check(flags: Parameters) -> None:
             hint=f"start {flags.num_gpus} ranks: mpirun -np {flags.num_gpus} python tf_cnn_benchmarks.py "
             "--num_gpus=1 --variable_update=horovod",
         )
+    if flags.data_name not in (None, "imagenet"):
+        raise UserError(f"--data_name={flags.data_name} is not offered", hint="the data set is imagenet")
     if flags.job_name == "ps":
         raise UserError(
             "--job_name=ps: there are no parameter servers here, ranks exchange their gradients",
@@ -131,6 +136,8 @@ def main(words: Sequence[str]) -> None:
     plan = make_plan(flags, limits.from_environment())
     entry.check_writable(flags.json)
     entry.require("torch")
+    if flags.data_dir:
+        entry.require("PIL")
     with init(backend="gloo" if flags.device.lower() == "cpu" else "auto") as session:
         _Benchmark(flags, plan, session).run()
 
@@ -153,6 +160,7 @@ class _Benchmark:
         self.is_joined = flags.variable_update == "horovod"
         self.ranks = session.size if self.is_joined else 1
         self.precision = usable_precision(plan.precision, session.device)
+        self.reader = self._open_reader() if flags.data_dir else None
 
     def run(self) -> None:
         """Warm up, time the steps, print, write the result."""
@@ -178,6 +186,8 @@ class _Benchmark:
         has_accuracy = flags.print_training_accuracy or flags.forward_only
         entry.say(tf_cnn_output.column_line(flags.loss_type_to_report, has_accuracy=has_accuracy))
         clock = StepClock(self.place.device)
+        if self.reader is not None:
+            self.reader.start_clock()
         loss = 0.0
         for number in range(1, plan.num_batches + 1):
             clock.begin()
@@ -191,11 +201,47 @@ class _Benchmark:
                 accuracy = [step.accuracy(labels, first) for first in (1, 5)] if has_accuracy else []
                 entry.say(tf_cnn_output.step_line(number, speed, loss, accuracy))
         total = self.ranks * plan.num_batches * plan.batch_size / clock.total_s()
+        stalls = self._stalls()
         entry.say("\n".join(tf_cnn_output.total_lines(total)))
         if self.place.rank == 0:
+            if stalls:
+                from gangline.bench.image_reader import stall_line
+
+                entry.say(stall_line(stalls))
             if limited := plan.limited.line():
                 entry.say(limited)
-            entry.write_result(flags.json, self._result(total, speed, loss))
+            entry.write_result(flags.json, self._result(total, speed, loss, stalls))
+
+    def _open_reader(self) -> ImageReader:
+        from gangline.bench.image_reader import DataSet, ImageReader, default_workers, mounts_of
+
+        flags, place = self.flags, self.place
+        data = DataSet.find(mounts_of(flags.data_dir, flags.num_mounts, flags.mount_prefix))
+        return ImageReader(
+            data,
+            batch_size=self.plan.batch_size,
+            image_size=self.plan.image_size,
+            rank=place.rank,
+            ranks=place.size,
+            device=place.device,
+            workers=flags.datasets_num_private_threads or default_workers(place.ranks.local_size or 1),
+            prefetch=max(2, min(PREFETCH_BATCHES_MAX, flags.datasets_prefetch_buffer_size)),
+            seed=flags.tf_random_seed,
+            distort=flags.distortions,
+        )
+
+    def _stalls(self) -> list[float]:
+        """Return the share of the time that each rank waited for data; empty for synthetic data."""
+        import torch
+
+        if self.reader is None:
+            return []
+        own = torch.tensor([self.reader.stall()], device=self.place.device)
+        if self.place.size == 1:
+            return [float(own)]
+        all_of_them = [torch.zeros_like(own) for _ in range(self.place.size)]
+        torch.distributed.all_gather(all_of_them, own)
+        return [float(one) for one in all_of_them]
 
     def _say_header(self, torch_version: str) -> None:
         flags, plan, place = self.flags, self.plan, self.place
@@ -232,7 +278,8 @@ class _Benchmark:
         entry.say("\n".join([*notes, *header.lines()]))  # at once: ranks share one output
 
     def _dataset(self) -> str:
-        return "imagenet (synthetic)"
+        name = self.flags.data_name or "imagenet"
+        return name if self.flags.data_dir else f"{name} (synthetic)"
 
     def _make_step(self) -> TrainingStep:
         from gangline.bench.training import FP16_LOSS_SCALE, StepSettings, TrainingStep
@@ -264,6 +311,11 @@ class _Benchmark:
         )
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if self.reader is not None:
+            return iter(self.reader)
+        return self._synthetic()
+
+    def _synthetic(self) -> Iterator[tuple[Tensor, Tensor]]:
         from gangline.bench.training import synthetic_batch
 
         plan, seed = self.plan, self.flags.tf_random_seed + self.place.rank
@@ -278,7 +330,7 @@ class _Benchmark:
         decay = step.decay_loss() if self.flags.loss_type_to_report == "total_loss" else 0.0
         return float(tensor) + decay
 
-    def _result(self, total: float, speed: Any, loss: float) -> dict[str, Any]:
+    def _result(self, total: float, speed: Any, loss: float, stalls: list[float]) -> dict[str, Any]:
         plan = self.plan
         return {
             "program": "tf_cnn_benchmarks",
@@ -295,6 +347,7 @@ class _Benchmark:
             "uncertainty": speed.uncertainty,
             "jitter": speed.jitter,
             "loss": loss,
+            **({"data_stall": sum(stalls) / len(stalls)} if stalls else {}),
             "limited": plan.limited.record(),
             "machine": entry.machine(),
         }
