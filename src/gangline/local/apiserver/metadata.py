@@ -40,10 +40,13 @@ def check_type(target: Target, obj: dict[str, Any]) -> None:
         ApiFailure: 400.
     """
     resource = target.served.resource
-    found = (obj.get("apiVersion") or resource.api_version, obj.get("kind") or resource.kind)
-    if found != (resource.api_version, resource.kind):
+    version, kind = obj.get("apiVersion"), obj.get("kind")
+    if not target.served.is_custom:  # built-in kinds may leave both to the path
+        version = resource.api_version if version in (None, "") else version
+        kind = resource.kind if kind in (None, "") else kind
+    if (version, kind) != (resource.api_version, resource.kind):
         raise failures.bad_request(
-            f"the API version in the data ({found[0]}, Kind={found[1]}) does not match the expected "
+            f"the API version in the data ({version or ''}, Kind={kind or ''}) does not match the expected "
             f"API version ({resource.api_version}, Kind={resource.kind})"
         )
     if not isinstance(obj.get("metadata") or {}, dict):
