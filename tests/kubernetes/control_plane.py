@@ -65,6 +65,7 @@ class ControlPlane:
         crds: created before the controllers start; the garbage collector learns of later ones only with time.
         sync: have etcd wait for the disk, as in production; tests need not.
         apiserver_options: more options of kube-apiserver.
+        parent: where its temporary folder lies; the default is the system's.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ControlPlane:
         crds: Sequence[dict[str, Any]] = (),
         sync: bool = False,
         apiserver_options: Sequence[str] = (),
+        parent: Path | None = None,
     ) -> None:
         self._address = address
         self._scheduler = scheduler
@@ -83,6 +85,7 @@ class ControlPlane:
         self._crds = crds
         self._sync = sync
         self._options = apiserver_options
+        self._parent = parent
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._apiserver: list[str] = []
         self.folder = Path()
@@ -111,7 +114,7 @@ class ControlPlane:
         names = ["etcd", "kube-apiserver", *(["kube-controller-manager"] if self._controllers else [])]
         require([*names, *(["kube-scheduler"] if self._scheduler else [])])
         for left in reversed(range(START_TRIES)):
-            self.folder = Path(tempfile.mkdtemp(prefix="gangline-kubernetes-"))
+            self.folder = Path(tempfile.mkdtemp(prefix="gangline-kubernetes-", dir=self._parent))
             try:
                 self._start_all()
                 return

@@ -140,7 +140,11 @@ class Nodes:
         link, network = self._make_link()
         host = f"{network}.0.1"
         self.plane = ControlPlane(
-            address=host, scheduler=True, crds=self._crds, apiserver_options=self._options
+            address=host,
+            scheduler=True,
+            crds=self._crds,
+            apiserver_options=self._options,
+            parent=self._folder,
         )
         self.plane.start()
         self._start_dns(host)
@@ -292,7 +296,8 @@ def main() -> None:
         from gangline.api.crds import crds, gang_crds
 
         definitions = [*crds(), *gang_crds()]
-    signal.signal(signal.SIGTERM, _stop_on_signal)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background commands ignore the first
+        signal.signal(number, _stop_on_signal)
     try:
         with Nodes(options.nodes, images=options.images, crds=definitions) as nodes:
             print(f"export KUBECONFIG={nodes.kubeconfig}", flush=True)
