@@ -26,6 +26,9 @@ from gangline.kube.config import Connection
 from gangline.kube.credentials import read_credential
 
 _HOP_HEADERS = {"connection", "content-length", "transfer-encoding", "host", "keep-alive"}
+_PLAIN = {"accept-encoding": "identity"}
+"""What passes through is read here, too."""
+
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -200,7 +203,7 @@ class FaultProxy:
             transport.base_url(self.upstream) + request.path,
             params=request.query,
             data=request.body or None,
-            headers={k: v for k, v in request.headers.items() if k not in _HOP_HEADERS},
+            headers={k: v for k, v in request.headers.items() if k not in _HOP_HEADERS} | _PLAIN,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=None),
         ) as answer:

@@ -41,7 +41,8 @@ _CHILDREN = (SERVICES, CONFIG_MAPS, SECRETS, JOBS, PODS, SCHEDULER_PLUGINS_POD_G
 _LABEL = "training.kubeflow.org/job-name"
 _ROLE = "training.kubeflow.org/job-role"
 
-until_limit_s = 100.0
+until_limit_s = 300.0
+"""Each wait of a script; an operator that is killed all the time takes its time."""
 
 Script = Callable[["Played"], Awaitable[None]]
 

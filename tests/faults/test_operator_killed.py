@@ -145,6 +145,8 @@ async def check_killed(api: Any, tmp_path: Path, *, jobs: int, kills: int) -> Ki
             await killing
             await settle(world, played)
         finally:
+            killing.cancel()
+            await asyncio.gather(killing, return_exceptions=True)
             await killer.stop()
         told = await events_of(world)
         assert killer.kills == kills
