@@ -69,6 +69,7 @@ def _open_mpi(slots: str) -> dict[str, str]:
         # the name that it hands to the shell is the full one in any case (tried with 5.0.11).
         "PRTE_MCA_prte_keep_fqdn_hostnames": "false",
         "PRTE_MCA_prte_default_hostfile": HOSTFILE_PATH,
-        "PRTE_MCA_plm_ssh_args": _SSH_ARGUMENTS,
+        # No arguments for ssh: PRRTE hands them on to the hosts that start others (from 65 hosts on) without
+        # what follows the `=`, and ssh refuses the rest (tried with 5.0.11). The file `config` has them.
         "PRTE_MCA_prte_set_default_slots": slots,
     }

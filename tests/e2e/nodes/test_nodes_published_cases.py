@@ -210,6 +210,16 @@ async def test_a_launcher_that_may_not_fail_once_finds_its_workers(
     await succeeds(jobs)
 
 
+@changed("Open MPI 5 gets no arguments for ssh, which it would cut")
+async def test_workers_that_start_other_workers(jobs: Any, image: Image, make_job: Build) -> None:
+    """As from 65 hosts on: the launcher starts one host, that one the next, and so on."""
+    command = ["mpirun", "--allow-run-as-root", "--prtemca", "routed_radix", "1", "-n", "3"]
+    job = make_job(image("openmpi"), workers=3, command=[*command, "python3", "/opt/pi.py"])
+    await jobs.submit(job)
+
+    await succeeds(jobs, workers=3)
+
+
 @changed("a worker that ends badly fails the job and is named")
 async def test_a_worker_that_fails_is_named(jobs: Any, image: Image, make_job: Build) -> None:
     job = make_job(image("openmpi"), command=["sleep", "600"])

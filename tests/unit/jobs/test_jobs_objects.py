@@ -123,7 +123,6 @@ def test_open_mpi_gets_the_variables_of_both_families(scene: Build) -> None:
         "OMPI_MCA_orte_set_default_slots": "3",
         "PRTE_MCA_prte_keep_fqdn_hostnames": "false",
         "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
-        "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
         "PRTE_MCA_prte_set_default_slots": "3",
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
