@@ -28,7 +28,7 @@ from gangline.jobs.observed import Observed
 from gangline.jobs.plan import Create, EnsureKeyPair, Plan
 from gangline.jobs.settings import Settings
 
-EXAMPLES = int(os.environ.get("GANGLINE_FUZZ_EXAMPLES", "2000"))
+EXAMPLES = int(os.environ.get("GANGLINE_FUZZ_EXAMPLES", "500"))
 NOW = parse_time("2026-05-01T12:00:00Z")
 OBJECT_BYTES_MAX = 1_500_000
 """What etcd takes; fuzzed jobs are smaller, and a plan must not blow them up."""
