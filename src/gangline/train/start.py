@@ -126,9 +126,11 @@ class Session:
         self.barrier()  # rank 0 holds the store: nobody leaves before all have finished
         if self.watch is not None:
             self.watch.close()
+            atexit.unregister(self.watch.close)
         if self.gradients is not None:
             self.gradients.close()
         dist.destroy_process_group()
+        self.store = self.watch = None  # with its last user rank 0's socket closes
 
     def __enter__(self) -> Session:
         return self

@@ -104,6 +104,7 @@ class Watch:
         for thread in (self._judge, self._talker):
             if thread.is_alive():
                 thread.join(STORE_TIMEOUT_S)
+        self._store = None
 
     def _watched(self) -> range:
         return {0: range(1, self._ranks.size), 1: range(1)}.get(self._ranks.rank, range(0))
@@ -129,8 +130,8 @@ class Watch:
     def _say(self, *, is_over: bool = False) -> None:
         self._number += 1
         beat = self._own_beat() | {"number": self._number, "is_over": is_over}
-        assert self._store is not None
-        self._store.set(f"beat/{self._ranks.rank}", json.dumps(beat))
+        if (store := self._store) is not None:
+            store.set(f"beat/{self._ranks.rank}", json.dumps(beat))
 
     def _own_beat(self) -> dict[str, Any]:
         age_s = self._age_s()
@@ -161,9 +162,8 @@ class Watch:
         """Read a rank's last beat; one that cannot be read grows old."""
         key = f"beat/{rank}"
         with suppress(RuntimeError):
-            assert self._store is not None
-            if self._store.check([key]):
-                self._seen[rank].take(json.loads(self._store.get(key)))
+            if (store := self._store) is not None and store.check([key]):
+                self._seen[rank].take(json.loads(store.get(key)))
 
     def _tell_silent_ranks(self) -> None:
         own, age_s = self._own_beat(), self._age_s()

@@ -11,14 +11,12 @@ from torch import nn
 
 import gangline.train
 
-session = gangline.train.init()
-if "two-nodes" in sys.argv:  # a second session whose ranks pretend to see different memories
-    session.close()
+if "two-nodes" in sys.argv:  # each half of the ranks sees a memory of its own
     from gangline.train import start
 
     half = f"half-{int(os.environ['RANK']) * 2 // int(os.environ['WORLD_SIZE'])}"
     start._memory_domain = lambda: half
-    session = gangline.train.init()
+session = gangline.train.init()
 found = {"ranks": [session.rank, session.size, session.local_rank, session.ranks.node_rank]}
 found |= {"launcher": session.ranks.launcher, "backend": session.backend, "threads": torch.get_num_threads()}
 found |= {"shared": session.gradients is not None, "why": session.no_shared_memory}

@@ -36,8 +36,8 @@ for step in range(100):
 @pytest.mark.parametrize(
     ("how", "who", "teller", "want"),
     [
-        ("loop", 1, 0, "its stack: script.py:10 prepare < script.py:16 <module>"),
-        ("loop-gloo", 0, 0, "its stack: script.py:10 prepare < script.py:16 <module>"),
+        ("loop", 1, 0, "its stack: script.py:10 prepare < script.py:17 <module>"),
+        ("loop-gloo", 0, 0, "its stack: script.py:10 prepare < script.py:17 <module>"),
         ("stop", 1, 0, "its process is stopped"),
         ("stop", 0, 1, "its process is stopped"),
     ],
