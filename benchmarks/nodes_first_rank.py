@@ -29,8 +29,12 @@ _POLL_S = 0.01
 
 
 def manifest(name: str, namespace: str, image: str) -> dict[str, Any]:
-    """Return the published example's shape: one launcher, two workers, one rank each."""
-    command = ["mpirun", "--allow-run-as-root", "-n", "2", "python3", "/opt/pi.py"]
+    """Return the published example's shape: one launcher, two workers, one rank each.
+
+    The host list is named, because an operator that knows Open MPI 4 alone would start both ranks in the launcher.
+    """
+    command = ["mpirun", "--allow-run-as-root", "--hostfile", "/etc/mpi/hostfile", "-n", "2"]
+    command += ["python3", "/opt/pi.py"]
     launcher = {"name": "launcher", "image": image, "command": command}
     worker = {"containers": [{"name": "worker", "image": image}], "terminationGracePeriodSeconds": 0}
     return {
