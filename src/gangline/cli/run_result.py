@@ -78,6 +78,8 @@ def pod_of_failure(outcome: Outcome, failure: RankFailure) -> str:
 def _describe(outcome: Outcome, failure: RankFailure | None) -> str:
     """Return the words for why a job failed, the most exact that are known."""
     pod_words = _broken_worker(outcome)
+    if pod := _out_of_memory(outcome.pods):
+        return f"pod {pod} used more memory than its limit allows (OOMKilled)"
     if failure is not None and failure.rank is not None:
         pod = pod_of_failure(outcome, failure)
         return f"rank {failure.rank}{f' in pod {pod}' if pod else ''} {failure.what}"
@@ -94,6 +96,16 @@ def _describe(outcome: Outcome, failure: RankFailure | None) -> str:
             return failure.what.replace("the launcher", f"pod {pod_of_failure(outcome, failure)}")
         return failure.what
     return str(ended.get("message") or ended.get("reason") or "it says no reason")
+
+
+def _out_of_memory(pods: list[Obj]) -> str:
+    """Return the first pod of which a container was ended for want of memory, empty when there is none."""
+    for pod in pods:
+        for known in (pod.get("status") or {}).get("containerStatuses") or []:
+            ended = (known.get("state") or {}).get("terminated") or {}
+            if ended.get("reason") == "OOMKilled":
+                return str(pod["metadata"]["name"])
+    return ""
 
 
 def _broken_worker(outcome: Outcome) -> str:
