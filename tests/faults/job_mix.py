@@ -15,26 +15,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangline.api.crds import crds, gang_crds
 from gangline.api.resources import (
     CONFIG_MAPS,
-    CRDS,
     EVENTS,
     JOBS,
     MPIJOBS,
-    NODES,
     PODS,
     SCHEDULER_PLUGINS_POD_GROUPS,
     SECRETS,
     SERVICES,
 )
 from gangline.jobs.settings import Settings
-from gangline.kube.apply import apply
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
 from gangline.kube.errors import NotFound
-from gangline.local.controllers.all import run_controllers
 
 GANGS = Settings(gang_scheduling="gangs")
 _CHILDREN = (SERVICES, CONFIG_MAPS, SECRETS, JOBS, PODS, SCHEDULER_PLUGINS_POD_GROUPS)
@@ -433,37 +427,3 @@ async def events_of(world: World) -> Counter[tuple[str, str, str]]:
             key = event["involvedObject"]["name"], event["type"], event["reason"] + event["message"]
             told[key] += event.get("count", 1)
     return told
-
-
-@asynccontextmanager
-async def prepared(client: Client, *, embedded: bool) -> AsyncIterator[None]:
-    """Have the kinds of jobs and gangs served and, on the embedded server, the controllers running."""
-    for crd in [*crds(), *gang_crds()]:
-        await apply(client, CRDS, crd)
-    async with asyncio.timeout(60):
-        for resource in (MPIJOBS, SCHEDULER_PLUGINS_POD_GROUPS):
-            while True:
-                with contextlib.suppress(NotFound):
-                    await client.list(resource, limit=1)
-                    break
-                await asyncio.sleep(0.01)
-    if not embedded:
-        yield
-        return
-    await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0"}})
-    controllers = asyncio.create_task(run_controllers(client))
-    try:
-        yield
-    finally:
-        controllers.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await controllers
-
-
-def direct(api: Any) -> Connection:
-    """Return a connection to a test's server without anything in between."""
-    from gangline.kube.config import load_kubeconfig
-
-    if api.embedded:
-        return Connection(server=f"unix://{api.embedded.paths.api_socket}")
-    return load_kubeconfig(api.kubeconfig)

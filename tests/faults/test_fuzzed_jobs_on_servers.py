@@ -16,7 +16,8 @@ import pytest
 import structlog
 from fuzzed_jobs import copied, documents
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from job_mix import SHAPES, direct, manifest, prepared
+from job_mix import SHAPES, manifest
+from prepared_server import direct, prepared
 
 from gangline.api.resources import MPIJOB_VERSIONS, MPIJOBS, NAMESPACES
 from gangline.kube.client import Client

@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from fault_proxy import FaultProxy, Request, faulty, nothing
-from job_mix import SHAPES, Played, World, direct, events_of, prepared, settle
+from job_mix import SHAPES, Played, World, events_of, settle
 from operator_process import LEADERSHIP_LOST
+from prepared_server import direct, prepared
 
 from gangline.kube.client import Client
 

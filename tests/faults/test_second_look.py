@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from job_mix import SHAPES, Played, World, direct, prepared
+from job_mix import SHAPES, Played, World
+from prepared_server import direct, prepared
 
 from gangline.kube.client import Client
 from gangline.operator.children import JobKey
