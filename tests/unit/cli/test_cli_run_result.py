@@ -107,10 +107,17 @@ def test_a_lost_host_fails_the_run_although_the_launcher_ended_with_0():
 
 
 def test_a_worker_that_ended_by_itself_is_named_when_no_rank_is():
-    pods = [pod("pi-worker-1", "worker", 137, reason="OOMKilled"), pod("pi-launcher-x", "launcher", 1)]
+    pods = [pod("pi-worker-1", "worker", 137, reason="Error"), pod("pi-launcher-x", "launcher", 1)]
     error = failure_of(outcome(["lost"], exit_code=1, pods=pods))
     assert error is not None
     assert "pod pi-worker-1 ended with signal 9 (SIGKILL)" in error.message
+
+
+def test_a_pod_that_ran_out_of_memory_is_named_as_such():
+    pods = [pod("pi-worker-1", "worker", 137, reason="OOMKilled"), pod("pi-launcher-x", "launcher", 1)]
+    error = failure_of(outcome(["lost"], exit_code=1, pods=pods))
+    assert error is not None
+    assert "pod pi-worker-1 used more memory than its limit allows (OOMKilled)" in error.message
 
 
 def test_without_any_output_the_jobs_own_reason_is_said():
