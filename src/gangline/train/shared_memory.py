@@ -45,6 +45,7 @@ LOOKS = 50
 """How often a waiting rank looks before it sleeps, about 10 us."""
 SLEEP_S = 0.5
 """How long it sleeps at most before it asks whether its peers still live."""
+LEFTOVER_AGE_S = 60.0
 
 _LINE = 64
 _SYS_FUTEX = 202
@@ -253,9 +254,11 @@ def piece_bytes(size: int) -> int:
 
 
 def remove_leftovers() -> None:
-    """Remove files of ranks that were killed between creating and unlinking: those that nobody locks."""
+    """Remove files of ranks that were killed between creating and unlinking: old ones that nobody locks."""
     for path in FOLDER.glob(f"gangline-{os.getuid()}-*"):
         with suppress(OSError):
+            if time.time() - path.stat().st_mtime < LEFTOVER_AGE_S:
+                continue  # another job that just starts
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -27,13 +27,15 @@ for kind in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         for rank in range(session.size)
     ]
     if session.gradients is not None:
+        # over several nodes half precision is rounded once for each node, and in gloo
+        atol = 0.02 if kind.itemsize == 2 and "two-nodes" in sys.argv else 1e-5
         mine = everyone[session.rank].clone()
         session.gradients.average(mine)
         total = everyone[0].double()
         for other in everyone[1:]:
             total += other.double()
         torch.testing.assert_close(
-            mine.double(), (total / session.size).to(kind).double(), rtol=1e-2, atol=1e-5
+            mine.double(), (total / session.size).to(kind).double(), rtol=1e-2, atol=atol
         )
         digests = [None] * session.size
         dist.all_gather_object(digests, hashlib.sha256(mine.view(torch.uint8).numpy().tobytes()).hexdigest())

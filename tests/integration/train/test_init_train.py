@@ -89,7 +89,7 @@ def test_nodes_sum_in_memory_and_their_first_ranks_over_gloo(ranks, torch_python
 
     assert ranks.wait() == [0] * 4, [ranks.log(rank) for rank in range(4)]
     (said,) = [text for text in ranks.log(0).splitlines() if text.startswith("found ")]
-    assert json.loads(said.removeprefix("found "))["shared"] is True
+    assert json.loads(said.removeprefix("found "))["why"] == ""
 
 
 def test_port_that_is_taken_is_named(torch_python: str) -> None:
