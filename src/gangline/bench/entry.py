@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +111,22 @@ def machine() -> dict[str, Any]:
     return {
         "host": os.environ.get("HOSTNAME") or platform.node(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processor": _processor(),
         "threads_per_rank": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "gpu": gpu,
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def _processor() -> str:
+    """Return the model of the processor; empty where the system does not tell."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 def say(line: str) -> None:

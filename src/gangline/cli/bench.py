@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.bench.scaling import Series
 
 
 @click.group("bench")
@@ -51,3 +58,114 @@ def _require(module: str, package: str, extra: str) -> None:
 
     if find_spec(module) is None:
         raise UserError(f"this needs {package}", hint=f"pip install 'gangline[{extra}]'")
+
+
+@command.command("scaling")
+@click.option("--ranks", default="1,2,4", show_default=True, help="Numbers of ranks to measure.")
+@click.option("--model", default="resnet18", show_default=True, help="Network, as of tf_cnn_benchmarks.")
+@click.option("--batch-size", type=int, default=8, show_default=True, help="Images for each rank and step.")
+@click.option("--num-batches", type=int, default=20, show_default=True, help="Steps that are timed.")
+@click.option("--python", default="", metavar="FILE", help="A Python with torch.  [default: this one]")
+@click.option("-o", "--output", default="scaling", show_default=True, help="Folder for results and figures.")
+def scaling(ranks: str, model: str, batch_size: int, num_batches: int, python: str, output: str) -> None:
+    """Train on 1, 2, 4 … ranks of this machine; print and draw images/s beside the ideal."""
+    from gangline.bench.models import find
+    from gangline.bench.scaling import series_of, table_lines
+
+    counts = _counts(ranks)
+    find(model)
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    results = []
+    for count in counts:
+        target = folder / f"{model}-{count}-ranks.json"
+        flags = [f"--model={model}", f"--batch_size={batch_size}", f"--num_batches={num_batches}"]
+        _measure(count, python or sys.executable, [*flags, "--variable_update=horovod"], target)
+        results.append(json.loads(target.read_text(encoding="utf-8")))
+        click.echo(
+            f"{count} {'rank' if count == 1 else 'ranks'}: {results[-1]['images_per_s']:,.1f} images/s"
+        )
+    series = series_of(results, [str(folder)] * len(results))
+    for line in series:
+        click.echo("\n" + "\n".join(table_lines(line)))
+    cores = results[0]["machine"]["cores"]
+    if results[0]["device"] == "cpu" and max(counts) > 1:
+        click.echo(f"\nAll ranks share the {cores} cores of one machine, so the ideal is out of reach here.")
+    _draw(series, folder / model, f"{model}: images/s by number of ranks")
+
+
+@command.command("plot")
+@click.argument("results", nargs=-1, required=True, metavar="RESULT...")
+@click.option("-o", "--output", default="images-per-second.png", show_default=True, help="File to draw.")
+@click.option("--title", default="", help="Text above the figure.")
+def plot(results: tuple[str, ...], output: str, title: str) -> None:
+    """Draw results of several machines: files that the benchmarks wrote with --json.
+
+    Results of one machine, network, batch and precision make one line. Written are a PNG and an SVG.
+    """
+    from gangline.bench.scaling import series_of, table_lines
+
+    series = series_of([_read(name) for name in results], results)
+    click.echo("\n\n".join("\n".join(table_lines(line)) for line in series))
+    _require("matplotlib", "matplotlib", "plot")
+    _draw(series, Path(output), title)
+
+
+def _counts(text: str) -> list[int]:
+    try:
+        counts = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        counts = []
+    if not counts or counts[0] < 1:
+        raise UserError(f"--ranks must be numbers above 0 with commas between them (found `{text}`)")
+    return counts
+
+
+def _measure(ranks: int, python: str, flags: list[str], target: Path) -> None:
+    """Run the benchmark on so many ranks of the one-machine cluster; its result comes into the file.
+
+    Raises:
+        UserError: the run failed.
+    """
+    import subprocess
+
+    from gangline.bench import tf_cnn_benchmarks
+
+    target.unlink(missing_ok=True)
+    program = [python, str(Path(tf_cnn_benchmarks.__file__)), *flags, f"--json={target.name}"]
+    line = [sys.executable, "-m", "gangline", "run", "-n", str(ranks), "--", *program]
+    done = subprocess.run(
+        line, cwd=target.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    if done.returncode == 130:
+        raise KeyboardInterrupt
+    if done.returncode != 0 or not target.exists():
+        tail = "\n".join(done.stdout.decode(errors="replace").splitlines()[-12:])
+        raise UserError(f"the benchmark on {ranks} ranks ended with code {done.returncode}:\n{tail}")
+
+
+def _read(name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the result {name}: {error}") from error
+    if not isinstance(found, dict):
+        raise UserError(
+            f"{name} is no result of a benchmark", hint="the benchmarks write one with --json FILE"
+        )
+    return found
+
+
+def _draw(series: list[Series], target: Path, title: str) -> None:
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        click.echo("not drawn: this needs matplotlib; pip install 'gangline[plot]'", err=True)
+        return
+    from gangline.bench.plots import draw
+
+    try:
+        paths = draw(series, target, title=title)
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror}") from error
+    click.echo("\ndrawn: " + ", ".join(map(str, paths)))
