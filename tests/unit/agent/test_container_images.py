@@ -10,6 +10,7 @@ from gangline.api.core import Pod
 from gangline.local.agent.container_plan import IDLE, Place, StartRefusedError, plan_container
 from gangline.local.agent.env import Lookup, PodFacts
 from gangline.local.agent.oci_config import CAPABILITY_NAMES, oci_config
+from gangline.local.agent.shim.oci import add_devices
 from gangline.local.agent.shim.syscalls import KEPT_CAPABILITIES
 from gangline.local.image import Image, ImageConfig, User, chain_id, find_homes, find_user, read_config
 from gangline.local.runtime.containerd import layers_of_mount
@@ -174,6 +175,18 @@ def test_an_oci_runtime_is_told_of_user_limits_and_capabilities():
     assert config["linux"]["resources"]["memory"] == {"limit": 1 << 20}
     assert config["linux"]["resources"]["cpu"] == {"quota": 150_000, "period": 100_000}
     assert config["linux"]["resources"]["devices"][0] == {"allow": False, "access": "rwm"}
+
+
+def test_device_nodes_of_the_pod_are_made_and_allowed():
+    linux = {"devices": [], "resources": {"devices": []}}
+
+    add_devices(linux, ["/dev/null", "/dev/no-such-device"])
+
+    node = {"path": "/dev/null", "type": "c", "fileMode": 0o666, "uid": 0, "gid": 0, "major": 1, "minor": 3}
+    assert linux["devices"] == [node]
+    assert linux["resources"]["devices"] == [
+        {"allow": True, "type": "c", "access": "rw", "major": 1, "minor": 3}
+    ]
 
 
 def test_every_kept_capability_has_a_name():

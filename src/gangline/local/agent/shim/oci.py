@@ -66,7 +66,7 @@ def run(config: dict[str, Any], spec: dict[str, Any], first_process: int) -> int
     if first_process:
         pid_namespace = {"type": "pid", "path": f"/proc/{first_process}/ns/pid"}
         whole["linux"]["namespaces"].append(pid_namespace)
-    _add_devices(whole["linux"], config["devices"])
+    add_devices(whole["linux"], config["devices"])
     (folder / "config.json").write_text(json.dumps(whole), encoding="utf-8")
     return _call(oci, folder)
 
@@ -120,7 +120,7 @@ def _bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:
     return {"source": str(source), "destination": target, "type": "bind", "options": options}
 
 
-def _add_devices(linux: dict[str, Any], paths: list[str]) -> None:
+def add_devices(linux: dict[str, Any], paths: list[str]) -> None:
     """Give the container the device nodes that the pod was given."""
     for path in paths:
         names = [str(one) for one in Path(path).iterdir()] if Path(path).is_dir() else [path]
