@@ -169,7 +169,8 @@ def test_the_commands_of_the_readme_exist() -> None:
 def test_continuous_integration_calls_the_command_of_the_readme() -> None:
     lines = (REPOSITORY / ".ci" / "run").read_text().splitlines()
 
-    assert [line for line in lines if line.startswith("make ")] == ["make test", "make test-train", "make test-mpi"]
+    want = ["make test", "make test-train", "make test-mpi", "make test-containers"]
+    assert [line for line in lines if line.startswith("make ")] == want
 
 
 def test_the_licence_is_present() -> None:
