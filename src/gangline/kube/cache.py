@@ -238,6 +238,7 @@ class Cache(Generic[T]):
 
     def _note_failure(self, error: ApiError) -> None:
         self._failures += 1
+        is_known = isinstance(error, NotFound) and not self.is_served
         self._error = error
         if isinstance(error, NotFound):
             self._known.set()
@@ -245,7 +246,7 @@ class Cache(Generic[T]):
             # Too old, or newer than a server that lost its state, or what else: a list is the way out.
             self._version = ""
         log = self._log()
-        log_it = log.debug if isinstance(error, Gone) else log.warning
+        log_it = log.debug if is_known or isinstance(error, Gone) else log.warning
         log_it("cache fell behind", status=error.status, error=str(error))
 
     async def _relist(self) -> None:
