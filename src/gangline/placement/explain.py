@@ -1,0 +1,308 @@
+"""Why a gang waits and what would help, by the same pass that the scheduler makes. Pure.
+
+The first binding reason and the shortfall are the pass's own. What would help is found by trials: room is
+given back and the gang is placed. Their number is bounded, so that the answer costs milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from gangline.placement.amounts import GPU
+from gangline.placement.fit import capacity, fewest, place
+from gangline.placement.fleet import Fleet, Room
+from gangline.placement.gangs import Gang, Group, collect_gangs
+from gangline.placement.holders import Holders
+from gangline.placement.policy import Policy
+from gangline.placement.prediction import Workload, empty_room, masks_of, outlook
+from gangline.placement.quota import queue_of
+from gangline.placement.reserve import end_of, release, reserve
+from gangline.placement.schedule import Pass
+from gangline.placement.snapshot import PodView, Snapshot
+
+JOBS_TRIED_MAX = 16
+"""Running gangs of which it is tried whether the end of one alone is enough."""
+
+NODES_NAMED_MAX = 4
+JOBS_NAMED_MAX = 3
+
+NO_ROOM = ("NoRoom", "Preempting", "Reserved")
+"""Reasons for which more room would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One thing that would let the gang start.
+
+    Attributes:
+        kind: ``level``, ``ends``, ``split``, ``fewer``, ``quota`` or ``never``.
+        text: in words, to follow on ``fits ``; a sentence of its own for ``quota`` and ``never``.
+        speed: predicted speed as a share of that on the best nodes, where it is another one.
+        at: the latest moment at which it comes by itself, where that is known.
+    """
+
+    kind: str
+    text: str
+    speed: float | None = None
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one gang waits.
+
+    Attributes:
+        gang: its key.
+        reason: as in ``Wait``; ``Fits`` when the next pass places it.
+        message: the first binding reason and the shortfall.
+        fixes: what would help, the nearest first.
+        queue: whose quota it uses.
+        position: place among the waiting gangs of its queue, from 1.
+        waiting: how many gangs of that queue wait.
+        may_start: the latest moment at which room for it comes free, where running jobs have limits.
+    """
+
+    gang: str
+    reason: str
+    message: str
+    fixes: tuple[Fix, ...] = ()
+    queue: str = ""
+    position: int = 0
+    waiting: int = 0
+    may_start: datetime | None = None
+
+    @property
+    def fix(self) -> str:
+        """The two nearest fixes in one line; empty when nothing is known to help."""
+        return in_one_line(self.fixes)
+
+
+def in_one_line(fixes: Sequence[Fix]) -> str:
+    """Return ``fits when job x ends, or as 4+4 over n1, n2 at 0.61 of the speed``."""
+    alone = next((fix.text for fix in fixes if fix.kind in ("quota", "never")), "")
+    ways = [fix.text for fix in fixes if fix.kind not in ("quota", "never")][:2]
+    return "; ".join(filter(None, (alone, f"fits {', or '.join(ways)}" if ways else "")))
+
+
+def explain(
+    snapshot: Snapshot,
+    pods: Iterable[PodView],
+    key: str,
+    *,
+    now: datetime,
+    policy: Policy | None = None,
+    groups: Mapping[str, Group] | None = None,
+    workload: Workload | None = None,
+) -> Explanation | None:
+    """Return why a gang waits; None when no pod of it does.
+
+    Args:
+        snapshot: nodes, and the pods that hold room.
+        pods: all pods that wait, since others may come first.
+        key: of the gang.
+        now: the time.
+        policy: as the scheduler's.
+        groups: what is said about gangs, by key.
+        workload: what speeds are predicted for.
+
+    Cost: one pass, and at most some 30 trial placements.
+    """
+    policy, groups = policy or Policy(), groups or {}
+    holders = Holders(snapshot.pods, groups)
+    fleet = Fleet.of(snapshot.nodes, snapshot.pods, policy.levels)
+    gangs = collect_gangs(pods, groups, holders.placed())
+    gang = next((found for found in gangs if found.key == key), None)
+    if gang is None:
+        return None
+    decisions = Pass(fleet, holders, policy, now=now).run(gangs)
+    queues = {found.key: queue_of(found) for found in gangs}
+    queue = queues[key]
+    wait = next((wait for wait in decisions.waits if wait.gang == key), None)
+    if wait is None:
+        return Explanation(key, "Fits", "there is room for it: the next pass places it", queue=queue)
+    core = gang.first(gang.needed) if gang.needed else gang
+    fixes: tuple[Fix, ...] = ()
+    may_start = None
+    if wait.reason in NO_ROOM and len(core.pods) >= gang.needed:
+        fixes = nearest_fixes(fleet, holders, core, workload=workload)
+        kept = reserve(fleet, holders, core, now, victims=set(), is_due=False)
+        may_start = kept.at if kept else None
+    elif wait.reason == "Quota":
+        fixes = _quota_fix(core, policy, holders, queue)
+    waiting = sum(1 for other in decisions.waits if queues.get(other.gang) == queue)
+    return Explanation(key, wait.reason, wait.message, fixes, queue, wait.position, waiting, may_start)
+
+
+def nearest_fixes(
+    fleet: Fleet,
+    holders: Holders,
+    gang: Gang,
+    *,
+    workload: Workload | None = None,
+    trials: int = JOBS_TRIED_MAX,
+) -> tuple[Fix, ...]:
+    """Return what would let a gang start that does not fit, the nearest first.
+
+    Args:
+        fleet: the nodes and what is left on them.
+        holders: the pods that hold room.
+        gang: what must start together.
+        workload: what speeds are predicted for; None for the default.
+        trials: running gangs that are tried one by one.
+    """
+    workload = workload or Workload()
+    empty = empty_room(fleet, holders)
+    whole = place(fleet, empty, gang)
+    best = outlook(fleet, masks_of(whole), workload) if whole else None
+    best_s = best.step_s if best else None
+    fixes: list[Fix | None] = [_other_level(fleet, gang, workload, best_s)]
+    if whole is not None:
+        fixes.append(_when_jobs_end(fleet, holders, gang, trials))
+    else:
+        fixes.append(_never(fleet, empty, gang))
+    fixes.append(_split(fleet, gang, workload, best_s))
+    fixes.append(_fewer(fleet, gang))
+    return tuple(fix for fix in fixes if fix is not None)
+
+
+def _other_level(fleet: Fleet, gang: Gang, workload: Workload, best_s: float | None) -> Fix | None:
+    """Return the fix of not insisting on one domain."""
+    group = gang.group
+    if not group.required_level:
+        return None
+    free = Group(**{name: getattr(group, name) for name in group.__struct_fields__} | {"required_level": ""})
+    spots = place(fleet, fleet.room, Gang(gang.key, gang.pods, free, placed=gang.placed))
+    if spots is None:
+        return None
+    found = outlook(fleet, masks_of(spots), workload)
+    speed = best_s / found.step_s if best_s and found else None
+    return Fix("level", f"if it need not lie within one {group.required_level}{_at_speed(speed)}", speed)
+
+
+def _when_jobs_end(fleet: Fleet, holders: Holders, gang: Gang, trials: int) -> Fix | None:
+    """Return the fix of waiting: one job if that is enough, else the fewest by their ends."""
+    running = []
+    for key, table in holders.by_gang.items():
+        pods = list(table.values())
+        if key != gang.key and any(fleet.index(pod.node_name) >= 0 for pod in pods):
+            ends = [end_of(pod, holders) for pod in pods]
+            end = max((end for end in ends if end), default=None) if all(ends) else None
+            gpus = sum(pod.request.get(GPU, 0) for pod in pods)
+            running.append((end is None, end.timestamp() if end else 0.0, gpus, key, end, pods))
+    running.sort(key=lambda entry: entry[:4])
+    wants_gpus = bool(gang.gpus)
+    tried = [entry for entry in running if entry[2] or not wants_gpus]
+    for _, _, _, _, end, pods in tried[:trials]:
+        if place(fleet, _freed(fleet, pods), gang) is not None:
+            return Fix("ends", f"when {_job(pods)} ends{_by(end)}", at=end)
+    low, high = 1, len(tried)
+    while low < high:
+        middle = (low + high) // 2
+        is_enough = place(fleet, _freed(fleet, _all(tried[:middle])), gang) is not None
+        low, high = (low, middle) if is_enough else (middle + 1, high)
+    if not tried or place(fleet, _freed(fleet, _all(tried[:low])), gang) is None:
+        return None
+    ends = [entry[4] for entry in tried[:low]]
+    last = max((end for end in ends if end), default=None) if all(ends) else None
+    names = [_job(entry[5]) for entry in tried[:low]]
+    if len(names) > JOBS_NAMED_MAX:
+        return Fix("ends", f"when {len(names)} running jobs end{_by(last)}", at=last)
+    bare = [names[0], *(name.removeprefix("job ") for name in names[1:])]
+    words = f"{', '.join(bare[:-1])} and {bare[-1]} end"
+    return Fix("ends", f"when {words.replace('job ', 'jobs ', 1)}{_by(last)}", at=last)
+
+
+def _all(entries: Iterable[tuple[bool, float, int, str, datetime | None, list[PodView]]]) -> list[PodView]:
+    return [pod for entry in entries for pod in entry[5]]
+
+
+def _freed(fleet: Fleet, pods: Sequence[PodView]) -> Room:
+    room = fleet.room.copy()
+    release(fleet, room, pods)
+    return room
+
+
+def _job(pods: Sequence[PodView]) -> str:
+    pod = pods[0]
+    return f"job {pod.job}" if pod.job else f"gang {pod.gang}" if pod.gang else f"pod {pod.key}"
+
+
+def _by(end: datetime | None) -> str:
+    return f" (by {end:%H:%M:%S} UTC at the latest)" if end else ""
+
+
+def _never(fleet: Fleet, empty: Room, gang: Gang) -> Fix | None:
+    """Say that waiting does not help."""
+    pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
+    alike = [other for other in gang.pods if other.shape == pod.shape]
+    room = int(capacity(fleet, empty, pod).sum())
+    if len(alike) > 1:
+        text = f"even with nothing else running there is room for {room} of its {len(alike)} pods"
+    else:
+        text = "even with nothing else running no node has room for it"
+    return Fix("never", text if room < len(alike) else "even with nothing else running it does not fit")
+
+
+def _split(fleet: Fleet, gang: Gang, workload: Workload, best_s: float | None) -> Fix | None:
+    """Return the fix of smaller pods: the same GPUs, left over on several nodes."""
+    pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
+    each = pod.request.get(GPU, 0)
+    if each < 2:
+        return None
+    wanted = gang.gpus
+    masks = np.where(fleet.eligible(pod) & (fleet.kind_of >= 0), fleet.room.gpus, 0)
+    counts = np.bitwise_count(masks.astype(np.uint64)).astype(np.int64)
+    counts = np.minimum(counts, np.maximum(fleet.room.free[:, fleet.column(GPU)], 0))
+    if not wanted or int(counts.sum()) < wanted:
+        return None
+    shares = fewest(counts, wanted)
+    chosen: dict[int, int] = {}
+    for row, count in sorted(shares.items()):
+        tables = fleet.tables(row)
+        if tables is None:
+            return None
+        chosen[row] = tables.choose(int(masks[row]), count)
+    found = outlook(fleet, chosen, workload)
+    if found is None:
+        return None
+    speed = best_s / found.step_s if best_s else None
+    names = [fleet.names[row] for row in sorted(shares)]
+    sizes = "+".join(str(shares[row]) for row in sorted(shares))
+    if len(names) > NODES_NAMED_MAX:
+        return Fix("split", f"as smaller pods over {len(names)} nodes{_at_speed(speed)}", speed)
+    return Fix("split", f"as {sizes} over {', '.join(names)}{_at_speed(speed)}", speed)
+
+
+def _fewer(fleet: Fleet, gang: Gang) -> Fix | None:
+    """Return the fix of fewer pods, where some fit now."""
+    pod = max(gang.pods, key=lambda pod: (pod.request.get(GPU, 0), sum(pod.request.values())))
+    alike = [other for other in gang.pods if other.shape == pod.shape]
+    others = [other for other in gang.pods if other.shape != pod.shape]
+    room = min(int(capacity(fleet, fleet.room, pod).sum()), len(alike) - 1)
+    if room < 1 or place(fleet, fleet.room, gang.only(*alike[:room], *others)) is None:
+        return None
+    what = f"{pod.replica_type}s" if pod.replica_type else "pods"
+    return Fix("fewer", f"with {room} {what} instead of {len(alike)}")
+
+
+def _quota_fix(gang: Gang, policy: Policy, holders: Holders, name: str) -> tuple[Fix, ...]:
+    """Say how much of its quota the queue has to give back."""
+    queue = policy.queues.get(name)
+    used = holders.used_by(name)
+    for resource, most in sorted(queue.capability.items()) if queue else ():
+        asked = gang.request.get(resource, 0)
+        if asked > most:
+            return (Fix("never", f"it asks for more {resource} than queue {name} may ever use"),)
+        over = used.get(resource, 0) + asked - most
+        if asked and over > 0:
+            shown = f"{over / 1000:g}" if resource == "cpu" else str(over)
+            return (Fix("quota", f"waits until other jobs of queue {name} give back {shown} {resource}"),)
+    return ()
+
+
+def _at_speed(speed: float | None) -> str:
+    return f" at {min(speed, 1.0):.2f} of the speed" if speed is not None else ""

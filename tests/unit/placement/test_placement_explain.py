@@ -1,0 +1,170 @@
+"""Why a gang waits, and what would help: the same words wherever it is asked."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from gang_scenes import NOW, dgx, group, held, members, pod
+
+from gangline.placement.explain import Explanation, explain
+from gangline.placement.fleet import Fleet
+from gangline.placement.gangs import Group
+from gangline.placement.holders import Holders
+from gangline.placement.policy import Policy, Queue
+from gangline.placement.prediction import Workload, compare
+from gangline.placement.snapshot import NodeView, PodView, Snapshot
+from gangline.topology.network import NETWORK_LABEL, Level
+
+
+def why(
+    key: str,
+    nodes: list[NodeView],
+    waiting: list[PodView],
+    *groups: Group,
+    bound: list[PodView] | None = None,
+    policy: Policy | None = None,
+    **more: Any,
+) -> Explanation:
+    table = {found.key: found for found in groups}
+    snapshot = Snapshot(nodes=tuple(nodes), pods=tuple(bound or ()))
+    found = explain(snapshot, waiting, f"team/{key}", now=NOW, policy=policy, groups=table, **more)
+    assert found is not None
+    return found
+
+
+def test_a_pod_of_eight_gpus_is_told_whose_end_helps_and_what_leftovers_are_worth():
+    # Six GPUs are free on b and four on a. Only b's job is small enough to matter alone.
+    bound = [held("x", "a", 0, 1, 2, 3, job="team/large"), held("y", "b", 0, 1, job="team/x")]
+
+    slow = {NETWORK_LABEL: "10"}
+    found = why("big", [dgx("a", **slow), dgx("b", **slow)], [pod("big", 8)], bound=bound)
+
+    assert found.reason == "NoRoom"
+    assert found.message == "needs 8 nvidia.com/gpu on one node; best node b has 6 free"
+    assert [fix.kind for fix in found.fixes] == ["ends", "split"]
+    assert found.fixes[0].text == "when job team/x ends"
+    assert found.fixes[1].text.startswith("as 2+6 over a, b at 0.")
+    assert 0 < (found.fixes[1].speed or 0) < 1
+    assert found.fix.startswith("fits when job team/x ends, or as 2+6 over a, b at 0.")
+
+
+def test_the_end_of_a_job_with_a_limit_has_a_time():
+    bound = [
+        held("x", "a", *range(4), started="2026-01-01T11:00:00Z", limit_s=7200),
+        held("y", "a", *range(4, 8)),
+    ]
+
+    found = why("g", [dgx("a")], members("g", 4), group("g", 4), bound=bound)
+
+    assert found.may_start == datetime(2026, 1, 1, 13, 0, tzinfo=UTC)
+    assert found.fix == "fits when pod team/x ends (by 13:00:00 UTC at the latest)"
+
+
+def test_several_jobs_that_must_end_are_named():
+    bound = [held("x", "a", *range(4), job="t/x"), held("y", "a", *range(4, 8), job="t/y")]
+
+    found = why("g", [dgx("a")], members("g", 8), group("g", 8), bound=bound)
+
+    assert found.fix == "fits when jobs t/x and t/y end"
+
+
+def test_some_of_a_gang_that_fit_are_offered():
+    bound = [held("x", "a", 0, 1, job="t/x")]
+
+    found = why("g", [dgx("a")], members("g", 8, replica_type="worker"), group("g", 8), bound=bound)
+
+    assert found.fix == "fits when job t/x ends, or with 6 workers instead of 8"
+
+
+def test_what_never_fits_is_said_to():
+    found = why("g", [dgx("a")], members("g", 9), group("g", 9))
+
+    assert found.fix == (
+        "even with nothing else running there is room for 8 of its 9 pods; fits with 8 pods instead of 9"
+    )
+
+
+def test_a_gang_that_insists_on_one_rack_hears_what_two_racks_are_worth():
+    nodes = [dgx("a", rack="1"), dgx("b", rack="2")]
+    bound = [held("x", "a", *range(4), job="t/x"), held("y", "b", *range(4), job="t/y")]
+    policy = Policy(levels=("rack",))
+    workload = Workload(levels=(Level("rack", 32.0),))
+
+    found = why(
+        "g",
+        nodes,
+        members("g", 8),
+        group("g", 8, required_level="rack"),
+        bound=bound,
+        policy=policy,
+        workload=workload,
+    )
+
+    assert found.fixes[0].kind == "level"
+    assert found.fixes[0].text.startswith("if it need not lie within one rack at 0.")
+    assert found.fixes[1].text == "when job t/x ends"
+
+
+def test_a_quota_is_explained_by_what_has_to_come_back():
+    policy = Policy(queues={"q": Queue(name="q", capability={"nvidia.com/gpu": 6})})
+
+    found = why(
+        "g",
+        [dgx("a")],
+        members("g", 4),
+        group("g", 4, queue="q"),
+        bound=[held("x", "a", *range(4), queue="q")],
+        policy=policy,
+    )
+
+    assert (found.reason, found.queue, found.position) == ("Quota", "q", 1)
+    assert found.fix == "waits until other jobs of queue q give back 2 nvidia.com/gpu"
+
+
+def test_the_place_in_the_queue_counts_those_before():
+    bound = [held("x", "a", *range(8))]
+    waiting = [*members("late", 8, created="2026-01-01T11:59:30Z"), *members("early", 8)]
+
+    found = why(
+        "late",
+        [dgx("a")],
+        waiting,
+        group("late", 8, created="2026-01-01T11:59:30Z"),
+        group("early", 8),
+        bound=bound,
+    )
+
+    assert (found.position, found.waiting) == (2, 2)
+
+
+def test_what_fits_is_said_to_fit_and_what_does_not_wait_has_no_answer():
+    assert why("g", [dgx("a")], members("g", 8), group("g", 8)).reason == "Fits"
+    assert explain(Snapshot(nodes=(dgx("a"),)), [], "team/g", now=NOW) is None
+
+
+@pytest.mark.parametrize("gpus", [(0, 1, 4, 5), (0, 1, 2, 3)])
+def test_a_placement_is_shown_beside_the_best_and_the_naive(gpus: tuple[int, ...]):
+    pods = [held(f"g-{gpu}", "a", gpu, gang="g") for gpu in gpus]
+    fleet = Fleet.of([dgx("a"), dgx("b")], pods)
+
+    found = compare(fleet, Holders(pods, {"team/g": group("g", 4)}), pods, Workload())
+
+    assert found.chosen and found.best and found.naive
+    assert sorted(found.chosen.nodes[0][1]) == list(gpus)
+    assert found.best.prediction.all_reduce.bus_gb_s == pytest.approx(80.0)  # three rings of NVLink
+    assert found.naive.nodes == (("a", (0, 1, 2, 3)),) or sorted(found.naive.nodes[0][1]) == [0, 1, 2, 3]
+    assert found.best.step_s <= found.chosen.step_s
+    is_quad = gpus == (0, 1, 2, 3)
+    assert (found.chosen.prediction.all_reduce.bus_gb_s == pytest.approx(80.0)) is is_quad
+
+
+def test_the_network_of_a_label_counts():
+    pods = [held("g-0", "a", *range(8), gang="g"), held("g-1", "b", *range(8), gang="g")]
+    steps = []
+    for rate in ("10", "200"):
+        nodes = [dgx("a", **{NETWORK_LABEL: rate}), dgx("b", **{NETWORK_LABEL: rate})]
+        chosen = compare(Fleet.of(nodes, pods), Holders(pods), pods, Workload()).chosen
+        assert chosen is not None
+        steps.append(chosen.step_s)
+
+    assert steps[0] > steps[1]
