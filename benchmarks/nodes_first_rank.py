@@ -31,7 +31,7 @@ _POLL_S = 0.01
 def manifest(name: str, namespace: str, image: str) -> dict[str, Any]:
     """Return the published example's shape: one launcher, two workers, one rank each.
 
-    The host list is named, because an operator that knows Open MPI 4 alone would start both ranks in the launcher.
+    The host list is named: an operator that knows Open MPI 4 alone would start both ranks in the launcher.
     """
     command = ["mpirun", "--allow-run-as-root", "--hostfile", "/etc/mpi/hostfile", "-n", "2"]
     command += ["python3", "/opt/pi.py"]
