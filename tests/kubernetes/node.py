@@ -41,7 +41,14 @@ def missing() -> str:
     packages = {package for program, package in PROGRAMS.items() if not shutil.which(program)}
     if not any((folder / "bridge").exists() for folder in CNI_FOLDERS):
         packages.add("containernetworking-plugins")
-    return f"real nodes need the package {', '.join(sorted(packages))}" if packages else ""
+    if packages:
+        return f"real nodes need the package {', '.join(sorted(packages))}"
+    namespaces = ["unshare", "--pid", "--fork", "--mount", "--net", "true"]
+    if subprocess.run(namespaces, capture_output=True, check=False).returncode:
+        return "real nodes need namespaces, and this process may not make them"
+    if not all(os.access(hierarchy, os.W_OK) for hierarchy in _hierarchies()):
+        return f"real nodes need cgroups that can be written, and {CGROUPS} is read-only"
+    return ""
 
 
 class Sandbox:
