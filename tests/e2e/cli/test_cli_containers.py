@@ -229,6 +229,27 @@ def test_a_job_of_an_old_version_reaches_workers_without_an_ssh_server(run):
     assert "Workers: 2 on 2 hosts" in ended.stdout
 
 
+def test_a_volume_in_memory_takes_the_place_of_shared_memory(run):
+    volume = "      volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 3Mi}}]\n"
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
+
+    ended = run(
+        job("shm", container("sh", "-c", "df -k /dev/shm | tail -1", volumeMounts=mounts), more=volume)
+    )
+
+    assert ended.stdout.split()[1] == "3072", ended.stderr
+
+
+def test_what_runs_in_a_container_besides_is_held_to_its_limits(run):
+    check = "grep -q gangline /proc/self/cgroup && touch /tmp/ready"
+    probe = {"exec": {"command": ["sh", "-c", check]}, "periodSeconds": 1}
+    wait = "until test -e /tmp/ready; do sleep 0.1; done; echo inside"
+
+    ended = run(job("probed", container("sh", "-c", wait, readinessProbe=probe)))
+
+    assert ended.stdout == "inside\n", ended.stderr
+
+
 def test_nothing_is_left_of_a_job_that_was_deleted(containers, home, tmp_path, until):
     before = left_of_pods(home)
     path = tmp_path / "long.yaml"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangline.local.agent.shim import processes, spawn
+from gangline.local.agent.shim import oci, processes, spawn
 from gangline.local.agent.shim.logfile import LogFile
 
 _READ_BYTES = 64 * 1024
@@ -234,6 +234,8 @@ class Containers:
         container.state = "running"
         if container.reason:
             return
+        if container.spec.get("oci"):
+            container.spec["cgroups"] = oci.control_groups(container.pid)
         if container.spec["root"] is not None:
             try:
                 container.mount_namespace = os.open(f"/proc/{container.pid}/ns/mnt", os.O_RDONLY)

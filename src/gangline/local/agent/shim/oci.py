@@ -17,6 +17,7 @@ from typing import Any
 
 from gangline.local.agent.shim import rootfs, syscalls
 
+_CGROUPS = Path("/sys/fs/cgroup")
 _NAMESPACES = {"net": "network", "uts": "uts", "ipc": "ipc"}
 
 
@@ -53,8 +54,8 @@ def run(config: dict[str, Any], spec: dict[str, Any], first_process: int) -> int
     root = folder / "root"
     root.mkdir(parents=True, exist_ok=True)
     whole = oci["config"]
-    whole["mounts"] += _place_sources(config, spec, folder / "mounts")
     whole["mounts"].append(_bind(Path(config["folder"]) / "dev" / "shm", "/dev/shm", read_only=False))
+    whole["mounts"] += _place_sources(config, spec, folder / "mounts")
     rootfs.mount_layers(spec["root"]["layers"], root, folder)
     whole["root"]["path"] = str(root)
     whole["linux"]["namespaces"] = [{"type": "mount"}]
@@ -69,6 +70,23 @@ def run(config: dict[str, Any], spec: dict[str, Any], first_process: int) -> int
     add_devices(whole["linux"], config["devices"])
     (folder / "config.json").write_text(json.dumps(whole), encoding="utf-8")
     return _call(oci, folder)
+
+
+def control_groups(pid: int) -> list[str]:
+    """Return the files that take a further process into the control groups of a container; Linux."""
+    files = []
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []  # it has ended
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for mount in (controllers.removeprefix("name=") or "unified", ""):
+            file = _CGROUPS / mount / path.lstrip("/") / "cgroup.procs"
+            if path != "/" and file.exists():
+                files.append(str(file))
+                break
+    return files
 
 
 def _call(oci: dict[str, Any], folder: Path) -> int:
