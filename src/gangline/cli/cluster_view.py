@@ -1,0 +1,139 @@
+"""A cluster as placement sees it, read through its API by a command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gangline.api.core import Node, Pod
+from gangline.api.pod_group import PodGroup
+from gangline.api.resources import (
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    SCHEDULER_PLUGINS_POD_GROUPS,
+    VOLCANO_POD_GROUPS,
+    VOLCANO_QUEUES,
+    Resource,
+)
+from gangline.kube.errors import ApiError
+from gangline.placement.gangs import Group
+from gangline.placement.holders import gang_key
+from gangline.placement.policy import Policy, Queue
+from gangline.placement.snapshot import NodeView, PodView, Snapshot
+from gangline.scheduler.groups import read_group, read_queue
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+
+Obj = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What one look at a cluster found.
+
+    Attributes:
+        nodes: in wire form.
+        pods: of all namespaces, in wire form.
+        views: of the pods that are not over, by uid.
+        snapshot: nodes, and the pods that hold room on them.
+        groups: what is said about gangs, by key.
+        policy: with the queues of the cluster.
+    """
+
+    nodes: Sequence[Obj]
+    pods: Sequence[Obj]
+    views: Mapping[str, PodView]
+    snapshot: Snapshot
+    groups: Mapping[str, Group]
+    policy: Policy
+
+    def waiting(self, schedulers: Iterable[str] | None = None) -> list[PodView]:
+        """Return the pods without a node; those of some schedulers, or of all."""
+        names = None if schedulers is None else set(schedulers)
+        return [
+            self.views[pod["metadata"]["uid"]]
+            for pod in self.pods
+            if pod["metadata"]["uid"] in self.views
+            and not pod["spec"].get("nodeName")
+            and not pod["metadata"].get("deletionTimestamp")
+            and (names is None or scheduler_of(pod) in names)
+        ]
+
+    def gang_of(self, pod: Obj) -> str:
+        """Return the key of the gang of a pod that is not over, else nothing."""
+        view = self.views.get(pod["metadata"]["uid"])
+        return gang_key(view) if view else ""
+
+
+def scheduler_of(pod: Obj) -> str:
+    """Return which scheduler places a pod."""
+    return str(pod["spec"].get("schedulerName") or "default-scheduler")
+
+
+async def look(client: Client, levels: tuple[str, ...] = ()) -> ClusterView:
+    """Read a cluster: nodes, pods, gangs, priorities and queues, all at once.
+
+    Raises:
+        ApiError: nodes or pods cannot be listed; the other kinds may be missing.
+    """
+    kinds = (
+        NODES,
+        PODS,
+        SCHEDULER_PLUGINS_POD_GROUPS,
+        VOLCANO_POD_GROUPS,
+        PRIORITY_CLASSES,
+        VOLCANO_QUEUES,
+    )
+    nodes, pods, plain, volcano, priorities, queues = await asyncio.gather(
+        *(_items(client, resource) for resource in kinds)
+    )
+    return view_of(nodes, pods, [*plain, *volcano], priorities, queues, levels)
+
+
+def view_of(
+    nodes: Sequence[Obj],
+    pods: Sequence[Obj],
+    pod_groups: Iterable[Obj] = (),
+    priority_classes: Iterable[Obj] = (),
+    queues: Iterable[Obj] = (),
+    levels: tuple[str, ...] = (),
+) -> ClusterView:
+    """Return the view of objects in wire form. Pure."""
+    priorities = {entry["metadata"]["name"]: int(entry.get("value") or 0) for entry in priority_classes}
+    groups = {}
+    for entry in pod_groups:
+        group = read_group(msgspec.convert(entry, PodGroup, strict=False), priorities)
+        groups[group.key] = group
+    found = [queue for entry in queues if isinstance(queue := read_queue(entry), Queue)]
+    views = {
+        pod["metadata"]["uid"]: PodView.from_pod(msgspec.convert(pod, Pod, strict=False))
+        for pod in pods
+        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    }
+    return ClusterView(
+        nodes=nodes,
+        pods=pods,
+        views=views,
+        snapshot=Snapshot(
+            nodes=tuple(NodeView.from_node(msgspec.convert(node, Node, strict=False)) for node in nodes),
+            pods=tuple(view for view in views.values() if view.node_name),
+        ),
+        groups=groups,
+        policy=Policy(levels=levels, queues={queue.name: queue for queue in found}),
+    )
+
+
+async def _items(client: Client, resource: Resource) -> list[Obj]:
+    """Return all objects of a kind; the cluster may not know it, or not show it to everybody."""
+    try:
+        return (await client.list(resource, None)).items
+    except ApiError:
+        if resource in (NODES, PODS):
+            raise
+        return []

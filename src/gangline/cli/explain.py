@@ -1,0 +1,192 @@
+"""``gangline explain``: why a job waits and what would help; where it was placed and what that is worth."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gangline.cli.job_names import complete_job_name
+from gangline.cli.output import print_value
+from gangline.cli.target import Target, open_client, target_options
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.cli.cluster_view import ClusterView
+    from gangline.kube.client import Client
+    from gangline.placement.prediction import Workload
+
+Obj = dict[str, Any]
+
+OWN_SCHEDULER = "gangline-scheduler"
+
+
+@click.command("explain")
+@click.argument("name", shell_complete=complete_job_name)
+@click.option("--placement", is_flag=True, help="Show the ring, its scarcest link, and better or worse ones.")
+@click.option(
+    "--model",
+    default="vgg16",
+    metavar="NAME",
+    help="Model whose training is predicted, by its gradients.  [default: vgg16]",
+)
+@click.option(
+    "--step-ms",
+    type=click.FloatRange(min=0.001),
+    metavar="MS",
+    help="Time of its step on one GPU alone; known for resnet50 and vgg16 on a V100.",
+)
+@click.option(
+    "--levels",
+    default="",
+    metavar="LABEL[:FACTOR],...",
+    help="Node labels of the network's levels, the widest first, and their oversubscription.",
+)
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default=None, help="Print JSON or YAML.")
+@target_options()
+def command(
+    name: str,
+    placement: bool,
+    model: str,
+    step_ms: float | None,
+    levels: str,
+    output: str | None,
+    target: Target,
+) -> None:
+    """Say why job NAME waits: the first reason, what is short, and what would help.
+
+    NAME is that of a job, a pod or a PodGroup; `KIND/NAME` means one kind.
+    """
+    workload = read_workload(model, step_ms, levels)
+    asyncio.run(_explain(target, name, workload, placement=placement, output=output))
+
+
+def read_workload(model: str, step_ms: float | None, levels: str) -> Workload:
+    """Return the training that predictions are made for.
+
+    Raises:
+        UserError: the model is unknown, or nobody knows how long its step is.
+    """
+    from gangline.placement.prediction import STEP_S, Workload
+    from gangline.topology.network import parse_levels
+    from gangline.topology.step_time import BYTES_FP32, PARAMETERS, Training
+
+    if model not in PARAMETERS:
+        raise UserError(
+            f"--model {model}: no model of that name is known", hint=f"known are {', '.join(PARAMETERS)}"
+        )
+    if step_ms is None and model not in STEP_S:
+        raise UserError(
+            f"--model {model}: how long its step takes on one GPU is not known", hint="tell it: --step-ms 250"
+        )
+    seconds = step_ms / 1000 if step_ms is not None else STEP_S[model]
+    return Workload(model, Training(BYTES_FP32 * PARAMETERS[model], seconds), parse_levels(levels))
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a name stands for.
+
+    Attributes:
+        title: ``mpijob default/x``.
+        job: in wire form; None for a gang of which only pods and PodGroup are known.
+        pods: of it, in wire form, those of one gang in the order of their ranks.
+    """
+
+    title: str
+    job: Obj | None
+    pods: list[Obj]
+
+
+async def _explain(
+    target: Target, name: str, workload: Workload, *, placement: bool, output: str | None
+) -> None:
+    from gangline.cli.cluster_view import look, scheduler_of
+    from gangline.cli.explain_gates import gates_of
+    from gangline.cli.explain_report import placement_report, print_placement, print_report, report
+    from gangline.cli.job_lookup import warnings_about
+    from gangline.clock import now
+    from gangline.scheduler.scheduler import DEFAULT_NAMES
+
+    async with open_client(target) as client:
+        namespace = client.connection.namespace
+        view = await look(client, tuple(level.label for level in workload.levels))
+        subject = await _find(client, view, name, namespace)
+        warnings = await warnings_about(client, namespace, subject.pods)
+        claims = await _claims(client, namespace, subject.pods)
+    schedulers = set(DEFAULT_NAMES) if target.is_local else {OWN_SCHEDULER}
+    gates = gates_of(subject.job, subject.pods, claims=claims, warnings=warnings, schedulers=schedulers)
+    answering = schedulers | {scheduler_of(pod) for pod in subject.pods}
+    value = report(subject.title, subject.job, subject.pods, view, gates, answering, workload, now())
+    if placement:
+        value["placement"] = placement_report(subject.pods, view, workload)
+    if output:
+        print_value(value, output)
+        return
+    print_report(value)
+    if placement:
+        print_placement(value["placement"])
+
+
+async def _claims(client: Client, namespace: str, pods: list[Obj]) -> list[Obj]:
+    """Return the claims of the namespace, asked for only when a pod names one."""
+    from gangline.api.resources import Resource
+    from gangline.kube.errors import ApiError
+
+    volumes = (volume for pod in pods for volume in pod["spec"].get("volumes") or [])
+    if not any(volume.get("persistentVolumeClaim") for volume in volumes):
+        return []
+    try:
+        kind = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+        return (await client.list(kind, namespace)).items
+    except ApiError:
+        return []
+
+
+async def _find(client: Client, view: ClusterView, name: str, namespace: str) -> Subject:
+    """Return what a name stands for: a job, a pod, a PodGroup, else whatever owns pods."""
+    from gangline.cli.job_lookup import KINDS, find_job
+    from gangline.cli.job_view import belongs, sort_pods
+
+    kind, _, bare = name.rpartition("/")
+    wanted = kind.lower().partition(".")[0].removesuffix("s")
+    own = [pod for pod in view.pods if pod["metadata"].get("namespace") == namespace]
+    if wanted in ("", *(resource.kind.lower() for resource in KINDS)):
+        try:
+            _, job = await find_job(client, name, namespace)
+        except UserError as error:
+            if wanted:
+                raise
+            unknown = error
+        else:
+            title = f"{job['kind'].lower()} {namespace}/{bare}"
+            return Subject(title, job, sort_pods(pod for pod in own if belongs(job, pod)))
+    else:
+        unknown = UserError(f"no {kind} `{bare}` in namespace `{namespace}` has pods")
+    gang = f"{namespace}/{bare}"
+    if wanted in ("", "podgroup", "pg"):
+        found = [pod for pod in own if view.gang_of(pod) == gang]
+        if found or gang in view.groups:
+            return Subject(f"podgroup {gang}", None, sort_pods(found))
+    found = [pod for pod in own if _is_of(pod, wanted, bare)]
+    if not found:
+        raise unknown
+    return Subject(f"{wanted or 'job'} {gang}", None, sort_pods(found))
+
+
+def _is_of(pod: Obj, kind: str, name: str) -> bool:
+    """Return whether a pod's labels or owners name a job; a Deployment's pods are its ReplicaSet's."""
+    from gangline.placement.snapshot import JOB_NAME_LABELS
+
+    labels = pod["metadata"].get("labels") or {}
+    if any(labels.get(key) == name for key in JOB_NAME_LABELS):
+        return True
+    for owner in pod["metadata"].get("ownerReferences") or []:
+        if owner.get("name") == name and kind in ("", str(owner.get("kind")).lower()):
+            return True
+        is_set = owner.get("kind") == "ReplicaSet" and str(owner.get("name")).rpartition("-")[0] == name
+        if is_set and kind in ("", "deployment"):
+            return True
+    return False

@@ -1,0 +1,212 @@
+"""What ``gangline explain`` prints: the reason why a job waits, and what its placement is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from gangline.cli.job_view import finished
+from gangline.cli.output import Column, plural, print_table
+from gangline.clock import format_time
+from gangline.placement.amounts import GPU
+from gangline.placement.explain import Explanation, explain, in_one_line
+from gangline.placement.fleet import Fleet
+from gangline.placement.holders import Holders
+from gangline.placement.prediction import Comparison, Outlook, Workload, compare
+
+if TYPE_CHECKING:
+    from gangline.cli.cluster_view import ClusterView
+    from gangline.cli.explain_gates import Gate
+
+Obj = dict[str, Any]
+
+PLACEMENT_COLUMNS = (
+    Column("PLACEMENT"),
+    Column("RING", least=24),
+    Column("BUS GB/s"),
+    Column("ALL-REDUCE"),
+    Column("STEP"),
+    Column("BY", rank=2),
+    Column("SCARCEST LINK", rank=1),
+)
+
+
+def report(
+    title: str,
+    job: Obj | None,
+    pods: Sequence[Obj],
+    view: ClusterView,
+    gates: Sequence[Gate],
+    schedulers: Collection[str],
+    workload: Workload,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return all that is known about why a job waits, as plain values."""
+    living = [pod for pod in pods if pod["metadata"]["uid"] in view.views]
+    unplaced = [pod for pod in living if not pod["spec"].get("nodeName")]
+    waiting = [pod for pod in unplaced if not pod["spec"].get("schedulingGates")]
+    keys = list(dict.fromkeys(view.gang_of(pod) for pod in waiting))
+    found = _first(view, keys, schedulers, workload, now)
+    value: dict[str, Any] = {
+        "job": title,
+        "state": _state(job, living, unplaced, gates),
+        "pods": len(living),
+        "waitingPods": len(unplaced),
+        "gates": [{"kind": gate.kind, "message": gate.message, "pods": list(gate.pods)} for gate in gates],
+    }
+    if found is None:
+        return value
+    return value | {
+        "gang": found.gang,
+        "otherGangs": len(keys) - 1,
+        "reason": found.reason,
+        "message": found.message,
+        "fix": found.fix,
+        "fixes": [
+            {
+                "kind": fix.kind,
+                "text": fix.text,
+                "line": in_one_line([fix]),
+                "speed": round(fix.speed, 3) if fix.speed is not None else None,
+                "at": format_time(fix.at) if fix.at else None,
+            }
+            for fix in found.fixes
+        ],
+        "predictedFor": workload.name,
+        "queue": found.queue,
+        "position": found.position,
+        "waitingInQueue": found.waiting,
+        "mayStart": format_time(found.may_start) if found.may_start else None,
+    }
+
+
+def _first(
+    view: ClusterView, keys: Sequence[str], schedulers: Collection[str], workload: Workload, now: datetime
+) -> Explanation | None:
+    pods = view.waiting(schedulers)
+    for key in keys:
+        found = explain(
+            view.snapshot, pods, key, now=now, policy=view.policy, groups=view.groups, workload=workload
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def _state(job: Obj | None, living: Sequence[Obj], unplaced: Sequence[Obj], gates: Sequence[Gate]) -> str:
+    if job is not None and (over := finished(job)):
+        return over.lower()
+    if any(gate.kind == "Suspended" for gate in gates):
+        return "suspended"
+    if unplaced:
+        return "waits"
+    phases = {(pod.get("status") or {}).get("phase") for pod in living}
+    return "runs" if living and phases == {"Running"} else "starts" if living else "has no pods"
+
+
+def print_report(value: dict[str, Any]) -> None:
+    """Print the report for people."""
+    reason = f": {value['reason']}" if value.get("reason") else ""
+    print(f"{value['job']} {value['state']}{reason}")
+    for gate in value["gates"]:
+        print(f"  gate          {gate['kind']}: {gate['message']}")
+    if "gang" not in value:
+        if not value["gates"] and value["state"] in ("runs", "starts"):
+            print(f"  {plural(value['pods'], 'pod')} on nodes; nothing of it waits for room")
+        return
+    print(f"  gang          {value['gang']}{_others(value['otherGangs'])}")
+    print(f"  why           {value['message']}")
+    if value["fix"]:
+        print(f"  nearest fix   {value['fix']}")
+    for fix in value["fixes"][2:]:
+        print(f"                {fix['line']}")
+    if any(fix["speed"] is not None for fix in value["fixes"]):
+        print(
+            f"                (speed of a training step of {value['predictedFor']}, predicted; see --model)"
+        )
+    if value["position"]:
+        place = f"place {value['position']} of {value['waitingInQueue']}"
+        print(f"  queue         {value['queue']}, {place}")
+    if value["mayStart"]:
+        print(f"  may start     {value['mayStart']} at the latest, by the limits of the jobs that run")
+
+
+def _others(count: int) -> str:
+    return f" (and {plural(count, 'gang')} more of it)" if count else ""
+
+
+def placement_report(pods: Sequence[Obj], view: ClusterView, workload: Workload) -> dict[str, Any]:
+    """Return where a job's GPUs are and what that is worth, beside the best and the naive choice."""
+    placed = [view.views[pod["metadata"]["uid"]] for pod in pods if pod["metadata"]["uid"] in view.views]
+    holders = Holders(view.snapshot.pods, view.groups)
+    fleet = Fleet.of(view.snapshot.nodes, view.snapshot.pods, view.policy.levels)
+    with_gpus = [pod for pod in placed if pod.request.get(GPU)]
+    if with_gpus and all(pod.node_name for pod in with_gpus):
+        found = compare(fleet, holders, with_gpus, workload)
+    else:
+        found = Comparison(None, None, None)
+    return {
+        "gpus": sum(pod.request.get(GPU, 0) for pod in with_gpus),
+        "isPlaced": bool(with_gpus) and all(pod.node_name for pod in with_gpus),
+        "simulated": any(node.gpus and node.gpus.source == "simulated" for node in fleet.views),
+        "predictedFor": workload.name,
+        "oneGpuStepSeconds": round(workload.training.compute_s, 6),
+        "chosen": _outlook(found.chosen),
+        "best": _outlook(found.best),
+        "naive": _outlook(found.naive),
+    }
+
+
+def _outlook(found: Outlook | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    reduced = found.prediction.all_reduce
+    bus = reduced.bus_gb_s
+    return {
+        "nodes": [{"node": node, "ring": list(ring)} for node, ring in found.nodes],
+        "busGBPerSecond": round(bus, 2) if bus != float("inf") else None,
+        "allReduceSeconds": round(reduced.seconds, 6),
+        "algorithm": reduced.algorithm,
+        "bottleneck": reduced.bottleneck,
+        "stepSeconds": round(found.step_s, 6),
+        "efficiency": round(found.prediction.efficiency, 4),
+    }
+
+
+def print_placement(value: dict[str, Any]) -> None:
+    """Print where a job's GPUs are and what that is worth."""
+    simulated = "simulated " if value["simulated"] else ""
+    gpus = f"{value['gpus']} {simulated}GPU{'' if value['gpus'] == 1 else 's'}"
+    if not value["gpus"]:
+        print("\nPlacement: no pod of it asks for a GPU")
+        return
+    if not value["isPlaced"]:
+        print(f"\nPlacement: not placed yet ({gpus} asked for)")
+        return
+    if value["chosen"] is None:
+        print(f"\nPlacement: {gpus}; which ones, or their links, is known to the device plugin alone")
+        return
+    print(f"\nPlacement of {gpus}:\n")
+    rows = [
+        _row(title, value[key])
+        for title, key in (("chosen", "chosen"), ("best, if all were free", "best"), ("first fit", "naive"))
+        if value[key] is not None
+    ]
+    print_table(PLACEMENT_COLUMNS, rows)
+    step = value["oneGpuStepSeconds"] * 1000
+    print(f"\nPredicted, not measured: {value['predictedFor']}, {step:.0f} ms a step on one GPU alone.")
+
+
+def _row(title: str, found: dict[str, Any]) -> list[str]:
+    ring = "; ".join(f"{entry['node']}: {' '.join(map(str, entry['ring']))}" for entry in found["nodes"])
+    bus = found["busGBPerSecond"]
+    return [
+        title,
+        ring,
+        f"{bus:.1f}" if bus is not None else "-",
+        f"{found['allReduceSeconds'] * 1000:.1f} ms",
+        f"{found['stepSeconds'] * 1000:.1f} ms",
+        found["algorithm"] or "-",
+        found["bottleneck"],
+    ]

@@ -1,0 +1,158 @@
+"""Why a job waits: gates that others open, and the report of what placement says."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gangline.cli.cluster_view import view_of
+from gangline.cli.explain import read_workload
+from gangline.cli.explain_gates import gates_of
+from gangline.cli.explain_report import placement_report, report
+from gangline.errors import UserError
+from gangline.placement.prediction import Workload
+from gangline.topology.known import known_machine
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    note = known_machine("v100-dgx1").annotation([f"{name}-{index}" for index in range(8)])
+    return {
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "annotations": {"gangline.dev/gpu-topology": json.dumps(note)},
+        },
+        "status": {
+            "allocatable": {"cpu": "80", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def pod(
+    name: str, gpus: int = 1, *, on: str = "", ids: list[str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    notes = {"gangline.dev/gpus": json.dumps({"w": ids})} if ids else {}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": name,
+            "creationTimestamp": "2026-01-01T11:00:00Z",
+            "annotations": notes,
+            "labels": {"scheduling.x-k8s.io/pod-group": name.partition("-")[0]},
+        },
+        "spec": {
+            "schedulerName": "gangline-scheduler",
+            "nodeName": on,
+            "containers": [{"name": "w", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}],
+            **spec,
+        },
+        "status": {"phase": "Running" if on else "Pending"},
+    }
+
+
+def pod_group(name: str, size: int) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"minMember": size}}
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    labels = spec.pop("labels", {})
+    metadata = {"name": "g", "namespace": "team", "labels": labels}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def kinds(*args: Any, **more: Any) -> list[str]:
+    return [gate.kind for gate in gates_of(*args, **more)]
+
+
+def test_a_job_that_kueue_suspends_names_its_queue():
+    gate = gates_of(job(suspend=True, labels={"kueue.x-k8s.io/queue-name": "night"}), [])[0]
+
+    assert gate.kind == "Suspended"
+    assert gate.message.startswith("suspended by Kueue: it waits in queue `night`")
+
+
+def test_a_job_suspended_by_hand_names_the_field():
+    assert gates_of(job(suspend=True), [])[0].message.startswith("`spec.suspend` is true")
+
+
+def test_a_job_without_pods_says_who_makes_them():
+    assert kinds(job(), []) == ["NoPods"]
+
+
+def test_scheduling_gates_are_named_with_who_opens_them():
+    held = pod("g-0", schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+
+    gate = gates_of(None, [held])[0]
+
+    assert (gate.kind, gate.pods) == ("SchedulingGated", ("g-0",))
+    assert "Kueue takes it away on admission" in gate.message
+
+
+def test_a_claim_that_is_not_bound_is_named():
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "images"}}]
+    claims = [{"metadata": {"name": "images"}, "status": {"phase": "Pending"}}]
+
+    gates = gates_of(None, [pod("g-0", volumes=volumes)], claims=claims)
+
+    assert [gate.message for gate in gates] == ["PersistentVolumeClaim `images` is Pending, not Bound"]
+    claims[0]["status"]["phase"] = "Bound"
+    assert gates_of(None, [pod("g-0", volumes=volumes)], claims=claims) == []
+
+
+def test_an_image_that_cannot_be_pulled_is_named():
+    held = pod("g-0", on="a")
+    held["status"] = {
+        "phase": "Pending",
+        "containerStatuses": [
+            {"name": "w", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+        ],
+    }
+
+    assert [(gate.kind, gate.message) for gate in gates_of(None, [held])] == [
+        ("ImagePullBackOff", "1 pod on a node: no such image")
+    ]
+
+
+def test_pods_of_another_scheduler_are_said_to_be():
+    assert kinds(None, [pod("g-0", schedulerName="volcano")], schedulers=["gangline-scheduler"]) == [
+        "OtherScheduler"
+    ]
+
+
+def test_a_waiting_gang_is_reported_with_reason_shortfall_fix_and_place():
+    bound = [pod(f"x-{index}", on="a", ids=[f"a-{index}"]) for index in range(2)]
+    waiting = [pod(f"g-{index}") for index in range(8)]
+    view = view_of([node("a")], [*bound, *waiting], [pod_group("g", 8), pod_group("x", 2)])
+
+    found = report("podgroup team/g", None, waiting, view, [], {"gangline-scheduler"}, Workload(), NOW)
+
+    assert (found["state"], found["reason"], found["gang"]) == ("waits", "NoRoom", "team/g")
+    assert found["message"] == "needs room for 8 pods of 1 nvidia.com/gpu at once; there is room for 6"
+    assert found["fix"].startswith("fits when gang team/x ends")
+    assert (found["position"], found["waitingInQueue"]) == (1, 1)
+
+
+def test_a_placement_is_reported_beside_the_best_and_first_fit():
+    placed = [pod(f"g-{index}", on="a", ids=[f"a-{gpu}"]) for index, gpu in enumerate((0, 1, 4, 5))]
+    view = view_of([node("a")], placed, [pod_group("g", 4)])
+
+    found = placement_report(placed, view, Workload())
+
+    assert sorted(found["chosen"]["nodes"][0]["ring"]) == [0, 1, 4, 5]
+    assert found["best"]["busGBPerSecond"] == 80.0  # three rings of NVLink through a quad of a DGX-1 V100
+    assert found["chosen"]["busGBPerSecond"] < 80.0
+    assert sorted(found["naive"]["nodes"][0]["ring"]) == [0, 1, 2, 3]
+    assert found["simulated"]
+
+
+def test_a_model_of_which_nobody_knows_the_step_is_refused():
+    with pytest.raises(UserError, match="how long its step takes"):
+        read_workload("bert-large", None, "")
+    with pytest.raises(UserError, match="no model of that name"):
+        read_workload("nothing", None, "")
+    assert read_workload("bert-large", 250, "rack:4").training.compute_s == 0.25
