@@ -214,6 +214,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             "resolvConf": str(resolv),
             "evictionHard": {"memory.available": "100Mi"},
             "localStorageCapacityIsolation": False,
+            "syncFrequency": "10s",  # how soon a changed ConfigMap is seen in a pod
             "volumePluginDir": str(self._folder / "volume-plugins"),
         }
         (self._folder / "kubelet.yaml").write_text(json.dumps(kubelet))

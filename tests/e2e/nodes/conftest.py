@@ -22,6 +22,9 @@ from gangline.kube.config import load_kubeconfig
 from gangline.kube.errors import NotFound
 
 WAIT_S = 100.0
+LIMIT_S = 300
+"""Of one test, with the start or the end of the nodes."""
+
 _POLL_S = 0.05
 ROOT_PATH = "/root/.ssh"
 USER_PATH = "/home/mpiuser/.ssh"
@@ -32,6 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.nodes)
+            item.add_marker(pytest.mark.timeout(LIMIT_S))
 
 
 @pytest.fixture(scope="session")
