@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from gangline.errors import UserError
 
 VARIABLE = "GANGLINE_BENCH_LIMITS"
-COUNTS = ("batch_size", "num_batches", "num_warmup_batches", "num_iters", "image_size")
+COUNTS = ("batch_size", "num_batches", "num_warmup_batches", "num_iters")
 """Names of the numbers, which are upper bounds."""
 KEYS = (*COUNTS, "model")
 PREFIX = "Limited by --bench-limits: "

@@ -30,13 +30,20 @@ class ImageOptions:
     Attributes:
         texts: ``NAME=FOLDER`` each; an empty folder takes the name out of the map.
         runtime: ``containerd``, ``podman``, ``docker``, ``none`` to have none any more; None if not given.
+        bench_limits: limits of the benchmarks, ``none`` for no more; None if not given.
     """
 
     texts: tuple[str, ...] = ()
     runtime: str | None = None
+    bench_limits: str | None = None
 
     def check_place(self, *, is_local: bool) -> None:
         """Refuse the options for a cluster that is not this machine's."""
+        if not is_local and self.bench_limits is not None:
+            raise UserError(
+                "--bench-limits belongs to the one-machine cluster",
+                hint="leave it out, or leave --context and --kubeconfig out",
+            )
         if not is_local and (self.texts or self.runtime):
             option = "--image" if self.texts else "--runtime"
             raise UserError(
@@ -85,19 +92,31 @@ class ImageOptions:
                 raise UserError(
                     f"image `{name}` cannot be served by `{image.path}`: {problem}", hint=PLAIN_WAYS
                 )
-        return load_image_map(cluster).changed(changes, self._runtime)
+        return load_image_map(cluster).changed(changes, self._runtime, self._limits())
 
     def save(self, cluster: Cluster) -> ImageMap:
         """Change the map of a cluster that is up, and return it."""
         from gangline.local.kept_images import change_image_map, load_image_map
         from gangline.local.runtime.containerd import wait_containerd
 
-        if not self.texts and self.runtime is None:
+        if not self.texts and self.runtime is None and self.bench_limits is None:
             return load_image_map(cluster)
-        known = change_image_map(cluster, self.read(), self._runtime)
+        known = change_image_map(cluster, self.read(), self._runtime, self._limits())
         if self.runtime == "containerd":
             wait_containerd(cluster.paths)
         return known
+
+    def _limits(self) -> str | None:
+        """Return the limits to keep, None for those that are kept already.
+
+        Raises:
+            UserError: a limit cannot be read.
+        """
+        if self.bench_limits in (None, NO_RUNTIME):
+            return None if self.bench_limits is None else ""
+        from gangline.bench.limits import parse
+
+        return ",".join(f"{key}={value}" for key, value in parse(str(self.bench_limits)).items())
 
     @property
     def _runtime(self) -> str | None:
@@ -109,14 +128,21 @@ def image_options(function: F) -> F:
     from functools import wraps
 
     @wraps(function)
-    def wrapped(*args: Any, image: tuple[str, ...], runtime: str | None, **rest: Any) -> Any:
-        return function(*args, images=ImageOptions(image, runtime), **rest)
+    def wrapped(
+        *args: Any, image: tuple[str, ...], runtime: str | None, bench_limits: str | None, **rest: Any
+    ) -> Any:
+        return function(*args, images=ImageOptions(image, runtime, bench_limits), **rest)
 
     described = click.option(
         "--runtime",
         type=click.Choice(["containerd", "podman", "docker", NO_RUNTIME]),
         help="Pull other images with this, and run them in real containers; kept.  [default: none]",
     )(wrapped)
+    described = click.option(
+        "--bench-limits",
+        metavar="KEY=VALUE,...",
+        help="Limit benchmarks of local images, such as batch_size=8,num_batches=20; kept. `none` ends it.",
+    )(described)
     return click.option(
         "--image",
         multiple=True,
@@ -164,11 +190,12 @@ def served_by(image: str, known: ImageMap) -> str:
     from gangline.local.images import local_image_of
     from gangline.local.shipped_images import SHIPPED, own_programs
 
-    if found := known.find(image):
-        return str(found)
     local = local_image_of(image)
+    limits = f", limited to {known.bench_limits}" if known.bench_limits and local in SHIPPED else ""
+    if found := known.find(image):
+        return f"{found}{limits if found.kind == 'venv' else ''}"
     if local in SHIPPED and not known.runtime:
-        return own_programs(local)
+        return own_programs(local) + limits
     if local and (local.startswith("gangline/") or not known.runtime):
         return f"local image {local}"
     return known.runtime
@@ -203,6 +230,8 @@ def _substitute(image: str, known: ImageMap) -> str:
 def describe_map(known: ImageMap, paths: ClusterPaths) -> list[str]:
     """Return a line for each entry of a cluster's map."""
     lines = [f"image {name} served by {image}" for name, image in sorted(known.images.items())]
+    if known.bench_limits:
+        lines.append(f"benchmarks of local images limited to {known.bench_limits}")
     if known.runtime == "containerd":
         from gangline.local.runtime.containerd import ContainerdStore
 

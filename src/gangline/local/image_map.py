@@ -1,8 +1,9 @@
 """Which images are served by what: folders of the user's, a container runtime. Kept in one ConfigMap.
 
-The map belongs to one cluster: ``kube-system/gangline-images``, key ``images`` (JSON, name -> folder) and key
-``runtime``. A name without a tag stands for every tag; with a tag or digest for that image alone. Names are
-compared as Docker reads them: ``ubuntu`` is ``docker.io/library/ubuntu``.
+The map belongs to one cluster: ``kube-system/gangline-images``, keys ``images`` (JSON, name -> folder),
+``runtime``, and ``benchLimits`` for the programs of local images. A name without a tag stands for every
+tag; with a tag or digest for that image alone. Names are compared as Docker reads them: ``ubuntu`` is
+``docker.io/library/ubuntu``.
 
 Before the map come local images (``images.py``): ``gangline/base`` is nobody else's.
 """
@@ -49,10 +50,12 @@ class ImageMap:
     Attributes:
         images: name, as the user wrote it -> folder.
         runtime: the container runtime that serves all other images, empty for none.
+        bench_limits: what the benchmarks of local images are limited to, empty for nothing.
     """
 
     images: Mapping[str, UserImage] = field(default_factory=dict)
     runtime: str = ""
+    bench_limits: str = ""
 
     def find(self, reference: str) -> UserImage | None:
         """Return the folder that serves an image, None when there is none."""
@@ -63,12 +66,18 @@ class ImageMap:
             or known.get(repository(reference))
         )
 
-    def changed(self, images: Mapping[str, UserImage | None], runtime: str | None) -> ImageMap:
-        """Return the map with folders added and (None) removed; a runtime of None stays as it is."""
+    def changed(
+        self, images: Mapping[str, UserImage | None], runtime: str | None, bench_limits: str | None = None
+    ) -> ImageMap:
+        """Return the map with folders added and (None) removed; what else is None stays as it is."""
         gone = {full_name(name) for name in images}
         kept = {name: image for name, image in self.images.items() if full_name(name) not in gone}
         kept |= {name: image for name, image in images.items() if image is not None}
-        return ImageMap(kept, self.runtime if runtime is None else runtime)
+        return ImageMap(
+            kept,
+            self.runtime if runtime is None else runtime,
+            self.bench_limits if bench_limits is None else bench_limits,
+        )
 
     def to_object(self) -> dict[str, Any]:
         """Return the ConfigMap."""
@@ -77,7 +86,11 @@ class ImageMap:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": MAP_NAME, "namespace": MAP_NAMESPACE},
-            "data": {"images": json.dumps(images, sort_keys=True), "runtime": self.runtime},
+            "data": {
+                "images": json.dumps(images, sort_keys=True),
+                "runtime": self.runtime,
+                "benchLimits": self.bench_limits,
+            },
         }
 
     @classmethod
@@ -94,7 +107,7 @@ class ImageMap:
         except (ValueError, KeyError, TypeError, AttributeError):
             images = {}
         runtime = str(data.get("runtime") or "")
-        return cls(images, runtime if runtime in RUNTIMES else "")
+        return cls(images, runtime if runtime in RUNTIMES else "", str(data.get("benchLimits") or ""))
 
 
 def full_name(reference: str) -> str:

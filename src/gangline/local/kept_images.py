@@ -42,7 +42,10 @@ def load_image_map(cluster: Cluster) -> ImageMap:
 
 
 def change_image_map(
-    cluster: Cluster, images: Mapping[str, UserImage | None], runtime: str | None
+    cluster: Cluster,
+    images: Mapping[str, UserImage | None],
+    runtime: str | None,
+    bench_limits: str | None = None,
 ) -> ImageMap:
     """Change the map of a cluster that is up, and return it; see ``ImageMap.changed``.
 
@@ -53,7 +56,7 @@ def change_image_map(
     for _ in range(ATTEMPTS_MAX):
         status, found = cluster.request("GET", f"{_FOLDER}/{MAP_NAME}")
         before = ImageMap.from_object(found) if status == 200 else ImageMap()
-        after = before.changed(images, runtime)
+        after = before.changed(images, runtime, bench_limits)
         if after == before:
             return after
         wanted = after.to_object()

@@ -17,6 +17,9 @@ from gangline.local.image import ImageConfig
 PYTHON_FOLDER = "/opt/gangline/python"
 """In an image: modules for a Python that lacks them, behind its own on the search path."""
 
+BENCH_LIMITS_VARIABLE = "GANGLINE_BENCH_LIMITS"
+"""Read by ``gangline.bench.limits``."""
+
 _TF_CNN = "tf_cnn_benchmarks.py"
 _SYNTHETIC = "pytorch_synthetic_benchmark.py"
 

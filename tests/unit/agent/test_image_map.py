@@ -146,3 +146,11 @@ def test_the_ways_on_are_named_with_the_image():
     assert all(
         way in hint for way in ("--runtime containerd", "podman", "docker", "--context", "gangline/base")
     )
+
+
+def test_limits_of_benchmarks_are_kept_until_they_are_changed() -> None:
+    known = ImageMap().changed({}, None, "batch_size=8")
+
+    assert ImageMap.from_object(known.to_object()).bench_limits == "batch_size=8"
+    assert known.changed({}, "podman").bench_limits == "batch_size=8"
+    assert known.changed({}, None, "").bench_limits == ""

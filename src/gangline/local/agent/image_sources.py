@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,20 @@ from gangline.local.paths import ClusterPaths
 from gangline.local.runtime.containerd import ContainerdStore
 from gangline.local.runtime.docker import DockerStore
 from gangline.local.runtime.store import ImageStore, RuntimeFailedError
+from gangline.local.shipped_images import BENCH_LIMITS_VARIABLE
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
 
 PULLS_MAX = 3
 """At the same time, of different images."""
+
+
+def _limited(image: Image, known: ImageMap) -> Image:
+    """Return an image whose benchmark programs learn their limits."""
+    if not known.bench_limits or not image.rewritten:
+        return image
+    return replace(image, env={**image.env, BENCH_LIMITS_VARIABLE: known.bench_limits})
 
 
 class ImageSources:
@@ -61,11 +70,11 @@ class ImageSources:
             if not Path(served.path).is_dir():
                 text = f'image "{reference}" is served by {served}, which is gone'
                 raise ImageUnavailableError("ErrImageNeverPull", text)
-            return self.local.of_user(reference, served)
+            return _limited(self.local.of_user(reference, served), known)
         if known.runtime:
             return self._store(known.runtime)
         if found := self.local.find(reference):
-            return found
+            return _limited(found, known)
         rule, hint = nothing_serves(reference)
         raise ImageUnavailableError("ErrImageNeverPull", f'image "{reference}": {rule}: {hint}')
 
