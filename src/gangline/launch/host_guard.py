@@ -1,0 +1,215 @@
+r"""Starts ranks on one host and ends them all when the launcher says so, or is gone. Standard library only.
+
+It is sent to each host over the remote shell and runs with any Python from 3.7 on. One session serves all
+ranks of the host. It reads lines of JSON from standard input:
+
+    {"ports": [20001, 20002]}                            once: ports for rank 0, the first free one is taken
+    {"start": [{"rank": 0, "argv": [...], "env": {...}}], "cwd": "/code"}
+    {"stop": true}
+
+and writes ``EVENT RANK LENGTH\n`` followed by LENGTH bytes: ``hello`` (JSON), ``started`` (process id),
+``failed`` (words), ``out``, ``err`` (output), ``exit`` (code, 128 + N for signal N). When its standard input
+ends, for the launcher was killed or the network is gone, it ends every rank: SIGTERM, then SIGKILL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from typing import IO, Any
+
+GRACE_S = 3.0
+CHUNK = 65536
+
+
+def send(event: str, rank: int = 0, payload: bytes = b"") -> None:
+    """Write one event, whole."""
+    data = b"%s %d %d\n" % (event.encode(), rank, len(payload)) + payload
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def addresses() -> dict[str, str]:
+    """Return {interface: IPv4 address} of this host; Linux only, else empty."""
+    found: dict[str, str] = {}
+    if not sys.platform.startswith("linux"):
+        return found
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue
+            found[name] = socket.inet_ntoa(answer[20:24])
+    return found
+
+
+def first_free(ports: list[int]) -> int:
+    """Return the first port that can be listened on, 0 when none can."""
+    for port in ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    return 0
+
+
+class Guard:
+    """The ranks of this host."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.kill_at: float | None = None
+        self.orphaned = False
+        self.told_to_end = False
+        self.woken, wake = os.pipe()
+        for end in (self.woken, wake):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake)
+        # Handlers, not SIG_IGN: ranks would inherit that. Only the end of standard input ends a guard.
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+
+    def start(self, ranks: list[dict[str, Any]], cwd: str) -> None:
+        """Start ranks, each in a process group of its own."""
+        for one in ranks:
+            env = dict(os.environ)
+            env.update(one["env"])
+            env.setdefault("PWD", cwd)
+            try:
+                process = subprocess.Popen(
+                    one["argv"],
+                    cwd=cwd or None,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                send("failed", one["rank"], str(error).encode())
+                continue
+            self.processes[one["rank"]] = process
+            send("started", one["rank"], str(process.pid).encode())
+            for stream, event in ((process.stdout, "out"), (process.stderr, "err")):
+                assert stream is not None
+                self.selector.register(stream, selectors.EVENT_READ, (event, one["rank"]))
+
+    def signal_all(self, number: int) -> None:
+        """Send a signal to the process groups of the ranks that still run."""
+        for process in self.processes.values():
+            try:
+                os.killpg(process.pid, number)
+            except OSError:
+                pass
+
+    def stop(self) -> None:
+        """Ask the ranks to end; they are killed after the grace time."""
+        if self.kill_at is None:
+            self.kill_at = time.monotonic() + GRACE_S
+            self.signal_all(signal.SIGTERM)
+
+    def reap(self) -> None:
+        """Report ranks that ended; their last output has been read before, as far as it is there."""
+        for rank, process in list(self.processes.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            for stream, event in ((process.stdout, "out"), (process.stderr, "err")):
+                self.drain(stream, event, rank)
+            try:
+                os.killpg(process.pid, signal.SIGKILL if self.kill_at else signal.SIGTERM)
+            except OSError:
+                pass
+            del self.processes[rank]
+            self.report("exit", rank, str(128 - code if code < 0 else code).encode())
+            self.told_to_end = self.told_to_end or not self.processes
+
+    def drain(self, stream: IO[bytes] | None, event: str, rank: int) -> None:
+        """Pass on what a stream still holds, without waiting for processes that keep it open."""
+        if stream is None or stream.closed:
+            return
+        os.set_blocking(stream.fileno(), False)
+        while True:
+            try:
+                data = os.read(stream.fileno(), CHUNK)
+            except OSError:
+                break
+            if not data:
+                break
+            self.report(event, rank, data)
+        self.forget(stream)
+
+    def forget(self, stream: Any) -> None:
+        """Stop reading a stream."""
+        try:
+            self.selector.unregister(stream)
+        except KeyError:
+            pass
+        stream.close()
+
+    def report(self, event: str, rank: int, payload: bytes) -> None:
+        """Send an event unless nobody listens any more."""
+        if self.orphaned:
+            return
+        try:
+            send(event, rank, payload)
+        except OSError:
+            self.orphaned = True
+            self.stop()
+
+    def run(self) -> None:
+        """Serve until standard input has ended, or all ranks after a start, and no rank runs."""
+        self.selector.register(0, selectors.EVENT_READ, "commands")
+        self.selector.register(self.woken, selectors.EVENT_READ, "woken")
+        waiting = b""
+        while not self.told_to_end or self.processes:
+            for key, _ in self.selector.select(0.1 if self.kill_at else None):
+                data = os.read(key.fd, CHUNK)
+                if key.data == "woken":
+                    continue
+                if key.data != "commands":
+                    if data:
+                        self.report(key.data[0], key.data[1], data)
+                    else:
+                        self.forget(key.fileobj)
+                    continue
+                if not data:
+                    self.selector.unregister(0)
+                    self.told_to_end = True
+                    self.stop()
+                *lines, waiting = (waiting + data).split(b"\n")
+                for line in lines:
+                    self.obey(json.loads(line.decode()))
+            self.reap()
+            if self.kill_at and time.monotonic() > self.kill_at:
+                self.signal_all(signal.SIGKILL)
+
+    def obey(self, command: dict[str, Any]) -> None:
+        """Do what a line says."""
+        if "ports" in command:
+            port = first_free(command["ports"])
+            hello = {"host": socket.gethostname(), "addresses": addresses(), "port": port}
+            send("hello", 0, json.dumps(hello).encode())
+        if command.get("stop"):
+            self.stop()
+        if "start" in command:
+            self.start(command["start"], command.get("cwd", ""))
+            self.told_to_end = not self.processes
+
+
+if __name__ == "__main__":
+    Guard().run()
