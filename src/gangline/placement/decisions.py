@@ -6,12 +6,23 @@ import msgspec
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """One pod goes to one node, with these GPUs: (container, UUIDs) where the ids are chosen here."""
+    """One pod goes to one node.
+
+    Attributes:
+        pod: its key.
+        uid: its identity.
+        node: name of the node.
+        gpus: (container, UUIDs) where the ids are chosen here.
+        indices: device indices of these GPUs on the node.
+        visible: those of all GPUs that its gang gets there with this decision.
+    """
 
     pod: str
     uid: str
     node: str
     gpus: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    indices: tuple[int, ...] = ()
+    visible: tuple[int, ...] = ()
 
 
 class Unschedulable(msgspec.Struct, frozen=True):

@@ -141,8 +141,11 @@ class Pass:
         take(self._fleet, self._fleet.room, spots)
         if kept is not None:
             take(self._fleet, kept.spare, spots)
+        together: dict[int, set[int]] = {}
         for spot in spots:
-            self._bind(spot)
+            together.setdefault(spot.node, set()).update(spot.gpus)
+        for spot in spots:
+            self._bind(spot, together[spot.node])
         return True
 
     def _joined(self, gang: Gang) -> Bools | None:
@@ -157,16 +160,20 @@ class Pass:
                 return np.asarray(domains == domains[row])
         return None
 
-    def _bind(self, spot: Spot) -> None:
+    def _bind(self, spot: Spot, together: set[int]) -> None:
         node = self._fleet.views[spot.node]
         gpus: list[tuple[str, tuple[str, ...]]] = []
+        own: tuple[int, ...] = ()
+        visible: tuple[int, ...] = ()
         if spot.gpus and node.gpus is not None:
             uuids = [node.gpus.uuids[index] for index in spot.gpus]
             for name, count in spot.pod.gpu_containers:
                 gpus.append((name, tuple(uuids[:count])))
                 del uuids[:count]
+            own = tuple(node.gpus.indices[index] for index in spot.gpus)
+            visible = tuple(sorted(node.gpus.indices[index] for index in together))
         chosen = tuple(uuid for _, found in gpus for uuid in found)
-        self._bindings.append(Binding(spot.pod.key, spot.pod.uid, node.name, tuple(gpus)))
+        self._bindings.append(Binding(spot.pod.key, spot.pod.uid, node.name, tuple(gpus), own, visible))
         self._holders.add(spot.pod.placed(node.name, chosen, format_time(self._now)))
 
     def _no_room(self, gang: Gang, core: Gang, line: QueueLine) -> None:

@@ -35,6 +35,9 @@ MODE_LABEL = "ack.node.gpu.schedule"
 BY_WIRES = "topology"
 """Value of that label on nodes whose GPUs are chosen by their links; on others the lowest ids go first."""
 
+BY_WIRES_TAINT = Taint(key="gangline.dev/gpu-schedule", value=BY_WIRES, effect="NoSchedule")
+"""On these nodes: keeps the pods of other schedulers away. Every pod that is placed here tolerates it."""
+
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"
 
@@ -48,8 +51,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: the node's name.
         labels: its labels.
-        taints: its taints; a node that is not ready carries the taint that says so, whether or not a
-            controller has written it.
+        taints: its taints, without the one that is ours; a node that is not ready carries the taint that
+            says so, whether or not a controller has written it.
         unschedulable: cordoned.
         allocatable: what pods may use together, in the units of :mod:`gangline.placement.amounts`.
         gpus: its GPUs and their links; None where the stock device plugin hands out ids, or there are none.
@@ -67,7 +70,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_node(cls, node: Node) -> NodeView:
         """Return the view of a node; allocatable that cannot be parsed counts as nothing."""
-        taints = list(node.spec.taints)
+        taints = [taint for taint in node.spec.taints if taint.key != BY_WIRES_TAINT.key]
         if not node.is_ready:
             ready = find_condition(node.status.conditions, "Ready")
             key = UNREACHABLE_TAINT if ready is not None and ready.status == "Unknown" else NOT_READY_TAINT

@@ -23,6 +23,10 @@ from gangline.placement.snapshot import GPUS_ANNOTATION
 
 WRITES_AT_ONCE_MAX = 48
 
+GPU_GROUP_ANNOTATION = "topology.kubernetes.io/gpu-group"
+GPU_VISIBLE_ANNOTATION = "topology.kubernetes.io/gpu-visible"
+"""Indices of a pod's GPUs, and of those of its gang on the node. Source: arena, which shows them."""
+
 TERMINATION_REASON = "PreemptionByScheduler"
 """Reason of DisruptionTarget for pods that a scheduler takes away. Source: Kubernetes, Pod disruption."""
 
@@ -66,11 +70,13 @@ class Binder:
         results = await asyncio.gather(*(self.bind(binding) for binding in bindings))
         return [(binding, error) for binding, error in zip(bindings, results, strict=True) if error]
 
-    async def take_away(self, pods: Iterable[tuple[str, str]], message: str) -> None:
+    async def take_away(
+        self, pods: Iterable[tuple[str, str]], message: str, *, event: str = "Preempted"
+    ) -> None:
         """Delete pods, each (``NAMESPACE/NAME``, uid), to free their room; those that are gone are fine."""
-        await asyncio.gather(*(self._take_away(key, uid, message) for key, uid in pods))
+        await asyncio.gather(*(self._take_away(key, uid, message, event) for key, uid in pods))
 
-    async def _take_away(self, key: str, uid: str, message: str) -> None:
+    async def _take_away(self, key: str, uid: str, message: str, event: str) -> None:
         namespace, name = key.split("/", 1)
         condition = {
             "type": "DisruptionTarget",
@@ -86,7 +92,7 @@ class Binder:
                 await self._client.delete(PODS, name, namespace, uid=uid)
         except NotFound:
             return
-        self._recorder.event(regarding(key, uid), "Warning", "Preempted", message)
+        self._recorder.event(regarding(key, uid), "Warning", event, message)
 
     async def report(self, key: str, uid: str, message: str) -> bool:
         """Write why a pod waits into its condition, and an event; return whether it was written."""
@@ -109,8 +115,12 @@ class Binder:
 
 
 def gpu_annotations(binding: Binding) -> dict[str, str]:
-    """Return the annotation that tells node agent and device plugin which GPUs a pod has."""
-    return {GPUS_ANNOTATION: json.dumps({name: list(uuids) for name, uuids in binding.gpus})}
+    """Return what tells node agent and device plugin which GPUs a pod has, and arena their indices."""
+    return {
+        GPUS_ANNOTATION: json.dumps({name: list(uuids) for name, uuids in binding.gpus}),
+        GPU_GROUP_ANNOTATION: ",".join(map(str, binding.indices)),
+        GPU_VISIBLE_ANNOTATION: ",".join(map(str, binding.visible)),
+    }
 
 
 def regarding(key: str, uid: str) -> tuple[str, str, ObjectMeta]:

@@ -23,7 +23,9 @@ from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedul
 from gangline.placement.policy import Policy
 from gangline.placement.schedule import Pass
 from gangline.placement.snapshot import PodView
+from gangline.scheduler.advice import Advice
 from gangline.scheduler.binder import Binder, regarding
+from gangline.scheduler.by_wires import ByWiresTaints
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.state import SchedulerState
 
@@ -64,6 +66,9 @@ class Scheduler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, int] = {}
         self._evicted: set[str] = set()
+        self._taken_back: dict[str, frozenset[str]] = {}
+        self._advice = Advice()
+        self._taints = ByWiresTaints(client, self._nodes)
         self._nodes.on_change(self._on_node)
         self._pods.on_change(self._on_pod)
 
@@ -77,6 +82,7 @@ class Scheduler:
             await _wait_synced(self._pods)
             await self._groups.ready()
             try:
+            group.create_task(self._taints.run(), name="scheduler taints")
                 while True:
                     await self._due()
                     await asyncio.sleep(0)  # let the caches finish the batch that they are delivering
@@ -104,12 +110,28 @@ class Scheduler:
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and new.status.phase == "Failed" and new.status.reason.startswith(REJECTED):
             self._on_rejection(old, new)
+        if new is not None:
+            self._check_gpus(new.metadata.name)
+
+    def _check_gpus(self, node: str) -> None:
+        """Take back every gang that holds an unhealthy GPU of a node; its pods are made and placed anew."""
+        for gang, message in self._state.on_unhealthy_gpus(node).items():
+            bound = [pod for pod in self._state.members(gang) if pod.node_name]
+            uids = frozenset(pod.uid for pod in bound)
+            if self._taken_back.get(gang) == uids:
+                continue  # they are on their way out
+            self._taken_back = {key: old for key, old in self._taken_back.items() if self._state.members(key)}
+            self._taken_back[gang] = uids
+            text = f"{message}; the gang starts anew"
+            self._start(self._binder.take_away(_named(bound), text, event="UnhealthyGPU"))
         if self._state.take_pod(old, new):
             self._wake()
 
     def _on_rejection(self, old: Pod | None, new: Pod) -> None:
         """Take back a gang of which a node has refused a pod: another scheduler filled the node meanwhile."""
         if old is None or old.is_finished:
+        if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
+            self._check_gpus(new.spec.node_name)
             return
         view = PodView.from_pod(new)
         if not view.gang:
@@ -125,7 +147,9 @@ class Scheduler:
         if not gangs:
             return
         policy = self._groups.policy(self._policy)
-        decisions = Pass(self._state.fleet(), self._state.holders, policy, now=clock.now()).run(gangs)
+        fleet, holders = self._state.fleet(), self._state.holders
+        decisions = Pass(fleet, holders, policy, now=clock.now()).run(gangs)
+        decisions = self._advice.added(decisions, gangs, fleet, holders)
         keys = {pod.uid: gang.key for gang in gangs for pod in gang.pods if pod.gang}
         self._carry_out(decisions, keys)
 

@@ -169,6 +169,19 @@ class SchedulerState:
         waiting = [pod for pod in self._pending.values() if pod.gang == gang]
         return [*self._holders.by_gang.get(gang, {}).values(), *waiting]
 
+    def on_unhealthy_gpus(self, node: str) -> dict[str, str]:
+        """Return the gangs with a pod that holds an unhealthy GPU of a node, each with what to say of it."""
+        view = self._nodes.get(node)
+        if view is None or view.gpus is None or view.gpus.healthy == view.gpus.machine.everything:
+            return {}
+        found: dict[str, str] = {}
+        for pod in self._holders.by_node.get(node, {}).values():
+            sick = view.gpus.mask_of(pod.gpu_uuids) & ~view.gpus.healthy
+            if pod.gang and sick:
+                index = view.gpus.indices[sick.bit_length() - 1]
+                found[pod.gang] = f"GPU {index} of node {node}, which {pod.key} holds, is unhealthy"
+        return found
+
     def assume(self, binding: Binding) -> None:
         """Hold room for a decision that is being carried out."""
         view = self._pending.pop(binding.uid)

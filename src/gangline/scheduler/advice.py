@@ -1,0 +1,79 @@
+"""Adds to the reason of a waiting gang what would help, where that is cheap to find out.
+
+What would help is looked for once for each new reason, so that a message changes no more often than its
+reason does. ``gangline explain`` finds it out anew each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gangline.placement.decisions import Decisions, Wait
+from gangline.placement.explain import in_one_line, nearest_fixes
+from gangline.placement.fleet import Fleet
+from gangline.placement.gangs import Gang
+from gangline.placement.holders import Holders
+
+NEW_MAX = 1
+"""Gangs that are looked at in one pass, the first that wait."""
+
+TRIALS = 4
+HOLDERS_MAX = 2_000
+"""Where more pods hold room, messages go without it: looking takes 10 µs for each of them."""
+
+
+class Advice:
+    """What was found out for the gangs that wait now."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, str]] = {}
+
+    def added(self, decisions: Decisions, gangs: Sequence[Gang], fleet: Fleet, holders: Holders) -> Decisions:
+        """Return the decisions with longer messages.
+
+        Args:
+            decisions: of a pass.
+            gangs: that it was about.
+            fleet: what the pass left.
+            holders: with what it placed.
+        """
+        waits = [wait for wait in decisions.waits if wait.reason == "NoRoom"]
+        if not waits or len(holders) > HOLDERS_MAX:
+            self._known.clear()
+            return decisions
+        table = {gang.key: gang for gang in gangs if gang.pods[0].gang}
+        fresh, known = 0, {}
+        for wait in waits:
+            gang, before = table.get(wait.gang), self._known.get(wait.gang)
+            if gang is None:
+                continue
+            if before is not None and before[0] == wait.message:
+                known[wait.gang] = before
+            elif fresh < NEW_MAX:
+                fresh += 1
+                core = gang.first(gang.needed) if gang.needed else gang
+                fixes = nearest_fixes(fleet, holders, core, trials=TRIALS)
+                known[wait.gang] = wait.message, in_one_line(fixes)
+        self._known = known
+        return _with_messages(decisions, {key: fix for key, (_, fix) in known.items() if fix})
+
+
+def _with_messages(decisions: Decisions, fixes: dict[str, str]) -> Decisions:
+    if not fixes:
+        return decisions
+    waits: list[Wait] = []
+    texts: dict[str, str] = {}
+    for wait in decisions.waits:
+        if wait.reason != "NoRoom" or wait.gang not in fixes:
+            waits.append(wait)
+            continue
+        longer = f"{wait.message}; {fixes[wait.gang]}"
+        texts[f"gang {wait.gang} waits: {wait.message}"] = f"gang {wait.gang} waits: {longer}"
+        waits.append(msgspec.structs.replace(wait, message=longer))
+    unschedulable = tuple(
+        msgspec.structs.replace(entry, message=texts.get(entry.message, entry.message))
+        for entry in decisions.unschedulable
+    )
+    return msgspec.structs.replace(decisions, waits=tuple(waits), unschedulable=unschedulable)

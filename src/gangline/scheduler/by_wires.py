@@ -1,0 +1,67 @@
+"""Keeps a taint on the nodes whose GPUs are chosen by their links, so that no other scheduler hands them out.
+
+The label ``ack.node.gpu.schedule=topology`` turns it on, any other value or none off. Pods that are placed
+here tolerate the taint without saying so; the pods of other schedulers, DaemonSets too, need a toleration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangline.api.core import Node
+from gangline.api.resources import NODES
+from gangline.kube.cache import Cache
+from gangline.kube.client import Client
+from gangline.kube.errors import Conflict, NotFound
+from gangline.kube.queue import WorkQueue, work
+from gangline.placement.snapshot import BY_WIRES, BY_WIRES_TAINT, MODE_LABEL
+
+CONFLICT_DELAY_S = 0.2
+
+
+def wanted_taints(node: Node) -> list[dict[str, Any]] | None:
+    """Return the taints that a node should have, in wire form; None when it has them. Pure."""
+    is_on = node.metadata.labels.get(MODE_LABEL) == BY_WIRES
+    others = [taint for taint in node.spec.taints if taint.key != BY_WIRES_TAINT.key]
+    wanted = [*others, BY_WIRES_TAINT] if is_on else others
+    own = [taint for taint in node.spec.taints if taint.key == BY_WIRES_TAINT.key]
+    if own == ([BY_WIRES_TAINT] if is_on else []):
+        return None
+    return [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in wanted]
+
+
+class ByWiresTaints:
+    """Writes and removes the taint.
+
+    Args:
+        client: of the cluster.
+        nodes: somebody else runs this cache.
+    """
+
+    def __init__(self, client: Client, nodes: Cache[Node]) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._queue: WorkQueue[str] = WorkQueue()
+        nodes.on_change(self._on_node)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await work(self._queue, self._reconcile, workers=1)
+
+    def _on_node(self, old: Node | None, new: Node | None) -> None:
+        if new is not None and wanted_taints(new) is not None:
+            self._queue.add(new.metadata.name)
+
+    async def _reconcile(self, name: str) -> float | None:
+        node = self._nodes.get(name)
+        taints = wanted_taints(node) if node is not None else None
+        if node is None or taints is None:
+            return None
+        version = {"resourceVersion": node.metadata.resource_version}  # somebody else may taint it meanwhile
+        try:
+            await self._client.patch(NODES, name, {"metadata": version, "spec": {"taints": taints}})
+        except Conflict:
+            return CONFLICT_DELAY_S
+        except NotFound:
+            return None
+        return None

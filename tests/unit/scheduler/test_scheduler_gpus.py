@@ -1,0 +1,128 @@
+"""GPUs in the scheduler's shell: the taint of nodes, annotations, unhealthy ones, advice in messages."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from gang_scenes import NOW, dgx, group, held, members
+
+from gangline.api.core import Node, Pod
+from gangline.placement.decisions import Binding, Decisions
+from gangline.placement.fleet import Fleet
+from gangline.placement.gangs import Gang
+from gangline.placement.holders import Holders
+from gangline.placement.policy import Policy
+from gangline.placement.schedule import Pass
+from gangline.scheduler.advice import Advice
+from gangline.scheduler.binder import gpu_annotations
+from gangline.scheduler.by_wires import wanted_taints
+from gangline.scheduler.state import SchedulerState
+from gangline.topology.known import known_machine
+
+OURS = {"key": "gangline.dev/gpu-schedule", "value": "topology", "effect": "NoSchedule"}
+OTHER = {"key": "example.com/dedicated", "value": "team", "effect": "NoSchedule"}
+
+
+def node(label: str = "", *taints: dict[str, str], unhealthy: tuple[int, ...] = ()) -> Node:
+    note = known_machine("v100-dgx1").annotation([f"a-{index}" for index in range(8)], unhealthy=unhealthy)
+    metadata: dict[str, Any] = {
+        "name": "a",
+        "labels": {"ack.node.gpu.schedule": label} if label else {},
+        "annotations": {"gangline.dev/gpu-topology": json.dumps(note)},
+    }
+    return msgspec.convert({"metadata": metadata, "spec": {"taints": list(taints)}}, Node)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        (node(), None),
+        (node("default"), None),
+        (node("topology"), [OURS]),
+        (node("topology", OTHER), [OTHER, OURS]),
+        (node("topology", OURS), None),
+        (node("default", OURS, OTHER), [OTHER]),
+        (node("", OURS), []),
+    ],
+)
+def test_the_taint_follows_the_label(found, wanted):
+    assert wanted_taints(found) == wanted
+
+
+def test_a_binding_tells_the_node_agent_uuids_and_arena_indices():
+    binding = Binding("team/g-0", "g-0", "a", (("w", ("a-3", "a-0")),), (3, 0), (0, 1, 2, 3))
+
+    assert gpu_annotations(binding) == {
+        "gangline.dev/gpus": '{"w": ["a-3", "a-0"]}',
+        "topology.kubernetes.io/gpu-group": "3,0",
+        "topology.kubernetes.io/gpu-visible": "0,1,2,3",
+    }
+
+
+def test_the_pods_of_a_gang_see_the_gpus_of_all_on_their_node():
+    table = {"team/g": group("g", 4)}
+    gangs = [Gang("team/g", members("g", 4), table["team/g"])]
+    bindings = Pass(Fleet.of([dgx("a")]), Holders(groups=table), Policy(), now=NOW).run(gangs).bindings
+
+    assert {binding.visible for binding in bindings} == {(0, 1, 2, 3)}
+    assert sorted(index for binding in bindings for index in binding.indices) == [0, 1, 2, 3]
+
+
+def bound(name: str, *gpus: int, gang: str = "g") -> Pod:
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": name,
+        "labels": {"scheduling.x-k8s.io/pod-group": gang} if gang else {},
+        "annotations": {"gangline.dev/gpus": json.dumps({"w": [f"a-{gpu}" for gpu in gpus]})},
+    }
+    spec = {"nodeName": "a", "containers": [{"name": "w"}]}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}, Pod)
+
+
+def test_a_gang_that_holds_an_unhealthy_gpu_is_named_and_no_other():
+    state = SchedulerState(("gangline-scheduler",))
+    state.take_node(None, node(unhealthy=(2,)))
+    for pod in (bound("g-0", 0), bound("g-1", 2), bound("h-0", 3, gang="h")):
+        state.take_pod(None, pod)
+
+    assert state.on_unhealthy_gpus("a") == {"team/g": "GPU 2 of node a, which team/g-1 holds, is unhealthy"}
+    state.take_node(node(unhealthy=(2,)), node())
+    assert state.on_unhealthy_gpus("a") == {}
+
+
+def test_a_pod_of_no_gang_keeps_its_unhealthy_gpu():
+    state = SchedulerState(("gangline-scheduler",))
+    state.take_node(None, node(unhealthy=(2,)))
+    state.take_pod(None, bound("alone", 2, gang=""))
+
+    assert state.on_unhealthy_gpus("a") == {}
+
+
+def decided(advice: Advice, taken: int, job: str) -> Decisions:
+    pods = [held("x", "a", *range(taken), job=job)]
+    table = {"team/g": group("g", 8)}
+    fleet, holders = Fleet.of([dgx("a")], pods), Holders(pods, table)
+    gangs = [Gang("team/g", members("g", 8), table["team/g"])]
+    return advice.added(Pass(fleet, holders, Policy(), now=NOW).run(gangs), gangs, fleet, holders)
+
+
+def test_a_reason_carries_what_would_help_in_the_groups_and_the_pods_message():
+    decisions = decided(Advice(), 2, "t/x")
+
+    message = (
+        "needs room for 8 pods of 1 nvidia.com/gpu at once; there is room for 6; "
+        "fits when job t/x ends, or with 6 pods instead of 8"
+    )
+    assert [wait.message for wait in decisions.waits] == [message]
+    assert {entry.message for entry in decisions.unschedulable} == {f"gang team/g waits: {message}"}
+
+
+def test_a_message_changes_only_with_its_reason():
+    advice = Advice()
+    first, second = decided(advice, 2, "t/x"), decided(advice, 2, "t/y")
+    third = decided(advice, 3, "t/y")
+
+    assert first.waits == second.waits
+    assert "fits when job t/y ends" in third.waits[0].message
