@@ -37,6 +37,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "kubeconfig": CommandEntry("kubeconfig", "print a kubeconfig that kubectl can use", "This machine"),
     "operator": CommandEntry("operator", "run the job operator against a cluster", "Services"),
+    "node": CommandEntry("node", "make simulated GPUs unhealthy, or healthy again", "This machine"),
     "scheduler": CommandEntry("scheduler", "run the scheduler against a cluster", "Services"),
     "crds": CommandEntry("crds", "print the custom resource definitions", "Services"),
     "topology": CommandEntry("topology", "show what the links between the GPUs of a machine carry", "Other"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 RESOURCE = "nvidia.com/gpu"
@@ -16,6 +16,9 @@ PRODUCT_LABEL = "nvidia.com/gpu.product"
 COUNT_LABEL = "nvidia.com/gpu.count"
 SIMULATED_ROLE_LABEL = "node-role.kubernetes.io/simulated-gpus"
 """Shown by ``kubectl get nodes`` in the column ROLES."""
+
+UNHEALTHY_ANNOTATION = "gangline.dev/unhealthy-gpus"
+"""Node annotation: indices of simulated GPUs that play dead: ``3,5``. Set by ``gangline node set-gpu``."""
 
 Source = Literal["nvml", "file", "simulated"]
 Links = tuple[tuple[str, ...], ...]
@@ -68,6 +71,22 @@ class Inventory:
     def in_words(self) -> str:
         """``8 simulated GPUs``, ``1 real GPU``, ``no GPU``."""
         return gpus_in_words(len(self.gpus), kind_of(self.source))
+
+
+def read_unhealthy(text: str) -> frozenset[int]:
+    """Return the indices in the annotation ``gangline.dev/unhealthy-gpus``; other words count for none.
+
+    Example:
+        >>> sorted(read_unhealthy("5, 3"))
+        [3, 5]
+    """
+    return frozenset(int(word) for word in text.replace(",", " ").split() if word.isdecimal())
+
+
+def with_unhealthy(inventory: Inventory, indices: frozenset[int]) -> Inventory:
+    """Return the inventory with exactly these GPUs unhealthy."""
+    gpus = tuple(replace(gpu, healthy=gpu.index not in indices) for gpu in inventory.gpus)
+    return replace(inventory, gpus=gpus)
 
 
 def kind_of(source: str) -> str:

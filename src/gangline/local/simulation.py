@@ -46,7 +46,7 @@ class Simulation:
         from gangline.devices.inventory import RESOURCE, SOURCE_LABEL
 
         is_simulated = (node["metadata"].get("labels") or {}).get(SOURCE_LABEL) == "simulated"
-        shown = (node.get("status", {}).get("allocatable") or {}).get(RESOURCE, "0") if is_simulated else "0"
+        shown = (node.get("status", {}).get("capacity") or {}).get(RESOURCE, "0") if is_simulated else "0"
         return str(shown) == str(self.gpus)
 
     def in_words(self) -> str:

@@ -14,9 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gangline.api.core import Node
 from gangline.devices.driver_files import FILE_ID, device_files
 from gangline.devices.find import Found, find_gpus
-from gangline.devices.inventory import Inventory, gpus_in_words, kind_of
+from gangline.devices.inventory import (
+    UNHEALTHY_ANNOTATION,
+    Inventory,
+    gpus_in_words,
+    kind_of,
+    read_unhealthy,
+    with_unhealthy,
+)
 from gangline.devices.ledger import GpuLedger, GpuRequest, Shares
 from gangline.devices.machine_claim import MachineClaim
 from gangline.devices.simulated import simulate
@@ -60,6 +68,7 @@ class AgentGpus:
         self._claim = claim or MachineClaim()
         self._log = log
         self._ledger = GpuLedger({})
+        self._unhealthy: dict[str, frozenset[int]] = {}
         self._waiting: dict[str, Callable[[], None]] = {}
         self.on_change: Callable[[str], None] = no_change
 
@@ -68,10 +77,22 @@ class AgentGpus:
         """Whether a container that asks for none must be told that there are none for it."""
         return bool(self._real.gpus) or self._simulated > 0
 
+    def of_node(self, node: Node) -> Inventory:
+        """Return what a node shows; of simulated GPUs those that its annotation names are unhealthy."""
+        name = node.metadata.name
+        before = self._unhealthy.get(name, frozenset())
+        self._unhealthy[name] = read_unhealthy(node.metadata.annotations.get(UNHEALTHY_ANNOTATION, ""))
+        found = self.inventory(name)
+        if before - self._unhealthy[name]:
+            for wake in list(self._waiting.values()):
+                wake()
+        return found
+
     def inventory(self, node: str) -> Inventory:
         """Return what a node shows; empty for real GPUs that another cluster of the machine has."""
         if self._simulated:
-            self._ledger.show(node, simulate(node, self._simulated, self._model))
+            shown = simulate(node, self._simulated, self._model)
+            self._ledger.show(node, with_unhealthy(shown, self._unhealthy.get(node, frozenset())))
         elif node == FIRST_NODE and self._real.gpus and self._has_claim():
             self._ledger.show(node, self._real)
         return self._ledger.inventory(node)

@@ -141,7 +141,7 @@ def _wire(
         address=context.host_ip,
         isolation=mode,
         capacity=context.allocatable,
-        gpus=gpus.inventory,
+        gpus=gpus.of_node,
         info=machine.node_info(__version__),
         log=log,
     )

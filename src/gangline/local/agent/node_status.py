@@ -100,7 +100,7 @@ class NodeKeeper:
         address: str,
         isolation: str,
         capacity: dict[str, str],
-        gpus: Callable[[str], Inventory],
+        gpus: Callable[[Node], Inventory],
         info: dict[str, str],
         log: Any,
     ) -> None:
@@ -118,17 +118,19 @@ class NodeKeeper:
         """Make a node Ready; call it for every change of the node, it writes only when needed."""
         self._nodes[node.metadata.name] = node
         name = node.metadata.name
-        gpus = self._gpus(name)
+        gpus = self._gpus(node)
         capacity = self._capacity | inventory.capacity(gpus)
+        allocatable = self._capacity | inventory.allocatable(gpus)
         note = node_note(node, self._isolation, gpus)
         addresses = [a.get("address") for a in node.status.addresses]
-        if node.is_ready and not note and self._address in addresses and node.status.capacity == capacity:
+        amounts = (node.status.capacity, node.status.allocatable)
+        if node.is_ready and not note and self._address in addresses and amounts == (capacity, allocatable):
             return
         status = node_status(
             node,
             address=self._address,
             capacity=_with_removals(capacity, node.status.capacity),
-            allocatable=_with_removals(self._capacity | inventory.allocatable(gpus), node.status.allocatable),
+            allocatable=_with_removals(allocatable, node.status.allocatable),
             info=self._info,
             now=clock.format_time(clock.now()),
         )

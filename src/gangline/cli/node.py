@@ -1,0 +1,110 @@
+"""``gangline node``: faults of simulated GPUs, to see what becomes of the gangs that hold them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gangline.cli.output import plural
+from gangline.cli.target import Target, open_client, target_options
+from gangline.errors import ClusterError, UserError
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+    from gangline.topology.annotation import NodeGpus
+
+PUBLISH_TIMEOUT_S = 20.0
+PUBLISH_LOOK_S = 0.05
+
+
+@click.group("node", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Change nodes of the one-machine cluster."""
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+@command.command("set-gpu", short_help="make a simulated GPU unhealthy, or healthy again")
+@click.argument("node")
+@click.argument("index", type=click.IntRange(min=0))
+@click.argument("health", type=click.Choice(["unhealthy", "healthy"]))
+@target_options(namespace=False)
+def set_gpu(node: str, index: int, health: str, target: Target) -> None:
+    """Make simulated GPU INDEX of NODE unhealthy, or healthy again; it stays so until it is changed.
+
+    A gang that holds the GPU is taken back whole, and placed anew on healthy ones.
+    """
+    asyncio.run(_set(target, node, index, is_healthy=health == "healthy"))
+
+
+async def _set(target: Target, node: str, index: int, *, is_healthy: bool) -> None:
+    from gangline.api.resources import NODES
+    from gangline.devices.inventory import UNHEALTHY_ANNOTATION, gpus_in_words, read_unhealthy
+    from gangline.kube.errors import NotFound
+
+    async with open_client(target) as client:
+        try:
+            found = await client.get(NODES, node)
+        except NotFound:
+            raise await _no_node(client, node) from None
+        gpus = _simulated(found, node)
+        if index not in gpus.indices:
+            known = gpus_in_words(len(gpus.indices), "simulated")
+            raise UserError(f"node `{node}` has no GPU {index}: it has {known}, 0 to {len(gpus.indices) - 1}")
+        notes = found["metadata"].get("annotations") or {}
+        sick = read_unhealthy(notes.get(UNHEALTHY_ANNOTATION, ""))
+        sick = sick - {index} if is_healthy else sick | {index}
+        value = ",".join(map(str, sorted(sick))) or None
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        patch = {"metadata": {**version, "annotations": {UNHEALTHY_ANNOTATION: value}}}
+        await client.patch(NODES, node, patch)
+        gpus = await _published(client, node, index, is_healthy=is_healthy)
+    word = "healthy" if is_healthy else "unhealthy"
+    whole = gpus_in_words(len(gpus.indices), "simulated")
+    print(f"GPU {index} of {node} is {word}: {gpus.healthy.bit_count()} of {whole} can be used")
+
+
+def _simulated(node: dict[str, Any], name: str) -> NodeGpus:
+    from gangline.topology.annotation import ANNOTATION, read_annotation
+
+    text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
+    gpus = read_annotation(text, node=name) if text else None
+    if gpus is None or gpus.source != "simulated":
+        what = "has no GPU" if gpus is None else f"has {plural(len(gpus.indices), 'real GPU')}"
+        raise UserError(
+            f"node `{name}` {what}; only simulated ones can be made unhealthy by a command",
+            hint="a cluster with simulated ones: gangline up --simulate-gpus 8 --cluster NAME",
+        )
+    return gpus
+
+
+async def _no_node(client: Client, name: str) -> UserError:
+    from gangline.api.resources import NODES
+
+    names = [node["metadata"]["name"] for node in (await client.list(NODES)).items]
+    return UserError(f"there is no node `{name}`", hint=f"there are {', '.join(names) or 'none'}")
+
+
+async def _published(client: Client, node: str, index: int, *, is_healthy: bool) -> NodeGpus:
+    """Wait until the node agent shows the change, and return the node's GPUs.
+
+    Raises:
+        ClusterError: it does not within 20 s.
+    """
+    from gangline.api.resources import NODES
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PUBLISH_TIMEOUT_S
+    while loop.time() < deadline:
+        gpus = _simulated(await client.get(NODES, node), node)
+        shown = bool(gpus.healthy >> gpus.indices.index(index) & 1)
+        if shown == is_healthy:
+            return gpus
+        await asyncio.sleep(PUBLISH_LOOK_S)
+    raise ClusterError(
+        f"node `{node}` was told of GPU {index}, and does not show it after {PUBLISH_TIMEOUT_S:.0f} s",
+        hint="`gangline status` says whether the node agent works",
+    )
