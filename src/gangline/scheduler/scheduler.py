@@ -63,12 +63,12 @@ class Scheduler:
         self._state = SchedulerState(names, self._policy.levels)
         self._groups = GroupWatch(client, self._state, self._wake)
         self._is_due = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._failures: dict[str, int] = {}
-        self._evicted: set[str] = set()
         self._taken_back: dict[str, frozenset[str]] = {}
         self._advice = Advice()
         self._taints = ByWiresTaints(client, self._nodes)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: dict[str, int] = {}
+        self._evicted: set[str] = set()
         self._nodes.on_change(self._on_node)
         self._pods.on_change(self._on_pod)
 
@@ -78,11 +78,11 @@ class Scheduler:
             group.create_task(self._nodes.run(), name="scheduler nodes")
             group.create_task(self._pods.run(), name="scheduler pods")
             group.create_task(self._groups.run(), name="scheduler groups")
+            group.create_task(self._taints.run(), name="scheduler taints")
             await _wait_synced(self._nodes)
             await _wait_synced(self._pods)
             await self._groups.ready()
             try:
-            group.create_task(self._taints.run(), name="scheduler taints")
                 while True:
                     await self._due()
                     await asyncio.sleep(0)  # let the caches finish the batch that they are delivering
@@ -106,10 +106,6 @@ class Scheduler:
     def _on_node(self, old: Node | None, new: Node | None) -> None:
         if self._state.take_node(old, new):
             self._wake()
-
-    def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if new is not None and new.status.phase == "Failed" and new.status.reason.startswith(REJECTED):
-            self._on_rejection(old, new)
         if new is not None:
             self._check_gpus(new.metadata.name)
 
@@ -124,14 +120,18 @@ class Scheduler:
             self._taken_back[gang] = uids
             text = f"{message}; the gang starts anew"
             self._start(self._binder.take_away(_named(bound), text, event="UnhealthyGPU"))
+
+    def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and new.status.phase == "Failed" and new.status.reason.startswith(REJECTED):
+            self._on_rejection(old, new)
         if self._state.take_pod(old, new):
             self._wake()
+        if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
+            self._check_gpus(new.spec.node_name)
 
     def _on_rejection(self, old: Pod | None, new: Pod) -> None:
         """Take back a gang of which a node has refused a pod: another scheduler filled the node meanwhile."""
         if old is None or old.is_finished:
-        if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
-            self._check_gpus(new.spec.node_name)
             return
         view = PodView.from_pod(new)
         if not view.gang:
