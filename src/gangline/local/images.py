@@ -144,6 +144,7 @@ REMOTE_SHELL_ENVIRONMENT = {
     "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
     "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "PRTE_MCA_odls_base_max_threads": "0",
     "OMPI_MCA_plm_rsh_agent": REMOTE_SHELL,
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "HYDRA_LAUNCHER": "ssh",
