@@ -10,6 +10,7 @@ import importlib.util
 import random
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 if not __package__:  # started by its path
@@ -70,15 +71,16 @@ def _on_gpu(first: list[float], second: list[float]) -> list[float]:
 
     entry.say("Copy input data from the host memory to the CUDA device")
     a, b = (torch.tensor(values, dtype=torch.float32, device="cuda") for values in (first, second))
-    compiler = getattr(torch.cuda, "_compile_kernel", None)
-    if compiler is None:
+    kernel = None
+    with suppress(AttributeError, RuntimeError, OSError):  # before torch 2.9, or without NVRTC
+        kernel = torch.cuda._compile_kernel(_KERNEL, "vector_add")
+    if kernel is None:
         entry.say(f"CUDA kernel launch by torch {torch.__version__}, which chooses its grid")
         result = a + b
     else:
         entry.say(f"CUDA kernel launch with {BLOCKS} blocks of {THREADS} threads")
         result = torch.full_like(a, float("nan"))
-        kernel = compiler(_KERNEL, "vector_add")
-        kernel((BLOCKS, 1, 1), (THREADS, 1, 1), (a, b, result, ELEMENTS))
+        kernel((BLOCKS, 1, 1), (THREADS, 1, 1), [a, b, result, ELEMENTS])
     entry.say("Copy output data from the CUDA device to the host memory")
     return [float(value) for value in result.cpu()]
 
