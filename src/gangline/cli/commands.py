@@ -28,6 +28,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "list": CommandEntry("list", "list jobs", "Jobs"),
     "get": CommandEntry("get", "show one job and its instances", "Jobs"),
     "logs": CommandEntry("logs", "print the log of a job's launcher, or of a pod", "Jobs"),
+    "top": CommandEntry("top", "show the GPUs of nodes and jobs", "Jobs"),
     "explain": CommandEntry("explain", "say why a job waits, and what its placement is worth", "Jobs"),
     "delete": CommandEntry("delete", "delete jobs and what belongs to them", "Jobs"),
     "up": CommandEntry("up", "start the one-machine cluster and keep it", "This machine"),
