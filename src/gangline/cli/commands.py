@@ -31,6 +31,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "top": CommandEntry("top", "show the GPUs of nodes and jobs", "Jobs"),
     "explain": CommandEntry("explain", "say why a job waits, and what its placement is worth", "Jobs"),
     "delete": CommandEntry("delete", "delete jobs and what belongs to them", "Jobs"),
+    "launch": CommandEntry("launch", "run a command as ranks on hosts over ssh, without Kubernetes", "Hosts"),
+    "check": CommandEntry("check", "say whether hosts are fit for ranks, and what is wrong", "Hosts"),
     "up": CommandEntry("up", "start the one-machine cluster and keep it", "This machine"),
     "down": CommandEntry("down", "stop the one-machine cluster", "This machine"),
     "status": CommandEntry(
@@ -49,7 +51,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "serve-agent": CommandEntry("serve", "", ""),
 }
 
-SECTIONS: tuple[str, ...] = ("Jobs", "This machine", "Services", "Other")
+SECTIONS: tuple[str, ...] = ("Jobs", "Hosts", "This machine", "Services", "Other")
 
 ALIASES: dict[str, str] = {"ls": "list", "log": "logs", "del": "delete"}
 """Short names that arena's users type."""

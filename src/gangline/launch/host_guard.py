@@ -206,6 +206,7 @@ class Guard:
             send("hello", 0, json.dumps(hello).encode())
         if command.get("stop"):
             self.stop()
+            self.told_to_end = True
         if "start" in command:
             self.start(command["start"], command.get("cwd", ""))
             self.told_to_end = not self.processes

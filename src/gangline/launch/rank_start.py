@@ -98,8 +98,16 @@ def state_table(states: Sequence[RankState], now: float) -> str:
 class RankStart:
     """One run of ranks on hosts."""
 
-    def __init__(self, places: Sequence[Place], options: StartOptions, output: RankOutput) -> None:
-        self._options, self._output = options, output
+    def __init__(
+        self,
+        places: Sequence[Place],
+        options: StartOptions,
+        output: RankOutput,
+        *,
+        tell_place: bool = True,
+    ) -> None:
+        """Take what is to be run; without ``tell_place`` the program gets no variables about ranks."""
+        self._options, self._output, self._tell_place = options, output, tell_place
         self.states = [RankState(place) for place in places]
         self._hosts: dict[str, list[Place]] = {}
         for place in places:
@@ -111,6 +119,15 @@ class RankStart:
         self._stopping = asyncio.Event()
         self._all_started = asyncio.Event()
         self._signal = 0
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether a signal to this process ended the ranks."""
+        return self._signal != 0
+
+    def stop(self) -> None:
+        """End all ranks."""
+        self._stopping.set()
 
     async def run(self) -> None:
         """Return when all ranks have ended well.
@@ -208,7 +225,8 @@ class RankStart:
                 {
                     "rank": place.rank,
                     "argv": list(options.command),
-                    "env": env | place_variables(place, master, options.interfaces),
+                    "env": env
+                    | (place_variables(place, master, options.interfaces) if self._tell_place else {}),
                 }
                 for place in members
             ]

@@ -21,6 +21,7 @@ from gangline.local.image_map import UserImage
 
 BASE_IMAGE = "gangline/base"
 REMOTE_SHELL = "gangline-rsh"
+HOROVODRUN = "horovodrun"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -191,7 +192,7 @@ def _library_file(folder: Path) -> str:
 
 
 def write_programs(folder: Path) -> None:
-    """Write what stands first on the PATH of a local image: ``gangline-rsh``, and a front of ``mpirun``."""
+    """Write what stands first on the PATH of a local image: remote shell, horovodrun, front of ``mpirun``."""
     folder.mkdir(parents=True, exist_ok=True)
     launch = Path(__file__).parents[1] / "launch"
     python = " ".join(shlex.quote(word) for word in [sys.executable, "-I", "-S"])
@@ -199,6 +200,17 @@ def write_programs(folder: Path) -> None:
     _write_script(folder / REMOTE_SHELL, f'#!/bin/sh\nexec {python} {shell} "$@"\n')
     for name in ("mpirun", "mpiexec"):
         _write_script(folder / name, f'#!/bin/sh\nexec {python} {front} "$0" "$@"\n')
+    entry = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); from gangline.launch.horovodrun import main; main()"
+    )
+    source = shlex.quote(str(Path(__file__).parents[2]))
+    _write_script(
+        folder / HOROVODRUN,
+        "#!/bin/sh\nIFS=:\nfor folder in $PATH; do\n"  # an image's own Horovod comes first
+        f'  [ "$folder/{HOROVODRUN}" -ef "$0" ] || [ ! -x "$folder/{HOROVODRUN}" ] || '
+        f'exec "$folder/{HOROVODRUN}" "$@"\n'
+        f'done\nunset IFS\nexec {python} -c "{entry}" {source} "$@"\n',
+    )
 
 
 def write_image_programs(folder: Path) -> None:

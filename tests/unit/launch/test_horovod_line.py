@@ -1,4 +1,4 @@
-"""The mpirun line of horovodrun, word for word; written down from Horovod's documentation and its own tests."""
+"""The mpirun line of horovodrun, word for word, written down from what Horovod documents and tests."""
 
 from __future__ import annotations
 

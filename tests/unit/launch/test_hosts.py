@@ -53,7 +53,9 @@ def test_places_of_unequal_hosts() -> None:
     """With hosts of 2 and 1 ranks: only the first host has local rank 1, so its cross size is 1."""
     places = plan_ranks(parse_hosts("a:2,b:1"), 3)
 
-    assert [(p.rank, p.local_rank, p.local_size, p.cross_rank, p.cross_size, p.node_rank) for p in places] == [
+    assert [
+        (p.rank, p.local_rank, p.local_size, p.cross_rank, p.cross_size, p.node_rank) for p in places
+    ] == [
         (0, 0, 2, 0, 2, 0),
         (1, 1, 2, 0, 1, 0),
         (2, 0, 1, 1, 2, 1),

@@ -1,0 +1,71 @@
+"""``gangline launch``: start ranks on hosts over ssh, without Kubernetes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from gangline.cli.output import say
+from gangline.cli.remote_options import read_hosts, read_interfaces, read_shell, remote_options
+from gangline.errors import UserError
+
+
+@click.command("launch", context_settings={"ignore_unknown_options": True})
+@remote_options
+@click.option("-n", "-np", "ranks", type=int, metavar="N", help="Ranks in all.  [default: one for each slot]")
+@click.option("--mpi/--no-mpi", "use_mpi", default=True, help="Use the MPI that is found, or none.")
+@click.option("--check/--no-check", default=True, help="Ask the hosts before the start.")
+@click.option(
+    "--start-timeout", type=float, default=30.0, metavar="S", help="All ranks run by then.  [default: 30]"
+)
+@click.option("--wdir", metavar="FOLDER", help="Where ranks start, on every host.  [default: this folder]")
+@click.option(
+    "--output-filename", metavar="FOLDER", help="Write each rank's output here too (with --no-mpi)."
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+def command(
+    hosts: str | None,
+    hostfile: str | None,
+    ssh_port: int | None,
+    ssh_identity_file: str | None,
+    remote_shell: str | None,
+    interface: str | None,
+    ranks: int | None,
+    use_mpi: bool,
+    check: bool,
+    start_timeout: float,
+    wdir: str | None,
+    output_filename: str | None,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND as ranks on hosts that you reach over ssh, without Kubernetes.
+
+    The hosts are asked first, all at once. With an MPI on this machine `mpirun` starts the ranks, else
+    Gangline does. Every rank finds its place in the variables that torch, MPI and Horovod programs read. When
+    one rank fails, or this command ends in whatever way, all ranks are ended.
+
+    \b
+    gangline launch --hosts node-1:4,node-2:4 -- python train.py
+    """  # noqa: D301 - click's mark for text that is not filled
+    from gangline.launch.hosts import Host, plan_ranks
+    from gangline.launch.plain_hosts import Launch, run_launch
+    from gangline.launch.rank_start import StartOptions
+
+    found = read_hosts(hosts, hostfile) or [Host("localhost", max(1, ranks or 1))]
+    if start_timeout <= 0:
+        raise UserError(f"--start-timeout {start_timeout:g} is no time; give seconds above 0")
+    if output_filename and use_mpi:
+        raise UserError("--output-filename works without MPI only", hint="add --no-mpi")
+    places = plan_ranks(found, sum(host.slots for host in found) if ranks is None else ranks)
+    options = StartOptions(
+        shell=read_shell(remote_shell, ssh_port, ssh_identity_file),
+        command=command,
+        environment=os.environ,
+        cwd=wdir or str(Path.cwd()),
+        interfaces=read_interfaces(interface),
+        start_timeout_s=start_timeout,
+    )
+    folder = Path(output_filename) if output_filename else None
+    run_launch(Launch(places, options, use_mpi, check, output_folder=folder), say)

@@ -1,0 +1,230 @@
+"""Start ranks on hosts with the MPI that is there, follow them, and say which failed or never started.
+
+``mpirun`` runs under the same guard as ranks without MPI, so it ends with the launcher in every case. Each
+rank says a line when it starts; those lines make the table of states, and are not shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gangline.errors import JobFailedError
+from gangline.launch.hosts import Place, host_list, hosts_of
+from gangline.launch.hydra_tags import HydraTags
+from gangline.launch.mpi import MpiInstallation
+from gangline.launch.mpirun import Ranks, mpirun_line
+from gangline.launch.rank_failure import LauncherOutput
+from gangline.launch.rank_output import RankOutput
+from gangline.launch.rank_places import forwarded_variables
+from gangline.launch.rank_start import RankStart, RankState, StartError, StartOptions, state_table
+from gangline.launch.rank_tags import RankTags
+from gangline.launch.remote_host import RemoteShell
+
+_MARK = "gangline-rank-started"
+_STARTED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-started (\d+) (\S+)$")
+_FRONT = Path(__file__).with_name("mpirun_front.py")
+_SAY_STARTED = f'echo "{_MARK} $RANK $(uname -n)"; exec "$@"'
+
+
+@dataclass(frozen=True, slots=True)
+class MpiPlan:
+    """What ``mpirun`` is to do.
+
+    Attributes:
+        mpi: the one that is used.
+        places: of all ranks.
+        options: how they are started.
+        master: host and port at which rank 0 is to listen.
+    """
+
+    mpi: MpiInstallation
+    places: Sequence[Place]
+    options: StartOptions
+    master: tuple[str, int]
+
+
+def mpi_line(plan: MpiPlan) -> list[str]:
+    """Return the command line, for hosts that have as many slots as ranks. Pure."""
+    hosts = hosts_of(plan.places)
+    environment = {"MASTER_ADDR": plan.master[0], "MASTER_PORT": str(plan.master[1])}
+    if plan.options.interfaces:
+        all_of_them = ",".join(plan.options.interfaces)
+        environment |= {"NCCL_SOCKET_IFNAME": all_of_them, "GLOO_SOCKET_IFNAME": plan.options.interfaces[0]}
+    names = sorted(set(forwarded_variables(plan.options.environment)) - set(environment) - {"PATH"})
+    ranks = Ranks(
+        count=len(plan.places),
+        per_host=hosts[0].slots,
+        environment=environment,
+        forwarded=() if plan.mpi.flavour != "openmpi" else ("PATH", *names),
+        working_dir=plan.options.cwd,
+    )
+    line = mpirun_line(plan.mpi, ranks, ["sh", "-c", _SAY_STARTED, "rank", *plan.options.command])
+    return [*line[:3], *_host_words(plan), *line[3:]]
+
+
+def _host_words(plan: MpiPlan) -> list[str]:
+    """Return the words that name hosts, binding and interface."""
+    hosts, interfaces = hosts_of(plan.places), plan.options.interfaces
+    if plan.mpi.flavour == "openmpi":
+        words = ["-H", host_list(hosts), "--bind-to", "none", "--map-by", "slot"]
+        if interfaces:
+            words += ["--mca", "btl_tcp_if_include", ",".join(interfaces)]
+        return words
+    words = ["-hosts", ",".join(host.name for host in hosts)]
+    if interfaces:
+        words += ["-iface", interfaces[0]]
+    return words
+
+
+def launcher_variables(mpi: MpiInstallation, shell: RemoteShell) -> dict[str, str]:
+    """Return variables for ``mpirun`` itself: remote shell, no refusal of root, no slow search for RDMA."""
+    flavour = mpi.flavour
+    if flavour == "openmpi":
+        variables = {
+            name: "1"
+            for family in ("OMPI", "PRTE")
+            for name in (f"{family}_ALLOW_RUN_AS_ROOT", f"{family}_ALLOW_RUN_AS_ROOT_CONFIRM")
+        }
+        agent = " ".join([shell.program, *_shell_words(shell)])
+        variables |= {"OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent}
+        if not Path("/sys/class/infiniband").is_dir():
+            variables["OMPI_MCA_pml"] = "ob1"
+        return variables
+    prefix = "HYDRA_LAUNCHER" if flavour == "mpich" else "I_MPI_HYDRA_BOOTSTRAP"
+    variables = {prefix: "ssh", f"{prefix}_EXEC": shell.program}
+    if words := _shell_words(shell):
+        extra = "HYDRA_LAUNCHER_EXTRA_ARGS" if flavour == "mpich" else "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"
+        variables[extra] = " ".join(words)
+    if flavour == "intel" and not Path("/sys/class/infiniband").is_dir():
+        variables["FI_PROVIDER"] = "tcp"
+    return variables
+
+
+def _shell_words(shell: RemoteShell) -> list[str]:
+    """Return the shell's options; one with a ``=`` would be cut by Open MPI 5 where hosts start others."""
+    words = ["-p", str(shell.port)] if shell.port else []
+    return words + (["-i", shell.identity] if shell.identity else [])
+
+
+def front_line(mpi: MpiInstallation, line: Sequence[str]) -> list[str]:
+    """Return the line with ``mpirun`` behind the front that mends it, unless it is such a front itself."""
+    with mpi.mpirun.open("rb") as file:
+        is_front = b"mpirun_front" in file.read(2048)
+    if is_front:
+        return [str(mpi.mpirun), *line[1:]]
+    return [sys.executable, "-I", "-S", str(_FRONT), str(_FRONT.with_name("mpirun")), *line[1:]]
+
+
+class _MpiOutput(RankOutput):
+    """Takes the output of ``mpirun``: notes which ranks started, and what it says of a failure."""
+
+    def __init__(
+        self, show: Callable[[str, bytes], None], states: Sequence[RankState], is_hydra: bool
+    ) -> None:
+        self.failures = LauncherOutput()
+        self.all_started = asyncio.Event()
+        self._states = states
+        self._rank_tags, self._hydra = RankTags(), HydraTags() if is_hydra else None
+        self._show_text = show
+        super().__init__(self._note)
+
+    def feed(self, rank: int, stream: str, data: bytes) -> None:
+        """Take a piece of the launcher's output."""
+        super().feed(rank, stream, self._hydra.feed(data) if self._hydra and stream == "stdout" else data)
+
+    def end_rank(self, rank: int) -> None:
+        """Show what is left."""
+        if self._hydra is not None and (rest := self._hydra.flush()):
+            super().feed(rank, "stdout", rest)
+        super().end_rank(rank)
+        if rest := self._rank_tags.flush():
+            self._show_text("stdout", rest)
+
+    def _note(self, stream: str, line: bytes) -> None:
+        if match := _STARTED.match(line.rstrip()):
+            state = self._states[int(match.group(2))]
+            state.to(f"runs on {match.group(3).decode(errors='replace')}")
+            if all(one.state.startswith("runs") for one in self._states):
+                self.all_started.set()
+            return
+        self.failures.feed(line.decode(errors="replace"))
+        # Ranks' lines come on both streams with tags; the launcher's own words have none.
+        self._show_text(stream, self._rank_tags.feed(line) if stream == "stdout" else RankTags().feed(line))
+
+
+async def run_with_mpi(plan: MpiPlan, show: Callable[[str, bytes], None]) -> None:
+    """Start the ranks and return when all have ended well.
+
+    Raises:
+        JobFailedError: a rank failed; the message names it.
+        StartError: not all ranks were started in time; the message has a table of their states.
+    """
+    states = [RankState(place, "not started by mpirun yet") for place in plan.places]
+    output = _MpiOutput(show, states, plan.mpi.flavour != "openmpi")
+    environment = dict(plan.options.environment) | launcher_variables(plan.mpi, plan.options.shell)
+    environment["PATH"] = f"{plan.mpi.bin}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    launcher = replace(
+        plan.options,
+        command=front_line(plan.mpi, mpi_line(plan)),
+        environment=_without_ranks(environment),
+        is_local=lambda name: True,
+    )
+    start = RankStart([Place(0, 1, "localhost", 0, 1, 0, 1, 0)], launcher, output, tell_place=False)
+    watch = asyncio.create_task(_watch(start, output, plan.options.start_timeout_s))
+    try:
+        await start.run()
+    except JobFailedError as error:
+        if start.was_interrupted:
+            raise
+        if watch.done() and not watch.cancelled():
+            raise _late(states, plan.options.start_timeout_s) from error
+        raise _failure(plan, output, error) from error
+    finally:
+        watch.cancel()
+    if watch.done() and not watch.cancelled() and not output.all_started.is_set():
+        raise _late(states, plan.options.start_timeout_s)
+
+
+async def _watch(start: RankStart, output: _MpiOutput, limit_s: float) -> None:
+    """End a start in which some rank never says that it runs; return only then."""
+    try:
+        await asyncio.wait_for(output.all_started.wait(), limit_s)
+    except TimeoutError:
+        start.stop()
+        return
+    await asyncio.Event().wait()
+
+
+def _late(states: Sequence[RankState], limit_s: float) -> StartError:
+    return StartError(
+        f"not all ranks were started within {limit_s:.0f} s; all were ended"
+        f"\n\n{state_table(states, time.monotonic())}",
+        hint="`gangline check --hosts …` says what is wrong; --start-timeout waits longer",
+    )
+
+
+def _failure(plan: MpiPlan, output: _MpiOutput, error: JobFailedError) -> JobFailedError:
+    """Return the error that names rank and host, from the launcher's own words."""
+    found = output.failures.failure(error.exit_code)
+    if found is None:
+        return error
+    if found.rank is None:
+        return JobFailedError(f"{found.what}; all ranks were ended", exit_code=error.exit_code)
+    host = plan.places[found.rank].host if found.rank < len(plan.places) else found.host
+    message = f"rank {found.rank} of {len(plan.places)} on `{host}` {found.what}; all other ranks were ended"
+    if found.lines and not found.is_last:
+        message += "\n\nits last lines:\n" + "\n".join(f"  {line}" for line in found.lines[-5:])
+    return JobFailedError(message, exit_code=found.exit_code or error.exit_code)
+
+
+def _without_ranks(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what another launcher told this process about its place."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+    return {name: value for name, value in environment.items() if name not in names}

@@ -1,0 +1,194 @@
+"""`gangline launch`, `gangline check` and `horovodrun` over three hosts with OpenSSH servers of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from plain_hosts import PlainHosts
+
+pytestmark = pytest.mark.root
+
+BIN = Path(sys.executable).parent
+GANGLINE = str(BIN / "gangline")
+HOROVODRUN = [sys.executable, "-m", "gangline.launch.horovodrun"]
+SAY_PLACE = "echo $RANK/$WORLD_SIZE on $(hostname), local $LOCAL_RANK/$LOCAL_WORLD_SIZE, at $MASTER_ADDR"
+MODES = pytest.mark.parametrize("mode", ["--mpi", "--no-mpi"])
+
+
+@MODES
+def test_ranks_run_on_the_hosts_that_the_plan_says_and_know_their_place(hosts: PlainHosts, mode: str) -> None:
+    done = hosts.run(
+        "h1", [GANGLINE, "launch", "-H", "h1:1,h2:2,h3:4", "-n", "4", mode, "--", "sh", "-c", SAY_PLACE]
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert {re.sub(r"^\[\d\] ", "", line) for line in done.stdout.splitlines()} == {
+        "0/4 on h1, local 0/1, at h1",
+        "1/4 on h2, local 0/2, at h1",
+        "2/4 on h2, local 1/2, at h1",
+        "3/4 on h3, local 0/1, at h1",
+    }
+    assert "preflight: 3 of 3 hosts answered" in done.stderr
+
+
+@MODES
+def test_the_first_failed_rank_is_named_and_ends_all(hosts: PlainHosts, mode: str) -> None:
+    script = "[ $RANK = 2 ] && exit 7; sleep 3141"
+
+    done = hosts.run("h1", [GANGLINE, "launch", "-H", "h1:1,h2:2", mode, "--", "sh", "-c", script])
+
+    assert done.returncode == 7
+    assert "rank 2 of 3 on `h2` exited with code 7; all other ranks were ended" in done.stderr
+    wait_until(lambda: not hosts.processes("sleep 3141"))
+
+
+@MODES
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_ranks_end_with_the_launcher(
+    hosts: PlainHosts, mode: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    mark = f"27.{os.getpid()}{int(number)}{mode.count('-')}"
+    line = [GANGLINE, "launch", "-H", "h1:1,h2:1", mode, "--", "sh", "-c", f"echo up; exec sleep {mark}1"]
+    with (tmp_path / "log").open("wb") as log:
+        launcher = subprocess.Popen(
+            hosts.command("h1", *line), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
+    wait_until(lambda: (tmp_path / "log").read_bytes().count(b"up\n") == 2)
+
+    launcher.send_signal(number)
+
+    code = launcher.wait(20)
+    wait_until(lambda: not [line for line in hosts.processes(mark) if line.startswith("sleep")])
+    if number == signal.SIGINT:
+        assert code == 130, (tmp_path / "log").read_text()
+
+
+def test_a_program_that_a_host_lacks_is_found_before_the_start(hosts: PlainHosts) -> None:
+    done = hosts.run("h1", [GANGLINE, "launch", "-H", "h1:1,h2:1", "--", "no-such-program"])
+
+    assert done.returncode == 3
+    assert "program: h2: `no-such-program` is not on its PATH" in done.stderr
+    assert "nothing was started" in done.stderr
+
+
+def test_check_names_every_class_of_fault_with_its_fix_in_under_five_seconds(hosts: PlainHosts) -> None:
+    """h1 and h2 are well; nobody has h9; 10.99.0.77 does not answer; h3 has no ssh server at this port."""
+    hosts.serve("h1", 2200)
+    hosts.serve("h2", 2200)
+    line = [
+        GANGLINE,
+        "check",
+        "-H",
+        "h1,h2,h3,h9,10.99.0.77",
+        "-p",
+        "2200",
+        "--interface",
+        "eth7",
+        "-o",
+        "json",
+    ]
+
+    done = hosts.run("h1", line)
+    answer = json.loads(done.stdout)
+
+    assert (done.returncode, answer["ok"]) == (3, False)
+    assert {(one["class"], one["host"]) for one in answer["findings"]} == {
+        ("interface", "h1"),
+        ("interface", "h2"),
+        ("remote-shell", "h3"),
+        ("name", "h9"),
+        ("remote-shell", "10.99.0.77"),
+    }
+    assert all(one["fix"] for one in answer["findings"])
+    assert answer["seconds"] < 5
+    assert answer["hosts"][0]["reaches"] == {"h2": True}
+
+
+def test_check_of_healthy_hosts(hosts: PlainHosts) -> None:
+    done = hosts.run("h1", [GANGLINE, "check", "-H", "h1:2,h2:2,h3:2"])
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["CHECK", "ok", "ok", "ok"]
+
+
+def test_another_mpi_on_a_host_is_found(hosts: PlainHosts, tmp_path: Path) -> None:
+    """This machine's mpirun says 4.1.4 here; the hosts have the one beside Gangline."""
+    program = tmp_path / "bin" / "mpirun"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\n[ "$(hostname)" = h1 ] && echo "mpirun (Open MPI) 4.1.4" && exit\n'
+        'echo "mpirun (Open MPI) 5.0.11"\n'
+    )
+    program.chmod(0o755)
+
+    done = hosts.run("h1", [GANGLINE, "check", "-H", "h1,h2"], PATH=f"{program.parent}:{os.environ['PATH']}")
+
+    assert done.returncode == 3
+    assert "error[mpi-mismatch]: h2:" in done.stderr
+
+
+@pytest.mark.parametrize("mode", [["--mpi"], ["--gloo"]])
+def test_horovodrun_starts_as_many_ranks_as_asked_for_over_another_port(
+    hosts: PlainHosts, mode: list[str]
+) -> None:
+    for name in ("h2", "h3"):
+        hosts.serve(name, 2300)
+    rank = "${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK}/${HOROVOD_SIZE:-$OMPI_COMM_WORLD_SIZE}"
+    script = f"echo {rank} on $(hostname) over $NCCL_SOCKET_IFNAME"
+
+    done = hosts.run(
+        "h1", [*HOROVODRUN, *mode, "-np", "3", "-H", "h2:2,h3:2", "-p", "2300", "sh", "-c", script]
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert {re.sub(r"^\[[\d,]+\]<stdout>: ?", "", line) for line in done.stdout.splitlines()} == {
+        "0/3 on h2 over eth0",
+        "1/3 on h2 over eth0",
+        "2/3 on h3 over eth0",
+    }
+
+
+def test_a_start_that_hangs_ends_at_its_deadline_with_the_state_of_every_rank(
+    hosts: PlainHosts, tmp_path: Path
+) -> None:
+    """h2's remote shell connects and says nothing."""
+    shell = tmp_path / "slow-shell"
+    shell.write_text(
+        '#!/bin/sh\nfor word in "$@"; do [ "$word" = h2 ] && exec sleep 1000; done\nexec ssh "$@"\n'
+    )
+    shell.chmod(0o755)
+    line = [
+        GANGLINE,
+        "launch",
+        "-H",
+        "h1:1,h2:2",
+        "--no-mpi",
+        "--remote-shell",
+        str(shell),
+        "--start-timeout",
+        "2",
+    ]
+
+    done = hosts.run("h1", [*line, "--", "true"])
+
+    assert done.returncode == 3
+    assert "not all ranks were started within 2 s; all were ended" in done.stderr
+    assert re.search(r"^0 +h1 +its host answered, waits for the others", done.stderr, re.MULTILINE)
+    assert re.search(r"^1-2 +h2 +waits for its host", done.stderr, re.MULTILINE)
+
+
+def wait_until(is_so: Callable[[], bool], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
