@@ -25,6 +25,7 @@ class CommandEntry(NamedTuple):
 COMMANDS: dict[str, CommandEntry] = {
     "run": CommandEntry("run", "run manifests, or a command on N ranks, and wait for the result", "Jobs"),
     "apply": CommandEntry("apply", "create or change the objects of manifests, without waiting", "Jobs"),
+    "submit": CommandEntry("submit", "submit an MPIJob in arena's words", "Jobs"),
     "list": CommandEntry("list", "list jobs", "Jobs"),
     "get": CommandEntry("get", "show one job and its instances", "Jobs"),
     "logs": CommandEntry("logs", "print the log of a job's launcher, or of a pod", "Jobs"),
@@ -38,9 +39,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "status": CommandEntry(
         "status", "show the one-machine cluster, its nodes and its processes", "This machine"
     ),
+    "node": CommandEntry("node", "make simulated GPUs unhealthy, or healthy again", "This machine"),
     "kubeconfig": CommandEntry("kubeconfig", "print a kubeconfig that kubectl can use", "This machine"),
     "operator": CommandEntry("operator", "run the job operator against a cluster", "Services"),
-    "node": CommandEntry("node", "make simulated GPUs unhealthy, or healthy again", "This machine"),
     "scheduler": CommandEntry("scheduler", "run the scheduler against a cluster", "Services"),
     "crds": CommandEntry("crds", "print the custom resource definitions", "Services"),
     "topology": CommandEntry("topology", "show what the links between the GPUs of a machine carry", "Other"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.job_names import complete_job_name
+from gangline.cli.job_types import qualified, type_option
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import UserError
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--all", "everything", is_flag=True, help="Every job of the namespace.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="With --all: every job of every namespace.")
 @click.option("--wait/--no-wait", default=True, help="Wait until pods are gone too.  [default: wait]")
+@type_option
 @target_options()
 def command(
     names: tuple[str, ...],
@@ -31,12 +33,18 @@ def command(
     everything: bool,
     all_namespaces: bool,
     wait: bool,
+    kind: str,
     target: Target,
 ) -> None:
     """Delete jobs and what belongs to them; unknown names are an error, after the others are deleted."""
     if not (names or files or everything):
         raise UserError(
             "which job?", hint="`gangline list` lists them; --all means every job of the namespace"
+        )
+    names = tuple(qualified(name, kind) for name in names)
+    if kind and everything:
+        raise UserError(
+            "--type is for names; --all means every job", hint="`gangline list -T mpijob -o name`"
         )
     if all_namespaces and not everything:
         raise UserError("-A needs --all here: names mean one namespace", hint="name it with -n")

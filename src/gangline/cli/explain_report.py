@@ -148,6 +148,7 @@ def placement_report(pods: Sequence[Obj], view: ClusterView, workload: Workload)
         found = Comparison(None, None, None)
     return {
         "gpus": sum(pod.request.get(GPU, 0) for pod in with_gpus),
+        "isOver": bool(pods) and not placed,
         "isPlaced": bool(with_gpus) and all(pod.node_name for pod in with_gpus),
         "simulated": any(node.gpus and node.gpus.source == "simulated" for node in fleet.views),
         "predictedFor": workload.name,
@@ -178,6 +179,9 @@ def print_placement(value: dict[str, Any]) -> None:
     """Print where a job's GPUs are and what that is worth."""
     simulated = "simulated " if value["simulated"] else ""
     gpus = f"{value['gpus']} {simulated}GPU{'' if value['gpus'] == 1 else 's'}"
+    if value["isOver"]:
+        print("\nPlacement: its pods are over and hold no GPU any more")
+        return
     if not value["gpus"]:
         print("\nPlacement: no pod of it asks for a GPU")
         return

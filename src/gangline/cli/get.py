@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.job_names import complete_job_name
+from gangline.cli.job_types import qualified, type_option
 from gangline.cli.output import Column, output_option, print_table, print_value
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import UserError
@@ -21,7 +22,7 @@ INSTANCE_COLUMNS = (
     Column("STATUS"),
     Column("AGE", rank=3),
     Column("IS_CHIEF", rank=4),
-    Column("GPU(REQ)", rank=5),
+    Column("GPU(Requested)", rank=5),
     Column("NODE", least=8, rank=2),
     Column("IP", rank=6, wide=True),
     Column("RESTARTS", rank=7, wide=True),
@@ -39,15 +40,19 @@ EVENTS_MAX = 50
 @click.argument("name", required=False, shell_complete=complete_job_name)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Find the job in any namespace.")
 @click.option("-e", "--events", is_flag=True, help="Show the job's events and its pods'.")
+@type_option
 @output_option
 @target_options()
-def command(name: str | None, all_namespaces: bool, events: bool, output: str | None, target: Target) -> None:
+def command(
+    name: str | None, all_namespaces: bool, events: bool, kind: str, output: str | None, target: Target
+) -> None:
     """Show job NAME: status, priority, duration, and its instances with their nodes.
 
     NAME is that of an MPIJob, else of a Job, else of a Pod; write `job/NAME` to mean one kind.
     """
     if name is None:
         raise UserError("which job?", hint="`gangline list` lists them")
+    name = qualified(name, kind)
     asyncio.run(_get(target, name, all_namespaces=all_namespaces, events=events, output=output))
 
 

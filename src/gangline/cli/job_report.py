@@ -21,6 +21,7 @@ def job_report(view: JobView, gpu_kind: str = "") -> dict[str, Any]:
         "status": view.status,
         "reason": view.reason,
         "trainer": view.trainer.lower(),
+        "tensorboard": "",
         "chiefName": view.chief,
         "priority": view.priority or "N/A",
         "requestGPUs": view.gpus,

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gangline.cli.job_types import type_option
 from gangline.cli.output import Column, output_option, print_table, print_value, say
 from gangline.cli.target import Target, open_client, target_options
 
@@ -16,8 +17,8 @@ COLUMNS = (
     Column("STATUS"),
     Column("TRAINER", rank=4),
     Column("DURATION", rank=2),
-    Column("GPU(REQ)", rank=6),
-    Column("GPU(ALLOC)", rank=7),
+    Column("GPU(Requested)", rank=6),
+    Column("GPU(Allocated)", rank=7),
     Column("NODE", least=8, rank=3),
     Column("REASON", least=20, rank=1, wide=True),
 )
@@ -25,14 +26,15 @@ COLUMNS = (
 
 @click.command("list")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of every namespace.")
+@type_option
 @output_option
 @target_options()
-def command(all_namespaces: bool, output: str | None, target: Target) -> None:
+def command(all_namespaces: bool, kind: str, output: str | None, target: Target) -> None:
     """List jobs with their status, duration and GPUs; why one waits is in `-o wide`."""
-    asyncio.run(_list(target, all_namespaces=all_namespaces, output=output))
+    asyncio.run(_list(target, all_namespaces=all_namespaces, only=kind, output=output))
 
 
-async def _list(target: Target, *, all_namespaces: bool, output: str | None) -> None:
+async def _list(target: Target, *, all_namespaces: bool, only: str, output: str | None) -> None:
     from gangline.api.resources import PODS
     from gangline.cli.gpu_words import gpu_kind
     from gangline.cli.job_lookup import list_jobs, warnings_about
@@ -43,6 +45,7 @@ async def _list(target: Target, *, all_namespaces: bool, output: str | None) -> 
     async with open_client(target) as client:
         namespace = None if all_namespaces else client.connection.namespace
         jobs, pods = await asyncio.gather(list_jobs(client, namespace), client.list(PODS, namespace))
+        jobs = [job for job in jobs if only in ("", job["kind"])]
         kind = await gpu_kind(client, jobs)
         needs_reasons = output in ("wide", "json", "yaml")
         warnings = await warnings_about(client, namespace, pods.items) if needs_reasons else []

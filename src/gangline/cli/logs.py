@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from gangline.cli.job_names import complete_job_name
+from gangline.cli.job_types import qualified, type_option
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import ClusterError, UserError
 from gangline.launch.hydra_tags import HydraTags
@@ -33,6 +34,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 @click.option("-i", "--instance", metavar="POD", help="One pod of the job instead of its chief.")
 @click.option("-c", "--container", default="", metavar="NAME", help="One container of the pod.")
 @click.option("--summary", is_flag=True, help="Instead of the log the figures of the benchmark in it.")
+@type_option
 @target_options()
 def command(
     name: str,
@@ -44,6 +46,7 @@ def command(
     instance: str | None,
     container: str,
     summary: bool,
+    kind: str,
     target: Target,
 ) -> None:
     """Print the log of job NAME: its launcher's, from the first byte.
@@ -62,6 +65,7 @@ def command(
     }
     if summary and timestamps:
         raise UserError("--summary and --timestamps exclude each other")
+    name = qualified(name, kind)
     asyncio.run(_logs(target, name, instance, options, summary=summary))
 
 

@@ -1,0 +1,358 @@
+"""``gangline submit``: jobs in arena's words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gangline.cli.output import print_value, say
+from gangline.cli.target import Target, open_client, target_options
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.cli.submit_job import Submission
+    from gangline.kube.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CONFIG_BYTES_MAX = 1 << 20
+"""What a ConfigMap can hold."""
+
+_BOOLEANS = (
+    "--gang",
+    "--gputopology",
+    "--rdma",
+    "--queue",
+    "--hostNetwork",
+    "--hostIPC",
+    "--hostPID",
+    "--mounts-on-launcher",
+    "--tensorboard",
+    "--dry-run",
+)
+_OTHER_KINDS = (
+    "tfjob tf pytorchjob pytorch horovodjob horovod hj etjob et volcanojob vj deepspeedjob rayjob rj sparkjob"
+).split()
+_NOT_SERVED = {
+    "--tensorboard": "run TensorBoard as a Deployment of its own",
+    "--tensorboard-image": "run TensorBoard as a Deployment of its own",
+    "--logdir": "run TensorBoard as a Deployment of its own",
+    "--model-name": "register the model after the job",
+    "--model-source": "register the model after the job",
+    "--sync-mode": "put the code into the image, or mount it with --data-dir",
+    "--sync-source": "put the code into the image, or mount it with --data-dir",
+    "--sync-image": "put the code into the image, or mount it with --data-dir",
+}
+"""arena's flags that nothing here stands behind, each with the way on."""
+
+
+class _Kinds(click.Group):
+    """Knows arena's other kinds by name, to say that they are not served."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a kind or of one of its short names."""
+        return super().get_command(ctx, "mpijob" if cmd_name in ("mpi", "mj") else cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve a kind; those that arena has and Gangline has not are named."""
+        if args[0] in _OTHER_KINDS:
+            raise UserError(
+                f"`submit {args[0]}` is not served; `submit mpijob` is",
+                hint="write a manifest, and `gangline apply` it on a cluster that knows the kind",
+            )
+        return super().resolve_command(ctx, args)
+
+
+class _GoFlags(click.Command):
+    """Takes ``--gang=true`` and ``--gang=false`` for flags, as arena does, and refuses what is not served."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Rewrite the flags in front of the first word of the command."""
+        rewritten = []
+        for place, word in enumerate(args):
+            name, equals, value = word.partition("=")
+            if name in _NOT_SERVED and value.lower() != "false":
+                raise UserError(f"{name} is not served", hint=_NOT_SERVED[name])
+            if name not in _BOOLEANS or not equals:
+                rewritten.append(word)
+            elif value.lower() in ("true", "t", "1"):
+                rewritten.append(name)
+            elif value.lower() not in ("false", "f", "0"):
+                raise UserError(f"{word}: write {name}=true or {name}=false")
+            if word == "--":
+                rewritten += args[place + 1 :]
+                break
+        return super().parse_args(ctx, rewritten)
+
+
+@click.group("submit", cls=_Kinds, invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Submit a job in arena's words; it is created and not waited for."""
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+_FLAGS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (("--name",), {"required": True, "metavar": "NAME", "help": "Name of the job."}),
+    (("--image",), {"required": True, "metavar": "IMAGE", "help": "Container image."}),
+    (("--gpus",), {"type": int, "default": 0, "help": "GPUs of each worker.  [default: 0]"}),
+    (("--workers",), {"type": int, "default": 1, "help": "Number of workers.  [default: 1]"}),
+    (("--gang",), {"is_flag": True, "help": "Start all workers and the launcher together, or none."}),
+    (
+        ("--gputopology", "gpu_topology"),
+        {
+            "is_flag": True,
+            "help": "Nodes labelled ack.node.gpu.schedule=topology only: GPUs by their links.",
+        },
+    ),
+    (("--cpu",), {"default": "", "metavar": "AMOUNT", "help": "CPUs of each worker."}),
+    (("--memory",), {"default": "", "metavar": "AMOUNT", "help": "Memory of each worker."}),
+    (
+        ("--device", "devices"),
+        {"multiple": True, "metavar": "NAME=COUNT", "help": "Another extended resource of each worker."},
+    ),
+    (("--retry",), {"type": int, "default": 0, "help": "Failures that are allowed.  [default: 0]"}),
+    (
+        ("--working-dir",),
+        {
+            "default": "",
+            "metavar": "PATH",
+            "help": "Where the program starts.  [default: the image's own]",
+        },
+    ),
+    (("-e", "--env"), {"multiple": True, "metavar": "NAME=VALUE", "help": "Variable of all containers."}),
+    (("-d", "--data", "claims"), {"multiple": True, "metavar": "CLAIM:PATH", "help": "Mount a claim."}),
+    (
+        ("--data-dir", "host_folders"),
+        {"multiple": True, "metavar": "HOST[:CONTAINER]", "help": "Mount a folder of the node."},
+    ),
+    (
+        ("-a", "--annotation", "annotations"),
+        {"multiple": True, "metavar": "KEY=VALUE", "help": "Of job and pods."},
+    ),
+    (("-l", "--label", "labels"), {"multiple": True, "metavar": "KEY=VALUE", "help": "Of job and pods."}),
+    (
+        ("--config-file", "config_files"),
+        {"multiple": True, "metavar": "HOST[:CONTAINER]", "help": "Mount a file of yours, by a ConfigMap."},
+    ),
+    (
+        ("--selector", "selectors"),
+        {"multiple": True, "metavar": "KEY=VALUE", "help": "Label of the nodes to use."},
+    ),
+    (
+        ("--toleration", "tolerations"),
+        {"multiple": True, "metavar": "KEY=VALUE:EFFECT,OPERATOR", "help": "Taint to put up with, or `all`."},
+    ),
+    (
+        ("--image-pull-secret", "pull_secrets"),
+        {"multiple": True, "metavar": "NAME", "help": "Secret for the image."},
+    ),
+    (
+        ("--image-pull-policy", "pull_policy"),
+        {
+            "type": click.Choice(["Always", "IfNotPresent", "Never"]),
+            "default": "Always",
+            "help": "When to pull.",
+        },
+    ),
+    (("--shell",), {"default": "sh", "metavar": "SHELL", "help": "Runs the command.  [default: sh]"}),
+    (
+        ("--scheduler",),
+        {"default": "", "metavar": "NAME", "help": "Scheduler.  [default: with --gang Gangline's]"},
+    ),
+    (("-p", "--priority"), {"default": "", "metavar": "NAME", "help": "PriorityClass of the job."}),
+    (("--queue", "suspend"), {"is_flag": True, "help": "Suspended until kube-queue or Kueue starts it."}),
+    (("--rdma",), {"is_flag": True, "help": "One rdma/hca for each worker, and IPC_LOCK."}),
+    (("--hostNetwork", "host_network"), {"is_flag": True, "help": "On the network of the node."}),
+    (("--hostIPC", "host_ipc"), {"is_flag": True, "help": "With the shared memory of the node."}),
+    (("--hostPID", "host_pid"), {"is_flag": True, "help": "With the processes of the node."}),
+    (("--mounts-on-launcher",), {"is_flag": True, "help": "Mount data in the launcher too."}),
+    (
+        ("--clean-task-policy", "clean_policy"),
+        {
+            "type": click.Choice(["None", "Running", "All"]),
+            "default": "All",
+            "help": "Which workers are deleted at the end.  [default: All]",
+        },
+    ),
+    (("--dry-run",), {"is_flag": True, "help": "Check everything, print the objects, create nothing."}),
+    (
+        ("-o", "--output"),
+        {"type": click.Choice(["yaml", "json"]), "default": "yaml", "help": "What --dry-run prints."},
+    ),
+)
+"""arena's flags of `submit mpijob`: names, and click's settings."""
+
+
+def _options(function: F) -> F:
+    """Add arena's flags of `submit mpijob`."""
+    for names, settings in reversed(_FLAGS):
+        function = click.option(*names, **settings)(function)
+    return function
+
+
+@command.command(
+    "mpijob",
+    cls=_GoFlags,
+    context_settings={"allow_interspersed_args": False},
+    short_help="submit an MPIJob (short: mpi, mj)",
+)
+@_options
+@target_options()
+@click.argument("words", nargs=-1, metavar="COMMAND")
+def mpijob(
+    words: tuple[str, ...],
+    dry_run: bool,
+    output: str,
+    env: tuple[str, ...],
+    config_files: tuple[str, ...],
+    target: Target,
+    **given: Any,
+) -> None:
+    """Submit an MPIJob whose launcher runs COMMAND.
+
+    \b
+    gangline submit mpi --name=vgg --gpus=1 --workers=4 --gang --gputopology=true \\
+        --image=gangline/base "mpirun -np 4 python train.py"
+    """  # noqa: D301 - click's mark for text that is not filled
+    from gangline.api.codec import Document
+    from gangline.cli.image_options import image_check_of
+    from gangline.cli.manifests import check_manifests
+    from gangline.cli.submit_job import Submission, build_objects
+
+    if not words:
+        raise UserError(
+            "no command: say what the launcher runs",
+            hint='gangline submit mpi … "mpirun -np 4 python train.py"',
+        )
+    wanted = Submission(
+        namespace=target.namespace or ("default" if target.is_local else target.connection().namespace),
+        command=" ".join(words),
+        env=env,
+        config_files=read_config_files(config_files),
+        **given,
+    )
+    objects = build_objects(wanted)
+    documents = [Document(value, file="the command line") for value in objects]
+    if target.is_local:
+        if wanted.claims:
+            raise UserError(
+                f"--data {wanted.claims[0]}: the one-machine cluster has no claims",
+                hint="mount a folder of this machine: --data-dir HOST:CONTAINER",
+            )
+        check_manifests(documents, is_local=True, image_problem=image_check_of(target))
+    else:
+        check_manifests(documents, is_local=False)
+    if dry_run:
+        _print(objects, output)
+        return
+    if target.is_local:
+        from gangline.local.cluster import Cluster
+
+        Cluster(target.paths).ensure_up(keep=True, say=say)
+    asyncio.run(_submit(target, wanted, objects))
+
+
+def _print(objects: list[dict[str, Any]], output: str) -> None:
+    if output == "yaml":
+        from gangline.api.codec import dump_yaml
+
+        print(dump_yaml(*objects), end="")
+        return
+    whole = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}
+    print_value(whole, "json")
+
+
+def read_config_files(texts: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    """Return the files of ``HOST[:CONTAINER]`` by the folder that they are mounted in.
+
+    Raises:
+        UserError: a file cannot be read, is no text or too large, or its place is not absolute.
+    """
+    folders: dict[str, dict[str, str]] = {}
+    for text in texts:
+        host, _, place = text.partition(":")
+        file = Path(host).expanduser()
+        inside = PurePosixPath(place or str(file.absolute()))
+        if not inside.is_absolute():
+            raise UserError(f"--config-file {text}: the place in the container must be an absolute path")
+        try:
+            content = file.read_bytes()[: CONFIG_BYTES_MAX + 1].decode()
+        except OSError as error:
+            raise UserError(f"--config-file {text}: cannot read `{host}`: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise UserError(f"--config-file {text}: `{host}` is no text") from None
+        if len(content) > CONFIG_BYTES_MAX:
+            raise UserError(
+                f"--config-file {text}: `{host}` has more than 1 MiB, which a ConfigMap cannot hold"
+            )
+        folders.setdefault(str(inside.parent), {})[inside.name] = content
+    return folders
+
+
+async def _submit(target: Target, wanted: Submission, objects: list[dict[str, Any]]) -> None:
+    from gangline.kube.apply import with_last_applied
+    from gangline.kube.discovery import resource_for
+    from gangline.kube.errors import AlreadyExists
+
+    async with open_client(target) as client:
+        await _check_names(client, wanted)
+        made: list[dict[str, Any]] = []
+        for value in reversed(objects):  # the job first: it claims the name, and owns the rest
+            resource = await resource_for(client, value["apiVersion"], value["kind"])
+            body = with_last_applied(value) if value["kind"] == "MPIJob" else {**value}
+            if made:
+                owner = {key: made[0][key] for key in ("apiVersion", "kind")}
+                owner |= {"name": wanted.name, "uid": made[0]["metadata"]["uid"]}
+                body["metadata"] = {**body["metadata"], "ownerReferences": [owner]}
+            try:
+                answer = await client.create(resource, body)
+            except AlreadyExists:
+                raise UserError(
+                    f"cannot submit: {value['kind'].lower()} `{value['metadata']['name']}` is there already",
+                    hint=f"delete it first: gangline delete {wanted.name}{target.options}",
+                ) from None
+            made.append({**answer, "apiVersion": value["apiVersion"], "kind": value["kind"]})
+            group = f".{resource.group}" if resource.group else ""
+            print(f"{value['kind'].lower()}{group}/{value['metadata']['name']} created")
+    say(f"The job {wanted.name} has been submitted successfully")
+    say(
+        f"You can run `gangline get {wanted.name} --type mpijob -n {wanted.namespace}{target.options}` "
+        "to check the job status"
+    )
+
+
+async def _check_names(client: Client, wanted: Submission) -> None:
+    """Refuse names that lead nowhere; say when no node is open to GPUs by their links."""
+    from gangline.api.resources import NODES, PRIORITY_CLASSES, Resource
+    from gangline.kube.errors import ApiError, Forbidden, NotFound
+    from gangline.placement.snapshot import BY_WIRES, MODE_LABEL
+
+    claims = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+    names = [("--priority", "PriorityClass", PRIORITY_CLASSES, wanted.priority)] if wanted.priority else []
+    names += [("--data", "PersistentVolumeClaim", claims, text.partition(":")[0]) for text in wanted.claims]
+    for flag, kind, resource, name in names:
+        try:
+            await client.get(resource, name, wanted.namespace if resource.namespaced else None)
+        except NotFound:
+            raise UserError(f"{flag} {name}: there is no {kind} of that name") from None
+        except Forbidden:
+            continue
+    if not wanted.gpu_topology:
+        return
+    try:
+        nodes = (await client.list(NODES, label_selector=f"{MODE_LABEL}={BY_WIRES}")).items
+    except ApiError:
+        return
+    if not nodes:
+        say(
+            f"warning: no node carries {MODE_LABEL}={BY_WIRES}, so the job will wait; "
+            f"`kubectl label node NAME {MODE_LABEL}={BY_WIRES}` opens one"
+        )

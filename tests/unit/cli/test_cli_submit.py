@@ -1,0 +1,183 @@
+"""`gangline submit mpijob`: arena's flags become an MPIJob that is really a gang."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from gangline.api.mpijob_reading import read_mpijob
+from gangline.cli.job_types import qualified
+from gangline.cli.submit import command, read_config_files
+from gangline.cli.submit_job import Submission, build_objects, read_toleration
+from gangline.errors import UserError
+
+
+def job(**flags: Any) -> dict[str, Any]:
+    values = {"name": "vgg", "namespace": "team", "image": "i", "command": "mpirun -np 4 x", **flags}
+    objects = build_objects(Submission(**values))
+    assert read_mpijob(objects[-1]).errors == []
+    return objects[-1]
+
+
+def template(value: dict[str, Any], role: str) -> dict[str, Any]:
+    return dict(value["spec"]["mpiReplicaSpecs"][role]["template"])
+
+
+def container(value: dict[str, Any], role: str) -> dict[str, Any]:
+    [only] = template(value, role)["spec"]["containers"]
+    return dict(only)
+
+
+def test_the_line_of_the_topology_guide_becomes_a_gang_of_all_pods():
+    value = job(gpus=1, workers=4, gang=True, gpu_topology=True)
+
+    assert value["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 5}
+    assert value["spec"]["runPolicy"]["cleanPodPolicy"] == "All"
+    assert value["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 4
+    labels = template(value, "Worker")["metadata"]["labels"]
+    assert labels["gpu-topology"] == "vgg"
+    assert labels["gpu-topology-replica"] == "4"
+    assert labels["pod-group.scheduling.sigs.k8s.io/name"] == "mpijob-vgg"
+    assert labels["pod-group.scheduling.sigs.k8s.io/min-available"] == "5"
+    assert container(value, "Worker")["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert "resources" not in container(value, "Launcher")
+    assert container(value, "Launcher")["command"] == ["sh", "-c", "mpirun -np 4 x"]
+
+
+def test_topology_keeps_shared_memory_and_leaves_the_network_alone():
+    spec = template(job(gpus=1, gpu_topology=True), "Worker")["spec"]
+
+    assert {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}} in spec["volumes"]
+    assert "hostNetwork" not in spec
+    assert spec["nodeSelector"] == {"ack.node.gpu.schedule": "topology"}
+    asked = template(job(gpus=1, host_network=True), "Worker")["spec"]
+    assert (asked["hostNetwork"], asked["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+
+
+def test_labels_by_which_arena_finds_the_pods_of_a_job():
+    labels = template(job(labels=("team=vision",)), "Launcher")["metadata"]["labels"]
+
+    assert labels["release"] == "vgg"
+    assert labels["app"] == "mpijob"
+    assert labels["group_name"] == "kubeflow.org"
+    assert labels["mpi_role_type"] == "launcher"
+    assert labels["team"] == "vision"
+    assert job(gpus=2, workers=3)["metadata"]["annotations"] == {"requestGPUsOfJobOwner": "6"}
+
+
+def test_devices_count_without_gpus_too():
+    resources = container(job(devices=("amd.com/gpu=2",)), "Worker")["resources"]
+
+    assert resources == {"requests": {"amd.com/gpu": "2"}, "limits": {"amd.com/gpu": "2"}}
+
+
+def test_without_gpus_none_is_seen():
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in container(job(), "Worker")["env"]
+
+
+def test_data_is_mounted_in_workers_and_on_request_in_the_launcher():
+    value = job(claims=("images:/data",), host_folders=("/mnt/x:/x",))
+    both = job(claims=("images:/data",), mounts_on_launcher=True)
+
+    assert [mount["mountPath"] for mount in container(value, "Worker")["volumeMounts"]] == [
+        "/dev/shm",
+        "/data",
+        "/x",
+    ]
+    assert [mount["mountPath"] for mount in container(value, "Launcher")["volumeMounts"]] == ["/dev/shm"]
+    assert len(container(both, "Launcher")["volumeMounts"]) == 2
+
+
+def test_files_of_one_folder_share_a_config_map(tmp_path: Path):
+    (tmp_path / "a.conf").write_text("1")
+    (tmp_path / "b.conf").write_text("2")
+    files = read_config_files((f"{tmp_path}/a.conf:/etc/x/a.conf", f"{tmp_path}/b.conf:/etc/x/b.conf"))
+
+    config_map, value = build_objects(
+        Submission(name="vgg", namespace="team", image="i", command="c", config_files=files)
+    )
+
+    assert config_map["data"] == {"a.conf": "1", "b.conf": "2"}
+    assert {"name": "config-0", "mountPath": "/etc/x"} in container(value, "Worker")["volumeMounts"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("all", {"operator": "Exists"}),
+        ("k=v:NoSchedule,Equal", {"key": "k", "value": "v", "effect": "NoSchedule", "operator": "Equal"}),
+        ("k:NoExecute,Exists", {"key": "k", "effect": "NoExecute", "operator": "Exists"}),
+    ],
+)
+def test_tolerations_are_read(text, wanted):
+    assert read_toleration(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"name": "Vgg_16"}, "--name must be"),
+        ({"name": "v" * 50}, "at most 49"),
+        ({"workers": 0}, "--workers must be at least 1"),
+        ({"gpu_topology": True}, "--gpus is 0"),
+        ({"tolerations": ("nonsense",)}, "--toleration nonsense: cannot be read"),
+        ({"tolerations": ("k=v:Sometimes,Equal",)}, "cannot be read"),
+        ({"claims": ("images",)}, "--data images: write CLAIM:PATH"),
+        ({"memory": "much"}, "--memory must be a quantity"),
+        ({"env": ("X",)}, "--env X: write KEY=VALUE"),
+        ({"devices": ("amd.com/gpu=some",)}, "write NAME=COUNT"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_flag(flags, words):
+    with pytest.raises(UserError, match=words):
+        job(**flags)
+
+
+def run(*words: str) -> None:
+    command.main(args=list(words), prog_name="submit", standalone_mode=False)
+
+
+BASE = ("mpi", "--name=vgg", "--image=gangline/base", "--dry-run")
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
+
+
+def test_flags_are_written_as_arena_writes_them(capsys):
+    run(*BASE, "--gang=true", "--rdma=false", "--gpus=1", "mpirun", "-np", "1", "x")
+    out = capsys.readouterr().out
+
+    assert "minAvailable: 2" in out
+    assert "rdma" not in out
+    assert "- mpirun -np 1 x" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("tfjob", "--name=x"), "`submit tfjob` is not served"),
+        ((*BASE, "--tensorboard", "x"), "--tensorboard is not served"),
+        ((*BASE, "--sync-mode=git", "x"), "--sync-mode is not served"),
+        ((*BASE, "--gang=maybe", "x"), "write --gang=true or --gang=false"),
+        ((*BASE, "--data=c:/d", "x"), "the one-machine cluster has no claims"),
+        (BASE, "no command"),
+    ],
+)
+def test_what_is_not_served_is_refused_by_name(words, message):
+    with pytest.raises(UserError, match=message):
+        run(*words)
+
+
+def test_an_unknown_flag_is_wrong_use():
+    with pytest.raises(click.UsageError):
+        run(*BASE, "--nothing", "x")
+
+
+def test_a_type_qualifies_a_name():
+    assert qualified("vgg", "MPIJob") == "mpijob/vgg"
+    assert qualified("mpijob/vgg", "MPIJob") == "mpijob/vgg"
+    with pytest.raises(UserError, match="is no MPIJob"):
+        qualified("job/vgg", "MPIJob")
