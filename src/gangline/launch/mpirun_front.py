@@ -17,6 +17,7 @@ Cost: one small Python process beside the launcher, 15 ms at its start.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,10 @@ EXIT_MISMATCH = 78
 EXIT_NOT_FOUND = 127
 LOST_HOST = b"has lost communication with a remote daemon"
 DRAIN_LIMIT_S = 1.0
+
+CRASHED_DAEMON = re.compile(rb"A daemon failed to report back.*Daemon exit status: (13[0-9])\b", re.DOTALL)
+"""Open MPI 5.0.11's daemon sometimes dies of a segmentation fault at its start; no rank has run then."""
+MESSAGE_BYTES_MAX = 4096
 
 NO_PML = "none_because_mpirun_is_not_open_mpi"
 """As ``OMPI_MCA_pml``: Open MPI knows no such module, so its programs fail where mpirun is another MPI's."""
@@ -153,6 +158,9 @@ def guarded(launcher: Launcher, arguments: list[str], environment: dict[str, str
         return [*forwarded(arguments, environment), *arguments]
     if launcher.is_modern:
         arguments = modern_options(arguments)
+        # A daemon that goes into the background is lost when its job is over before its parent has looked.
+        if arguments and "--leave-session-attached" not in arguments:
+            arguments = ["--leave-session-attached", *arguments]
     if not arguments or "OMPI_MCA_mca_base_env_list" in environment:  # which excludes -x
         return arguments
     return ["-x", f"PMI_PORT={NO_PMI}", "-x", "PMI_ID=0", *arguments]
@@ -177,6 +185,7 @@ class ErrorStream:
     def __init__(self, host: str) -> None:
         self.host_was_lost = False
         self.mpi_was_another = False
+        self._beginning = b""
         self._noise = LauncherNoise(host)
         self._tail = b""
 
@@ -186,8 +195,14 @@ class ErrorStream:
         self.host_was_lost = self.host_was_lost or LOST_HOST in window
         self.mpi_was_another = self.mpi_was_another or any(mark in window for mark in _MISMATCHES)
         self._tail = window[-len(LOST_HOST) :]
+        self._beginning = (self._beginning + data)[:MESSAGE_BYTES_MAX]
         shown: bytes = self._noise.feed(data)
         return shown
+
+    @property
+    def daemon_crashed(self) -> bool:
+        """Whether a daemon was ended by a signal before any rank could start."""
+        return CRASHED_DAEMON.search(self._beginning) is not None
 
     def flush(self) -> bytes:
         """Return what is still held, at the end."""
@@ -209,15 +224,25 @@ def _write_all(sink: int, data: bytes) -> None:
             return
 
 
-def run(launcher: Launcher, arguments: list[str], environment: dict[str, str]) -> int:
-    """Run the real launcher; return the exit code, 128 + N for signal N."""
-    early: list[int] = []
+def run(
+    launcher: Launcher, arguments: list[str], environment: dict[str, str], *, is_retry: bool = False
+) -> int:
+    """Run the real launcher; return the exit code, 128 + N for signal N.
+
+    A daemon that crashed at its start is tried once more, for no rank has run.
+    """
+    stopped: list[int] = []
     for number in _FORWARDED:  # before the start, so that no signal falls between the two
-        signal.signal(number, lambda got, _: early.append(got))
+        signal.signal(number, lambda got, _: stopped.append(got))
     child = subprocess.Popen([launcher.program, *arguments], stderr=subprocess.PIPE, env=environment)
+
+    def forward(number: int, _: object) -> None:
+        stopped.append(number)
+        child.send_signal(number)
+
     for number in _FORWARDED:
-        signal.signal(number, lambda got, _: child.send_signal(got))
-    for got in early:
+        signal.signal(number, forward)
+    for got in stopped:
         child.send_signal(got)
     assert child.stderr is not None
     stream = ErrorStream(os.uname().nodename)
@@ -228,6 +253,11 @@ def run(launcher: Launcher, arguments: list[str], environment: dict[str, str]) -
     if code == 0 and stream.host_was_lost:
         _write_all(2, b"\ngangline: a host was lost while the ranks ran; ending with code 1\n")
         return 1
+    if code != 0 and stream.daemon_crashed and not is_retry and not stopped:
+        _write_all(
+            2, b"\ngangline: the launcher's daemon crashed before any rank started; trying once more\n"
+        )
+        return run(launcher, arguments, environment, is_retry=True)
     if code != 0 and stream.mpi_was_another:
         _write_all(2, mismatch(launcher).encode())
         return EXIT_MISMATCH

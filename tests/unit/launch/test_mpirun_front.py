@@ -23,6 +23,7 @@ from gangline.launch.mpirun_front import (
 
 FRONT = mpirun_front.__file__
 GUARD = f"-x PMI_PORT={NO_PMI} -x PMI_ID=0 "
+ATTACHED = "--leave-session-attached "
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def front(
 def test_streams_and_exit_code_are_the_launchers(tmp_path: Path, code: int) -> None:
     process = front(tmp_path, f'echo "out $*"; echo err >&2; exit {code}')
 
-    assert process.communicate(timeout=20) == (f"out {GUARD}-np 2 prog\n", "err\n")
+    assert process.communicate(timeout=20) == (f"out {GUARD}{ATTACHED}-np 2 prog\n", "err\n")
     assert process.returncode == code
 
 
@@ -219,3 +220,30 @@ def test_an_image_without_an_mpi_says_so(tmp_path: Path) -> None:
 
     assert done.returncode == 127
     assert "no `mpirun` on its PATH" in done.stderr
+
+
+CRASH = """cat >&2 <<E
+A daemon failed to report back after being spawned. This could
+be due to several factors
+  Remote host:   pi-worker-0
+  Daemon exit status: {status}
+E
+"""
+
+
+def test_a_daemon_that_crashed_before_any_rank_is_tried_once_more(tmp_path: Path) -> None:
+    once = f"[ -e {tmp_path}/again ] && echo ran && exit 0; touch {tmp_path}/again\n"
+    process = front(tmp_path, once + CRASH.format(status=139) + "exit 1")
+    out, errors = process.communicate(timeout=20)
+
+    assert (process.returncode, out) == (0, "ran\n")
+    assert "crashed before any rank started; trying once more" in errors
+
+
+@pytest.mark.parametrize("status", [139, 255])
+def test_a_daemon_that_crashes_again_or_cannot_be_reached_fails_the_run(tmp_path: Path, status: int) -> None:
+    process = front(tmp_path, f"echo x >> {tmp_path}/starts\n" + CRASH.format(status=status) + "exit 1")
+    process.communicate(timeout=20)
+
+    assert process.returncode == 1
+    assert (tmp_path / "starts").read_text().count("x") == (2 if status == 139 else 1)
