@@ -106,9 +106,10 @@ async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSu
     from gangline.jobs.settings import Settings
     from gangline.local.controllers.all import run_controllers
     from gangline.operator.operator import Operator
-    from gangline.scheduler.scheduler import Scheduler
+    from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
 
-    operator = Operator(client, settings=Settings(has_remote_shell=True))
+    settings = Settings(has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0])
+    operator = Operator(client, settings=settings)
     try:
         async with asyncio.TaskGroup() as services:
             services.create_task(run_controllers(client), name="controllers")
@@ -138,13 +139,13 @@ def _log_statistics(operator: OperatorStatistics) -> None:
 
 async def _bootstrap(client: Client, facts: ClusterFacts) -> None:
     """Create what every cluster of this kind has: the job kinds and the nodes."""
-    from gangline.api.crds import crds
+    from gangline.api.crds import crds, gang_crds
     from gangline.api.resources import CRDS, NODES
     from gangline.kube.apply import apply
     from gangline.kube.errors import AlreadyExists
     from gangline.local.cluster import node_object
 
-    for manifest in crds():
+    for manifest in (*crds(), *gang_crds()):
         await apply(client, CRDS, manifest)
     for name in facts.node_names:
         try:

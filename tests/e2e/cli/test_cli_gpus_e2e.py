@@ -127,12 +127,13 @@ def test_of_two_jobs_the_second_waits_and_says_why(
     running = simulated.start("run", str(first))
     until(lambda: "RUNNING" in simulated("list").stdout, "the first job")
     waiting = simulated.start("run", str(manifest(tmp_path, "second")))
-    until(lambda: "Insufficient nvidia.com/gpu" in simulated("list", "-o", "wide").stdout, "the reason")
+    reason = "needs 8 nvidia.com/gpu on one node; best node node-0 has 0 free"
+    until(lambda: reason in simulated("list", "-o", "wide").stdout, "the reason")
 
     rows = {line.split()[0]: line for line in simulated("list", "-o", "wide").stdout.splitlines()}
     assert "16 simulated   16 simulated" in rows["first"]
     assert "PENDING" in rows["second"]
-    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu" in rows["second"]
+    assert reason in rows["second"]
     assert "8 simulated, 0 free" in simulated("status").stdout
     simulated("delete", "first")
     running.communicate(timeout=60)
