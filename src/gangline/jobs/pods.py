@@ -68,6 +68,15 @@ def build_worker(job: MPIJob, index: int, cluster_domain: str = "", dialect: Dia
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
 
 
+_NOT_ITS_FAULT: Object = {
+    "rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+}
+"""A launcher that is taken away with its gang does not count against the backoff limit. Kubernetes
+allows the rule only for pods that are never restarted in place."""
+
+
 def build_launcher(job: MPIJob, dialect: Dialect | None = None) -> Object:
     """Return the batch/v1 Job that runs the launcher; it is suspended when the MPIJob is.
 
@@ -85,6 +94,8 @@ def build_launcher(job: MPIJob, dialect: Dialect | None = None) -> Object:
     if policy.suspend:
         spec["suspend"] = True
     spec["template"] = build_launcher_template(job, dialect)
+    if dialect is not None and spec["template"]["spec"].get("restartPolicy") == "Never":
+        spec["podFailurePolicy"] = _NOT_ITS_FAULT
     metadata = child_metadata(job.metadata, names.launcher, other_child_labels(names.job))
     mark_attempt(metadata, job.status.restarts)
     return {

@@ -73,10 +73,18 @@ class Binder:
     async def take_away(
         self, pods: Iterable[tuple[str, str]], message: str, *, event: str = "Preempted"
     ) -> None:
-        """Delete pods, each (``NAMESPACE/NAME``, uid), to free their room; those that are gone are fine."""
-        await asyncio.gather(*(self._take_away(key, uid, message, event) for key, uid in pods))
+        """Delete pods, each (``NAMESPACE/NAME``, uid), to free their room; those that are gone are fine.
 
-    async def _take_away(self, key: str, uid: str, message: str, event: str) -> None:
+        All are marked before the first goes: when one ends, others of its gang fail at once, and that shall
+        not count as a failure of the program.
+        """
+        chosen = list(pods)
+        marked = await asyncio.gather(*(self._mark(key, uid, message) for key, uid in chosen))
+        left = [pod for pod, is_there in zip(chosen, marked, strict=True) if is_there]
+        await asyncio.gather(*(self._take_away(key, uid, message, event) for key, uid in left))
+
+    async def _mark(self, key: str, uid: str, message: str) -> bool:
+        """Write that a pod ends through no fault of its own; return whether it is there."""
         namespace, name = key.split("/", 1)
         condition = {
             "type": "DisruptionTarget",
@@ -89,6 +97,14 @@ class Binder:
         try:
             async with self._writes:
                 await self._client.patch(PODS, name, patch, namespace, kind="strategic", subresource="status")
+        except NotFound:
+            return False
+        return True
+
+    async def _take_away(self, key: str, uid: str, message: str, event: str) -> None:
+        namespace, name = key.split("/", 1)
+        try:
+            async with self._writes:
                 await self._client.delete(PODS, name, namespace, uid=uid)
         except NotFound:
             return

@@ -24,6 +24,7 @@ from gangline.jobs.gang import (
     min_resources,
 )
 from gangline.jobs.plan import Create, Delete, Patch, Plan
+from gangline.jobs.pods import build_launcher
 from gangline.jobs.settings import Settings
 from gangline.units import format_quantity
 
@@ -402,3 +403,18 @@ def test_definitions_of_both_kinds_of_pod_groups() -> None:
         "podgroups.scheduling.x-k8s.io",
         "podgroups.scheduling.volcano.sh",
     ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "scheduler", "want"), [("Never", PLUGINS, True), ("OnFailure", PLUGINS, False)]
+)
+def test_a_launcher_that_is_taken_away_with_its_gang_does_not_count_as_failed(
+    scene: Build, policy: str, scheduler: str, want: bool
+) -> None:
+    one = gang(scene, scheduler)
+    one.spec["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = policy
+
+    launcher = build_launcher(one.read().job, dialect_of(scheduler))
+
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    assert launcher["spec"].get("podFailurePolicy") == ({"rules": [rule]} if want else None)
