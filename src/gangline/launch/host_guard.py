@@ -171,11 +171,15 @@ class Guard:
             self.orphaned = True
             self.stop()
 
-    def run(self) -> None:
-        """Serve until standard input has ended, or all ranks after a start, and no rank runs."""
+    def run(self, waiting: bytes = b"") -> None:
+        """Serve until standard input has ended, or all ranks after a start, and no rank runs.
+
+        Args:
+            waiting: commands that come before those of standard input.
+        """
         self.selector.register(0, selectors.EVENT_READ, "commands")
         self.selector.register(self.woken, selectors.EVENT_READ, "woken")
-        waiting = b""
+        waiting = self.obey_all(waiting)
         while not self.told_to_end or self.processes:
             for key, _ in self.selector.select(0.1 if self.kill_at else None):
                 data = os.read(key.fd, CHUNK)
@@ -191,12 +195,17 @@ class Guard:
                     self.selector.unregister(0)
                     self.told_to_end = True
                     self.stop()
-                *lines, waiting = (waiting + data).split(b"\n")
-                for line in lines:
-                    self.obey(json.loads(line.decode()))
+                waiting = self.obey_all(waiting + data)
             self.reap()
             if self.kill_at and time.monotonic() > self.kill_at:
                 self.signal_all(signal.SIGKILL)
+
+    def obey_all(self, text: bytes) -> bytes:
+        """Do what whole lines say; return the rest."""
+        *lines, rest = text.split(b"\n")
+        for line in lines:
+            self.obey(json.loads(line.decode()))
+        return rest
 
     def obey(self, command: dict[str, Any]) -> None:
         """Do what a line says."""

@@ -5,11 +5,16 @@ Called by MPI launchers as ``gangline-rsh [ssh options] HOST COMMAND...``. Stand
 hands over its standard streams; the command runs there with that container's environment. The exit code comes
 back; when this process dies, the shim kills the command. It works while the node agent is down.
 
+With ``-p PORT`` and a secret in ``$GANGLINE_SHELL_KEY`` a host that is in no such folder is reached over TCP,
+where ``gangline.launch.shell_server`` listens with the same secret.
+
 A host that is not up yet is waited for, at most ``$GANGLINE_RSH_WAIT_S`` seconds (30).
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 import shlex
@@ -24,7 +29,7 @@ _OPTIONS_WITH_VALUE = frozenset("BbcDEeFIiJLlmOopQRSWw")
 
 
 def split_arguments(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return host and command of an ssh-like command line; options are passed over.
+    """Return host and command of an ssh-like command line; options are passed over, see ``port_of``.
 
     Raises:
         ValueError: there is no host or no command.
@@ -43,6 +48,19 @@ def split_arguments(arguments: list[str]) -> tuple[str, list[str]]:
     if len(rest) < 2:
         raise ValueError("usage: gangline-rsh [OPTIONS] HOST COMMAND...")
     return rest[0].rpartition("@")[2], rest[1:]
+
+
+def port_of(arguments: list[str]) -> int:
+    """Return the value of ``-p``, 0 without one."""
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith("-") or word == "--":
+            return 0
+        if len(word) == 2 and word[1] in _OPTIONS_WITH_VALUE:
+            value = next(words, "")
+            if word == "-p" and value.isdigit():
+                return int(value)
+    return 0
 
 
 def aliases(host: str, namespace: str) -> list[str]:
@@ -100,6 +118,39 @@ def _run(connection: socket.socket, command: list[str]) -> int | None:
     raise ConnectionError("the pod has ended")
 
 
+def _run_over_tcp(host: str, port: int, key: str, command: list[str], deadline: float) -> int:
+    """Run a command at a shell server; return its exit code."""
+    while True:
+        try:
+            connection = socket.create_connection((host, port), 3)
+            break
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_S * 10)
+    with connection, connection.makefile("rb") as stream:
+        challenge = stream.read(32)
+        folder = os.environ.get("GANGLINE_RSH_CWD", "")
+        request = json.dumps({"command": " ".join(command), "cwd": folder}).encode()
+        proof = hmac.new(key.encode(), challenge + request, hashlib.sha256).hexdigest()
+        connection.sendall(proof.encode() + b" " + request + b"\n")
+        connection.settimeout(None)
+        while head := stream.readline().split():
+            payload = stream.read(int(head[2]))
+            if head[0] == b"exit":
+                return int(payload)
+            if head[0] == b"failed":
+                raise ConnectionError(payload.decode(errors="replace"))
+            if head[0] in (b"out", b"err"):
+                _write_all(1 if head[0] == b"out" else 2, payload)
+    raise ConnectionError("the server has ended the connection; do both sides have the same secret?")
+
+
+def _write_all(stream: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(stream, data) :]
+
+
 def main() -> int:
     """Run; return the command's exit code, 255 when the host cannot be reached (as ssh does)."""
     try:
@@ -108,13 +159,18 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return _EXIT_UNREACHABLE
     names = os.environ.get("GANGLINE_NAMES", "")
+    key, port = os.environ.get("GANGLINE_SHELL_KEY", ""), port_of(sys.argv[1:])
     namespace = os.environ.get("GANGLINE_POD_NAMESPACE", "default")
-    if not names:
+    is_listed = any(os.path.exists(os.path.join(names, one)) for one in aliases(host, namespace))  # noqa: PTH110,PTH118
+    over_tcp = bool(key and port and not (names and is_listed))
+    if not names and not over_tcp:
         sys.stderr.write("gangline-rsh: GANGLINE_NAMES is not set: this is no pod of a Gangline cluster\n")
         return _EXIT_UNREACHABLE
     wait_s = float(os.environ.get("GANGLINE_RSH_WAIT_S") or WAIT_S)
     deadline = time.monotonic() + wait_s
     try:
+        if over_tcp:
+            return _run_over_tcp(host, port, key, command, deadline)
         while True:
             with _connect(names, host, namespace, deadline) as connection:
                 code = _run(connection, command)
