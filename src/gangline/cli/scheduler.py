@@ -16,16 +16,26 @@ import click
     help="Kubeconfig of the cluster.  [default: the pod's own account inside a cluster, else yours]",
 )
 @click.option("--context", metavar="CONTEXT", help="A context of the kubeconfig.")
-def command(kubeconfig: Path | None, context: str | None) -> None:
+@click.option(
+    "--levels",
+    default="",
+    metavar="LABEL,...",
+    help="Node labels of the network's levels, the widest first: example.com/block,example.com/rack.",
+)
+def command(kubeconfig: Path | None, context: str | None, levels: str) -> None:
     """Run the scheduler against a cluster until SIGTERM: it binds pods that name gangline-scheduler."""
-    asyncio.run(_serve(kubeconfig, context))
+    from gangline.topology.network import parse_levels
+
+    asyncio.run(_serve(kubeconfig, context, tuple(level.label for level in parse_levels(levels))))
 
 
-async def _serve(kubeconfig: Path | None, context: str | None) -> None:
+async def _serve(kubeconfig: Path | None, context: str | None, levels: tuple[str, ...]) -> None:
     from gangline.cli.serve import run_until_stopped
     from gangline.cli.service import service_connection
     from gangline.kube.client import Client
-    from gangline.scheduler.scheduler import Scheduler
+    from gangline.placement.policy import Policy
+    from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
 
     async with Client(service_connection(kubeconfig, context), user_agent="gangline-scheduler") as client:
-        await run_until_stopped(Scheduler(client).run())
+        scheduler = Scheduler(client, names=DEFAULT_NAMES[:1], policy=Policy(levels=levels))
+        await run_until_stopped(scheduler.run())

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 RESOURCE = "nvidia.com/gpu"
+ALIASES = ("aliyun.com/gpu",)
+"""Other names by which pods ask for the same GPUs; nodes offer ``RESOURCE`` alone."""
+
 TOPOLOGY_ANNOTATION = "gangline.dev/gpu-topology"
 SOURCE_LABEL = "gangline.dev/gpu-source"
 """Node label: where its GPUs come from. ``simulated`` says that they exist in name only."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangline.api.core import Pod
-from gangline.devices.inventory import RESOURCE, Inventory
+from gangline.devices.inventory import ALIASES, RESOURCE, Inventory
 from gangline.units import quantity_ceil
 
 ANNOTATION = "gangline.dev/gpus"
@@ -73,7 +73,7 @@ class GpuRequest:
 
 def _count(limits: Mapping[str, str | int | float]) -> int:
     try:
-        return quantity_ceil(limits.get(RESOURCE, 0))
+        return sum(quantity_ceil(limits.get(name, 0)) for name in (RESOURCE, *ALIASES))
     except ValueError as error:
         raise GpuChoiceError(f"{RESOURCE}: {error}") from error
 

@@ -139,3 +139,13 @@ def test_a_damaged_record_does_not_make_two_holders() -> None:
 
     assert ledger.reserve("b", {"main": ["GPU-0", "GPU-1"]}) == ["GPU-0"]
     assert ledger.held() == {"GPU-0": "a", "GPU-1": "b"}
+
+
+def test_pods_may_ask_by_the_name_that_arena_uses() -> None:
+    limits = {"limits": {"aliyun.com/gpu": "2"}}
+    pod = {
+        "metadata": {"name": "a", "uid": "a"},
+        "spec": {"nodeName": NODE, "containers": [{"name": "mpi", "resources": limits}]},
+    }
+
+    assert GpuRequest.of(msgspec.convert(pod, Pod)).running == {"mpi": 2}
