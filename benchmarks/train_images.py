@@ -1,104 +1,128 @@
-"""Images/s of Gangline's tf_cnn_benchmarks beside a plain DDP script of the same network, ranks, threads.
+"""Images/s of the benchmarks' training step beside plain DistributedDataParallel on the same network.
 
-    python benchmarks/train_images.py [--models resnet50,vgg16,resnet18] [--ranks 1,2] [--rounds 3]
+    python benchmarks/train_images.py [--models resnet50,vgg16,resnet18] [--ranks 1,2] [--steps 7]
 
-needs a Python with torch: this one, or the one that GANGLINE_TRAIN_PYTHON names. Both are started in turns,
-round after round; medians. `plain` is the script with torch's defaults, `plain, channels last` the same with
-the memory layout that torch advises for convolutions. The goal, 1.00 of `plain`, decides on the exit code.
+needs a Python with torch: this one, or the one that GANGLINE_TRAIN_PYTHON names. Same network, batch, ranks
+and threads. All ways take turns of one step each in the same processes, so that what else the machine does
+meets them alike; a step takes as long as on its slowest rank; medians. `plain` has torch's defaults,
+`plain, channels last` the memory layout that torch advises. The goal, 1.00 of `plain`, decides on the exit
+code.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import gc
 import os
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-PROGRAM = REPOSITORY / "src" / "gangline" / "bench" / "tf_cnn_benchmarks.py"
-PLAIN = REPOSITORY / "benchmarks" / "plain_ddp.py"
-RUN_LIMIT_S = 900
+SOURCES = Path(__file__).resolve().parents[1] / "src"
+RUN_LIMIT_S = 1500
 GOAL = 1.00
+CLASSES = 1001
+WARMUP_STEPS = 2
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="images/s of our benchmark against a plain DDP script")
+    parser = argparse.ArgumentParser(description="images/s of our training step against plain DDP")
     parser.add_argument("--models", default="resnet50,vgg16,resnet18")
     parser.add_argument("--ranks", default="1,2")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch", type=int, default=8, help="images of each rank")
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--half", action="store_true", help="fp16, on GPUs")
+    parser.add_argument("--steps", type=int, default=7, help="of each way, after two that are not counted")
     options = parser.parse_args()
-    python = os.environ.get("GANGLINE_TRAIN_PYTHON", sys.executable)
-    missed = False
-    headings = f"{'network':<10} {'ranks':>5} {'ours':>9} {'plain':>9} {'ratio':>6}"
-    print(f"{headings} {'plain, channels last':>21} {'ratio':>6}")
-    for model in options.models.split(","):
-        for ranks in map(int, options.ranks.split(",")):
-            ours, plain, last = compare(python, model, ranks, options)
-            missed |= ours / plain < GOAL
-            print(
-                f"{model:<10} {ranks:>5} {ours:>9.2f} {plain:>9.2f} {ours / plain:>6.3f} {last:>21.2f} "
-                f"{ours / last:>6.3f}",
-                flush=True,
-            )
-    sys.exit(1 if missed else 0)
+    if "RANK" in os.environ:
+        sys.exit(rank_main(options))
+    headings = ("network", "ranks", "ours", "plain", "ratio", "channels last", "ratio")
+    print("{:<9} {:>5} {:>9} {:>9} {:>6} {:>14} {:>6}".format(*headings))
+    sys.exit(max(start(int(ranks)) for ranks in options.ranks.split(",")))
 
 
-def compare(python: str, model: str, ranks: int, options: argparse.Namespace) -> tuple[float, float, float]:
-    """Return the medians of ours, plain, and plain with channels last. Unit: images/s of all ranks."""
-    shared = {"batch": options.batch, "steps": options.steps, "warmup": options.warmup}
-    plain = [python, str(PLAIN), f"--model={model}", *(f"--{name}={value}" for name, value in shared.items())]
-    plain += ["--half"] if options.half else []
-    rates: tuple[list[float], ...] = ([], [], [])
-    for _ in range(options.rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            result = Path(folder, "result.json")
-            ours = [python, str(PROGRAM), f"--model={model}", f"--batch_size={options.batch}"]
-            ours += [f"--num_batches={options.steps}", f"--num_warmup_batches={options.warmup}"]
-            ours += ["--variable_update=horovod", f"--json={result}", f"--use_fp16={options.half}"]
-            run(ours, ranks)
-            rates[0].append(json.loads(result.read_text())["images_per_s"])
-        rates[1].append(json.loads(run(plain, ranks))["images_per_s"])
-        rates[2].append(json.loads(run([*plain, "--channels-last"], ranks))["images_per_s"])
-    return statistics.median(rates[0]), statistics.median(rates[1]), statistics.median(rates[2])
-
-
-def run(command: list[str], ranks: int) -> str:
-    """Run a program on every rank and return the output of rank 0."""
+def start(ranks: int) -> int:
+    """Start this file as ranks and return the worst exit code."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    cores = len(os.sched_getaffinity(0))
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": str(REPOSITORY / "src")}
-    shared |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
-    shared |= {"OMP_NUM_THREADS": str(max(1, cores // ranks)), "PYTHONWARNINGS": "ignore"}
+        port = str(probe.getsockname()[1])
+    python = os.environ.get("GANGLINE_TRAIN_PYTHON", sys.executable)
+    threads = max(1, len(os.sched_getaffinity(0)) // ranks)
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(SOURCES)}
+    shared |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": str(threads)}
     processes = [
         subprocess.Popen(
-            command,
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            [python, *sys.argv], env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         )
         for rank in range(ranks)
     ]
     try:
-        outputs = [process.communicate(timeout=RUN_LIMIT_S) for process in processes]
+        return max(process.wait(timeout=RUN_LIMIT_S) for process in processes)
     finally:
         for process in processes:
             process.kill()
-    for process, (_, errors) in zip(processes, outputs, strict=True):
-        if process.returncode:
-            sys.exit(f"{' '.join(command)} ended with {process.returncode}:\n{errors[-2000:]}")
-    return outputs[0][0]
+
+
+def rank_main(options: argparse.Namespace) -> int:
+    import gangline.train
+
+    missed = 0
+    with gangline.train.init() as session:
+        for model in options.models.split(","):
+            ours, plain, last = compare(model, session, options)
+            missed |= ours / plain < GOAL
+            if session.rank == 0:
+                print(
+                    f"{model:<9} {session.size:>5} {ours:>9.2f} {plain:>9.2f} {ours / plain:>6.3f} "
+                    f"{last:>14.2f} {ours / last:>6.3f}",
+                    flush=True,
+                )
+            gc.collect()
+    return int(missed)
+
+
+def compare(model: str, session: Any, options: argparse.Namespace) -> list[float]:
+    """Return images/s of all ranks: ours, plain, plain with channels last."""
+    import torch
+    from plain_ddp import plain_step
+
+    from gangline.bench.models import find
+    from gangline.bench.training import StepSettings, TrainingStep, synthetic_batch
+
+    torch.manual_seed(1234)
+    settings = StepSettings(model, CLASSES, weight_decay=4e-5)
+    batch = synthetic_batch(options.batch, find(model).image_size, CLASSES, session.device)
+    contiguous = (batch[0].contiguous(), batch[1])
+    ways: list[tuple[Callable[..., Any], Any]] = [
+        (TrainingStep(settings, session), batch),
+        (plain_step(model, CLASSES, session.device, channels_last=False), contiguous),
+        (plain_step(model, CLASSES, session.device, channels_last=True), batch),
+    ]
+    times: list[list[float]] = [[] for _ in ways]
+    for number in range(options.steps + WARMUP_STEPS):
+        for way, (step, data) in enumerate(ways):
+            took = timed(session, lambda step=step, data=data: step(*data))
+            if number >= WARMUP_STEPS:
+                times[way].append(took)
+    return [session.size * options.batch / statistics.median(way) for way in times]
+
+
+def timed(session: Any, call: Callable[[], Any]) -> float:
+    """Return how long a call takes on the slowest rank. Unit: s."""
+    import torch
+
+    session.barrier()
+    begin = time.perf_counter()
+    call()
+    if session.device.type == "cuda":
+        torch.cuda.synchronize()
+    took = torch.tensor([time.perf_counter() - begin], dtype=torch.float64, device=session.device)
+    if session.size > 1:
+        torch.distributed.all_reduce(took, op=torch.distributed.ReduceOp.MAX)
+    return float(took)
 
 
 if __name__ == "__main__":
