@@ -181,7 +181,7 @@ def _is_of(pod: Obj, kind: str, name: str) -> bool:
     from gangline.placement.snapshot import JOB_NAME_LABELS
 
     labels = pod["metadata"].get("labels") or {}
-    if any(labels.get(key) == name for key in JOB_NAME_LABELS):
+    if not kind and any(labels.get(key) == name for key in JOB_NAME_LABELS):
         return True
     for owner in pod["metadata"].get("ownerReferences") or []:
         if owner.get("name") == name and kind in ("", str(owner.get("kind")).lower()):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangline.cli.cluster_view import view_of
-from gangline.cli.explain import read_workload
+from gangline.cli.explain import _is_of, read_workload
 from gangline.cli.explain_gates import gates_of
 from gangline.cli.explain_report import placement_report, report
 from gangline.errors import UserError
@@ -156,3 +156,20 @@ def test_a_model_of_which_nobody_knows_the_step_is_refused():
     with pytest.raises(UserError, match="no model of that name"):
         read_workload("nothing", None, "")
     assert read_workload("bert-large", 250, "rack:4").training.compute_s == 0.25
+
+
+@pytest.mark.parametrize(
+    ("owner", "kind", "name", "want"),
+    [
+        ({"kind": "PyTorchJob", "name": "bert"}, "pytorchjob", "bert", True),
+        ({"kind": "PyTorchJob", "name": "bert"}, "", "bert", True),
+        ({"kind": "PyTorchJob", "name": "bert"}, "tfjob", "bert", False),
+        ({"kind": "ReplicaSet", "name": "web-7d9f"}, "deployment", "web", True),
+        ({"kind": "ReplicaSet", "name": "web-7d9f"}, "deployment", "we", False),
+    ],
+)
+def test_pods_of_any_kind_are_found_by_their_owner(owner, kind, name, want):
+    owned = pod("p-0")
+    owned["metadata"]["ownerReferences"] = [owner]
+
+    assert _is_of(owned, kind, name) is want
