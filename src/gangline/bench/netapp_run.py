@@ -34,6 +34,8 @@ from gangline.launch.preflight_findings import judge
 from gangline.launch.remote_host import RemoteShell, is_this_host
 from gangline.launch.shell_server import KEY_VARIABLE
 
+PODS_VARIABLE = "GANGLINE_NAMES"
+"""Set in pods of the one-machine cluster, which reach each other through ``gangline-rsh``."""
 ALLOW_VARIABLE = "GANGLINE_ALLOW_DROP_CACHES"
 GPUS_PER_NODE = {"dgx1": 8, "dgx2": 16, "dgxa100": 8}
 PORT = 22122
@@ -223,8 +225,8 @@ def results_name(run: Run, moment: time.struct_time) -> str:
 
 
 def remote_shell(environment: Mapping[str, str]) -> str:
-    """Return the program that reaches the workers: Gangline's own where both sides have its secret."""
-    if not environment.get(KEY_VARIABLE):
+    """Return the program that reaches the workers: Gangline's own in its pods, or where there is a secret."""
+    if not environment.get(KEY_VARIABLE) and not environment.get(PODS_VARIABLE):
         return "ssh"
     return (
         "gangline-rsh"
@@ -313,7 +315,7 @@ def check_nodes(run: Run) -> None:
         PreflightError: one is not fit; the message has the fault and its fix.
     """
     others = [host for host in run.hosts if not is_this_host(host.name)]
-    if not others or os.environ.get(KEY_VARIABLE):
+    if not others or remote_shell(os.environ) != "ssh":
         return
     shell = RemoteShell(port=run.port, check_host_keys=False)
     wanted = wanted_of(find_mpi(), shell, is_start=True)

@@ -21,10 +21,23 @@ from gangline.local.paths import DEFAULT_CLUSTER, ClusterPaths
     help="How pods are kept apart: own network (root), own mounts (a user namespace), or plain processes.  "
     "[default: the best that works here]",
 )
+@click.option(
+    "--allow-drop-caches/--forbid-drop-caches",
+    "drop_caches",
+    default=None,
+    help="Let NetApp's run.py clear this machine's page caches; kept.  [default: forbidden]",
+)
 @simulation_options
 @image_options
 @cluster_option
-def command(nodes: int, isolation: str | None, gpus: GpuOptions, images: ImageOptions, cluster: str) -> None:
+def command(
+    nodes: int,
+    isolation: str | None,
+    drop_caches: bool | None,
+    gpus: GpuOptions,
+    images: ImageOptions,
+    cluster: str,
+) -> None:
     """Start the one-machine cluster, or find it running, and keep it until `gangline down`."""
     from gangline.local.cluster import Cluster
 
@@ -34,6 +47,11 @@ def command(nodes: int, isolation: str | None, gpus: GpuOptions, images: ImageOp
     wanted = gpus.simulation
     images.planned(found, isolation or "")
     facts = found.ensure_up(nodes=nodes, isolation=isolation or "", keep=True, simulation=wanted, say=say)
+    if drop_caches is not None:
+        from gangline.local.agent.run_rights import set_drop_caches
+
+        set_drop_caches(found.paths, drop_caches)
+        say(f"page caches: pods may {'' if drop_caches else 'not '}clear them")
     mode = found.isolation_in_use() or facts.isolation
     how = "is up" if was_up else f"started in {time.monotonic() - started:.2f} s"
     say(

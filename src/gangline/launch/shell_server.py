@@ -2,8 +2,8 @@
 
 ``python -m gangline.launch.shell_server PORT`` takes commands from ``gangline-rsh -p PORT HOST COMMAND…``.
 Both sides need the same secret, ``$GANGLINE_SHELL_KEY``: the server sends a random challenge, and runs only
-what comes with the HMAC-SHA256 of challenge and command under that key. Output is not encrypted: it is meant for
-the pods of one machine and for networks of one's own. A command ends with its connection.
+what comes with the HMAC-SHA256 of challenge and command under that key. Output is not encrypted: it is
+meant for the pods of one machine and for networks of one's own. A command ends with its connection.
 
 Standard library only.
 """
@@ -21,6 +21,8 @@ import sys
 from gangline.launch.host_guard import Guard
 
 KEY_VARIABLE = "GANGLINE_SHELL_KEY"
+ADDRESS_VARIABLE = "GANGLINE_SHELL_ADDRESS"
+"""Where to listen; every address of the host without it."""
 KEY_CHARACTERS_MIN = 32
 CHALLENGE_BYTES = 32
 REQUEST_BYTES_MAX = 1 << 20
@@ -109,7 +111,7 @@ def main() -> int:
         )
         return 2
     try:
-        serve(int(words[0]), key)
+        serve(int(words[0]), key, os.environ.get(ADDRESS_VARIABLE, ""))
     except OSError as error:
         sys.stderr.write(f"error[port]: cannot listen at port {words[0]}: {error.strerror}\n")
         return 3

@@ -67,7 +67,12 @@ SHIPPED: dict[str, ShippedImage] = {
         "/workspace",
     ),
     "netapp/tensorflow-py2": ShippedImage(
-        {f"/netapp/tensorflow/benchmarks_190205/scripts/tf_cnn_benchmarks/{_TF_CNN}": _TF_CNN}, "/netapp"
+        {
+            f"/netapp/tensorflow/benchmarks_190205/scripts/tf_cnn_benchmarks/{_TF_CNN}": _TF_CNN,
+            "/netapp/scripts/run.py": "netapp_run.py",
+            "/netapp/scripts/start-slave-multi.sh": "netapp_worker.py",
+        },
+        "/netapp",
     ),
     "mirrorgooglecontainers/cuda-vector-add": ShippedImage(
         {_VECTOR_ADD: "cuda_vector_add.py"}, _VECTOR_ADD.rpartition("/")[0], ("./vectorAdd",), needs=()

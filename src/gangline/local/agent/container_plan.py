@@ -15,6 +15,7 @@ from typing import Any
 from gangline.api.core import Container, Pod, VolumeMount
 from gangline.local.agent.env import Lookup, PodFacts, build_env, expand
 from gangline.local.agent.isolation import Isolation
+from gangline.local.agent.run_rights import writable_in_proc
 from gangline.local.agent.shim import processes
 from gangline.local.agent.volumes import is_projection
 from gangline.local.image import Image, User
@@ -50,6 +51,7 @@ class Place:
         guard: folder put first on PYTHONPATH.
         account: folder of token, certificate and namespace of the pod's service account, None for none.
         gpus: the variables that name the container's GPUs, or say that it has none.
+        rights: variables that tell programs what is allowed, see ``run_rights``.
     """
 
     isolation: Isolation
@@ -67,6 +69,7 @@ class Place:
     guard: str = ""
     account: Path | None = None
     gpus: Mapping[str, str] = field(default_factory=dict)
+    rights: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def image_bin(self) -> Path:
@@ -115,6 +118,7 @@ def default_env(pod: Pod, container: Container, image: Image, place: Place) -> d
         "GANGLINE_NAMES": str(place.names) if place.is_plain else NAMES_IN_POD,
         "GANGLINE_POD_NAMESPACE": pod.metadata.namespace,
         "GANGLINE_POD_NAME": pod.metadata.name,
+        **place.rights,
     }
     if place.is_plain:
         env["TMPDIR"] = str(place.folder / "tmp")
@@ -251,6 +255,7 @@ def plan_container(
             "whole": image.is_whole,
             "hide": [] if image.is_whole else list(place.hide),
             "show": list(image.show),
+            "writable_in_proc": list(writable_in_proc(place.rights)),
             "host_mounts": [] if image.is_whole else list(place.host_mounts),
             "mounts": _mounts(pod, container, image, place, volumes),
         }

@@ -18,6 +18,7 @@ from gangline.local.agent.context import AgentContext
 from gangline.local.agent.network import INTERFACE_IN_POD
 from gangline.local.agent.oci_containers import delete_containers, describe, was_out_of_memory
 from gangline.local.agent.pod_record import PodRecord
+from gangline.local.agent.run_rights import right_variables
 from gangline.local.agent.shim_client import ShimConnection, ShimError
 from gangline.local.agent.volumes import (
     MountError,
@@ -70,6 +71,7 @@ class Sandbox:
             guard=context.guard,
             account=account,
             gpus=gpus or {},
+            rights=right_variables(context.paths),
         )
 
     def take_gpus(self, pod: Pod) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
     _bind_descriptor(dev, "/dev", read_only=False, directory=True)
     _mount_sys(host_sys)
     if spec["drop_capabilities"]:
-        _protect_proc(notes)
+        _protect_proc(notes, writable=root.get("writable_in_proc", ()))
     for descriptor, path in shown:
         _bind_descriptor(descriptor, path, read_only=True, directory=_is_directory(descriptor))
     for descriptor, item in sources:
@@ -205,7 +206,8 @@ def _mount_sys(host_sys: int) -> None:
         _bind_descriptor(host_sys, "/sys", read_only=True, directory=True)
 
 
-def _protect_proc(notes: list[str]) -> None:
+def _protect_proc(notes: list[str], *, writable: Sequence[str] = ()) -> None:
+    kept = [(os.open(path, os.O_PATH), path) for path in writable if Path(path).exists()]
     for name in (*_READ_ONLY_IN_PROC, *_EMPTY_IN_PROC):
         place = Path("/proc", name)
         try:
@@ -219,6 +221,9 @@ def _protect_proc(notes: list[str]) -> None:
                 sys.bind("/dev/null", str(place), read_only=True)
         except OSError as error:
             notes.append(f"{place} is not protected: {error.strerror}")
+    for descriptor, path in kept:
+        _bind_descriptor(descriptor, path, read_only=False, directory=False)
+        os.close(descriptor)
 
 
 def open_source(item: dict[str, Any]) -> int:
