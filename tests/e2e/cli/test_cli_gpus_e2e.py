@@ -131,7 +131,7 @@ def test_of_two_jobs_the_second_waits_and_says_why(
     until(lambda: reason in simulated("list", "-o", "wide").stdout, "the reason")
 
     rows = {line.split()[0]: line for line in simulated("list", "-o", "wide").stdout.splitlines()}
-    assert "16 simulated   16 simulated" in rows["first"]
+    assert "16 simulated 16 simulated" in " ".join(rows["first"].split())
     assert "PENDING" in rows["second"]
     assert reason in rows["second"]
     assert "8 simulated, 0 free" in simulated("status").stdout
