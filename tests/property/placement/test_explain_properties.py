@@ -1,0 +1,101 @@
+"""What an explanation promises is so: the jobs that it names are enough, and so are fewer pods."""
+
+import os
+import re
+from typing import Any
+
+from gang_scenes import NOW, dgx, group, held, members, pod
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gangline.placement.explain import Explanation, explain
+from gangline.placement.gangs import Group
+from gangline.placement.schedule import schedule
+from gangline.placement.snapshot import NodeView, PodView, Snapshot
+
+CASES = int(os.environ.get("GANGLINE_PROPERTY_CASES", "100"))
+many = settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> tuple[list[NodeView], list[PodView], list[PodView], Group]:
+    nodes = [dgx(name, wires=draw(st.booleans())) for name in "abc"[: draw(st.integers(1, 3))]]
+    bound = []
+    for node in nodes:
+        for job, gpus in (("x", (0, 1, 2)), ("y", (3, 4)), ("z", (5, 6, 7))):
+            if draw(st.booleans()):
+                name = f"{job}{node.name}"
+                bound.append(held(name, node.name, *gpus, job=f"team/{name}"))
+    count, each = draw(st.integers(1, 12)), draw(st.sampled_from([1, 2, 4, 8]))
+    return nodes, bound, members("g", count, each), group("g", count)
+
+
+def places(nodes: list[NodeView], bound: list[PodView], waiting: list[PodView], gang: Group) -> bool:
+    found = schedule(
+        Snapshot(nodes=tuple(nodes), pods=tuple(bound)), waiting, now=NOW, groups={gang.key: gang}
+    )
+    return len(found.bindings) == len(waiting)
+
+
+def why(scene: Any) -> Explanation:
+    nodes, bound, waiting, gang = scene
+    snapshot = Snapshot(nodes=tuple(nodes), pods=tuple(bound))
+    found = explain(snapshot, waiting, "team/g", now=NOW, groups={gang.key: gang})
+    assert found is not None
+    return found
+
+
+@many
+@given(scenes())
+def test_it_says_fits_exactly_when_the_gang_is_placed(scene: Any) -> None:
+    assert (why(scene).reason == "Fits") == places(*scene)
+
+
+@many
+@given(scenes())
+def test_when_the_jobs_that_it_names_are_gone_the_gang_is_placed(scene: Any) -> None:
+    nodes, bound, waiting, gang = scene
+    fix = next((fix for fix in why(scene).fixes if fix.kind == "ends"), None)
+    if fix is None or "running jobs" in fix.text:
+        return
+    named = set(re.findall(r"team/\w+", fix.text))
+
+    assert named
+    assert places(nodes, [pod for pod in bound if pod.job not in named], waiting, gang)
+
+
+@many
+@given(scenes())
+def test_it_says_never_exactly_when_an_empty_cluster_is_too_small(scene: Any) -> None:
+    nodes, _, waiting, gang = scene
+    found = why(scene)
+
+    if found.reason != "Fits":
+        says_never = any(fix.kind == "never" for fix in found.fixes)
+        assert says_never == (not places(nodes, [], waiting, gang))
+
+
+@many
+@given(scenes())
+def test_the_smaller_gang_that_it_offers_is_placed_now(scene: Any) -> None:
+    nodes, bound, waiting, gang = scene
+    fix = next((fix for fix in why(scene).fixes if fix.kind == "fewer"), None)
+    if fix is None:
+        return
+    count = int(re.findall(r"\d+", fix.text)[0])
+
+    assert places(nodes, bound, waiting[:count], group("g", count))
+
+
+@many
+@given(scenes())
+def test_the_split_that_it_offers_is_placed_now_as_pods_of_one_gpu(scene: Any) -> None:
+    nodes, bound, waiting, _ = scene
+    fix = next((fix for fix in why(scene).fixes if fix.kind == "split"), None)
+    if fix is None:
+        return
+    total = sum(one.request["nvidia.com/gpu"] for one in waiting)
+    small = [pod(f"g-{index}", 1, gang="g") for index in range(total)]
+
+    assert 0 < (fix.speed if fix.speed is not None else 1) <= 1.0 + 1e-9
+    assert places(nodes, bound, small, group("g", total))
