@@ -321,7 +321,7 @@ def check_nodes(run: Run) -> None:
     wanted = wanted_of(find_mpi(), shell, is_start=True)
     faults = [one for one in judge(ask(others, shell, wanted), wanted) if one.severity == "fault"]
     if faults:
-        raise preflight_error(faults, len(run.hosts))
+        raise preflight_error(faults, len(run.hosts), hint="start the worker on every other node")
 
 
 def main(words: Sequence[str]) -> None:

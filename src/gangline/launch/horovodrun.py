@@ -211,7 +211,7 @@ def _ask(
         if arguments.verbose or finding.severity == "warning":
             say_on_stderr(f"horovodrun: {finding.kind}: {finding.host}: {finding.message}")
     if faults:
-        raise preflight_error(faults, len(hosts))
+        raise preflight_error(faults, len(hosts), hint="`gangline check --hosts …` asks again")
     return facts
 
 

@@ -62,6 +62,10 @@ def mpi(wanted: str) -> list[str]:
     try:
         done = subprocess.run(
             [path, "--version"],
+            env={
+                **os.environ,
+                "PATH": f"{Path(path).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

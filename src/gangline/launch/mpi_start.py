@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.errors import JobFailedError
+from gangline.errors import JobFailedError, UserError
 from gangline.launch.hosts import Place, host_list, hosts_of
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.mpi import MpiInstallation
@@ -23,14 +23,27 @@ from gangline.launch.mpirun import Ranks, mpirun_line
 from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_output import RankOutput
 from gangline.launch.rank_places import forwarded_variables
-from gangline.launch.rank_start import RankStart, RankState, StartError, StartOptions, state_table
+from gangline.launch.rank_start import (
+    RankStart,
+    RankState,
+    StartError,
+    StartOptions,
+    rank_error,
+    state_table,
+)
 from gangline.launch.rank_tags import RankTags
 from gangline.launch.remote_host import RemoteShell
 
 _MARK = "gangline-rank-started"
 _STARTED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-started (\d+) (\S+)$")
 _FRONT = Path(__file__).with_name("mpirun_front.py")
+_ENDED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-ended (\d+) (\d+)$")
 _SAY_STARTED = f'echo "{_MARK} $RANK $(uname -n)"; exec "$@"'
+_SAY_ENDED = (
+    f'echo "{_MARK} $RANK $(uname -n)"; "$@" & own=$!; trap "kill -TERM $own 2>/dev/null" TERM INT HUP; wait $own; '
+    'code=$?; [ $code = 0 ] || echo "gangline-rank-ended $RANK $code"; exit $code'
+)
+"""For Hydra, which goes on when a rank fails that has not called MPI_Init yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +55,24 @@ class MpiPlan:
         places: of all ranks.
         options: how they are started.
         master: host and port at which rank 0 is to listen.
+        silent: hosts that gave no answer when they were asked.
+        is_remote: whether any host is not this machine.
     """
 
     mpi: MpiInstallation
     places: Sequence[Place]
     options: StartOptions
     master: tuple[str, int]
+    silent: frozenset[str] = frozenset()
+    is_remote: bool = True
 
 
 def mpi_line(plan: MpiPlan) -> list[str]:
-    """Return the command line, for hosts that have as many slots as ranks. Pure."""
+    """Return the command line, for hosts that have as many slots as ranks. Pure.
+
+    Raises:
+        UserError: hosts take different numbers of ranks, and the MPI is MPICH or Intel MPI.
+    """
     hosts = hosts_of(plan.places)
     environment = {"MASTER_ADDR": plan.master[0], "MASTER_PORT": str(plan.master[1])}
     if plan.options.interfaces:
@@ -65,7 +86,8 @@ def mpi_line(plan: MpiPlan) -> list[str]:
         forwarded=() if plan.mpi.flavour != "openmpi" else ("PATH", *names),
         working_dir=plan.options.cwd,
     )
-    line = mpirun_line(plan.mpi, ranks, ["sh", "-c", _SAY_STARTED, "rank", *plan.options.command])
+    script = _SAY_STARTED if plan.mpi.flavour == "openmpi" else _SAY_ENDED
+    line = mpirun_line(plan.mpi, ranks, ["sh", "-c", script, "rank", *plan.options.command])
     return [*line[:3], *_host_words(plan), *line[3:]]
 
 
@@ -77,13 +99,19 @@ def _host_words(plan: MpiPlan) -> list[str]:
         if interfaces:
             words += ["--mca", "btl_tcp_if_include", ",".join(interfaces)]
         return words
+    first = hosts[0].slots
+    if any(host.slots != first for host in hosts[:-1]) or hosts[-1].slots > first:
+        raise UserError(
+            f"{plan.mpi.title} takes the same number of ranks on every host, not {host_list(hosts)}",
+            hint="use equal slots, or --no-mpi for a program that needs no MPI",
+        )
     words = ["-hosts", ",".join(host.name for host in hosts)]
     if interfaces:
         words += ["-iface", interfaces[0]]
     return words
 
 
-def launcher_variables(mpi: MpiInstallation, shell: RemoteShell) -> dict[str, str]:
+def launcher_variables(mpi: MpiInstallation, shell: RemoteShell | None) -> dict[str, str]:
     """Return variables for ``mpirun`` itself: remote shell, no refusal of root, no slow search for RDMA."""
     flavour = mpi.flavour
     if flavour == "openmpi":
@@ -92,14 +120,15 @@ def launcher_variables(mpi: MpiInstallation, shell: RemoteShell) -> dict[str, st
             for family in ("OMPI", "PRTE")
             for name in (f"{family}_ALLOW_RUN_AS_ROOT", f"{family}_ALLOW_RUN_AS_ROOT_CONFIRM")
         }
-        agent = " ".join([shell.program, *_shell_words(shell)])
-        variables |= {"OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent}
+        if shell is not None:
+            agent = " ".join([shell.program, *_shell_words(shell)])
+            variables |= {"OMPI_MCA_plm_rsh_agent": agent, "PRTE_MCA_plm_ssh_agent": agent}
         if not Path("/sys/class/infiniband").is_dir():
             variables["OMPI_MCA_pml"] = "ob1"
         return variables
     prefix = "HYDRA_LAUNCHER" if flavour == "mpich" else "I_MPI_HYDRA_BOOTSTRAP"
-    variables = {prefix: "ssh", f"{prefix}_EXEC": shell.program}
-    if words := _shell_words(shell):
+    variables = {} if shell is None else {prefix: "ssh", f"{prefix}_EXEC": shell.program}
+    if shell is not None and (words := _shell_words(shell)):
         extra = "HYDRA_LAUNCHER_EXTRA_ARGS" if flavour == "mpich" else "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"
         variables[extra] = " ".join(words)
     if flavour == "intel" and not Path("/sys/class/infiniband").is_dir():
@@ -130,19 +159,23 @@ class _MpiOutput(RankOutput):
     ) -> None:
         self.failures = LauncherOutput()
         self.all_started = asyncio.Event()
+        self.failed: RankState | None = None
+        self.on_failure: Callable[[], None] = lambda: None
         self._states = states
-        self._rank_tags, self._hydra = RankTags(), HydraTags() if is_hydra else None
+        self._rank_tags = RankTags()
+        self._hydra = {stream: HydraTags() for stream in ("stdout", "stderr") if is_hydra}
         self._show_text = show
         super().__init__(self._note)
 
     def feed(self, rank: int, stream: str, data: bytes) -> None:
         """Take a piece of the launcher's output."""
-        super().feed(rank, stream, self._hydra.feed(data) if self._hydra and stream == "stdout" else data)
+        super().feed(rank, stream, self._hydra[stream].feed(data) if self._hydra else data)
 
     def end_rank(self, rank: int) -> None:
         """Show what is left."""
-        if self._hydra is not None and (rest := self._hydra.flush()):
-            super().feed(rank, "stdout", rest)
+        for stream, tags in self._hydra.items():
+            if rest := tags.flush():
+                super().feed(rank, stream, rest)
         super().end_rank(rank)
         if rest := self._rank_tags.flush():
             self._show_text("stdout", rest)
@@ -153,6 +186,13 @@ class _MpiOutput(RankOutput):
             state.to(f"runs on {match.group(3).decode(errors='replace')}")
             if all(one.state.startswith("runs") for one in self._states):
                 self.all_started.set()
+            return
+        if match := _ENDED.match(line.rstrip()):
+            if self.failed is None:
+                self.failed = self._states[int(match.group(2))]
+                self.failed.exit_code = int(match.group(3))
+                self.failed.to(f"exited with code {self.failed.exit_code}")
+                self.on_failure()
             return
         self.failures.feed(line.decode(errors="replace"))
         # Ranks' lines come on both streams with tags; the launcher's own words have none.
@@ -166,9 +206,15 @@ async def run_with_mpi(plan: MpiPlan, show: Callable[[str, bytes], None]) -> Non
         JobFailedError: a rank failed; the message names it.
         StartError: not all ranks were started in time; the message has a table of their states.
     """
-    states = [RankState(place, "not started by mpirun yet") for place in plan.places]
+    waits = "not started by mpirun yet"
+    states = [
+        RankState(place, "its host did not answer" if place.host in plan.silent else waits)
+        for place in plan.places
+    ]
     output = _MpiOutput(show, states, plan.mpi.flavour != "openmpi")
-    environment = dict(plan.options.environment) | launcher_variables(plan.mpi, plan.options.shell)
+    environment = dict(plan.options.environment) | launcher_variables(
+        plan.mpi, plan.options.shell if plan.is_remote else None
+    )
     environment["PATH"] = f"{plan.mpi.bin}{os.pathsep}{environment.get('PATH', os.defpath)}"
     launcher = replace(
         plan.options,
@@ -177,17 +223,22 @@ async def run_with_mpi(plan: MpiPlan, show: Callable[[str, bytes], None]) -> Non
         is_local=lambda name: True,
     )
     start = RankStart([Place(0, 1, "localhost", 0, 1, 0, 1, 0)], launcher, output, tell_place=False)
+    output.on_failure = start.stop
     watch = asyncio.create_task(_watch(start, output, plan.options.start_timeout_s))
     try:
         await start.run()
     except JobFailedError as error:
         if start.was_interrupted:
             raise
+        if output.failed is not None:
+            raise rank_error(output.failed, output.failures.tail(output.failed.place.rank)) from error
         if watch.done() and not watch.cancelled():
             raise _late(states, plan.options.start_timeout_s) from error
         raise _failure(plan, output, error) from error
     finally:
         watch.cancel()
+    if output.failed is not None:
+        raise rank_error(output.failed, output.failures.tail(output.failed.place.rank))
     if watch.done() and not watch.cancelled() and not output.all_started.is_set():
         raise _late(states, plan.options.start_timeout_s)
 

@@ -23,6 +23,7 @@ from gangline.launch.rank_start import RankStart, StartOptions
 from gangline.launch.remote_host import RemoteShell, is_this_host
 
 SHOWN_FINDINGS_MAX = 20
+HINT = "`gangline check` asks again; --no-check starts in spite of it"
 
 
 class PreflightError(ClusterError):
@@ -114,7 +115,9 @@ def run_launch(launch: Launch, say: Callable[[str], None]) -> None:
     interface = launch.options.interfaces[0] if launch.options.interfaces else ""
     address = master_address(launch.places, addresses, interface, all_local=not is_remote)
     port = master_port(f"{os.getpid()}-{time.time_ns()}")
-    asyncio.run(run_with_mpi(MpiPlan(mpi, launch.places, launch.options, (address, port)), show_output))
+    silent = frozenset(one.host.name for one in facts if not one.facts)
+    plan = MpiPlan(mpi, launch.places, launch.options, (address, port), silent, is_remote)
+    asyncio.run(run_with_mpi(plan, show_output))
 
 
 def _addresses(facts: Sequence[HostFacts]) -> dict[str, str]:
@@ -173,7 +176,7 @@ def ask(
         ) from error
 
 
-def preflight_error(faults: Sequence[Finding], hosts: int) -> PreflightError:
+def preflight_error(faults: Sequence[Finding], hosts: int, hint: str = HINT) -> PreflightError:
     """Return the error with every fault and its fix."""
     lines = [f"{fault.kind}: {fault.host}: {fault.message}\n    {fault.fix}" for fault in faults]
     more = len(lines) - SHOWN_FINDINGS_MAX
@@ -182,7 +185,7 @@ def preflight_error(faults: Sequence[Finding], hosts: int) -> PreflightError:
     return PreflightError(
         f"{bad} of {hosts} hosts {'is' if bad == 1 else 'are'} not fit for a start; nothing was started\n\n  "
         + "\n  ".join(shown),
-        hint="`gangline check` asks again; --no-check starts in spite of it",
+        hint=hint,
     )
 
 

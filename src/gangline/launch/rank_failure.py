@@ -99,6 +99,10 @@ class LauncherOutput:
         lines = self._tail(found.rank)
         return replace(found, lines=lines, is_last=self._last == found.rank)
 
+    def tail(self, rank: int) -> tuple[str, ...]:
+        """Return a rank's last lines."""
+        return self._tail(rank)
+
     def _abort_text(self) -> str:
         """Lines of the ranks in which an MPI library says that a rank called MPI_Abort."""
         return _WHITE.sub(" ", "\n".join("\n".join(lines) for lines in self._ranks.values()))

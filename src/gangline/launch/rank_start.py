@@ -285,7 +285,7 @@ class RankStart:
             ended = "interrupted" if self._signal == signal.SIGINT else f"ended by signal {self._signal}"
             raise JobFailedError(f"{ended}: all ranks were ended", exit_code=128 + self._signal)
         if self._failure is not None:
-            raise _rank_error(self._failure, self._output.tail(self._failure.place.rank))
+            raise rank_error(self._failure, self._output.tail(self._failure.place.rank))
         if self._lost == "timeout":
             table = state_table(self.states, time.monotonic())
             raise StartError(
@@ -304,7 +304,8 @@ class RankStart:
             )
 
 
-def _rank_error(state: RankState, tail: Sequence[str]) -> JobFailedError:
+def rank_error(state: RankState, tail: Sequence[str]) -> JobFailedError:
+    """Return the error that names a failed rank, its host, how it ended and its last lines."""
     place, code = state.place, state.exit_code or 1
     if code > 128 and code - 128 in {int(number) for number in signal.Signals}:
         words = f"was killed by signal {code - 128} ({signal.Signals(code - 128).name})"
