@@ -40,7 +40,8 @@ _FRONT = Path(__file__).with_name("mpirun_front.py")
 _ENDED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-ended (\d+) (\d+)$")
 _SAY_STARTED = f'echo "{_MARK} $RANK $(uname -n)"; exec "$@"'
 _SAY_ENDED = (
-    f'echo "{_MARK} $RANK $(uname -n)"; "$@" & own=$!; trap "kill -TERM $own 2>/dev/null" TERM INT HUP; wait $own; '
+    f'echo "{_MARK} $RANK $(uname -n)"; "$@" & own=$!; '
+    'trap "kill -TERM $own 2>/dev/null" TERM INT HUP; wait $own; '
     'code=$?; [ $code = 0 ] || echo "gangline-rank-ended $RANK $code"; exit $code'
 )
 """For Hydra, which goes on when a rank fails that has not called MPI_Init yet."""

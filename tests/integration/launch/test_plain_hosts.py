@@ -158,8 +158,15 @@ def test_horovodrun_starts_as_many_ranks_as_asked_for_over_another_port(
     }
 
 
+@pytest.mark.parametrize(
+    ("mode", "others", "silent"),
+    [
+        ("--no-mpi", "its host answered, waits for the others", "waits for its host"),
+        ("--mpi", "not started by mpirun yet", "its host did not answer"),
+    ],
+)
 def test_a_start_that_hangs_ends_at_its_deadline_with_the_state_of_every_rank(
-    hosts: PlainHosts, tmp_path: Path
+    hosts: PlainHosts, tmp_path: Path, mode: str, others: str, silent: str
 ) -> None:
     """h2's remote shell connects and says nothing."""
     shell = tmp_path / "slow-shell"
@@ -167,24 +174,14 @@ def test_a_start_that_hangs_ends_at_its_deadline_with_the_state_of_every_rank(
         '#!/bin/sh\nfor word in "$@"; do [ "$word" = h2 ] && exec sleep 1000; done\nexec ssh "$@"\n'
     )
     shell.chmod(0o755)
-    line = [
-        GANGLINE,
-        "launch",
-        "-H",
-        "h1:1,h2:2",
-        "--no-mpi",
-        "--remote-shell",
-        str(shell),
-        "--start-timeout",
-        "2",
-    ]
+    line = [GANGLINE, "launch", "-H", "h1:1,h2:2", mode, "--remote-shell", str(shell), "--start-timeout", "2"]
 
     done = hosts.run("h1", [*line, "--", "true"])
 
     assert done.returncode == 3
     assert "not all ranks were started within 2 s; all were ended" in done.stderr
-    assert re.search(r"^0 +h1 +its host answered, waits for the others", done.stderr, re.MULTILINE)
-    assert re.search(r"^1-2 +h2 +waits for its host", done.stderr, re.MULTILINE)
+    assert re.search(rf"^0 +h1 +{others}", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(rf"^1-2 +h2 +{silent}", done.stderr, re.MULTILINE), done.stderr
 
 
 def wait_until(is_so: Callable[[], bool], limit_s: float = 20.0) -> None:
