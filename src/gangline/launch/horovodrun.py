@@ -51,10 +51,10 @@ def run(words: Sequence[str]) -> int:
     """
     arguments = parser().parse_args(words)
     if arguments.version:
-        print(f"gangline {__version__}")  # noqa: T201
+        _show(f"gangline {__version__}")
         return 0
     if arguments.check_build:
-        print(build_table())  # noqa: T201
+        _show(build_table())
         return 0
     if arguments.config_file:
         apply_config(arguments, _read(arguments.config_file), arguments.config_file)
@@ -76,6 +76,12 @@ def run(words: Sequence[str]) -> int:
     if mpi is None:
         return _run_gloo(arguments, places, nics, command, environment)
     return _run_mpi(arguments, hosts, places, nics, command, environment, mpi, facts)
+
+
+def _show(text: str) -> None:
+    """Write a line to standard output."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def hosts_and_count(arguments: argparse.Namespace) -> tuple[list[Host], int]:
@@ -281,7 +287,7 @@ def _run_mpi(
     )
     line = horovod_mpirun(flavour, options, environment, command)
     if arguments.verbose:
-        print(shlex.join(line), flush=True)  # noqa: T201
+        _show(shlex.join(line))
     if mpi.flavour == "openmpi" and mpi.major >= 5 and (options.ssh_port or options.ssh_identity):
         # Open MPI 5 does not read plm_rsh_args any more: tell it in its own words too.
         environment |= launcher_variables(mpi, _shell(arguments))
