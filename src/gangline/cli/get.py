@@ -33,6 +33,7 @@ EVENT_COLUMNS = (
     Column("AGE", rank=2),
     Column("MESSAGE", least=24),
 )
+GPU_COLUMNS = tuple(Column(title) for title in ("INSTANCE", "NODE(IP)", "GPU(Requested)", "GPU(IndexId)"))
 EVENTS_MAX = 50
 
 
@@ -40,11 +41,18 @@ EVENTS_MAX = 50
 @click.argument("name", required=False, shell_complete=complete_job_name)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Find the job in any namespace.")
 @click.option("-e", "--events", is_flag=True, help="Show the job's events and its pods'.")
+@click.option("-g", "--gpus", is_flag=True, help="Show which GPUs its pods have.")
 @type_option
 @output_option
 @target_options()
 def command(
-    name: str | None, all_namespaces: bool, events: bool, kind: str, output: str | None, target: Target
+    name: str | None,
+    all_namespaces: bool,
+    events: bool,
+    gpus: bool,
+    kind: str,
+    output: str | None,
+    target: Target,
 ) -> None:
     """Show job NAME: status, priority, duration, and its instances with their nodes.
 
@@ -53,10 +61,12 @@ def command(
     if name is None:
         raise UserError("which job?", hint="`gangline list` lists them")
     name = qualified(name, kind)
-    asyncio.run(_get(target, name, all_namespaces=all_namespaces, events=events, output=output))
+    asyncio.run(_get(target, name, all_namespaces=all_namespaces, events=events, gpus=gpus, output=output))
 
 
-async def _get(target: Target, name: str, *, all_namespaces: bool, events: bool, output: str | None) -> None:
+async def _get(
+    target: Target, name: str, *, all_namespaces: bool, events: bool, gpus: bool, output: str | None
+) -> None:
     from gangline.cli.gpu_words import gpu_kind
     from gangline.cli.job_lookup import find_job, pods_of, warnings_about
     from gangline.cli.job_report import job_report
@@ -79,6 +89,8 @@ async def _get(target: Target, name: str, *, all_namespaces: bool, events: bool,
         print_value(job_report(view, kind) | {"events": found}, output)
     else:
         _print(view, kind, wide=output == "wide")
+        if gpus and view.status != "SUCCEEDED":
+            _print_gpus(view, pods)
         if events:
             _print_events(found)
 
@@ -164,6 +176,26 @@ def _print(view: JobView, kind: str, *, wide: bool) -> None:
         print_table(INSTANCE_COLUMNS, rows, wide=wide)
     else:
         print("none")
+
+
+def _print_gpus(view: JobView, pods: list[dict[str, Any]]) -> None:
+    """Print which GPUs the pods of a job have, as their scheduler noted."""
+    from gangline.scheduler.binder import GPU_GROUP_ANNOTATION
+
+    notes = {pod["metadata"]["name"]: pod["metadata"].get("annotations") or {} for pod in pods}
+    rows = [
+        [
+            instance.name,
+            f"{instance.node or 'N/A'}({instance.node_ip or 'N/A'})",
+            str(instance.gpus),
+            notes[instance.name].get(GPU_GROUP_ANNOTATION) or "N/A",
+        ]
+        for instance in view.instances
+        if instance.gpus
+    ]
+    print("\nGPUs:")
+    print_table(GPU_COLUMNS, rows)
+    print(f"\nAllocated/Requested GPUs of Job: {view.gpus_allocated or 0}/{view.gpus}")
 
 
 def _print_events(events: list[dict[str, str]]) -> None:

@@ -160,9 +160,10 @@ def test_a_gang_gets_the_fastest_ring_by_the_wires_and_the_lowest_ids_without(cl
     # GPU 0 is taken, so that of the two quads that NVLink joins wholly only 4 to 7 is free.
     assert cluster.indices("wires") == {"node-0": [4, 5, 6, 7]}
 
-    got = cluster.gangline("get", "wires", "--type", "mpijob").stdout
+    got = cluster.gangline("get", "wires", "--type", "mpijob", "-g").stdout
     assert "Status:     RUNNING" in got
-    assert got.count("wires-worker-") == 4
+    assert got.count("wires-worker-") == 8
+    assert "Allocated/Requested GPUs of Job: 4/4" in got
     logs = cluster.gangline("logs", "wires")
     assert sorted(logs.stdout.split()[2::3]) == [f"GPU-simulated-node-0-{gpu}" for gpu in (4, 5, 6, 7)]
     placement = json.loads(cluster.gangline("explain", "wires", "--placement", "-o", "json").stdout)
