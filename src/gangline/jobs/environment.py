@@ -39,7 +39,7 @@ def launcher_environment(job: MPIJob, user: list[dict[str, Any]]) -> list[dict[s
             given = {variable.get("name") for variable in user}
             variables |= {name: "none" for name in _BINDING_POLICIES if name not in given}
     if job.needs_exec:
-        variables |= {name: KUBEXEC_PATH for name in _AGENTS}
+        variables |= dict.fromkeys(_AGENTS, KUBEXEC_PATH)
     if not job.spec.run_launcher_as_worker:
         # Hides the GPUs of its node from a launcher that takes no ranks.
         variables |= {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
