@@ -11,6 +11,7 @@ from gangline.api.resources import CRDS
 from gangline.local.apiserver import defaults, failures, schema, validation
 from gangline.local.apiserver.crd_types import crd_type_errors
 from gangline.local.apiserver.field_types import metadata_type_errors, type_errors
+from gangline.local.apiserver.scale_values import scale_errors
 from gangline.local.apiserver.served import ServedResource
 from gangline.local.apiserver.unknown_fields import drop_unknown
 
@@ -106,6 +107,6 @@ def check(
     """
     errors = validation.validate(served.resource, obj, old, subresource=subresource, types_checked=True)
     if served.is_custom:
-        errors = [*errors, *schema.validate(obj, served.schema)]
+        errors = [*errors, *schema.validate(obj, served.schema), *scale_errors(obj, served.scale_paths)]
     if errors:
         raise failures.invalid(served, obj["metadata"]["name"], errors)

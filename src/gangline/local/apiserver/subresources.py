@@ -13,6 +13,7 @@ from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.deleting import DeleteOptions, delete_object
 from gangline.local.apiserver.exchange import Exchange, answer, encode_json
 from gangline.local.apiserver.field_types import message_type_errors
+from gangline.local.apiserver.scale_values import read_path, write_path
 from gangline.local.store_events import Entry
 
 TOKEN_LIFETIME_S = 3600
@@ -137,35 +138,20 @@ async def request_token(api: ApiContext, exchange: Exchange) -> web.Response:
     return answer(encode_json(result), status=201)
 
 
-def _read_path(obj: dict[str, Any], path: str) -> Any:
-    value: Any = obj
-    for part in path.strip(".").split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
-def _write_path(obj: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    head, _, rest = path.strip(".").partition(".")
-    if not rest:
-        return {**obj, head: value}
-    inner = obj.get(head)
-    return {**obj, head: _write_path(inner if isinstance(inner, dict) else {}, rest, value)}
-
-
 def scale_of(exchange: Exchange, entry: Entry) -> dict[str, Any]:
     """Return the ``Scale`` of an object."""
     obj = entry.obj
     paths = exchange.target.served.scale_paths or {}
     meta = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    status: dict[str, Any] = {"replicas": _read_path(obj, paths.get("statusReplicasPath", "")) or 0}
+    status: dict[str, Any] = {"replicas": read_path(obj, paths.get("statusReplicasPath", "")) or 0}
     if label_path := paths.get("labelSelectorPath"):
-        status["selector"] = _read_path(obj, label_path) or ""
+        status["selector"] = read_path(obj, label_path) or ""
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: meta[key] for key in kept if key in meta},
-        "spec": {"replicas": _read_path(obj, paths.get("specReplicasPath", "")) or 0},
+        "spec": {"replicas": read_path(obj, paths.get("specReplicasPath", "")) or 0},
         "status": status,
     }
 
@@ -195,7 +181,7 @@ async def scale(api: ApiContext, exchange: Exchange) -> web.Response:
         )
     meta = wanted.get("metadata") or {}
     path = (target.served.scale_paths or {}).get("specReplicasPath", ".spec.replicas")
-    body = _write_path(rendering.object_at(old, target.served), path, replicas)
+    body = write_path(rendering.object_at(old, target.served), path, replicas)
     given = {key: meta[key] for key in ("resourceVersion", "uid") if meta.get(key)}
     body["metadata"] = {**body["metadata"], **given}
     plain = type(target)(target.served, target.namespace, target.name)
