@@ -41,30 +41,42 @@ def set_gpu(node: str, index: int, health: str, target: Target) -> None:
 
 
 async def _set(target: Target, node: str, index: int, *, is_healthy: bool) -> None:
-    from gangline.api.resources import NODES
-    from gangline.devices.inventory import UNHEALTHY_ANNOTATION, gpus_in_words, read_unhealthy
-    from gangline.kube.errors import NotFound
+    from gangline.devices.inventory import gpus_in_words
 
     async with open_client(target) as client:
-        try:
-            found = await client.get(NODES, node)
-        except NotFound:
-            raise await _no_node(client, node) from None
-        gpus = _simulated(found, node)
-        if index not in gpus.indices:
-            known = gpus_in_words(len(gpus.indices), "simulated")
-            raise UserError(f"node `{node}` has no GPU {index}: it has {known}, 0 to {len(gpus.indices) - 1}")
-        notes = found["metadata"].get("annotations") or {}
-        sick = read_unhealthy(notes.get(UNHEALTHY_ANNOTATION, ""))
-        sick = sick - {index} if is_healthy else sick | {index}
-        value = ",".join(map(str, sorted(sick))) or None
-        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
-        patch = {"metadata": {**version, "annotations": {UNHEALTHY_ANNOTATION: value}}}
-        await client.patch(NODES, node, patch)
+        while not await _write(client, node, index, is_healthy=is_healthy):
+            continue  # somebody else changed the node meanwhile
         gpus = await _published(client, node, index, is_healthy=is_healthy)
     word = "healthy" if is_healthy else "unhealthy"
     whole = gpus_in_words(len(gpus.indices), "simulated")
     print(f"GPU {index} of {node} is {word}: {gpus.healthy.bit_count()} of {whole} can be used")
+
+
+async def _write(client: Client, node: str, index: int, *, is_healthy: bool) -> bool:
+    """Write what a node's GPU shall be; False when the node has changed since it was read."""
+    from gangline.api.resources import NODES
+    from gangline.devices.inventory import UNHEALTHY_ANNOTATION, gpus_in_words, read_unhealthy
+    from gangline.kube.errors import Conflict, NotFound
+
+    try:
+        found = await client.get(NODES, node)
+    except NotFound:
+        raise await _no_node(client, node) from None
+    gpus = _simulated(found, node)
+    if index not in gpus.indices:
+        known = gpus_in_words(len(gpus.indices), "simulated")
+        raise UserError(f"node `{node}` has no GPU {index}: it has {known}, 0 to {len(gpus.indices) - 1}")
+    notes = found["metadata"].get("annotations") or {}
+    sick = read_unhealthy(notes.get(UNHEALTHY_ANNOTATION, ""))
+    sick = sick - {index} if is_healthy else sick | {index}
+    value = ",".join(map(str, sorted(sick))) or None
+    version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+    patch = {"metadata": {**version, "annotations": {UNHEALTHY_ANNOTATION: value}}}
+    try:
+        await client.patch(NODES, node, patch)
+    except Conflict:
+        return False
+    return True
 
 
 def _simulated(node: dict[str, Any], name: str) -> NodeGpus:

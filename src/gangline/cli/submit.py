@@ -242,11 +242,7 @@ def mpijob(
     objects = build_objects(wanted)
     documents = [Document(value, file="the command line") for value in objects]
     if target.is_local:
-        if wanted.claims:
-            raise UserError(
-                f"--data {wanted.claims[0]}: the one-machine cluster has no claims",
-                hint="mount a folder of this machine: --data-dir HOST:CONTAINER",
-            )
+        _check_local(wanted)
         check_manifests(documents, is_local=True, image_problem=image_check_of(target))
     else:
         check_manifests(documents, is_local=False)
@@ -258,6 +254,24 @@ def mpijob(
 
         Cluster(target.paths).ensure_up(keep=True, say=say)
     asyncio.run(_submit(target, wanted, objects))
+
+
+def _check_local(wanted: Submission) -> None:
+    """Refuse what the one-machine cluster does not have.
+
+    Raises:
+        UserError: with the flag.
+    """
+    rows = (
+        ("--data", wanted.claims, "claims", "mount a folder of this machine: --data-dir HOST:CONTAINER"),
+        ("--hostIPC", wanted.host_ipc, "host IPC for pods", "leave it out: /dev/shm has 2 GiB"),
+        ("--hostPID", wanted.host_pid, "host processes for pods", "leave it out"),
+        ("--rdma", wanted.rdma, "RDMA devices", "leave it out, or submit to a cluster: --context CONTEXT"),
+        ("--image-pull-secret", wanted.pull_secrets, "use for pull secrets", "leave it out"),
+    )
+    for flag, given, what, hint in rows:
+        if given:
+            raise UserError(f"{flag}: the one-machine cluster has no {what}", hint=hint)
 
 
 def _print(objects: list[dict[str, Any]], output: str) -> None:
@@ -298,6 +312,7 @@ def read_config_files(texts: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 
 async def _submit(target: Target, wanted: Submission, objects: list[dict[str, Any]]) -> None:
+    from gangline.api.resources import MPIJOBS
     from gangline.kube.apply import with_last_applied
     from gangline.kube.discovery import resource_for
     from gangline.kube.errors import AlreadyExists
@@ -315,10 +330,14 @@ async def _submit(target: Target, wanted: Submission, objects: list[dict[str, An
             try:
                 answer = await client.create(resource, body)
             except AlreadyExists:
-                raise UserError(
-                    f"cannot submit: {value['kind'].lower()} `{value['metadata']['name']}` is there already",
-                    hint=f"delete it first: gangline delete {wanted.name}{target.options}",
-                ) from None
+                taken = f"{value['kind'].lower()} `{value['metadata']['name']}` is there already"
+                hint = f"delete it first: gangline delete {wanted.name}{target.options}"
+                if made:  # the job cannot start without it
+                    await client.delete(
+                        MPIJOBS, wanted.name, wanted.namespace, uid=made[0]["metadata"]["uid"]
+                    )
+                    hint = "delete it first, or submit under another name; the job is deleted again"
+                raise UserError(f"cannot submit: {taken}", hint=hint) from None
             made.append({**answer, "apiVersion": value["apiVersion"], "kind": value["kind"]})
             group = f".{resource.group}" if resource.group else ""
             print(f"{value['kind'].lower()}{group}/{value['metadata']['name']} created")

@@ -78,9 +78,12 @@ def shortfall(fleet: Fleet, room: Room, gang: Gang) -> tuple[str, str]:
 def _domain_shortfall(
     fleet: Fleet, gang: Gang, wanted: int, counts: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> str:
+    if not gang.group.required_level:
+        return ""
     level = fleet.level(gang.group.required_level)
     if level < 0:
-        return ""
+        known = ", ".join(fleet.levels) or "none"
+        return f"must lie within one {gang.group.required_level}, which is no level here; --levels: {known}"
     domains = fleet.domains[level]
     inside = domains != NO_DOMAIN
     if not inside.any():

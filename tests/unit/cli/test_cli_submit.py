@@ -162,7 +162,9 @@ def test_flags_are_written_as_arena_writes_them(capsys):
         ((*BASE, "--tensorboard", "x"), "--tensorboard is not served"),
         ((*BASE, "--sync-mode=git", "x"), "--sync-mode is not served"),
         ((*BASE, "--gang=maybe", "x"), "write --gang=true or --gang=false"),
-        ((*BASE, "--data=c:/d", "x"), "the one-machine cluster has no claims"),
+        ((*BASE, "--data=c:/d", "x"), "--data: the one-machine cluster has no claims"),
+        ((*BASE, "--rdma=true", "x"), "--rdma: the one-machine cluster has no RDMA devices"),
+        ((*BASE, "--hostIPC", "x"), "--hostIPC: the one-machine cluster has no host IPC"),
         (BASE, "no command"),
     ],
 )

@@ -105,6 +105,15 @@ def test_a_gang_that_insists_on_one_rack_hears_what_two_racks_are_worth():
     assert found.fixes[1].text == "when job t/x ends"
 
 
+def test_a_level_that_nobody_has_told_of_is_named():
+    nodes = [dgx("a", rack="1"), dgx("b", rack="1")]
+
+    found = why("g", nodes, members("g", 12), group("g", 12, required_level="rack"))
+
+    assert found.message == "must lie within one rack, which is no level here; --levels: none"
+    assert found.fixes[0].text.startswith("if it need not lie within one rack")
+
+
 def test_a_quota_is_explained_by_what_has_to_come_back():
     policy = Policy(queues={"q": Queue(name="q", capability={"nvidia.com/gpu": 6})})
 
