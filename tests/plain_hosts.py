@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -152,6 +153,17 @@ class PlainHosts:
             if mark in line and int(path.parent.name) != os.getpid():
                 found.append(line)
         return found
+
+    def end_sessions(self, name: str) -> None:
+        """Kill everything that runs on a host except its ssh server, as a crash of the host would."""
+        own = Path(f"/proc/{self.holders[name].pid}/ns/net").readlink()
+        kept = {self.holders[name].pid, *(server.pid for server in self.servers)}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if (folder / "ns" / "net").readlink() == own and int(folder.name) not in kept:
+                    os.kill(int(folder.name), signal.SIGKILL)
+            except OSError:
+                continue  # it has ended meanwhile
 
     def close(self) -> None:
         """End servers and hosts; their devices go with the namespaces."""

@@ -9,7 +9,8 @@ ranks of the host. It reads lines of JSON from standard input:
 
 and writes ``EVENT RANK LENGTH\n`` followed by LENGTH bytes: ``hello`` (JSON), ``started`` (process id),
 ``failed`` (words), ``out``, ``err`` (output), ``exit`` (code, 128 + N for signal N). When its standard input
-ends, for the launcher was killed or the network is gone, it ends every rank: SIGTERM, then SIGKILL.
+ends, for the launcher was killed or the network is gone, it ends every rank: SIGTERM, then SIGKILL. What
+ranks left behind ends with them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import IO, Any
 
 GRACE_S = 3.0
@@ -64,6 +66,42 @@ def first_free(ports: list[int]) -> int:
                 continue
             return port
     return 0
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what ranks leave behind, where the system has that (Linux)."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    except (ImportError, OSError, AttributeError):
+        pass
+
+
+def children() -> list[int]:
+    """Return this process's children, empty where there is no /proc."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = path.read_bytes().rpartition(b")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if int(parent) == os.getpid() and state != b"Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def end_orphans() -> None:
+    """End what ranks left behind: ranks of an ``mpirun`` that died, and children of theirs."""
+    until = time.monotonic() + GRACE_S
+    while (left := children()) and time.monotonic() < until:
+        number = signal.SIGTERM if until - time.monotonic() > GRACE_S / 2 else signal.SIGKILL
+        for pid in left:
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+        time.sleep(0.05)
 
 
 class Guard:
@@ -177,6 +215,7 @@ class Guard:
         Args:
             waiting: commands that come before those of standard input.
         """
+        adopt_orphans()
         self.selector.register(0, selectors.EVENT_READ, "commands")
         self.selector.register(self.woken, selectors.EVENT_READ, "woken")
         waiting = self.obey_all(waiting)
@@ -199,6 +238,7 @@ class Guard:
             self.reap()
             if self.kill_at and time.monotonic() > self.kill_at:
                 self.signal_all(signal.SIGKILL)
+        end_orphans()
 
     def obey_all(self, text: bytes) -> bytes:
         """Do what whole lines say; return the rest."""

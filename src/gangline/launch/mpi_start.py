@@ -268,7 +268,8 @@ def _failure(plan: MpiPlan, output: _MpiOutput, error: JobFailedError) -> JobFai
     if found is None:
         return error
     if found.rank is None:
-        return JobFailedError(f"{found.what}; all ranks were ended", exit_code=error.exit_code)
+        code = 1 if found.host else error.exit_code  # mpirun's own codes for a lost host differ by chance
+        return JobFailedError(f"{found.what}; all ranks were ended", exit_code=code)
     host = plan.places[found.rank].host if found.rank < len(plan.places) else found.host
     message = f"rank {found.rank} of {len(plan.places)} on `{host}` {found.what}; all other ranks were ended"
     if found.lines and not found.is_last:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -182,6 +182,42 @@ def test_a_start_that_hangs_ends_at_its_deadline_with_the_state_of_every_rank(
     assert "not all ranks were started within 2 s; all were ended" in done.stderr
     assert re.search(rf"^0 +h1 +{others}", done.stderr, re.MULTILINE), done.stderr
     assert re.search(rf"^1-2 +h2 +{silent}", done.stderr, re.MULTILINE), done.stderr
+
+
+@pytest.fixture
+def unreachable(hosts: PlainHosts) -> Iterator[None]:
+    """Let h2 not reach h3 while a test runs."""
+    for word in ("add", "del"):
+        hosts.run("h2", f"ip route {word} prohibit 10.99.0.3/32".split())
+        if word == "add":
+            yield
+
+
+@pytest.mark.usefixtures("unreachable")
+def test_hosts_that_do_not_reach_each_other_are_found_although_ssh_reaches_both(hosts: PlainHosts) -> None:
+    done = hosts.run("h1", [GANGLINE, "check", "-H", "h1,h2,h3", "-o", "json"])
+
+    assert done.returncode == 3
+    faults = {(one["class"], one["host"]) for one in json.loads(done.stdout)["findings"]}
+    assert faults == {("port", "h2"), ("port", "h3")}
+
+
+@pytest.mark.parametrize("mode", ["--mpi", "--no-mpi"])
+def test_a_host_that_is_lost_ends_all_and_is_named(hosts: PlainHosts, mode: str, tmp_path: Path) -> None:
+    mark = f"28.{os.getpid()}{mode.count('-')}"
+    line = [GANGLINE, "launch", "-H", "h1:1,h2:1", mode, "--", "sh", "-c", f"echo up; exec sleep {mark}1"]
+    with (tmp_path / "log").open("wb") as log:
+        launcher = subprocess.Popen(
+            hosts.command("h1", *line), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
+    wait_until(lambda: (tmp_path / "log").read_bytes().count(b"up\n") == 2)
+
+    hosts.end_sessions("h2")
+
+    code, log_text = launcher.wait(20), (tmp_path / "log").read_text()
+    assert code == 1, log_text
+    assert re.search(r"^error\[job-failed\]: .*host `h2`", log_text, re.MULTILINE), log_text
+    wait_until(lambda: not [line for line in hosts.processes(mark) if line.startswith("sleep")])
 
 
 def wait_until(is_so: Callable[[], bool], limit_s: float = 20.0) -> None:
