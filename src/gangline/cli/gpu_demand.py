@@ -9,10 +9,13 @@ from typing import Any
 from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.cli.manifests import pod_templates
-from gangline.devices.inventory import RESOURCE, SOURCE_LABEL, gpus_in_words, kind_of
+from gangline.devices.inventory import ALIASES, RESOURCE, SOURCE_LABEL, gpus_in_words, kind_of
 from gangline.units import quantity_ceil
 
 Obj = dict[str, Any]
+
+GPU_NAMES = (RESOURCE, *ALIASES)
+"""The names by which a container may ask for GPUs; amounts under several add up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ def container_gpus(container: Obj) -> int:
     """Return the GPUs of one container; its limit is what counts."""
     resources = container.get("resources") or {}
     amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return quantity_ceil(amounts.get(RESOURCE, 0))
+    return sum(quantity_ceil(amounts.get(name, 0)) for name in GPU_NAMES)
 
 
 def nodes_for(demand: GpuDemand) -> tuple[int, int]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangline.api.mpijob import WORKER
-from gangline.cli.gpu_demand import GpuDemand, GpuRoom, container_gpus
+from gangline.api.mpijob_reading import read_mpijob
+from gangline.cli.gpu_demand import GPU_NAMES, GpuDemand, GpuRoom, container_gpus
 from gangline.cli.manifests import pod_templates
-from gangline.devices.inventory import RESOURCE
 from gangline.errors import UserError
 
 Obj = dict[str, Any]
@@ -118,6 +118,20 @@ def _fit_mpijob(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
     for path, template in pod_templates(obj):
         if "Launcher" in path and _set_ranks(template, before.ranks, after.ranks):
             changes.append(f"the launcher starts {after.ranks}")
+    launchers = 0 if read_mpijob(obj).job.launcher_waits else 1
+    return changes + _fit_gang(spec, after.workers + launchers)
+
+
+def _fit_gang(spec: Obj, pods: int) -> list[str]:
+    """Lower what the gang asks for at once: one of more pods than the job has left would never start."""
+    policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
+    changes = []
+    least = policy.get("minAvailable")
+    if isinstance(least, int) and least > pods:
+        policy["minAvailable"] = pods
+        changes.append(f"minAvailable {least} -> {pods}")
+    if policy.pop("minResources", None) is not None:
+        changes.append("minResources left out")
     return changes
 
 
@@ -128,11 +142,11 @@ def _set_gpus(template: Obj, count: int) -> None:
         given = min(left, container_gpus(container))
         left -= given
         for amounts in (container.get("resources") or {}).values():
-            if isinstance(amounts, dict) and RESOURCE in amounts:
-                if given:
-                    amounts[RESOURCE] = given
-                else:
-                    del amounts[RESOURCE]
+            names = [name for name in GPU_NAMES if isinstance(amounts, dict) and name in amounts]
+            for name in names:
+                del amounts[name]
+            if names and given:
+                amounts[names[0]] = given
 
 
 def _set_ranks(template: Obj, before: int, after: int) -> bool:

@@ -25,6 +25,8 @@ Obj = dict[str, Any]
 
 ROWS_MAX = 16
 ADVICE: dict[str, str] = {
+    "must start together": "it starts once the missing pods are there; a job of fewer pods than its "
+    "`schedulingPolicy.minAvailable` never does: lower that; Ctrl-C deletes the job",
     "fits on no node": "it starts as soon as there is room; `gangline list` shows what holds it, "
     "Ctrl-C deletes the job",
     "waits for": "it starts as soon as they are free; Ctrl-C deletes the job",

@@ -149,6 +149,34 @@ def test_without_any_gpu_the_ranks_run_on_cores() -> None:
     assert command_of(smaller)[2] == "2"
 
 
+@pytest.mark.parametrize(
+    ("launcher_policy", "given", "fitted"),
+    [("AtStartup", 3, 2), ("WaitForWorkersReady", 2, 1), ("AtStartup", 1, 1)],
+)
+def test_a_gang_is_no_larger_than_the_job_that_is_left(launcher_policy: str, given: int, fitted: int) -> None:
+    job = mpijob(2, 8)
+    gang = {"minAvailable": given, "minResources": {"cpu": "64"}, "queue": "q"}
+    job["spec"] |= {"launcherCreationPolicy": launcher_policy, "runPolicy": {"schedulingPolicy": gang}}
+
+    smaller, changes = fit_object(job, REAL_2)
+
+    assert smaller["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": fitted, "queue": "q"}
+    assert (f"minAvailable {given} -> {fitted}" in changes) == (given != fitted)
+    assert "minResources left out" in changes
+
+
+def test_gpus_under_another_name_are_gpus_too() -> None:
+    job = mpijob(2, 8)
+    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    worker["resources"] = {"limits": {"aliyun.com/gpu": 8}}
+
+    smaller, _ = fit_object(job, REAL_2)
+
+    assert GpuDemand.of(job).shortage(REAL_2) == "it asks 16 GPUs in 2 pods of 8, this machine has 2"
+    fitted = smaller["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    assert fitted["resources"] == {"limits": {"aliyun.com/gpu": 2}}
+
+
 def test_pods_and_jobs_are_made_to_fit_too() -> None:
     container = {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 4}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
