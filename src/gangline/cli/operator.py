@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from gangline import __version__
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 WITHOUT_EFFECT = ("kube-api-qps", "kube-api-burst", "controller-queue-rate-limit", "controller-queue-burst")
 """Options of the MPI operator that limit rates. Requests in flight are bounded here, and rates are not."""
 
+OF_GO_LOGS = ("alsologtostderr", "logtostderr", "stderrthreshold", "vmodule", "v")
+"""Options of Go's log library, one of which the MPI operator's own Deployment sets."""
 
-def _with_unused_limits(function: Command) -> Command:
+_GO_OPTION = re.compile(r"-[A-Za-z][\w-]+(=.*)?")
+
+
+class _LikeGo(click.Command):
+    """Takes long options behind one dash too, as programs in Go do."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f"-{arg}" if _GO_OPTION.fullmatch(arg) else arg for arg in args])
+
+
+def _with_unused(function: Command) -> Command:
     for name in WITHOUT_EFFECT:
         function = click.option(f"--{name}", type=float, hidden=True)(function)
+    for name in OF_GO_LOGS:
+        dashes = "-" if len(name) == 1 else "--"
+        function = click.option(f"{dashes}{name}", is_flag=False, flag_value="", hidden=True)(function)
     return function
 
 
-@click.command("operator")
+@click.command("operator", cls=_LikeGo)
 @click.option(
     "--kubeconfig",
     "--kubeConfig",
@@ -84,12 +103,17 @@ def _with_unused_limits(function: Command) -> Command:
     show_default=True,
     help="Where those ports listen; 0.0.0.0 in a pod.",
 )
-@_with_unused_limits
+@_with_unused
+@click.option("--master", default="", metavar="URL", help="API server, in place of the kubeconfig's.")
+@click.version_option(__version__, "--version", message="gangline %(version)s")
 def command(kubeconfig: Path | None, context: str | None, **options: Any) -> None:
     """Run the job operator against a cluster until SIGTERM: it makes the pods of MPIJobs."""
     for name in WITHOUT_EFFECT:
         if options.pop(name.replace("-", "_")) is not None:
             click.echo(f"warning: --{name} has no effect: rates are not limited here", err=True)
+    for name in OF_GO_LOGS:
+        if options.pop(name) is not None:
+            click.echo(f"warning: -{name} has no effect: the log goes to standard error as it is", err=True)
     asyncio.run(_serve(kubeconfig, context, options))
 
 
@@ -112,5 +136,8 @@ async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str
         health_port=options["health_port"] or None,
         metrics_port=options["metrics_port"] or None,
     )
-    async with Client(service_connection(kubeconfig, context), user_agent="gangline-operator") as client:
+    connection = service_connection(kubeconfig, context)
+    if options["master"]:
+        connection = replace(connection, server=options["master"])
+    async with Client(connection, user_agent="gangline-operator") as client:
         await run_until_stopped(OperatorService(client, service).run())
