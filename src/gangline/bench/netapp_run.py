@@ -40,11 +40,11 @@ ALLOW_VARIABLE = "GANGLINE_ALLOW_DROP_CACHES"
 GPUS_PER_NODE = {"dgx1": 8, "dgx2": 16, "dgxa100": 8}
 PORT = 22122
 RESULTS_FOLDER = Path("/tmp")
-MOUNT_PREFIX = "/mnt/mount_%d"
 BENCHMARK = "/netapp/tensorflow/benchmarks_190205/scripts/tf_cnn_benchmarks/tf_cnn_benchmarks.py"
 DROP_CACHES = "sync; echo 1 > /proc/sys/vm/drop_caches"
 _REMOTE_SHELL = Path(__file__).resolve().parents[1] / "launch" / "remote_shell.py"
 _TAIL_LINES = 15
+_FIRST_MOUNT = re.compile(r"(.*/mount_)0(/.*|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +148,18 @@ def spread(nodes: Sequence[str], devices: int, per_node: int) -> list[Host]:
 
 
 def count_mounts(dataset_dir: str) -> int:
-    """Return how many mounts ``/mnt/mount_0``, ``/mnt/mount_1``, … hold the data set; at least 1."""
-    match = re.match(r"/mnt/mount_0(/.*|$)", dataset_dir)
+    """Return how many mounts ``…/mount_0``, ``…/mount_1``, … hold the data set; at least 1."""
+    match = _FIRST_MOUNT.match(dataset_dir)
     count = 0
-    while match and Path((MOUNT_PREFIX % count) + match.group(1)).is_dir():
+    while match and Path(f"{match.group(1)}{count}{match.group(2)}").is_dir():
         count += 1
     return max(1, count)
+
+
+def mount_prefix(dataset_dir: str) -> str:
+    """Return the mounts' path with ``%d`` for their number, as the benchmark takes it."""
+    match = _FIRST_MOUNT.match(dataset_dir)
+    return f"{match.group(1)}%d" if match else ""
 
 
 def mpi_words(run: Run, agent: str) -> list[str]:
@@ -209,7 +215,7 @@ def benchmark_options(run: Run) -> list[str]:
         "--datasets_sloppy_parallel_interleave=False",
     ]
     if run.mounts > 1:
-        options += [f"--num_mounts={run.mounts}", f"--mount_prefix={MOUNT_PREFIX}"]
+        options += [f"--num_mounts={run.mounts}", f"--mount_prefix={mount_prefix(run.dataset_dir)}"]
     options += ["--datasets_prefetch_buffer_size=2000", "--datasets_use_prefetch=True"]
     return [*options, "--datasets_num_private_threads=4", f"--horovod_device={run.device}"]
 

@@ -207,6 +207,7 @@ def _ask(
         shell,
         interfaces=[name for name in (arguments.nics or "").split(",") if name],
         program=command[0],
+        path=os.environ.get("PATH", ""),
         cwd=str(Path.cwd()),
         is_start=True,
     )

@@ -101,12 +101,18 @@ def listen(port: int) -> tuple[socket.socket | None, str]:
     return listener, ""
 
 
-def find_program(name: str, cwd: str) -> str:
-    """Return the path of a program on this host, empty when it has none."""
+def find_program(name: str, cwd: str, search: str) -> str:
+    """Return the path of a program on this host, empty when it has none.
+
+    Args:
+        name: as the user typed it.
+        cwd: where ranks start.
+        search: the PATH that ranks will have, empty for this host's own.
+    """
     if "/" in name:
         path = str(Path(cwd, name))
         return path if os.access(path, os.X_OK) else ""
-    return shutil.which(name) or ""
+    return shutil.which(name, path=search or None) or ""
 
 
 def facts(question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
@@ -124,7 +130,7 @@ def facts(question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | Non
         "port_error": why,
         "folder": not question.get("cwd") or Path(question["cwd"]).is_dir(),
         "program": not question.get("program")
-        or bool(find_program(question["program"], question.get("cwd", ""))),
+        or bool(find_program(question["program"], question.get("cwd", ""), question.get("path", ""))),
     }
     return answer, listener
 

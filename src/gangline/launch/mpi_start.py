@@ -38,6 +38,9 @@ _MARK = "gangline-rank-started"
 _STARTED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-started (\d+) (\S+)$")
 _FRONT = Path(__file__).with_name("mpirun_front.py")
 _ENDED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-ended (\d+) (\d+)$")
+_PATH = "GANGLINE_RANK_PATH"
+_OWN_PATH = f'PATH="${_PATH}"; export PATH; unset {_PATH}; '
+"""Open MPI puts its own folder first on the ranks' PATH, and with it the Python that may lie there."""
 _SAY_STARTED = f'echo "{_MARK} $RANK $(uname -n)"; exec "$@"'
 _SAY_ENDED = (
     f'echo "{_MARK} $RANK $(uname -n)"; "$@" & own=$!; '
@@ -76,6 +79,7 @@ def mpi_line(plan: MpiPlan) -> list[str]:
     """
     hosts = hosts_of(plan.places)
     environment = {"MASTER_ADDR": plan.master[0], "MASTER_PORT": str(plan.master[1])}
+    environment[_PATH] = plan.options.environment.get("PATH", os.defpath)
     if plan.options.interfaces:
         all_of_them = ",".join(plan.options.interfaces)
         environment |= {"NCCL_SOCKET_IFNAME": all_of_them, "GLOO_SOCKET_IFNAME": plan.options.interfaces[0]}
@@ -87,7 +91,7 @@ def mpi_line(plan: MpiPlan) -> list[str]:
         forwarded=() if plan.mpi.flavour != "openmpi" else ("PATH", *names),
         working_dir=plan.options.cwd,
     )
-    script = _SAY_STARTED if plan.mpi.flavour == "openmpi" else _SAY_ENDED
+    script = _OWN_PATH + (_SAY_STARTED if plan.mpi.flavour == "openmpi" else _SAY_ENDED)
     line = mpirun_line(plan.mpi, ranks, ["sh", "-c", script, "rank", *plan.options.command])
     return [*line[:3], *_host_words(plan), *line[3:]]
 

@@ -67,6 +67,7 @@ def wanted_of(
     *,
     interfaces: Sequence[str] = (),
     program: str = "",
+    path: str = "",
     cwd: str = "",
     is_start: bool = False,
 ) -> Wanted:
@@ -76,6 +77,7 @@ def wanted_of(
         mpi_path=str(mpi.mpirun) if mpi else "",
         interfaces=interfaces,
         program=program,
+        path=path,
         cwd=cwd,
         shell=shell.program,
         is_start=is_start,
@@ -137,6 +139,7 @@ def _preflight(
         options.shell,
         interfaces=options.interfaces,
         program=options.command[0],
+        path=options.environment.get("PATH", ""),
         cwd=options.cwd,
         is_start=True,
     )

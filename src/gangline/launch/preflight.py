@@ -67,6 +67,7 @@ async def ask_hosts(
         "mpi": wanted.mpi_path,
         "cwd": wanted.cwd,
         "program": wanted.program,
+        "path": wanted.path,
     }
     streams = [session.events() for session in sessions]
     try:

@@ -75,6 +75,7 @@ class Wanted:
         mpi_path: its ``mpirun``.
         interfaces: named by the user.
         program: that every rank runs.
+        path: the PATH that ranks will have, empty for that of each host.
         cwd: folder in which ranks start.
         shell: name of the remote shell, for people.
         is_start: a start follows, which has a deadline of its own: a slow answer is no fault then.
@@ -85,6 +86,7 @@ class Wanted:
     mpi_path: str = ""
     interfaces: Sequence[str] = ()
     program: str = ""
+    path: str = ""
     cwd: str = ""
     shell: str = "ssh"
     is_start: bool = False

@@ -82,6 +82,36 @@ def test_ranks_run_on_both_nodes_and_the_total_is_printed(
     assert ranks == [f"stand-in: rank {rank} of 4 on {'h1' if rank < 2 else 'h2'}" for rank in range(4)]
 
 
+@pytest.mark.train
+def test_the_real_benchmark_reads_two_mounts_on_two_nodes(
+    hosts: PlainHosts, variables: dict[str, str], tmp_path: Path
+) -> None:
+    python = os.environ.get("GANGLINE_TRAIN_PYTHON")
+    if not python:
+        pytest.skip("GANGLINE_TRAIN_PYTHON names no Python with torch; run `make test-train`")
+    mounts = ",".join(str(tmp_path / f"mount_{number}") for number in range(2))
+    gangline = str(Path(sys.executable).parent / "gangline")
+    make = [gangline, "bench", "make-data", "--images", "64", "--shards", "4", "--mounts", mounts]
+    subprocess.run(make, check=True, capture_output=True, timeout=100)
+    line = [
+        *(python, str(SOURCES / "netapp_run.py"), f"--dataset_dir={tmp_path}/mount_0", "--num_devices=2"),
+        *("--nodes=h1,h2", f"--results_dir={tmp_path}"),
+    ]
+    limits = "model=trivial,batch_size=2,num_batches=2,num_warmup_batches=1"
+    environment = str(Path(python).parents[1])  # Open MPI's own Python comes first on the PATH of ranks
+    path = f"{Path(python).parent}:{variables['PATH']}"
+
+    done = hosts.run(
+        "h1", line, **variables | {"PATH": path, "VIRTUAL_ENV": environment, "GANGLINE_BENCH_LIMITS": limits}
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Limited by --bench-limits: model resnet50 -> trivial" in done.stdout
+    assert re.search(r"^Total images/sec = [0-9.]+$", done.stdout, re.MULTILINE)
+    (results,) = tmp_path.glob("*.txt")
+    assert "Devices:     ['horovod/cpu:0', 'horovod/cpu:1']" in results.read_text()
+
+
 def test_a_failed_training_shows_the_end_of_its_output(
     hosts: PlainHosts, variables: dict[str, str], tmp_path: Path
 ) -> None:

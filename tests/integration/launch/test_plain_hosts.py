@@ -42,6 +42,20 @@ def test_ranks_run_on_the_hosts_that_the_plan_says_and_know_their_place(hosts: P
 
 
 @MODES
+def test_programs_are_found_on_the_users_path_first(hosts: PlainHosts, mode: str, tmp_path: Path) -> None:
+    """Where the MPI lies beside a Python, as its wheel does, that Python is not meant."""
+    for name in ("python", "only-here"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho the right {name}\n")
+        (tmp_path / name).chmod(0o755)
+
+    for name in ("python", "only-here"):
+        line = [GANGLINE, "launch", "-H", "h1:1,h2:1", mode, "--", name, "train.py"]
+        done = hosts.run("h1", line, PATH=f"{tmp_path}:{os.environ['PATH']}")
+
+        assert done.stdout.count(f"the right {name}\n") == 2, done.stdout + done.stderr
+
+
+@MODES
 def test_the_first_failed_rank_is_named_and_ends_all(hosts: PlainHosts, mode: str) -> None:
     script = "[ $RANK = 2 ] && exit 7; sleep 3141"
 

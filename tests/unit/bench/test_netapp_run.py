@@ -92,6 +92,13 @@ def test_the_results_file_is_named_by_what_was_run() -> None:
     )
 
 
+def test_mounts_are_counted_from_the_first_on(tmp_path: Path) -> None:
+    for number in (0, 1, 3):
+        (tmp_path / f"mount_{number}" / "imagenet").mkdir(parents=True)
+
+    assert count_mounts(str(tmp_path / "mount_0" / "imagenet")) == 2
+
+
 def test_one_mount_is_not_striped(tmp_path: Path) -> None:
     assert count_mounts(str(tmp_path)) == 1
     line = training_line(replace(PUBLISHED, mounts=1), "ssh", {})
