@@ -183,9 +183,10 @@ def test_a_start_that_hangs_ends_at_its_deadline_with_the_state_of_every_rank(
     hosts: PlainHosts, tmp_path: Path, mode: str, others: str, silent: str
 ) -> None:
     """h2's remote shell connects and says nothing."""
+    mark = f"29.{os.getpid()}{mode.count('-')}"
     shell = tmp_path / "slow-shell"
     shell.write_text(
-        '#!/bin/sh\nfor word in "$@"; do [ "$word" = h2 ] && exec sleep 1000; done\nexec ssh "$@"\n'
+        f'#!/bin/sh\nfor word in "$@"; do [ "$word" = h2 ] && exec sleep {mark}1; done\nexec ssh "$@"\n'
     )
     shell.chmod(0o755)
     line = [GANGLINE, "launch", "-H", "h1:1,h2:2", mode, "--remote-shell", str(shell), "--start-timeout", "2"]
@@ -196,6 +197,7 @@ def test_a_start_that_hangs_ends_at_its_deadline_with_the_state_of_every_rank(
     assert "not all ranks were started within 2 s; all were ended" in done.stderr
     assert re.search(rf"^0 +h1 +{others}", done.stderr, re.MULTILINE), done.stderr
     assert re.search(rf"^1-2 +h2 +{silent}", done.stderr, re.MULTILINE), done.stderr
+    wait_until(lambda: not [line for line in hosts.processes(mark) if line.startswith("sleep")])
 
 
 @pytest.fixture
