@@ -12,7 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_LOCAL = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+_LOCAL = """127.0.0.1\tlocalhost
+::1\tlocalhost ip6-localhost ip6-loopback
+::ffff:127.0.0.1\tip4-mapped-localhost
+"""
+"""The last line names IPv4 peers of sockets of both families: torch warns of a peer that has no name."""
 
 
 @dataclass(frozen=True, slots=True)
