@@ -285,7 +285,7 @@ def _fewer(fleet: Fleet, gang: Gang) -> Fix | None:
     room = min(int(capacity(fleet, fleet.room, pod).sum()), len(alike) - 1)
     if room < 1 or place(fleet, fleet.room, gang.only(*alike[:room], *others)) is None:
         return None
-    what = f"{pod.replica_type}s" if pod.replica_type else "pods"
+    what = (pod.replica_type or "pod") + ("" if room == 1 else "s")
     return Fix("fewer", f"with {room} {what} instead of {len(alike)}")
 
 

@@ -76,6 +76,14 @@ def test_some_of_a_gang_that_fit_are_offered():
     assert found.fix == "fits when job t/x ends, or with 6 workers instead of 8"
 
 
+def test_one_of_a_gang_that_fits_is_offered_in_the_singular():
+    bound = [held("x", "a", *range(7), job="t/x")]
+
+    found = why("g", [dgx("a")], members("g", 2, replica_type="worker"), group("g", 2), bound=bound)
+
+    assert found.fix == "fits when job t/x ends, or with 1 worker instead of 2"
+
+
 def test_what_never_fits_is_said_to():
     found = why("g", [dgx("a")], members("g", 9), group("g", 9))
 
