@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,7 +159,9 @@ def _check_usage(
 
 
 def _is_program(file: Path) -> bool:
-    """Return whether a file can be executed and begins as a script or binary does."""
+    """Return whether a file can be executed and begins as a script or binary does, or the PATH has it."""
+    if not file.exists():
+        return shutil.which(file) is not None
     try:
         with file.open("rb") as opened:
             return os.access(file, os.X_OK) and opened.read(4) in (b"\x7fELF", b"#!/b", b"#!/u")
