@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from gangline.bench.scaling import Series
 
 
-@click.group("bench")
-def command() -> None:
+@click.group("bench", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Make data for the benchmarks, measure how they scale, draw their results."""
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
 
 
-@command.command("make-data")
+@command.command("make-data", short_help="write labelled JPEG images in ImageNet's form")
 @click.option("--images", type=int, default=20_000, show_default=True, help="How many images in all.")
 @click.option(
     "--mounts",
@@ -60,7 +63,7 @@ def _require(module: str, package: str, extra: str) -> None:
         raise UserError(f"this needs {package}", hint=f"pip install 'gangline[{extra}]'")
 
 
-@command.command("scaling")
+@command.command("scaling", short_help="train on 1, 2, 4 … ranks of this machine, and draw images/s")
 @click.option("--ranks", default="1,2,4", show_default=True, help="Numbers of ranks to measure.")
 @click.option("--model", default="resnet18", show_default=True, help="Network, as of tf_cnn_benchmarks.")
 @click.option("--batch-size", type=int, default=8, show_default=True, help="Images for each rank and step.")
@@ -94,7 +97,7 @@ def scaling(ranks: str, model: str, batch_size: int, num_batches: int, python: s
     _draw(series, folder / model, f"{model}: images/s by number of ranks")
 
 
-@command.command("plot")
+@command.command("plot", short_help="draw results of several machines")
 @click.argument("results", nargs=-1, required=True, metavar="RESULT...")
 @click.option("-o", "--output", default="images-per-second.png", show_default=True, help="File to draw.")
 @click.option("--title", default="", help="Text above the figure.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gangline.kube.client import Client
 
 INSTANCE_COLUMNS = (
-    Column("NAME", least=16),
+    Column("NAME"),
     Column("STATUS"),
     Column("AGE", rank=3),
     Column("IS_CHIEF", rank=4),

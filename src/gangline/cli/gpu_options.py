@@ -178,7 +178,6 @@ def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuR
     """Return the ways on: a smaller job, simulated GPUs, another cluster."""
     from gangline.cli.gpu_demand import nodes_for
     from gangline.cli.gpu_fit import fit_object
-    from gangline.local.paths import DEFAULT_CLUSTER
 
     ways = []
     if demand.total <= room.total and demand.pods == 1 and document.file == COMMAND_LINE:
@@ -189,7 +188,7 @@ def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuR
         pass
     each, count = nodes_for(demand)
     nodes = f" --nodes {count}" if count > 1 else ""
-    other = "simulated" if cluster.paths.name == DEFAULT_CLUSTER else DEFAULT_CLUSTER
+    other = "simulated-2" if cluster.paths.name == "simulated" else "simulated"
     ways.append(f"`--simulate-gpus {each}{nodes} --cluster {other}` simulates them in a cluster of its own")
     ways.append("`--context CONTEXT` runs it on a cluster that has them")
     return "\n      ".join(ways)

@@ -13,7 +13,7 @@ from gangline.cli.target import Target, open_client, target_options
 
 COLUMNS = (
     Column("NAMESPACE", least=8, rank=5),
-    Column("NAME", least=16),
+    Column("NAME"),
     Column("STATUS"),
     Column("TRAINER", rank=4),
     Column("DURATION", rank=2),

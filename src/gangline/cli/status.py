@@ -150,7 +150,7 @@ def _print(report: dict[str, Any]) -> None:
         print(f"{process:9} {words}")
     print(f"files     {report['state']}")
     for line in report.get("images", []):
-        print(f"images    {line}")
+        print(f"images    {line.removeprefix('image ')}")
     if not report["nodes"]:
         return
     print()
