@@ -58,8 +58,3 @@ JOB_KINDS: tuple[JobKind, ...] = (
         reconcile=mpijob.reconcile,
     ),
 )
-
-
-def job_kind(kind: str) -> JobKind | None:
-    """Return the entry of a kind by its name, for example ``MPIJob``, or None."""
-    return next((entry for entry in JOB_KINDS if entry.resource.kind == kind), None)

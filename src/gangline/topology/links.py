@@ -37,12 +37,6 @@ def is_link(name: str) -> bool:
     return name in PCIE_NAMES or nvlinks(name) > 0
 
 
-def link_order(name: str) -> int:
-    """Return a number that is lower for a faster link: ``NV18``, then ``NV1``, then ``PIX``, last ``SYS``."""
-    count = nvlinks(name)
-    return -count if count else PCIE_NAMES.index(name)
-
-
 def check_matrix(rows: Matrix, what: str) -> Matrix:
     """Return the matrix, its names made canonical, once it is known to be sound.
 

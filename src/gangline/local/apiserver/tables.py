@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from gangline.api.resources import Resource
 from gangline.local.apiserver.jsonpath import find_all
 from gangline.local.apiserver.pod_columns import age
 from gangline.local.apiserver.table_columns import KIND_TABLES, KindTable
-
-IncludeObject = Literal["None", "Metadata", "Object"]
 
 _NAME_COLUMN = {
     "name": "Name",
