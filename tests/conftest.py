@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -122,6 +123,7 @@ async def api(
     api.restart = restart
     yield api
     await api.embedded.stop()
+    shutil.rmtree(server.paths.run, ignore_errors=True)
 
 
 async def _make_namespace(client: Client, name: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,6 +172,7 @@ async def test_both_servers_take_the_same_jobs(
         ours = await submit_all(server.paths.kubeconfig, jobs)
     finally:
         await server.stop()
+        shutil.rmtree(server.paths.run, ignore_errors=True)
     theirs = await submit_all(real_cluster.kubeconfig, jobs)
     differences = [
         (json.dumps(job)[:300], one, other)

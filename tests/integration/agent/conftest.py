@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -176,6 +177,7 @@ async def local_cluster(paths: ClusterPaths, mode: str) -> AsyncIterator[LocalCl
                 await wait_for(lambda: not list(paths.pods.iterdir()), "pods to end", 10)
             cluster.stop_agent()
             await server.stop()
+            shutil.rmtree(paths.run, ignore_errors=True)
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """An API server in this process, on a folder of its own, and a plain HTTP client of its Unix socket."""
 
 import json
-from collections.abc import AsyncIterator
+import shutil
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,11 @@ class Api:
 
 
 @pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPaths:
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterPaths]:
     monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
-    return ClusterPaths.of("test")
+    paths = ClusterPaths.of("test")
+    yield paths
+    shutil.rmtree(paths.run, ignore_errors=True)
 
 
 @pytest.fixture

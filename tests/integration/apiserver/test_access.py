@@ -1,6 +1,7 @@
 """Who may do what, over TLS and the Unix socket; certificates, tokens, kubeconfig, health, version."""
 
 import asyncio
+import shutil
 import ssl
 import stat
 from collections.abc import AsyncIterator
@@ -170,6 +171,7 @@ async def test_port_in_use_is_said(api: Api, tmp_path: Path) -> None:
 
     with pytest.raises(ClusterError, match=f"cannot listen on 127.0.0.1:{api.server.port}"):
         await other.start()
+    shutil.rmtree(other.paths.run)
 
 
 async def test_address_that_does_not_exist_yet_is_listened_on(paths: ClusterPaths) -> None:
