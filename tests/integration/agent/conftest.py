@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import os
 import shutil
@@ -20,11 +21,11 @@ from gangline.kube.config import Connection
 from gangline.kube.errors import AlreadyExists, NotFound
 from gangline.local.agent.isolation import refusal_of
 from gangline.local.apiserver.server import ApiServer
+from gangline.local.cluster_facts import free_subnet, read_routes
 from gangline.local.images import LocalImages
 from gangline.local.paths import ClusterPaths
 
 WAIT_S = 20.0
-BRIDGE_ADDRESS = "10.213.0.1"
 AGENT = """
 import asyncio, contextlib, signal, sys
 from gangline.local.agent.main import run_agent
@@ -151,9 +152,11 @@ def skip_unless_possible(mode: str) -> None:
 @contextlib.asynccontextmanager
 async def local_cluster(paths: ClusterPaths, mode: str) -> AsyncIterator[LocalCluster]:
     """Start server, node and agent; end everything afterwards."""
-    server = ApiServer(paths, extra_addresses=[BRIDGE_ADDRESS] if mode == "network" else [])
+    subnet = free_subnet("", paths.cluster_id, read_routes())  # other clusters, and tests, may have theirs
+    gateway = str(ipaddress.IPv4Network(subnet)[1])
+    server = ApiServer(paths, extra_addresses=[gateway] if mode == "network" else [])
     await server.start()
-    paths.facts.write_text(json.dumps({"port": server.port, "subnet": f"{BRIDGE_ADDRESS[:-1]}0/20"}))
+    paths.facts.write_text(json.dumps({"port": server.port, "subnet": subnet}))
     async with Client(Connection(server=f"unix://{paths.api_socket}")) as client:
         cluster = LocalCluster(paths, server, client, mode)
         for resource, body in (
