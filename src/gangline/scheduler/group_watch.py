@@ -25,7 +25,7 @@ from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.discovery import resource_for
 from gangline.kube.errors import ApiError, NotFound
-from gangline.placement.decisions import Decisions
+from gangline.placement.decisions import Wait
 from gangline.placement.policy import Policy, Queue
 from gangline.scheduler.group_status import group_status
 from gangline.scheduler.groups import read_group, read_queue
@@ -81,15 +81,15 @@ class GroupWatch:
         """Return the policy with the queues of the cluster."""
         return msgspec.structs.replace(given, queues={**given.queues, **self._queues})
 
-    def tell(self, decisions: Decisions, placed: Iterable[str]) -> None:
+    def tell(self, waiting: Iterable[Wait], placed: Iterable[str]) -> None:
         """Write the status of the PodGroups whose gangs were placed or wait."""
-        waits = {wait.gang: wait for wait in decisions.waits}
+        waits = {wait.gang: wait for wait in waiting}
         for key in {*waits, *placed}:
             for resource, groups in self._found.items():
                 if key in groups:
                     self._tell_one(resource, groups[key], waits.get(key))
 
-    def _tell_one(self, resource: Resource, group: PodGroup, wait: Any) -> None:
+    def _tell_one(self, resource: Resource, group: PodGroup, wait: Wait | None) -> None:
         bound = self._state.holders.by_gang.get(group.metadata.key, {})
         status = group_status(
             is_volcano=resource == VOLCANO_POD_GROUPS,

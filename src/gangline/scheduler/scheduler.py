@@ -39,6 +39,9 @@ RETRY_DELAY_MAX_S = 60.0
 OVERDUE_CHECK_S = 60.0
 """While gangs wait, a pass runs at least this often, for waiting itself changes who is first."""
 
+FORMING_S = 2.0
+"""For so long nobody is told that a gang lacks pods, or its PodGroup: they are being created."""
+
 REJECTED = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Preempting")
 """Reasons, or beginnings of them, of pods that their kubelet refused after the binding."""
 
@@ -69,6 +72,7 @@ class Scheduler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, int] = {}
         self._evicted: set[str] = set()
+        self._forming: dict[str, float] = {}
         self._nodes.on_change(self._on_node)
         self._pods.on_change(self._on_pod)
 
@@ -164,10 +168,22 @@ class Scheduler:
             if eviction.gang not in self._evicted:
                 self._evicted.add(eviction.gang)
                 self._start(self._evict(eviction))
+        forming = self._still_forming(decisions)
         for entry in decisions.unschedulable:
-            if not self._state.is_said(entry.uid, entry.message):
+            if keys.get(entry.uid) not in forming and not self._state.is_said(entry.uid, entry.message):
                 self._start(self._report(entry))
-        self._groups.tell(decisions, together.keys())
+        told = tuple(wait for wait in decisions.waits if wait.gang not in forming)
+        self._groups.tell(told, together.keys())
+
+    def _still_forming(self, decisions: Decisions) -> set[str]:
+        """Return the gangs that lack something only since a moment; they are looked at again."""
+        loop = asyncio.get_running_loop()
+        lacking = {wait.gang for wait in decisions.waits if wait.reason in ("Incomplete", "NoGroup")}
+        self._forming = {key: self._forming.get(key, loop.time()) for key in lacking}
+        forming = {key for key, since in self._forming.items() if loop.time() - since < FORMING_S}
+        if forming:
+            loop.call_later(FORMING_S, self._wake)
+        return forming
 
     def _start(self, write: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(write)
