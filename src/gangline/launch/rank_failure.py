@@ -173,6 +173,7 @@ _HYDRA_PID = re.compile(r"= PID \d+ RUNNING AT (\S+)")
 _HYDRA_CODE = re.compile(r"= EXIT (?:CODE|STATUS): (\d+)")
 _HYDRA_SIGNAL = re.compile(r"(?:KILLED BY SIGNAL: (\d+)|EXIT STRING: .*?\(signal (\d+)\))")
 _HYDRA_CODES = re.compile(r"\[mpiexec@[^\]]*\] Exit codes:((?: *\[[^\]]*\] [\d,]+)+)")
+_HYDRA_KILLS_BY = (9, 15)
 _DEADLY_SIGNALS = (4, 6, 7, 8, 9, 11, 15)
 _HYDRA_EXEC = re.compile(r"proxy:\S*?@([^\]\s]+)\].*?execvp error on file (\S+)")
 
@@ -273,10 +274,12 @@ def _first_of_exit_codes(text: str) -> RankFailure | None:
     bad = [(rank, status) for rank, status in enumerate(statuses) if status]
     if not bad:
         return None
-    # Ranks that were killed may have been so because another one had failed.
-    rank, status = next((one for one in bad if one[1] >> 8), bad[0])
+    # Hydra kills all others when one rank has failed: of several that were killed, the first is not known.
+    own = [one for one in bad if one[1] >> 8] or [one for one in bad if one[1] not in _HYDRA_KILLS_BY]
+    rank, status = (own or bad)[0]
     words, code, number = _ending(status >> 8 or 128 + status)
-    return RankFailure(what=words, rank=rank, exit_code=code, signal=number)
+    is_known = own or len(bad) == 1
+    return RankFailure(what=words, rank=rank if is_known else None, exit_code=code, signal=number)
 
 
 def _find_lost(text: str) -> RankFailure | None:

@@ -45,9 +45,14 @@ def test_exit_codes_are_shown_only_when_one_is_not_0() -> None:
         ("[a] 0,768 [b] 0,0", 1, "exited with code 3"),
         ("[a:0] 9,0 [b:1] 256,9", 2, "exited with code 1"),
         ("[a] 0,0 [b] 0,11", 3, "was killed by signal 11 (SIGSEGV)"),
+        ("[a] 9,9 [b] 11,9", 2, "was killed by signal 11 (SIGSEGV)"),
+        ("[a] 0,0 [b] 0,9", 3, "was killed by signal 9 (SIGKILL)"),
+        ("[a] 9,9 [b] 9,9", None, "was killed by signal 9 (SIGKILL)"),
     ],
 )
-def test_the_list_of_wait_statuses_names_the_rank_that_failed(codes: str, rank: int, what: str) -> None:
+def test_the_list_of_wait_statuses_names_the_rank_that_failed(
+    codes: str, rank: int | None, what: str
+) -> None:
     failure = find_failure([f"[mpiexec@x] Exit codes: {codes}"], 3)
 
     assert failure is not None
