@@ -101,7 +101,7 @@ async def test_objects_get_defaults_lose_unknown_fields_and_are_checked(api: Api
     assert made["spec"] == {"model": "resnet", "replicas": 1}
     assert (status, body["reason"]) == (422, "Invalid")
     fields = {cause["field"] for cause in body["details"]["causes"]}
-    assert fields == {"spec.model", "spec.replicas"}
+    assert fields == {"spec.model", "spec.replicas", ".spec.replicas"}  # the rule of `scale` has its own path
     assert strict == 400 and "spec.speed" in strict_body["message"]
 
 
