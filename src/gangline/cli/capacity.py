@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.codec import Document
+from gangline.api.mpijob_reading import current_spec
 from gangline.api.resources import NODES
 from gangline.cli.manifests import pod_templates
 from gangline.errors import UnschedulableError
@@ -33,6 +34,14 @@ def check_capacity(cluster: Cluster, documents: Sequence[Document]) -> None:
     if not wanted:
         return
     nodes = cluster.request("GET", NODES.path())[1].get("items") or []
+    for document in documents:
+        if problem := gang_never_fits(_gang(document), nodes):
+            raise UnschedulableError(
+                f"cannot run {document.kind.lower()} `{document.name}`: its pods start together and ask for "
+                f"{problem}",
+                hint="lower the requests or `schedulingPolicy.minAvailable`, or run it on a cluster that has "
+                "them: --context CONTEXT",
+            )
     for document, path, amounts in wanted:
         problem = never_fits(amounts, nodes)
         if problem:
@@ -41,6 +50,37 @@ def check_capacity(cluster: Cluster, documents: Sequence[Document]) -> None:
                 where=f"{path}spec.containers in {document.locate(f'{path}spec.containers')}",
                 hint="lower the request, or run it on a cluster that has it: --context CONTEXT",
             )
+
+
+def _gang(document: Document) -> list[tuple[dict[str, Decimal], int]]:
+    """Return (requests of one pod, number of such pods) of what a job starts together; empty if nothing."""
+    if document.kind != "MPIJob":
+        return []
+    spec = current_spec(document.value)
+    policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
+    if policy.get("minAvailable") is not None:
+        return []
+    roles = (spec.get("mpiReplicaSpecs") or {}).values()
+    templates = [((role.get("template") or {}).get("spec") or {}, role.get("replicas")) for role in roles]
+    return [(pod_requests(pod), 1 if count is None else int(count)) for pod, count in templates]
+
+
+def gang_never_fits(pods: Sequence[tuple[dict[str, Decimal], int]], nodes: Sequence[Obj]) -> str:
+    """Return which amount the pods ask for together that all nodes do not have, in words; else nothing."""
+    wanted: dict[str, Decimal] = {}
+    for amounts, count in pods:
+        for name, amount in amounts.items():
+            wanted[name] = wanted.get(name, Decimal(0)) + amount * count
+    has: dict[str, Decimal] = {}
+    for node in nodes:
+        for name, amount in ((node.get("status") or {}).get("allocatable") or {}).items():
+            has[name] = has.get(name, Decimal(0)) + parse_quantity(amount)
+    for name, amount in wanted.items():
+        if amount > has.get(name, Decimal(0)):
+            return (
+                f"{name} {_amount(amount, name)}, all nodes have {_amount(has.get(name, Decimal(0)), name)}"
+            )
+    return ""
 
 
 def pod_requests(spec: Obj) -> dict[str, Decimal]:

@@ -255,7 +255,10 @@ class Follower:
             reason = held_up(pod, state.warnings)
             if reason is None or state.reasons.get(uid) == reason or pod["metadata"].get("deletionTimestamp"):
                 continue
+            is_told = not reason.pod and reason in state.reasons.values()  # of the gang, by another pod
             state.reasons[uid] = reason
+            if is_told:
+                continue
             self._view.held_up(state.job, pod, reason)
             try:
                 self._on_stuck(state.job, pod, reason)

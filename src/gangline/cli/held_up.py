@@ -12,6 +12,9 @@ Obj = dict[str, Any]
 START_ERRORS = ("StartError", "ContainerCannotRun")
 """Reasons with which a container ends whose program could not be started at all."""
 
+GANG_WAITS = "gang "
+"""Beginning of the scheduler's message when a pod waits with its whole gang."""
+
 _QUIET = (None, "", "ContainerCreating", "PodInitializing")
 _NOT_OVER = (None, "Pending")
 _EVENTS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedScheduling", "Failed")
@@ -21,7 +24,7 @@ class HeldUp(NamedTuple):
     """What keeps a pod from running; equal for the same reason, however often it was tried.
 
     Attributes:
-        pod: its name.
+        pod: its name; empty when its whole gang waits.
         container: name of the container; empty when the whole pod waits.
         reason: the word of Kubernetes, ``StartError``.
         message: the sentence that belongs to it.
@@ -33,6 +36,8 @@ class HeldUp(NamedTuple):
     message: str
 
     def __str__(self) -> str:
+        if not self.pod:
+            return self.message
         if self.reason == "Unschedulable":
             return f"pod {self.pod} fits on no node: {self.message}".rstrip(": ")
         place = f"pod {self.pod}" + (f", container {self.container}" if self.container else "")
@@ -51,7 +56,8 @@ def held_up(pod: Obj, warnings: Iterable[Obj] = ()) -> HeldUp | None:
     for found in status.get("conditions") or []:
         is_placed = found.get("type") != "PodScheduled" or found.get("status") != "False"
         if not is_placed and status.get("phase") in _NOT_OVER:
-            return HeldUp(name, "", "Unschedulable", found.get("message") or found.get("reason") or "")
+            message = found.get("message") or found.get("reason") or ""
+            return HeldUp("" if message.startswith(GANG_WAITS) else name, "", "Unschedulable", message)
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         if found := _held_container(name, container):
             return found

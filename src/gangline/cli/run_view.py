@@ -27,6 +27,10 @@ ROWS_MAX = 16
 ADVICE: dict[str, str] = {
     "must start together": "it starts once the missing pods are there; a job of fewer pods than its "
     "`schedulingPolicy.minAvailable` never does: lower that; Ctrl-C deletes the job",
+    "nothing else running": "it can never start here: lower its requests or "
+    "`schedulingPolicy.minAvailable`, or run it on a larger cluster with --context; Ctrl-C deletes the job",
+    " waits: ": "it starts as soon as there is room; `gangline explain` says what would help, "
+    "Ctrl-C deletes the job",
     "fits on no node": "it starts as soon as there is room; `gangline list` shows what holds it, "
     "Ctrl-C deletes the job",
     "waits for": "it starts as soon as they are free; Ctrl-C deletes the job",

@@ -100,3 +100,17 @@ def test_a_reason_is_told_once_and_again_when_it_changes():
     follower._take_pods({"u1": pod({"waiting": {"reason": "ErrImagePull", "message": "no"}})})
 
     assert heard.reasons == ["StartError", "ErrImagePull"]
+
+
+def test_a_gang_that_waits_is_said_once_for_all_of_its_pods():
+    waiting = pod(CREATING)
+    message = "gang default/pi waits: needs 8 nvidia.com/gpu on one node; best node a has 6 free"
+    waiting["status"] = {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "message": message}],
+    }
+    other = {**waiting, "metadata": {**waiting["metadata"], "name": "pi-y", "uid": "u2"}}
+
+    assert held_up(waiting) == held_up(other)
+    assert str(held_up(waiting)) == message
+    assert "gangline explain" in advice_for(job(), waiting, held_up(waiting))

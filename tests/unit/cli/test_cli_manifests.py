@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from gangline.api.codec import load_documents
-from gangline.cli.capacity import never_fits, pod_requests
+from gangline.cli.capacity import gang_never_fits, never_fits, pod_requests
 from gangline.cli.image_options import image_check
 from gangline.cli.manifests import check_manifests, in_order, read_manifests, with_namespace
 from gangline.errors import InvalidObjectError, ManifestError, UserError
@@ -199,3 +199,12 @@ def test_a_folder_without_manifests_says_so(tmp_path):
     with pytest.raises(UserError, match="no manifest in folder") as caught:
         read_manifests([str(tmp_path)])
     assert "python train.py" in caught.value.hint
+
+
+def test_pods_that_start_together_must_fit_together():
+    nodes = [{"status": {"allocatable": {"cpu": "2", "memory": "4Gi"}}}] * 2
+    one = pod_requests({"containers": [{"resources": {"requests": {"cpu": "1"}}}]})
+
+    assert gang_never_fits([(one, 3), (one, 1)], nodes) == ""
+    assert gang_never_fits([(one, 4), (one, 1)], nodes) == "cpu 5, all nodes have 4"
+    assert gang_never_fits([({}, 100)], nodes) == ""
