@@ -35,6 +35,9 @@ QUIET_S = 1.0
 START_SHARE_MAX = 0.1
 """An API server that uses less of a core than this has started."""
 
+RESOURCE_VERSION = re.compile(rb'"resourceVersion":"\d+",|,?"resourceVersion":"\d+"')
+"""In the status of a job: what it was made from, which the bare loop has no use for."""
+
 IDLE_S = 10.0
 LAST_LOOK_S = 12.0
 """Each job is looked at once more ten seconds after its last write; then the operator is idle."""
@@ -337,6 +340,7 @@ async def bare(size: Size, writes: dict[str, list[Write]]) -> float:
     async def replay(client: Any, name: str, uid: str) -> None:
         async def send(write: Write) -> None:
             body = write.body.replace(b"{uid}", uid.encode()) if write.body else b""
+            body = RESOURCE_VERSION.sub(b"", body)  # of the run that was listened to
             async with slots:
                 await client.send(
                     write.method,
