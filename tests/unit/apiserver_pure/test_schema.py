@@ -115,3 +115,16 @@ def test_schema_rule(spec, want):
 
 def test_missing_part_of_the_top_level_is_required():
     assert [error.path for error in schema.validate({"kind": "K"}, SCHEMA)] == ["spec"]
+
+
+def test_a_null_that_a_field_may_not_have_and_no_default_replaces_goes():
+    # As structural schemas do: PruneNonNullableNullsWithoutDefaults of apiextensions.
+    roles = {"type": "object", "additionalProperties": {"type": "object"}}
+    fields = {"n": {"type": "integer"}, "maybe": {"type": "string", "nullable": True}, "roles": roles}
+    given = {"n": None, "maybe": None, "roles": {"a": None, "b": {}}, "other": None}
+
+    assert schema.defaults(given, {"type": "object", "properties": fields}) == {
+        "maybe": None,
+        "roles": {"b": {}},
+        "other": None,
+    }

@@ -69,8 +69,8 @@ def _prune(value: Any, schema: Schema, path: str, dropped: list[str], *, is_obje
 def defaults(obj: dict[str, Any], schema: Schema | None) -> dict[str, Any]:
     """Return the object with the schema's ``default`` values where fields are absent.
 
-    A null counts as absent where the field is not nullable. Cost: O(size of the object and of the schema's
-    properties on its paths); unchanged parts are shared.
+    A null counts as absent where the field is not nullable, and goes where it has no default. Cost: O(size of
+    the object and of the schema's properties on its paths); unchanged parts are shared.
     """
     if schema is None:
         return obj
@@ -90,9 +90,13 @@ def _defaults(value: Any, schema: Schema) -> Any:
     result = value
     properties: dict[str, Schema] = schema.get("properties") or {}
     for key, child in properties.items():
-        absent = key not in value or (value[key] is None and not child.get("nullable"))
-        if absent and "default" in child:
+        is_null = key in value and value[key] is None and not child.get("nullable")
+        if "default" in child and (is_null or key not in value):
             new = _defaults(child["default"], child)
+        elif is_null:
+            result = dict(value) if result is value else result
+            del result[key]
+            continue
         elif key in value:
             new = _defaults(value[key], child)
             if new is value[key]:
@@ -105,6 +109,10 @@ def _defaults(value: Any, schema: Schema) -> Any:
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
         for key in value.keys() - properties.keys():
+            if value[key] is None and not additional.get("nullable"):
+                result = dict(value) if result is value else result
+                del result[key]
+                continue
             new = _defaults(value[key], additional)
             if new is not value[key]:
                 result = dict(value) if result is value else result
