@@ -171,6 +171,10 @@ class Fleet:
         """Return the position of a label among the levels, or -1."""
         return self.levels.index(key) if key in self.levels else -1
 
+    def total(self, resource: str) -> int:
+        """Return what all nodes have of a resource together. Cost: one step for each node."""
+        return sum(view.allocatable.get(resource, 0) for view in self.views)
+
     def tables(self, index: int) -> GpuTables | None:
         """Return how GPUs are chosen on a node; None where somebody else does that."""
         kind = int(self.kind_of[index])

@@ -28,7 +28,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         priority: higher goes first; None: that of its pods.
         created: when it was made, RFC 3339.
         required_level: label of nodes that must be equal for all of its pods, or empty.
-        preferred_level: label that should be.
         limit_s: longest time it can run, or None when nobody knows.
     """
 
@@ -38,7 +37,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
     created: str = ""
     required_level: str = ""
-    preferred_level: str = ""
     limit_s: float | None = None
 
 

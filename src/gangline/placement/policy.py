@@ -83,7 +83,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         levels: labels of nodes from the widest domain to the narrowest.
         queues: by name; a gang of a queue that is not among them has no quota.
-        totals: what the cluster has of each resource that is guaranteed to a queue.
         overdue_after_s: a gang that has waited longer goes before all others, and room is kept for it even
             when nobody knows when it will be free. That bounds waiting: once overdue, a gang starts when
             the gangs that run now, and those overdue before it, have ended.
@@ -93,7 +92,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     levels: tuple[str, ...] = ()
     queues: dict[str, Queue] = {}
-    totals: dict[str, int] = {}
     overdue_after_s: float = OVERDUE_AFTER_S
     may_preempt: bool = True
     may_backfill: bool = True

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from gangline.clock import parse_time
+from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders
 from gangline.placement.policy import DEFAULT_QUEUE, Policy, Queue
@@ -23,7 +24,7 @@ def queue_of(gang: Gang) -> str:
     return gang.group.queue or gang.pods[0].queue or DEFAULT_QUEUE
 
 
-def quota_refusal(gang: Gang, policy: Policy, holders: Holders) -> tuple[str, str] | None:
+def quota_refusal(gang: Gang, policy: Policy, holders: Holders, fleet: Fleet) -> tuple[str, str] | None:
     """Return (``Quota``, why) when the gang would use more than its queue may."""
     name = queue_of(gang)
     queue = policy.queues.get(name, _NO_QUEUE)
@@ -36,22 +37,24 @@ def quota_refusal(gang: Gang, policy: Policy, holders: Holders) -> tuple[str, st
                 f"queue {name} may use {most} {resource}, has {used.get(resource, 0)} in use and the gang "
                 f"asks for {asked}",
             )
-    return _guarantee_refusal(gang, name, policy, holders)
+    return _guarantee_refusal(gang, name, policy, holders, fleet)
 
 
-def _guarantee_refusal(gang: Gang, name: str, policy: Policy, holders: Holders) -> tuple[str, str] | None:
-    """Return why the gang would use what is kept for other queues; needs the total of the cluster."""
+def _guarantee_refusal(
+    gang: Gang, name: str, policy: Policy, holders: Holders, fleet: Fleet
+) -> tuple[str, str] | None:
+    """Return why the gang would use what is kept for other queues."""
     for resource, asked in sorted(gang.request.items()):
-        total = policy.totals.get(resource, 0)
-        if not asked or not total:
-            continue
         kept = sum(
             max(other.guarantee.get(resource, 0) - holders.used_by(other.name)[resource], 0)
             for other in policy.queues.values()
             if other.name != name
         )
+        if not asked or not kept:
+            continue
+        total = fleet.total(resource)
         used = sum(used[resource] for used in holders.used.values())
-        if kept and used + kept + asked > total:
+        if used + kept + asked > total:
             return "Quota", f"{kept} {resource} are kept for other queues; {total - used - kept} are left"
     return None
 

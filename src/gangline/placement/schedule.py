@@ -107,7 +107,7 @@ class Pass:
         if refusal is None and line.is_blocked(gang):
             refusal = "Behind", "its queue is strict, and an earlier gang of it waits"
         if refusal is None and core.pods:
-            refusal = quota_refusal(core, self._policy, self._holders)
+            refusal = quota_refusal(core, self._policy, self._holders, self._fleet)
         if refusal:
             self._wait(gang, line, *refusal, blocks=refusal[0] == "Quota")
             return
@@ -122,7 +122,7 @@ class Pass:
             self._wait(gang.only(*(other.pods[0] for other in left)), line, reason, message, blocks=False)
 
     def _try_late(self, gang: Gang) -> bool:
-        return quota_refusal(gang, self._policy, self._holders) is None and self._try(gang)
+        return quota_refusal(gang, self._policy, self._holders, self._fleet) is None and self._try(gang)
 
     def _try(self, gang: Gang) -> bool:
         """Place one gang whole if that delays nobody before it, and take its room."""

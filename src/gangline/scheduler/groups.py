@@ -1,7 +1,8 @@
 """PodGroups of each dialect, PriorityClasses and Queues, read into what placement knows. Pure.
 
 Sources: scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``, Volcano's ``scheduling.volcano.sh/v1beta1``; the
-topology annotations are Kueue's, and our own key for the same.
+annotation of a required level is Kueue's, and our own key for the same. A preferred one says nothing new:
+every level is preferred, the narrowest first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from gangline.placement.gangs import Group
 from gangline.placement.policy import Queue
 
 REQUIRED_TOPOLOGY: Final = ("gangline.dev/required-topology", "kueue.x-k8s.io/podset-required-topology")
-PREFERRED_TOPOLOGY: Final = ("gangline.dev/preferred-topology", "kueue.x-k8s.io/podset-preferred-topology")
 LIMIT_ANNOTATION: Final = "gangline.dev/limit-seconds"
 """On a PodGroup: how long its job may run, which lets others run before or beside a reservation."""
 
@@ -37,7 +37,6 @@ def read_group(pod_group: PodGroup, priorities: Mapping[str, int]) -> Group:
         priority=priorities.get(priority_class, 0) if priority_class else None,
         created=meta.creation_timestamp or "",
         required_level=_first(meta, REQUIRED_TOPOLOGY),
-        preferred_level=_first(meta, PREFERRED_TOPOLOGY),
         limit_s=float(limit) if limit.isdigit() else None,
     )
 

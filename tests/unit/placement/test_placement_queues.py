@@ -53,9 +53,7 @@ def test_a_queue_within_what_it_deserves_goes_before_one_that_borrows():
 
 
 def test_what_is_guaranteed_to_a_queue_nobody_else_uses():
-    policy = Policy(
-        queues={"vip": Queue(name="vip", guarantee={"nvidia.com/gpu": 4})}, totals={"nvidia.com/gpu": 8}
-    )
+    policy = Policy(queues={"vip": Queue(name="vip", guarantee={"nvidia.com/gpu": 4})})
 
     assert reasons(decide([A], members("g", 6), group("g", 6), policy=policy)) == {"g": "Quota"}
     assert reasons(decide([A], members("g", 4), group("g", 4), policy=policy)) == {}
