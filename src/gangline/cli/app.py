@@ -19,8 +19,11 @@ def main(argv: list[str] | None = None) -> None:
 def run(argv: list[str]) -> int:
     """Run one command line and return its exit code; every error is printed on standard error."""
     if argv in (["--version"], ["-V"]):
-        print(f"gangline {__version__}")
-        return 0
+        try:
+            print(f"gangline {__version__}", flush=True)
+            return 0
+        except OSError:
+            pass  # said below, as for every command
     from gangline.cli.group import invoke  # click costs 40 ms
 
     return invoke(argv)

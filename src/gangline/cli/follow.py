@@ -120,7 +120,7 @@ class Follower:
 
         Raises:
             ClusterError: the server could not be reached for 30 s.
-            BrokenPipeError: the view's output was closed by its reader.
+            OSError: the view's output was closed by its reader, or cannot be written.
         """
         state = self._state
         namespace = state.job["metadata"].get("namespace")
@@ -296,7 +296,7 @@ class Follower:
                 status = getattr(error, "status", 0)
                 if status not in (0, 400, 500, 503):
                     return
-            except BrokenPipeError as error:  # whoever read the log went away; so does the follower
+            except OSError as error:  # its reader went away, or its disk is full
                 self._error = error
                 self._changed.set()
                 return

@@ -155,12 +155,19 @@ def _close_output() -> None:
 
 def _show_surroundings(error: OSError) -> int:
     """Say what the machine refused; that is no bug of ours, and no traceback helps."""
-    place = f" `{error.filename}`" if error.filename else " a file"
-    print(
-        f"error[machine]: cannot use{place}: {error.strerror}\n\nhint: {_SURROUNDINGS[error.errno or 0]}",
-        file=sys.stderr,
-    )
+    place = f"use `{error.filename}`" if error.filename else "write the output, or a file"
+    hint = _SURROUNDINGS[error.errno or 0]
+    print(f"error[machine]: cannot {place}: {error.strerror}\n\nhint: {hint}", file=sys.stderr)
+    _close_output_that_cannot_be_written()
     return EXIT_MACHINE
+
+
+def _close_output_that_cannot_be_written() -> None:
+    """Drop what standard output still holds, or the interpreter's last flush changes the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _close_output()
 
 
 def _show_bug() -> int:

@@ -26,14 +26,13 @@ class Commands:
         self.home = home
 
     def start(self, *words: str, cwd: Path | None = None, **options: object) -> subprocess.Popen[str]:
-        """Start one command, outputs as pipes."""
+        """Start one command, outputs as pipes unless told otherwise."""
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
         return subprocess.Popen(
             [sys.executable, "-m", "gangline", *words],
             env=self.environment,
             cwd=cwd or self.home,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
             **options,  # type: ignore[call-overload]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -195,6 +196,17 @@ def test_a_closed_output_stops_following_and_leaves_the_job_running(gangline, po
     code, err = read_lines_and_close(gangline.start("logs", "-f", "headed"), 3)
     assert (code, err) == (141, "")
     gangline("delete", "headed")
+
+
+def test_an_output_on_a_full_disk_is_an_error_with_the_way_on(gangline, pod_manifest):
+    manifest = pod_manifest("full", "echo one")
+    with Path("/dev/full").open("w") as full:
+        process = gangline.start("run", str(manifest), stdout=full)
+        err = process.communicate(timeout=60)[1]
+    assert process.returncode == 3, err
+    assert "cannot write the output" in err
+    assert "hint: free some space" in err
+    assert "Traceback" not in err
 
 
 def test_the_time_taken_is_never_less_than_what_the_program_took(gangline, pod_manifest):
