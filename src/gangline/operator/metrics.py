@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from gangline.operator.endpoints import Answer
+from gangline.kube.http_paths import Answer
 from gangline.operator.statistics import OperatorStatistics, bucket_bounds_s
 
 if TYPE_CHECKING:

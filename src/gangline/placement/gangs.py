@@ -130,6 +130,9 @@ def collect_gangs(
         group = groups.get(key)
         if group is None and (size := max(pod.gang_size for pod in found)):
             group = Group(key=key, min_member=size)
+        level = next((pod.required_level for pod in found if pod.required_level), "")
+        if group is not None and level and not group.required_level:
+            group = msgspec.structs.replace(group, required_level=level)
         found.sort(key=_rank_order)
         gangs.append(Gang(key, found, group, placed=placed.get(key, 0), is_known=group is not None))
     return gangs

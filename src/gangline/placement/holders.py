@@ -33,6 +33,7 @@ class Holders:
         self.by_gang: dict[str, dict[str, PodView]] = {}
         self.used: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.limited: dict[str, PodView] = {}
+        self._ending: Counter[str] = Counter()
         self._priorities: Counter[int] = Counter()
         self._by_uid: dict[str, tuple[PodView, str, int]] = {}
         self._by_job: dict[str, Counter[tuple[str, str]]] = {}
@@ -59,6 +60,8 @@ class Holders:
         self.by_gang.setdefault(gang_key(pod), {})[pod.uid] = pod
         _add_amounts(self.used[queue], pod.request, 1)
         self._priorities[priority] += 1
+        if pod.is_ending:
+            self._ending[gang_key(pod)] += 1
         if self.limit_of(pod) is not None:
             self.limited[pod.uid] = pod
         if pod.job:
@@ -73,6 +76,9 @@ class Holders:
         _discard(self.by_node, pod.node_name, uid)
         _discard(self.by_gang, gang_key(pod), uid)
         _add_amounts(self.used[queue], pod.request, -1)
+        if pod.is_ending:
+            self._ending[gang_key(pod)] -= 1
+            self._ending += Counter()  # drops zeros
         self._priorities[priority] -= 1
         if not self._priorities[priority]:
             del self._priorities[priority]
@@ -108,8 +114,8 @@ class Holders:
         return self.used[queue]
 
     def placed(self) -> dict[str, int]:
-        """Return how many pods of each gang hold room. Cost: one step for each gang."""
-        return {key: len(pods) for key, pods in self.by_gang.items()}
+        """Return how many pods of each gang hold room and stay. Cost: one step for each gang."""
+        return {key: len(pods) - self._ending[key] for key, pods in self.by_gang.items()}
 
     def crowd(self, fleet: Fleet, pod: PodView) -> Ints | None:
         """Return how crowded each node is with the pod's job: int64 (N,); None when nowhere."""

@@ -155,7 +155,7 @@ class Pass:
             return None
         for pod in self._holders.by_gang.get(gang.key, {}).values():
             row = self._fleet.index(pod.node_name)
-            if row >= 0:
+            if row >= 0 and not pod.is_ending:
                 domains = self._fleet.domains[level]
                 return np.asarray(domains == domains[row])
         return None

@@ -5,6 +5,7 @@ Views are made once for each version of an object and shared by all snapshots, s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -27,6 +28,13 @@ QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
 
 SIZE_LABELS = ("pod-group.scheduling.sigs.k8s.io/min-available", "gpu-topology-replica")
 """Labels that tell the size of a gang for which there is no PodGroup."""
+
+REQUIRED_TOPOLOGY = ("gangline.dev/required-topology", "kueue.x-k8s.io/podset-required-topology")
+"""Annotations of pods and PodGroups: the nodes of the gang must agree in this label. Ours, and Kueue's.
+
+What Kueue's ``podset-preferred-topology`` asks for is done anyway: every level is preferred, the narrowest
+first.
+"""
 
 GPUS_ANNOTATION = "gangline.dev/gpus"
 """On a pod: JSON, container name -> UUIDs of its GPUs."""
@@ -125,6 +133,9 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
         gpu_containers: (container, GPUs) of the containers that ask for some.
         gpu_uuids: the GPUs that it has been given, in the order of its containers.
         started: since when it runs. limit_s: after how many seconds it is ended, or None.
+        bound: since when it has a node, as written. is_ending: it is being deleted: it holds its room, and
+        counts no longer among the pods of its gang that are placed.
+        required_level: label of nodes that must be equal for all pods of its gang, or empty.
     """
 
     key: str
@@ -149,6 +160,9 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     gpu_uuids: tuple[str, ...] = ()
     started: str = ""
     limit_s: int | None = None
+    bound: str = ""
+    is_ending: bool = False
+    required_level: str = ""
 
     @classmethod
     def from_pod(cls, pod: Pod) -> PodView:
@@ -195,6 +209,9 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
             gpu_uuids=_given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)),
             started=pod.status.start_time or "",
             limit_s=spec.active_deadline_seconds,
+            bound=_bound_at(pod) if spec.node_name else "",
+            is_ending=bool(pod.metadata.deletion_timestamp),
+            required_level=required_level(pod.metadata.annotations),
         )
 
     def placed(self, node: str, gpu_uuids: tuple[str, ...], started: str = "") -> PodView:
@@ -213,6 +230,16 @@ def _gang(pod: Pod) -> str:
 def _gang_size(labels: dict[str, str]) -> int:
     sizes = [labels[key] for key in SIZE_LABELS if labels.get(key, "").isdigit()]
     return int(sizes[0]) if sizes else 0
+
+
+def required_level(annotations: Mapping[str, str]) -> str:
+    """Return the label of nodes that an object's annotations want to be equal for its gang, or nothing."""
+    return next((annotations[key] for key in REQUIRED_TOPOLOGY if annotations.get(key)), "")
+
+
+def _bound_at(pod: Pod) -> str:
+    condition = find_condition(pod.status.conditions, "PodScheduled")
+    return (condition.last_transition_time or "") if condition and condition.status == "True" else ""
 
 
 def _given_gpus(text: str | None) -> tuple[str, ...]:

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from gangline import clock
 from gangline.api.core import ObjectMeta
 from gangline.api.resources import PODS
 from gangline.kube.client import Client
-from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unavailable
 from gangline.kube.events import Recorder
 from gangline.placement.decisions import Binding
 from gangline.placement.snapshot import GPUS_ANNOTATION
 
 WRITES_AT_ONCE_MAX = 48
+
+RETRY_S = 0.5
+RETRY_MAX_S = 30.0
+"""Pauses between tries to take a pod away from a server that does not answer: the first, and the longest."""
 
 GPU_GROUP_ANNOTATION = "topology.kubernetes.io/gpu-group"
 GPU_VISIBLE_ANNOTATION = "topology.kubernetes.io/gpu-visible"
@@ -81,7 +85,10 @@ class Binder:
         chosen = list(pods)
         marked = await asyncio.gather(*(self._mark(key, uid, message) for key, uid in chosen))
         left = [pod for pod, is_there in zip(chosen, marked, strict=True) if is_there]
-        await asyncio.gather(*(self._take_away(key, uid, message, event) for key, uid in left))
+        gone = await asyncio.gather(*(self._delete(key, uid) for key, uid in left))
+        for (key, uid), is_done in zip(left, gone, strict=True):
+            if is_done:
+                self._recorder.event(regarding(key, uid), "Warning", event, message)
 
     async def _mark(self, key: str, uid: str, message: str) -> bool:
         """Write that a pod ends through no fault of its own; return whether it is there."""
@@ -94,21 +101,36 @@ class Binder:
             "lastTransitionTime": clock.format_time(clock.now()),
         }
         patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
-        try:
-            async with self._writes:
-                await self._client.patch(PODS, name, patch, namespace, kind="strategic", subresource="status")
-        except NotFound:
-            return False
-        return True
+        return await self._insist(
+            lambda: self._client.patch(PODS, name, patch, namespace, kind="strategic", subresource="status")
+        )
 
-    async def _take_away(self, key: str, uid: str, message: str, event: str) -> None:
+    async def _delete(self, key: str, uid: str) -> bool:
         namespace, name = key.split("/", 1)
-        try:
-            async with self._writes:
-                await self._client.delete(PODS, name, namespace, uid=uid)
-        except NotFound:
-            return
-        self._recorder.event(regarding(key, uid), "Warning", event, message)
+        return await self._insist(lambda: self._client.delete(PODS, name, namespace, uid=uid))
+
+    async def _insist(self, write: Callable[[], Awaitable[object]]) -> bool:
+        """Write until the server has taken it, or has said that the pod is gone; return whether it was there.
+
+        Half of a gang must not stay because the server was away for a while.
+        """
+        pause_s = RETRY_S
+        while True:
+            try:
+                async with self._writes:
+                    await write()
+            except (NotFound, Conflict):  # a conflict: another pod has the name now
+                return False
+            except (Unavailable, TooManyRequests, ServerError):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_MAX_S)
+            except ApiError as error:
+                import structlog  # late: 30 ms that the command line does not pay
+
+                structlog.get_logger().error("pod not taken away", error=str(error))
+                return False
+            else:
+                return True
 
     async def report(self, key: str, uid: str, message: str) -> bool:
         """Write why a pod waits into its condition, and an event; return whether it was written."""

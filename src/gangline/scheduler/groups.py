@@ -1,8 +1,6 @@
 """PodGroups of each dialect, PriorityClasses and Queues, read into what placement knows. Pure.
 
-Sources: scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``, Volcano's ``scheduling.volcano.sh/v1beta1``; the
-annotation of a required level is Kueue's, and our own key for the same. A preferred one says nothing new:
-every level is preferred, the narrowest first.
+Sources: scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``, Volcano's ``scheduling.volcano.sh/v1beta1``.
 """
 
 from __future__ import annotations
@@ -10,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gangline.api.core import ObjectMeta
 from gangline.api.pod_group import PodGroup
 from gangline.placement.gangs import Group
 from gangline.placement.policy import Queue
+from gangline.placement.snapshot import required_level
 
-REQUIRED_TOPOLOGY: Final = ("gangline.dev/required-topology", "kueue.x-k8s.io/podset-required-topology")
 LIMIT_ANNOTATION: Final = "gangline.dev/limit-seconds"
 """On a PodGroup: how long its job may run, which lets others run before or beside a reservation."""
 
@@ -36,7 +33,7 @@ def read_group(pod_group: PodGroup, priorities: Mapping[str, int]) -> Group:
         queue=_text(spec.get("queue")),
         priority=priorities.get(priority_class, 0) if priority_class else None,
         created=meta.creation_timestamp or "",
-        required_level=_first(meta, REQUIRED_TOPOLOGY),
+        required_level=required_level(meta.annotations),
         limit_s=float(limit) if limit.isdigit() else None,
     )
 
@@ -47,10 +44,6 @@ def read_queue(queue: dict[str, Any]) -> Queue | None:
         return Queue.from_volcano(queue)
     except (ValueError, TypeError):
         return None
-
-
-def _first(meta: ObjectMeta, keys: tuple[str, ...]) -> str:
-    return next((meta.annotations[key] for key in keys if meta.annotations.get(key)), "")
 
 
 def _text(value: Any) -> str:

@@ -20,10 +20,12 @@ from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound, Unavailable
 from gangline.kube.events import Recorder
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable
+from gangline.placement.gangs import Gang
 from gangline.placement.policy import Policy
 from gangline.placement.schedule import Pass
 from gangline.placement.snapshot import PodView
 from gangline.scheduler.advice import Advice
+from gangline.scheduler.backoff import Backoff
 from gangline.scheduler.binder import Binder, regarding
 from gangline.scheduler.by_wires import ByWiresTaints
 from gangline.scheduler.group_watch import GroupWatch
@@ -32,18 +34,31 @@ from gangline.scheduler.state import SchedulerState
 DEFAULT_NAMES = ("gangline-scheduler", "default-scheduler")
 """``spec.schedulerName`` of the pods that are placed here."""
 
-RETRY_DELAY_S = 1.0
-RETRY_DELAY_MAX_S = 60.0
-"""A gang that could not be bound is tried again after the first; each failure in a row doubles the pause."""
-
 OVERDUE_CHECK_S = 60.0
 """While gangs wait, a pass runs at least this often, for waiting itself changes who is first."""
 
 FORMING_S = 2.0
 """For so long nobody is told that a gang lacks pods, or its PodGroup: they are being created."""
 
-REJECTED = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "Preempting")
-"""Reasons, or beginnings of them, of pods that their kubelet refused after the binding."""
+FORMING = ("Incomplete", "NoGroup")
+"""Reasons of gangs that lack something which somebody may be about to create."""
+
+REFUSALS = (
+    "OutOf",
+    "UnexpectedAdmissionError",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeShutdown",
+    "TopologyAffinityError",
+    "Preempting",
+)
+"""Reasons, or their beginnings, of pods that their kubelet refused after the binding. Source: pkg/kubelet
+(lifecycle/predicate.go, cm, nodeshutdown, preemption): the node was not as the scheduler saw it."""
+
+
+def is_refused(pod: Pod) -> bool:
+    """Return whether a pod's kubelet refused it after the binding."""
+    return pod.status.phase == "Failed" and pod.status.reason.startswith(REFUSALS)
 
 
 class Scheduler:
@@ -53,14 +68,21 @@ class Scheduler:
         client: of the cluster to schedule.
         names: the scheduler names that are answered for.
         policy: levels of the network, who may pass whom; queues are read from the cluster.
+        node_selector: labels of the nodes that may be used; the others are left to other schedulers.
     """
 
     def __init__(
-        self, client: Client, *, names: tuple[str, ...] = DEFAULT_NAMES, policy: Policy | None = None
+        self,
+        client: Client,
+        *,
+        names: tuple[str, ...] = DEFAULT_NAMES,
+        policy: Policy | None = None,
+        node_selector: str = "",
     ) -> None:
+        self._names = names
         self._recorder = Recorder(client, names[0])
         self._binder = Binder(client, self._recorder)
-        self._nodes: Cache[Node] = Cache(client, NODES, Node)
+        self._nodes: Cache[Node] = Cache(client, NODES, Node, label_selector=node_selector)
         self._pods: Cache[Pod] = Cache(client, PODS, Pod)
         self._policy = policy or Policy()
         self._state = SchedulerState(names, self._policy.levels)
@@ -70,7 +92,11 @@ class Scheduler:
         self._advice = Advice()
         self._taints = ByWiresTaints(client, self._nodes)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failures: dict[str, int] = {}
+        self._backoff = Backoff()
+        self._pauses: dict[str, asyncio.TimerHandle] = {}
+        self._refused_before: list[Pod] = []
+        self.is_synced = False
+        """Whether nodes, pods and gangs have been seen once."""
         self._evicted: set[str] = set()
         self._forming: dict[str, float] = {}
         self._nodes.on_change(self._on_node)
@@ -86,6 +112,10 @@ class Scheduler:
             await _wait_synced(self._nodes)
             await _wait_synced(self._pods)
             await self._groups.ready()
+            self.is_synced = True
+            for pod in self._refused_before:
+                self._on_refusal(None, pod)
+            self._refused_before.clear()
             try:
                 while True:
                     await self._due()
@@ -116,34 +146,40 @@ class Scheduler:
     def _check_gpus(self, node: str) -> None:
         """Take back every gang that holds an unhealthy GPU of a node; its pods are made and placed anew."""
         for gang, message in self._state.on_unhealthy_gpus(node).items():
-            bound = [pod for pod in self._state.members(gang) if pod.node_name]
-            uids = frozenset(pod.uid for pod in bound)
-            if self._taken_back.get(gang) == uids:
-                continue  # they are on their way out
-            self._taken_back = {key: old for key, old in self._taken_back.items() if self._state.members(key)}
-            self._taken_back[gang] = uids
-            text = f"{message}; the gang starts anew"
-            self._start(self._binder.take_away(_named(bound), text, event="UnhealthyGPU"))
+            self._take_back(gang, f"{message}; the gang starts anew", "UnhealthyGPU")
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if new is not None and new.status.phase == "Failed" and new.status.reason.startswith(REJECTED):
-            self._on_rejection(old, new)
+        if new is not None and is_refused(new) and not (old is not None and old.is_finished):
+            self._on_refusal(old, new)
         if self._state.take_pod(old, new):
             self._wake()
         if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
             self._check_gpus(new.spec.node_name)
 
-    def _on_rejection(self, old: Pod | None, new: Pod) -> None:
+    def _on_refusal(self, old: Pod | None, new: Pod) -> None:
         """Take back a gang of which a node has refused a pod: another scheduler filled the node meanwhile."""
-        if old is None or old.is_finished:
+        pod = PodView.from_pod(new)
+        if not pod.gang or new.spec.scheduler_name not in self._names:
             return
-        view = PodView.from_pod(new)
-        if not view.gang:
-            return
-        others = [pod for pod in self._state.members(view.gang) if pod.uid != view.uid and pod.node_name]
-        message = f"node {new.spec.node_name} refused {view.key} ({new.status.reason}); its gang starts anew"
-        self._start(self._binder.take_away([(view.key, view.uid), *_named(others)], message))
-        self._pause(view.gang, [pod.uid for pod in self._state.members(view.gang) if not pod.node_name])
+        if not self.is_synced:
+            self._refused_before.append(new)
+        elif old is not None or self._state.is_broken(pod.gang, pod.gang_size):
+            message = f"node {pod.node_name} refused {pod.key} ({new.status.reason}); its gang starts anew"
+            self._take_back(pod.gang, message, "NodeRefused", also=pod)
+            self._pause(pod.gang)
+
+    def _take_back(self, gang: str, message: str, event: str, *, also: PodView | None = None) -> None:
+        """Delete the bound pods of a gang, once; their controller makes them anew, to be placed together."""
+        pods = {pod.uid: pod for pod in self._state.members(gang) if pod.node_name and not pod.is_ending}
+        if also is not None:
+            pods[also.uid] = also
+        known = self._taken_back.get(gang, frozenset())
+        if known.issuperset(pods):
+            return  # they are on their way out
+        self._taken_back = {key: old for key, old in self._taken_back.items() if self._state.members(key)}
+        self._taken_back[gang] = known.union(pods)
+        left = [pod for uid, pod in pods.items() if uid not in known]
+        self._start(self._binder.take_away(_named(left), message, event=event))
 
     def _pass(self) -> None:
         """Decide once for all waiting gangs, and start the writes."""
@@ -156,6 +192,18 @@ class Scheduler:
         decisions = self._advice.added(decisions, gangs, fleet, holders)
         keys = {pod.uid: gang.key for gang in gangs for pod in gang.pods if pod.gang}
         self._carry_out(decisions, keys)
+        self._take_back_halves(decisions, gangs)
+
+    def _take_back_halves(self, decisions: Decisions, gangs: list[Gang]) -> None:
+        """Take back what an earlier leader has bound half, and what cannot be completed now."""
+        waits = {wait.gang: wait for wait in decisions.waits if wait.reason not in FORMING}
+        for gang in gangs:
+            wait = waits.get(gang.key)
+            if wait is not None and gang.pods[0].gang and (half := self._state.half_bound(gang)):
+                message = (
+                    f"only {len(half)} of the gang's pods were bound, and {wait.message}; it starts anew"
+                )
+                self._take_back(gang.key, message, "HalfBound")
 
     def _carry_out(self, decisions: Decisions, keys: dict[str, str]) -> None:
         together: dict[str, list[Binding]] = {}
@@ -178,7 +226,7 @@ class Scheduler:
     def _still_forming(self, decisions: Decisions) -> set[str]:
         """Return the gangs that lack something only since a moment; they are looked at again."""
         loop = asyncio.get_running_loop()
-        lacking = {wait.gang for wait in decisions.waits if wait.reason in ("Incomplete", "NoGroup")}
+        lacking = {wait.gang for wait in decisions.waits if wait.reason in FORMING}
         self._forming = {key: self._forming.get(key, loop.time()) for key in lacking}
         forming = {key for key, since in self._forming.items() if loop.time() - since < FORMING_S}
         if forming:
@@ -194,8 +242,8 @@ class Scheduler:
         """Bind a gang; when a pod of it cannot be bound, take all of this attempt back."""
         failed = await self._binder.bind_all(bindings)
         if not failed:
-            self._failures.pop(key, None)
             return
+        self._pause(key)
         for binding, error in failed:
             self._state.revoke(binding)
             if not isinstance(error, NotFound | Conflict):
@@ -207,21 +255,21 @@ class Scheduler:
         if bound:
             first, error = failed[0]
             message = f"{first.pod} of the same gang could not be bound ({error}); the gang starts anew"
-            await self._binder.take_away(bound, message)
-        self._pause(key, broken)
+            await self._binder.take_away(bound, message, event="HalfBound")
 
-    def _pause(self, gang: str, uids: Iterable[str]) -> None:
-        """Let the waiting pods of a gang wait a moment, longer each time."""
-        count = self._failures[gang] = self._failures.get(gang, 0) + 1
-        chosen = list(uids)
-        self._state.pause(chosen)
-        delay = min(RETRY_DELAY_S * 2 ** (count - 1), RETRY_DELAY_MAX_S)
-        asyncio.get_running_loop().call_later(delay, self._resume, chosen)
+    def _pause(self, gang: str) -> None:
+        """Let a gang wait a moment, longer each time; pods that are made anew for it too."""
+        loop = asyncio.get_running_loop()
+        delay_s = self._backoff.fail(gang, loop.time())
+        self._state.pause(gang)
+        if before := self._pauses.get(gang):
+            before.cancel()
+        self._pauses[gang] = loop.call_later(delay_s, self._resume, gang)
 
-    def _resume(self, uids: list[str]) -> None:
-        waiting = [uid for uid in uids if self._state.resume(uid)]
-        if waiting:
-            self._wake()
+    def _resume(self, gang: str) -> None:
+        del self._pauses[gang]
+        self._state.resume(gang)
+        self._wake()
 
     async def _evict(self, eviction: Eviction) -> None:
         message = f"gave way to {eviction.beneficiary}, which has a higher priority"

