@@ -119,14 +119,17 @@ async def _events(client: Client, job: dict[str, Any], pods: list[dict[str, Any]
     uids = {job["metadata"].get("uid"), *(pod["metadata"].get("uid") for pod in pods)}
     items = (await client.list(EVENTS, job["metadata"].get("namespace"))).items
     rows = []
+    created = job["metadata"].get("creationTimestamp") or ""
     for event in items:
         regarding = event.get("involvedObject") or event.get("regarding") or {}
-        owned = str(regarding.get("name", "")).startswith(f"{job['metadata']['name']}-launcher")
-        if regarding.get("uid") not in uids and not (owned and regarding.get("kind") == "Job"):
-            continue
         when = (
             event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
         )
+        # The launcher's Job is not read, so it is known by its name; before this job it was another's.
+        of_launcher = str(regarding.get("name", "")).startswith(f"{job['metadata']['name']}-launcher")
+        is_owned = of_launcher and regarding.get("kind") == "Job" and (when or "") >= created
+        if regarding.get("uid") not in uids and not is_owned:
+            continue
         rows.append(
             {
                 "source": f"{str(regarding.get('kind', '')).lower()}/{regarding.get('name', '')}",

@@ -123,9 +123,15 @@ class GpuDemand:
 
 
 def template_gpus(template: Obj) -> int:
-    """Return the GPUs of one pod: of its containers together."""
+    """Return the GPUs of one pod: containers and sidecars together, or an init container that needs more."""
     spec = template.get("spec") or {}
-    return sum(container_gpus(container) for container in spec.get("containers") or [])
+    sidecars = most = 0
+    for container in spec.get("initContainers") or []:
+        gpus = container_gpus(container)
+        most = max(most, sidecars + gpus)
+        sidecars += gpus if container.get("restartPolicy") == "Always" else 0
+    at_once = sum(container_gpus(container) for container in spec.get("containers") or [])
+    return max(most, sidecars + at_once)
 
 
 def container_gpus(container: Obj) -> int:

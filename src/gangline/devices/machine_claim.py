@@ -9,17 +9,17 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import tempfile
 from pathlib import Path
 
-NAME = "gangline-gpus.lock"
+LOCK = Path("/tmp/gangline-gpus.lock")
+"""One for all users of the machine, so not in a folder that `TMPDIR` may name."""
 
 
 class MachineClaim:
     """The claim of this process on the machine's GPUs."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or Path(tempfile.gettempdir()) / NAME
+        self.path = path or LOCK
         self._descriptor = -1
 
     @property

@@ -177,6 +177,27 @@ def test_gpus_under_another_name_are_gpus_too() -> None:
     assert fitted["resources"] == {"limits": {"aliyun.com/gpu": 2}}
 
 
+@pytest.mark.parametrize(
+    ("inits", "needed"),
+    [
+        ([(4, "")], 4),  # alone before the others
+        ([(1, "")], 2),
+        ([(1, "Always")], 3),  # a sidecar runs beside them
+        ([(1, "Always"), (4, "")], 5),
+    ],
+)
+def test_init_containers_count_as_the_scheduler_counts_them(
+    inits: list[tuple[int, str]], needed: int
+) -> None:
+    def asking(gpus: int) -> dict[str, object]:
+        return {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+
+    first = [asking(gpus) | ({"restartPolicy": policy} if policy else {}) for gpus, policy in inits]
+    spec = {"initContainers": first, "containers": [asking(2)]}
+
+    assert GpuDemand.of({"apiVersion": "v1", "kind": "Pod", "spec": spec}).total == needed
+
+
 def test_pods_and_jobs_are_made_to_fit_too() -> None:
     container = {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 4}}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
