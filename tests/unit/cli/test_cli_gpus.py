@@ -186,7 +186,7 @@ def test_gpus_under_another_name_are_gpus_too() -> None:
         ([(1, "Always"), (4, "")], 5),
     ],
 )
-def test_init_containers_count_as_the_scheduler_counts_them(
+def test_init_containers_count_as_a_scheduler_counts_them(
     inits: list[tuple[int, str]], needed: int
 ) -> None:
     def asking(gpus: int) -> dict[str, object]:
