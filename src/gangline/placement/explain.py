@@ -18,7 +18,7 @@ from gangline.placement.fleet import Fleet, Room
 from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
-from gangline.placement.prediction import Workload, empty_room, masks_of, outlook
+from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.quota import queue_of
 from gangline.placement.reserve import end_of, release, reserve
 from gangline.placement.schedule import Pass
@@ -155,15 +155,14 @@ def nearest_fixes(
         trials: running gangs that are tried one by one.
     """
     workload = workload or Workload()
-    empty = empty_room(fleet, holders)
-    whole = place(fleet, empty, gang)
+    whole = place(fleet, fleet.idle(), gang)
     best = outlook(fleet, masks_of(whole), workload) if whole else None
     best_s = best.step_s if best else None
     fixes: list[Fix | None] = [_other_level(fleet, gang, workload, best_s)]
     if whole is not None:
         fixes.append(_when_jobs_end(fleet, holders, gang, trials))
     else:
-        fixes.append(_never(fleet, empty, gang))
+        fixes.append(_never(fleet, gang))
     fixes.append(_split(fleet, gang, workload, best_s))
     fixes.append(_fewer(fleet, gang))
     return tuple(fix for fix in fixes if fix is not None)
@@ -235,11 +234,11 @@ def _by(end: datetime | None) -> str:
     return f" (by {end:%H:%M:%S} UTC at the latest)" if end else ""
 
 
-def _never(fleet: Fleet, empty: Room, gang: Gang) -> Fix | None:
+def _never(fleet: Fleet, gang: Gang) -> Fix | None:
     """Say that waiting does not help."""
     pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
     alike = [other for other in gang.pods if other.shape == pod.shape]
-    room = int(capacity(fleet, empty, pod).sum())
+    room = int(capacity(fleet, fleet.idle(), pod).sum())
     if len(alike) > 1:
         text = f"even with nothing else running there is room for {room} of its {len(alike)} pods"
     else:

@@ -59,6 +59,9 @@ def place(
     counts = capacity(fleet, room, shapes[0][0])
     if within is not None:
         counts = np.where(within, counts, 0)
+    if _is_required(fleet, gang):
+        domains = fleet.domains[fleet.level(gang.group.required_level)]
+        counts = np.where(domains != NO_DOMAIN, counts, 0)  # who says nothing lies in no domain
     if len(shapes) == 1 and not gang.gpus:
         if gang.group.required_level:
             rows = next(_level_domains(fleet, gang, len(gang.pods), counts), None)
@@ -77,6 +80,7 @@ def capacity(fleet: Fleet, room: Room, pod: PodView) -> Ints:
     """Return how many pods of this shape each node can take: int64 (N,), kept up to date by the room."""
     columns = np.array([column for column, _ in fleet.amounts(pod)], np.int64)
     amounts = np.array([amount for _, amount in fleet.amounts(pod)], np.int64)
+    room.widen(len(fleet.columns))
     eligible = fleet.eligible(pod)
     gpus = pod.request.get(GPU, 0)
 
@@ -124,7 +128,9 @@ def take(fleet: Fleet, room: Room, spots: Sequence[Spot]) -> None:
         for spot in found:
             gpus |= sum(1 << index for index in spot.gpus)
             ports |= spot.pod.host_ports
-            for column, amount in fleet.amounts(spot.pod):
+            wanted = fleet.amounts(spot.pod)
+            room.widen(len(fleet.columns))
+            for column, amount in wanted:
                 amounts[column] = amounts.get(column, 0) + amount
         room.take(node, amounts.items(), gpus, ports)
 

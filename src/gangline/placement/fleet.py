@@ -53,6 +53,8 @@ class Fleet:
         self.room = Room(np.zeros((0, len(self.columns)), np.int64), np.zeros(0, np.int64))
         self._domain_ids: list[dict[tuple[str, ...], int]] = [{} for _ in self.levels]
         self._eligible: dict[bytes, tuple[PodView, Bools]] = {}
+        self._assumed: dict[str, dict[str, int]] = {}  # GPUs by node and pod, where a plugin chose them
+        self._idle: Room | None = None
 
     @classmethod
     def of(
@@ -100,6 +102,9 @@ class Fleet:
             index = self._insert(node)
         self.room.free[index] = 0
         self.room.forget(index)
+        self._assumed.pop(node.name, None)
+        if not is_same:
+            self._idle = None
         self._fill(index, node)
         for pod in sorted(holders, key=_by_certainty):
             self.hold(pod)
@@ -123,6 +128,8 @@ class Fleet:
         index = self.index(name)
         if index < 0:
             return
+        self._assumed.pop(name, None)
+        self._idle = None
         del self.names[index], self.views[index]
         self.kind_of = np.delete(self.kind_of, index)
         self.domains = np.delete(self.domains, index, axis=1)
@@ -134,19 +141,22 @@ class Fleet:
     def hold(self, pod: PodView) -> None:
         """Count a pod that holds room on its node. A pod on a node that is not there counts nowhere."""
         index = self.index(pod.node_name)
-        if index >= 0:
-            self.room.take(index, self.amounts(pod), self.gpus_of(pod, index), pod.host_ports)
+        if index < 0:
+            return
+        mask = self.gpus_of(pod, index)
+        gpus = self.views[index].gpus
+        if gpus is not None and not mask and (count := pod.request.get(GPU, 0)):
+            # The stock device plugin chose them: it takes the lowest free ones.
+            mask = choices(gpus.machine).lowest(int(self.room.gpus[index]), count)
+            self._assumed.setdefault(pod.node_name, {})[pod.uid] = mask
+        self.room.take(index, self.amounts(pod), mask, pod.host_ports)
 
     def gpus_of(self, pod: PodView, index: int) -> int:
-        """Return the mask of the GPUs that a bound pod has on its node.
-
-        A pod that names none got its GPUs from the stock device plugin, which takes the lowest free ones.
-        """
+        """Return the mask of the GPUs that a pod holds on its node; assumed where it names none."""
         gpus = self.views[index].gpus
         if gpus is None:
             return 0
-        lowest = choices(gpus.machine).lowest
-        return gpus.mask_of(pod.gpu_uuids) or lowest(int(self.room.gpus[index]), pod.request.get(GPU, 0))
+        return gpus.mask_of(pod.gpu_uuids) or self._assumed.get(pod.node_name, {}).get(pod.uid, 0)
 
     def amounts(self, pod: PodView) -> tuple[tuple[int, int], ...]:
         """Return (column, amount) of what a pod asks for."""
@@ -175,6 +185,17 @@ class Fleet:
         """Return what all nodes have of a resource together. Cost: one step for each node."""
         return sum(view.allocatable.get(resource, 0) for view in self.views)
 
+    def idle(self) -> Room:
+        """Return the room of all nodes as if nothing ran: to look at, not to take from.
+
+        Cost: 2 µs a node after a node has changed, then nothing.
+        """
+        if self._idle is None:
+            self._idle = Room(np.zeros_like(self.room.free), np.zeros_like(self.room.gpus))
+            for index, node in enumerate(self.views):
+                self._offer(self._idle, index, node)
+        return self._idle
+
     def tables(self, index: int) -> GpuTables | None:
         """Return how GPUs are chosen on a node; None where somebody else does that."""
         kind = int(self.kind_of[index])
@@ -182,10 +203,7 @@ class Fleet:
 
     def _fill(self, index: int, node: NodeView) -> None:
         self.views[index] = node
-        for resource, amount in node.allocatable.items():
-            column = self.column(resource)
-            self.room.free[index, column] = amount
-        self.room.gpus[index] = node.gpus.healthy if node.gpus else 0
+        self._offer(self.room, index, node)
         self.kind_of[index] = self._kind(node.gpus, by_wires=node.by_wires) if node.gpus else -1
         path: tuple[str, ...] = ()
         for position, key in enumerate(self.levels):
@@ -195,6 +213,12 @@ class Fleet:
                 ids[path] = len(ids)
                 self.domain_names[position].append(path)
             self.domains[position, index] = ids[path] if path[-1] else NO_DOMAIN
+
+    def _offer(self, room: Room, index: int, node: NodeView) -> None:
+        for resource, amount in node.allocatable.items():
+            column = self.column(resource)
+            room.free[index, column] = amount
+        room.gpus[index] = node.gpus.healthy if node.gpus else 0
 
     def _kind(self, gpus: NodeGpus, *, by_wires: bool) -> int:
         tables = tables_of(gpus.machine, by_wires)
@@ -242,6 +266,8 @@ class Room:
             compute: rows -> values of these rows.
         """
         if key not in self._derived:
+            if len(self._derived) >= SHAPES_MAX:
+                self._derived.clear()
             self._derived[key] = (compute(np.arange(len(self.gpus))), compute)
         return self._derived[key][0]
 
@@ -275,8 +301,10 @@ class Room:
         self._derived.clear()
 
     def widen(self, width: int) -> None:
-        """Add columns of zeros."""
+        """Add columns of zeros; a copy for a trial lacks those of resources that came later."""
         missing = width - self.free.shape[1]
+        if missing <= 0:
+            return
         self.free = np.concatenate([self.free, np.zeros((len(self.free), missing), np.int64)], axis=1)
         self._derived.clear()
 

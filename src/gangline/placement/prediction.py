@@ -121,13 +121,6 @@ def masks_of(spots: Iterable[Spot]) -> dict[int, int]:
     return masks
 
 
-def empty_room(fleet: Fleet, holders: Holders) -> Room:
-    """Return the room of the fleet as if nothing ran."""
-    room = fleet.room.copy()
-    release(fleet, room, list(holders))
-    return room
-
-
 def best_outlook(fleet: Fleet, holders: Holders, gang: Gang, workload: Workload) -> Outlook | None:
     """Return what is predicted for the gang alone on the nodes, its GPUs chosen by the wires."""
     views = [msgspec.structs.replace(view, by_wires=True) for view in fleet.views]

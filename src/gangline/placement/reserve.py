@@ -91,7 +91,7 @@ def release(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
             room.free[row, column] += amount
         gpus = fleet.views[row].gpus
         if gpus is not None:
-            room.gpus[row] |= gpus.mask_of(pod.gpu_uuids) & gpus.healthy
+            room.gpus[row] |= fleet.gpus_of(pod, row) & gpus.healthy
         if pod.host_ports:
             room.ports[row] = room.ports.get(row, frozenset()) - pod.host_ports
 

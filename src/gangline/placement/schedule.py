@@ -29,8 +29,8 @@ from gangline.placement.why import pod_message, shortfall
 DEFAULT_POLICY = Policy()
 
 HEADS_MAX = 4
-"""Gangs that wait for which, one after another, room is looked for in the future or taken from others: the
-first may be one that never fits."""
+"""Gangs that wait for which, one after another, room is looked for in the future or taken from others: nobody
+may know when there will be room for the first. Those that would not fit an idle cluster do not count."""
 
 
 def schedule(
@@ -184,7 +184,8 @@ class Pass:
             self._wait(gang, line, "Reserved", text, blocks=True)
             return
         reason, message = shortfall(self._fleet, self._fleet.room, core)
-        if kept is None and self._heads < HEADS_MAX:
+        is_head = kept is None and self._heads < HEADS_MAX
+        if is_head and place(self._fleet, self._fleet.idle(), core) is not None:
             self._heads += 1
             victims = self._make_room(core)
             if victims:

@@ -1,33 +1,31 @@
 """What an explanation promises is so: the jobs that it names are enough, and so are fewer pods."""
 
-import os
 import re
 from typing import Any
 
+from drawn_scenes import Draws, drawn, many
 from gang_scenes import NOW, dgx, group, held, members, pod
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
 from gangline.placement.explain import Explanation, explain
 from gangline.placement.gangs import Group
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 
-CASES = int(os.environ.get("GANGLINE_PROPERTY_CASES", "100"))
-many = settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
 
-
-@st.composite
-def scenes(draw: st.DrawFn) -> tuple[list[NodeView], list[PodView], list[PodView], Group]:
-    nodes = [dgx(name, wires=draw(st.booleans())) for name in "abc"[: draw(st.integers(1, 3))]]
+def scene(draws: Draws) -> tuple[list[NodeView], list[PodView], list[PodView], Group]:
+    nodes = [dgx(name, wires=draws.rarely(2)) for name in "abc"[: 1 + draws.below(3)]]
     bound = []
     for node in nodes:
         for job, gpus in (("x", (0, 1, 2)), ("y", (3, 4)), ("z", (5, 6, 7))):
-            if draw(st.booleans()):
+            if draws.rarely(2):
                 name = f"{job}{node.name}"
                 bound.append(held(name, node.name, *gpus, job=f"team/{name}"))
-    count, each = draw(st.integers(1, 12)), draw(st.sampled_from([1, 2, 4, 8]))
+    count, each = 1 + draws.below(12), draws.one_of([1, 2, 4, 8])
     return nodes, bound, members("g", count, each), group("g", count)
+
+
+scenes = drawn(scene, 24)
 
 
 def places(nodes: list[NodeView], bound: list[PodView], waiting: list[PodView], gang: Group) -> bool:
@@ -46,13 +44,13 @@ def why(scene: Any) -> Explanation:
 
 
 @many
-@given(scenes())
+@given(scenes)
 def test_it_says_fits_exactly_when_the_gang_is_placed(scene: Any) -> None:
     assert (why(scene).reason == "Fits") == places(*scene)
 
 
 @many
-@given(scenes())
+@given(scenes)
 def test_when_the_jobs_that_it_names_are_gone_the_gang_is_placed(scene: Any) -> None:
     nodes, bound, waiting, gang = scene
     fix = next((fix for fix in why(scene).fixes if fix.kind == "ends"), None)
@@ -65,7 +63,7 @@ def test_when_the_jobs_that_it_names_are_gone_the_gang_is_placed(scene: Any) -> 
 
 
 @many
-@given(scenes())
+@given(scenes)
 def test_it_says_never_exactly_when_an_empty_cluster_is_too_small(scene: Any) -> None:
     nodes, _, waiting, gang = scene
     found = why(scene)
@@ -76,7 +74,7 @@ def test_it_says_never_exactly_when_an_empty_cluster_is_too_small(scene: Any) ->
 
 
 @many
-@given(scenes())
+@given(scenes)
 def test_the_smaller_gang_that_it_offers_is_placed_now(scene: Any) -> None:
     nodes, bound, waiting, gang = scene
     fix = next((fix for fix in why(scene).fixes if fix.kind == "fewer"), None)
@@ -88,7 +86,7 @@ def test_the_smaller_gang_that_it_offers_is_placed_now(scene: Any) -> None:
 
 
 @many
-@given(scenes())
+@given(scenes)
 def test_the_split_that_it_offers_is_placed_now_as_pods_of_one_gpu(scene: Any) -> None:
     nodes, bound, waiting, _ = scene
     fix = next((fix for fix in why(scene).fixes if fix.kind == "split"), None)

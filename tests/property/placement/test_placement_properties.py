@@ -1,79 +1,75 @@
 """What holds for every snapshot: capacity, determinism, more nodes never hurt a pod."""
 
-from datetime import UTC, datetime
-
+import msgspec
+from drawn_scenes import GPU, Draws, drawn, many
+from gang_scenes import NOW
 from hypothesis import given
-from hypothesis import strategies as st
 
 from gangline.placement.amounts import add_amounts
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-AMOUNTS = st.fixed_dictionaries(
-    {"cpu": st.integers(0, 4000), "memory": st.integers(0, 64), "pods": st.integers(1, 4)},
-    optional={"nvidia.com/gpu": st.integers(1, 8)},
-)
-REQUESTS = st.fixed_dictionaries(
-    {"pods": st.just(1)},
-    optional={
-        "cpu": st.integers(1, 3000),
-        "memory": st.integers(1, 40),
-        "nvidia.com/gpu": st.integers(1, 4),
-    },
-)
-SELECTORS = st.sampled_from([{}, {"zone": "a"}, {"zone": "b"}])
+SELECTORS: list[dict[str, str]] = [{}, {}, {"zone": "a"}, {"zone": "b"}]
+PodScene = tuple[Snapshot, list[PodView]]
 
 
-@st.composite
-def nodes(draw: st.DrawFn, *, max_size: int = 5) -> list[NodeView]:
-    names = draw(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=max_size))
+def amounts(draws: Draws) -> dict[str, int]:
+    found = {"cpu": draws.below(41) * 100, "memory": draws.below(65), "pods": 1 + draws.below(4)}
+    return found | ({GPU: 1 + draws.below(8)} if draws.rarely(2) else {})
+
+
+def nodes(draws: Draws) -> list[NodeView]:
     return [
         NodeView(
             name=name,
-            allocatable=draw(AMOUNTS),
-            labels=draw(SELECTORS),
-            unschedulable=draw(st.integers(0, 5)) == 0,
+            allocatable=amounts(draws),
+            labels=draws.one_of(SELECTORS),
+            unschedulable=draws.rarely(6),
         )
-        for name in names
+        for name in draws.some("abcdefgh", 5)
     ]
 
 
-@st.composite
-def pods(draw: st.DrawFn, *, prefix: str, node_names: list[str] | None = None) -> list[PodView]:
-    count = draw(st.integers(0, 10))
+def pods(draws: Draws, prefix: str, on: list[str] | None = None) -> list[PodView]:
     result = []
-    for index in range(count):
-        request = draw(REQUESTS)
-        selector = draw(SELECTORS)
-        ports = frozenset({("TCP", 80)}) if draw(st.booleans()) else frozenset()
+    for index in range(draws.below(11)):
+        request = {"pods": 1}
+        for name, most in (("cpu", 30), ("memory", 40), (GPU, 4)):
+            if draws.rarely(2):
+                request[name] = (1 + draws.below(most)) * (100 if name == "cpu" else 1)
+        selector = draws.one_of(SELECTORS)
+        ports = frozenset({("TCP", 80)}) if draws.rarely(2) else frozenset()
         result.append(
             PodView(
                 key=f"ns/{prefix}{index}",
                 uid=f"{prefix}{index}",
-                job=draw(st.sampled_from(["", "ns/one", "ns/two"])),
-                replica_type=draw(st.sampled_from(["worker", "launcher"])),
+                job=draws.one_of(["", "ns/one", "ns/two"]),
+                replica_type=draws.one_of(["worker", "launcher"]),
                 request=request,
                 host_ports=ports,
                 node_selector=selector,
-                node_name=draw(st.sampled_from(node_names)) if node_names else "",
-                priority=draw(st.integers(0, 2)),
+                node_name=draws.one_of(on) if on else "",
+                priority=draws.below(3),
                 shape=repr((sorted(request.items()), selector, sorted(ports))).encode(),
             )
         )
     return result
 
 
-@st.composite
-def snapshots(draw: st.DrawFn) -> Snapshot:
-    drawn = draw(nodes())
-    names = [node.name for node in drawn]
-    bound = draw(pods(prefix="bound", node_names=names)) if names else []
-    return Snapshot(nodes=tuple(drawn), pods=tuple(bound))
+def scene(draws: Draws) -> PodScene:
+    on = nodes(draws)
+    names = [node.name for node in on]
+    bound = pods(draws, "bound", names) if names else []
+    return Snapshot(nodes=tuple(on), pods=tuple(bound)), pods(draws, "new")
 
 
-@given(snapshots(), pods(prefix="new"))
-def test_placement_never_adds_to_a_node_beyond_its_allocatable(snapshot: Snapshot, new: list[PodView]):
+scenes = drawn(scene, 240)
+
+
+@many
+@given(scenes)
+def test_placement_never_adds_to_a_node_beyond_its_allocatable(scene: PodScene):
+    snapshot, new = scene
     decisions = schedule(snapshot, new, now=NOW)
 
     by_key = {pod.key: pod for pod in new}
@@ -88,38 +84,40 @@ def test_placement_never_adds_to_a_node_beyond_its_allocatable(snapshot: Snapsho
         assert sum(1 for pod in placed if pod.host_ports) <= 1
 
 
-@given(snapshots(), pods(prefix="new"))
-def test_every_pod_gets_exactly_one_answer(snapshot: Snapshot, new: list[PodView]):
+@many
+@given(scenes)
+def test_every_pod_gets_exactly_one_answer(scene: PodScene):
+    snapshot, new = scene
     decisions = schedule(snapshot, new, now=NOW)
 
     answers = [entry.pod for entry in (*decisions.bindings, *decisions.unschedulable)]
     assert sorted(answers) == sorted(pod.key for pod in new)
 
 
-@given(snapshots(), pods(prefix="new"), st.randoms(use_true_random=False))
-def test_decisions_do_not_depend_on_the_order_of_the_input(snapshot: Snapshot, new: list[PodView], random):
-    shuffled = random.sample(new, len(new))
-    mixed = Snapshot(
-        nodes=tuple(random.sample(snapshot.nodes, len(snapshot.nodes))),
-        pods=tuple(random.sample(snapshot.pods, len(snapshot.pods))),
-    )
+@many
+@given(drawn(lambda draws: (scene(draws), draws), 320))
+def test_decisions_do_not_depend_on_the_order_of_the_input(drawn_scene: tuple[PodScene, Draws]):
+    (snapshot, new), draws = drawn_scene
+    mixed = Snapshot(nodes=tuple(draws.shuffled(snapshot.nodes)), pods=tuple(draws.shuffled(snapshot.pods)))
 
-    assert schedule(mixed, shuffled, now=NOW) == schedule(snapshot, new, now=NOW)
+    assert schedule(mixed, draws.shuffled(new), now=NOW) == schedule(snapshot, new, now=NOW)
 
 
-@given(snapshots(), pods(prefix="new"), AMOUNTS)
-def test_another_node_never_makes_a_pod_unschedulable(snapshot: Snapshot, new: list[PodView], amounts):
-    more = Snapshot(nodes=(*snapshot.nodes, NodeView(name="aa", allocatable=amounts)), pods=snapshot.pods)
+@many
+@given(drawn(lambda draws: (amounts(draws), scene(draws)), 240))
+def test_another_node_never_makes_a_pod_unschedulable(drawn_scene: tuple[dict[str, int], PodScene]):
+    found, (snapshot, new) = drawn_scene
+    more = Snapshot(nodes=(*snapshot.nodes, NodeView(name="aa", allocatable=found)), pods=snapshot.pods)
 
     for pod in new:
         if schedule(snapshot, [pod], now=NOW).bindings:
             assert schedule(more, [pod], now=NOW).bindings
 
 
-@given(snapshots(), pods(prefix="new"))
-def test_the_shape_is_only_a_shortcut(snapshot: Snapshot, new: list[PodView]):
-    import msgspec
-
+@many
+@given(scenes)
+def test_the_shape_is_only_a_shortcut(scene: PodScene):
+    snapshot, new = scene
     bare = [msgspec.structs.replace(pod, shape=b"") for pod in new]
 
     assert schedule(snapshot, bare, now=NOW).bindings == schedule(snapshot, new, now=NOW).bindings

@@ -16,6 +16,8 @@ from gangline.topology.known import known_machine
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EARLIER = "2026-01-01T11:59:00Z"
+OF_SHAPE = ("node_selector", "host_ports")
+"""What decides, beside the request, where a pod fits."""
 
 
 @lru_cache
@@ -45,7 +47,7 @@ def pod(name: str, gpus: int = 1, *, gang: str = "", **more: Any) -> PodView:
         "gang": f"team/{gang}" if gang else "",
         "gpu_containers": (("worker", gpus),) if gpus else (),
         "created": EARLIER,
-        "shape": repr((sorted(request.items()), more.get("node_selector"))).encode(),
+        "shape": repr((sorted(request.items()), *(more.get(name) for name in OF_SHAPE))).encode(),
     }
     return PodView(**(values | more))
 
