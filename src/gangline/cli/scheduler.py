@@ -73,7 +73,7 @@ def check_selector(text: str) -> None:
         if not key.strip() or not equals or key.endswith("!"):
             raise UserError(
                 f"--node-selector {text}: `{part}` is no label with a value",
-                hint="write LABEL=VALUE, several with commas between: --node-selector example.com/pool=training",
+                hint="write LABEL=VALUE, several with commas between: example.com/pool=training",
             )
 
 
