@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(skip)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def torch_python() -> str:
     """A Python with torch, and with neither Gangline nor an MPI (see tests/train_environment.py)."""
     python = os.environ.get("GANGLINE_TRAIN_PYTHON")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if not __package__:  # started by its path
     sys.path[:] = [*sys.path[1:], str(Path(__file__).resolve().parents[2])]
 
-from gangline.bench import dllogger, entry, limits
+from gangline.bench import dllogger, entry, limits, models
 from gangline.errors import UserError
 from gangline.train import init
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 IMAGENET_IMAGES = 1_281_167
 CLASSES = 1001
-IMAGE_SIZE = 224
+NETWORKS = {"resnet50": "resnet50_v1.5"}
+"""Our names of the networks that this program calls otherwise."""
 MODES = ("training_benchmark", "train", "train_and_evaluate", "evaluate", "predict", "inference_benchmark")
 
 _WORDS = {
@@ -109,6 +110,8 @@ def main(words: Sequence[str]) -> None:
             raise UserError(f"--{name} must be at least 1 (found `{getattr(asked, name)}`)")
     bounds = limits.from_environment()
     asked.batch_size = bounds.count("batch_size", asked.batch_size)
+    asked.arch = bounds.model(asked.arch)
+    models.find(NETWORKS.get(asked.arch, asked.arch))
     entry.check_writable(asked.json)
     entry.require("torch")
     with init() as session:
@@ -125,6 +128,7 @@ class _Benchmark:
 
     def __init__(self, asked: Any, bounds: limits.Limits, place: Session) -> None:
         self.asked, self.bounds, self.place = asked, bounds, place
+        self.model = NETWORKS.get(asked.arch, asked.arch)
         self.global_batch = asked.batch_size * place.size
         self.steps = bounds.count("num_batches", steps_of(asked.num_iter, asked.iter_unit, self.global_batch))
         self.warmup = bounds.count("num_warmup_batches", asked.warmup_steps)
@@ -157,7 +161,7 @@ class _Benchmark:
             entry.say(line)
         self.log("PARAMETER", {key: value for key, value in vars(asked).items() if key != "json"})
         settings = StepSettings(
-            model="resnet50_v1.5",
+            model=self.model,
             classes=CLASSES,
             precision=self._precision(),
             optimizer="momentum",
@@ -168,7 +172,8 @@ class _Benchmark:
             compile=asked.xla,
         )
         step = TrainingStep(settings, place)
-        batch = synthetic_batch(asked.batch_size, IMAGE_SIZE, CLASSES, place.device, 1234 + place.rank)
+        size = models.find(self.model).image_size
+        batch = synthetic_batch(asked.batch_size, size, CLASSES, place.device, 1234 + place.rank)
         epoch_steps = max(1, IMAGENET_IMAGES // self.global_batch)
         clock = StepClock(place.device)
         for number in range(self.steps):
@@ -223,7 +228,7 @@ class _Benchmark:
     def _result(self, speed: Any) -> dict[str, Any]:
         return {
             "program": "nvidia_main",
-            "model": "resnet50_v1.5",
+            "model": self.model,
             "mode": "training",
             "batch_size": self.asked.batch_size,
             "ranks": self.place.size,

@@ -24,7 +24,6 @@ from gangline.train import init
 if TYPE_CHECKING:
     from gangline.train import Session
 
-IMAGE_SIZE = 224
 CLASSES = 1000
 LEARNING_RATE = 0.01
 
@@ -127,7 +126,8 @@ def _measure(network: str, asked: Any, place: Session) -> list[float]:
         ),
         place,
     )
-    images, labels = synthetic_batch(asked.batch_size, IMAGE_SIZE, CLASSES, place.device, 1234 + place.rank)
+    size = models.find(network).image_size
+    images, labels = synthetic_batch(asked.batch_size, size, CLASSES, place.device, 1234 + place.rank)
 
     def timed(batches: int) -> float:
         begin = time.perf_counter()

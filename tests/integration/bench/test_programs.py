@@ -112,12 +112,12 @@ def test_nvidias_benchmark_logs_for_dllogger(run_ranks, tmp_path: Path) -> None:
         "nvidia_main.py",
         *("--mode=training_benchmark", "--batch_size=128", "--num_iter=90", "--iter_unit=epoch"),
         "--results_dir=efs",
-        GANGLINE_BENCH_LIMITS="batch_size=1,num_batches=3,num_warmup_batches=1",
+        GANGLINE_BENCH_LIMITS="batch_size=1,num_batches=3,num_warmup_batches=1,model=lenet",
     )
 
     assert rank.returncode == 0, rank.stderr
     figures = read_figures(rank.stdout.splitlines())
-    assert (figures.program, figures.model, figures.steps) == ("nvidia", "resnet50", 3)
+    assert (figures.program, figures.model, figures.steps) == ("nvidia", "lenet", 3)
     last = (tmp_path / "efs" / "log.json").read_text().splitlines()[-1].removeprefix("DLLL ")
     assert json.loads(last)["data"]["train_throughput"] == figures.images_per_s
 

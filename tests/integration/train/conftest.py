@@ -90,15 +90,6 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
 
 
 @pytest.fixture
-def torch_python() -> str:
-    """A Python with torch (see tests/train_environment.py)."""
-    python = os.environ.get("GANGLINE_TRAIN_PYTHON")
-    if not python:
-        pytest.skip("GANGLINE_TRAIN_PYTHON is not set: run `make test-train`")
-    return python
-
-
-@pytest.fixture
 def numpy_python() -> str:
     """This Python: it has numpy, and perhaps no torch."""
     return sys.executable

@@ -13,12 +13,20 @@ WORKER = Host("10.0.0.2", "job-worker-0", "job-worker-0", "job", "ns")
 
 
 def test_hosts_file_lists_every_name_of_a_pod_most_qualified_first():
-    line = hosts_text([WORKER]).splitlines()[-1]
+    (line,) = [line for line in hosts_text([WORKER]).splitlines() if line.startswith("10.0.0.2")]
 
     assert line == (
         "10.0.0.2\tjob-worker-0.job.ns.svc.cluster.local job-worker-0.job.ns.svc job-worker-0.job.ns "
         "job-worker-0.job job-worker-0"
     )
+
+
+def test_hosts_file_names_ipv4_peers_of_sockets_of_both_families():
+    """As torch's store sees them; the names are others, so that looking a pod up gives one address."""
+    lines = hosts_text([WORKER]).splitlines()
+
+    assert "::ffff:10.0.0.2\tip4-mapped-job-worker-0" in lines
+    assert "::ffff:127.0.0.1\tip4-mapped-localhost" in lines
 
 
 def test_hosts_file_keeps_its_inode_when_pods_come_and_go(tmp_path):

@@ -22,6 +22,7 @@ NOW = parse_time("2026-05-01T12:00:00Z")
 WANT = {  # workers, slots, cleanPodPolicy, whether workers are reached without ssh, paths of warnings
     "v2beta1-benchmarks": (1, 2, "Running", False, []),
     "v2beta1-gang": (9, 1, "Running", False, []),
+    "v2beta1-pi-intel": (2, 1, "Running", False, []),
     "v1alpha2-16-gpus": (2, 8, "Running", True, []),
     "v1alpha2-spare-gpus": (2, 1, "Running", True, []),
     "v1-elastic": (2, 1, "Running", True, ["spec.mpiReplicaSpecs[Worker].restartPolicy"]),

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 _LOCAL = """127.0.0.1\tlocalhost
 ::1\tlocalhost ip6-localhost ip6-loopback
-::ffff:127.0.0.1\tip4-mapped-localhost
 """
-"""The last line names IPv4 peers of sockets of both families: torch warns of a peer that has no name."""
+"""What every hosts file begins with."""
+_MAPPED = "::ffff:{address}\tip4-mapped-{name}\n"
+"""Names an IPv4 peer of a socket of both families: torch warns of a peer that has no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,13 @@ class Host:
         return {self.name, self.address, *self.qualified}
 
 
-def hosts_text(hosts: Iterable[Host], aliases: Mapping[str, list[str]] | None = None) -> str:
-    """Return the hosts file of a namespace, sorted by address; ``aliases`` are a pod's hostAliases."""
-    lines = [f"{host.address}\t{' '.join(host.qualified)}" for host in sorted(hosts, key=lambda h: h.address)]
-    lines += [f"{address}\t{' '.join(names)}" for address, names in (aliases or {}).items()]
-    return _LOCAL + "".join(f"{line}\n" for line in lines)
+def hosts_text(hosts: Iterable[Host]) -> str:
+    """Return the hosts file of a namespace, sorted by address."""
+    sorted_hosts = sorted(hosts, key=lambda host: host.address)
+    lines = [f"{host.address}\t{' '.join(host.qualified)}\n" for host in sorted_hosts]
+    named = [("127.0.0.1", "localhost"), *((host.address, host.hostname) for host in sorted_hosts)]
+    mapped = [_MAPPED.format(address=address, name=name) for address, name in dict.fromkeys(named)]
+    return "".join([_LOCAL, *lines, *mapped])
 
 
 def rewrite_in_place(path: Path, text: str) -> None:
