@@ -1,7 +1,8 @@
 """The ``mpirun`` line that ``horovodrun`` makes, word for word, for each MPI. Pure.
 
-Source: the behaviour of Horovod 0.28 (``mpirun --allow-run-as-root --tag-output -np N -H a:4,b:4 …``), pinned
-by its own tests of the launcher. Words that are one argument to ``mpirun`` are one word here.
+Source: the behaviour of Horovod 0.28.1 (``mpirun --allow-run-as-root --tag-output -np N -H a:4,b:4 …``),
+pinned by its own tests of the launcher; ``-iface`` came after that release. Words that are one argument to
+``mpirun`` are one word here.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class MpirunOptions:
 
 def is_exported(name: str) -> bool:
     """Tell whether a variable travels to the ranks: no shell function, no GPUs of this host, no secret."""
-    return _NOT_EXPORTED.fullmatch(name) is None
+    return _NOT_EXPORTED.match(name) is None  # as there: what a name begins with decides
 
 
 def horovod_mpirun(

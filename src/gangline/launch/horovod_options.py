@@ -84,7 +84,12 @@ def parser() -> argparse.ArgumentParser:
         help="taken; nothing is cached: hosts are asked at every start",
     )
     add("--start-timeout", type=float, help="seconds until all ranks must have been started (30)")
-    add("--network-interfaces", "--network-interface", dest="nics", help="names, divided by commas")
+    add(
+        *("--network-interfaces", "--network-interface"),
+        dest="nics",
+        action=_More,
+        help="names, divided by commas; may be given several times",
+    )
     add("--output-filename", help="folder for each rank's output")
     add("--verbose", action="store_true", help="print the mpirun line and what is found out about hosts")
     add("--config-file", help="YAML with the same options; the command line wins")
@@ -112,7 +117,7 @@ def _add_mpi(made: argparse.ArgumentParser) -> None:
     group.add_argument("--tcp", action="store_true", help="Spectrum MPI only")
     group.add_argument("--mpi-args", default="", help='more words for mpirun: --mpi-args="-x A --mca b c"')
     group.add_argument("--binding-args", default="", help="instead of -bind-to none -map-by slot")
-    group.add_argument("--mpi-threads-disable", action="store_true", default=None)
+    group.add_argument("--mpi-threads-disable", "--no-mpi-threads-disable", action=_Switch)
 
 
 def _add_elastic(made: argparse.ArgumentParser) -> None:
@@ -147,11 +152,21 @@ def _add_knobs(made: argparse.ArgumentParser) -> None:
     group.add_argument("--stall-check-warning-time-seconds", type=int)
     group.add_argument("--stall-check-shutdown-time-seconds", type=int)
     group.add_argument("--log-level", choices=["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"])
-    group.add_argument("--log-with-timestamp", dest="log_hide_time", action="store_false")
+    group.add_argument(
+        "--log-with-timestamp", "--no-log-hide-timestamp", dest="log_hide_time", action="store_false"
+    )
     group.add_argument(
         "--log-without-timestamp", "--log-hide-timestamp", dest="log_hide_time", action="store_true"
     )
     group.set_defaults(log_hide_time=None, no_stall_check=None)
+
+
+class _More(argparse.Action):
+    """Adds to a list divided by commas."""
+
+    def __call__(self, _: Any, namespace: argparse.Namespace, value: Any, __: str | None = None) -> None:
+        known = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, f"{known},{value}" if known else value)
 
 
 class _Switch(argparse.Action):

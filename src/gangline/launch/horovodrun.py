@@ -273,7 +273,9 @@ def _run_mpi(
         addresses = {name: address for name, (is_up, address) in known.items() if is_up and address}
         environment["MASTER_ADDR"] = master_address(places, addresses, all_local=not facts)
         environment["MASTER_PORT"] = str(master_port(f"{os.getpid()}-{time.time_ns()}"))
-    flavour: HorovodFlavour = mpi.flavour
+    flavour: HorovodFlavour = "spectrum" if mpi.is_spectrum else mpi.flavour
+    if not arguments.nics and flavour in ("mpich", "intel"):
+        nics = nics[:1]  # they take one only, and any of those that were found reaches all hosts
     options = MpirunOptions(
         count=len(places),
         hosts=hosts,

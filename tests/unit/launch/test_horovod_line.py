@@ -100,5 +100,6 @@ def test_hydra_takes_neither_unequal_hosts_nor_two_interfaces(flavour: str) -> N
 
 def test_functions_gpu_choice_and_secrets_stay_here() -> None:
     names = ["PATH", "BASH_FUNC_module%%", "OLDPWD", "CUDA_VISIBLE_DEVICES", "HIP_CUDA_VISIBLE_DEVICES"]
+    names += ["OLDPWD_BEFORE", "CUDA_VISIBLE_DEVICES_BEFORE"]
 
     assert [name for name in [*names, "_HOROVOD_SECRET_KEY"] if is_exported(name)] == ["PATH"]

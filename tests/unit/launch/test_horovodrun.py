@@ -31,6 +31,8 @@ def variables(*words: str) -> dict[str, str]:
         (["--no-stall-check"], {"HOROVOD_STALL_CHECK_DISABLE": "1"}),
         (["--stall-check-warning-time-seconds", "9"], {"HOROVOD_STALL_CHECK_TIME_SECONDS": "9"}),
         (["--mpi-threads-disable"], {"HOROVOD_MPI_THREADS_DISABLE": "1"}),
+        (["--no-mpi-threads-disable"], {"HOROVOD_MPI_THREADS_DISABLE": "0"}),
+        (["--no-log-hide-timestamp"], {"HOROVOD_LOG_HIDE_TIME": "0"}),
         (["--log-level", "INFO", "--log-without-timestamp"],
          {"HOROVOD_LOG_LEVEL": "INFO", "HOROVOD_LOG_HIDE_TIME": "1"}),
         ([], {}),
@@ -51,6 +53,12 @@ def test_options_end_where_the_program_begins(spelling: str) -> None:
 @pytest.mark.parametrize("spelling", ["--network-interfaces", "--network-interface"])
 def test_both_spellings_of_the_interfaces_are_taken(spelling: str) -> None:
     assert parser().parse_args([spelling, "eth0,eth1", "x"]).nics == "eth0,eth1"
+
+
+def test_one_interface_after_the_other_may_be_named() -> None:
+    words = ["--network-interface", "eth0", "--network-interface", "eth1", "x"]
+
+    assert parser().parse_args(words).nics == "eth0,eth1"
 
 
 @pytest.mark.parametrize(
