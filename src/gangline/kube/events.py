@@ -25,7 +25,10 @@ message_bytes_max = 1024
 """Limit of the API for an event's message; longer ones are cut."""
 
 queue_events_max = 1000
-"""Events that wait to be sent; more are dropped and counted."""
+"""Events that wait to be sent, unless the recorder's owner says otherwise; more are dropped and counted."""
+
+give_way_max_s = 30.0
+"""An event gives way to other writes for so long at most."""
 
 known_events_max = 4096
 """Events of which the count can be raised."""
@@ -75,14 +78,25 @@ class Recorder:
     Args:
         client: sends them.
         component: shown as the source, for example ``gangline-operator``.
+        gate: events wait while it is not set, for ``give_way_max_s`` at most: other writes matter more.
+        queue_max: events that wait to be sent; more are dropped.
     """
 
-    def __init__(self, client: Client, component: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        *,
+        gate: asyncio.Event | None = None,
+        queue_max: int = queue_events_max,
+    ) -> None:
         self._client = client
         self._component = component
-        self._queue: asyncio.Queue[tuple[_Happening, str]] = asyncio.Queue(queue_events_max)
+        self._gate = gate
+        self._queue: asyncio.Queue[tuple[_Happening, str, float]] = asyncio.Queue(queue_max)
         self._known: OrderedDict[_Happening, _Known] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
         self.dropped_count = 0
 
     def event(
@@ -102,7 +116,7 @@ class Recorder:
         """
         happening = _happening(regarding, type_, reason, cut_message(message))
         try:
-            self._queue.put_nowait((happening, clock.format_time(clock.now())))
+            self._queue.put_nowait((happening, clock.format_time(clock.now()), time.monotonic()))
         except asyncio.QueueFull:
             self.dropped_count += 1
             return
@@ -115,6 +129,7 @@ class Recorder:
 
     async def close(self) -> None:
         """Send what waits, for ``close_timeout_s`` at most, and stop."""
+        self._closing.set()
         try:
             await asyncio.wait_for(self.flush(), close_timeout_s)
         except TimeoutError:
@@ -125,8 +140,9 @@ class Recorder:
 
     async def _send_all(self) -> None:
         while True:
-            happening, moment = await self._queue.get()
+            happening, moment, since_s = await self._queue.get()
             try:
+                await self._wait_for_others(since_s + give_way_max_s)
                 await self._send_patiently(happening, moment)
             except (ApiError, KubeconfigError) as error:
                 self._log_failure(happening, error)
@@ -134,6 +150,17 @@ class Recorder:
                 self._log_failure(happening, error)
             finally:
                 self._queue.task_done()
+
+    async def _wait_for_others(self, until_s: float) -> None:
+        left_s = until_s - time.monotonic()
+        if self._gate is None or self._gate.is_set() or left_s <= 0:
+            return
+        waits = [asyncio.create_task(event.wait()) for event in (self._gate, self._closing)]
+        try:
+            await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def _log_failure(self, happening: _Happening, error: Exception) -> None:
         import structlog  # late: 30 ms that the command line does not pay

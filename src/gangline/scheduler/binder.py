@@ -41,12 +41,16 @@ class Binder:
     Args:
         client: of the cluster.
         recorder: for events about pods.
+        quiet: set while nothing is being bound.
     """
 
-    def __init__(self, client: Client, recorder: Recorder) -> None:
+    def __init__(self, client: Client, recorder: Recorder, quiet: asyncio.Event) -> None:
         self._client = client
         self._recorder = recorder
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE_MAX)
+        self._quiet = quiet
+        self._quiet.set()
+        self._gangs = 0
 
     async def bind(self, binding: Binding) -> ApiError | None:
         """Bind one pod; return why it could not be."""
@@ -71,7 +75,14 @@ class Binder:
 
     async def bind_all(self, bindings: Sequence[Binding]) -> list[tuple[Binding, ApiError]]:
         """Bind the pods of a gang at once; return those that could not be, with the reason."""
-        results = await asyncio.gather(*(self.bind(binding) for binding in bindings))
+        self._gangs += 1
+        self._quiet.clear()
+        try:
+            results = await asyncio.gather(*(self.bind(binding) for binding in bindings))
+        finally:
+            self._gangs -= 1
+            if not self._gangs:
+                self._quiet.set()
         return [(binding, error) for binding, error in zip(bindings, results, strict=True) if error]
 
     async def take_away(

@@ -40,6 +40,9 @@ OVERDUE_CHECK_S = 60.0
 FORMING_S = 2.0
 """For so long nobody is told that a gang lacks pods, or its PodGroup: they are being created."""
 
+EVENTS_MAX = 20_000
+"""Events that wait while pods are bound; more are dropped."""
+
 FORMING = ("Incomplete", "NoGroup")
 """Reasons of gangs that lack something which somebody may be about to create."""
 
@@ -80,8 +83,9 @@ class Scheduler:
         node_selector: str = "",
     ) -> None:
         self._names = names
-        self._recorder = Recorder(client, names[0])
-        self._binder = Binder(client, self._recorder)
+        quiet = asyncio.Event()  # events give way to bindings
+        self._recorder = Recorder(client, names[0], gate=quiet, queue_max=EVENTS_MAX)
+        self._binder = Binder(client, self._recorder, quiet)
         self._nodes: Cache[Node] = Cache(client, NODES, Node, label_selector=node_selector)
         self._pods: Cache[Pod] = Cache(client, PODS, Pod)
         self._policy = policy or Policy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from gangline.api.core import ObjectMeta
+from gangline.api.resources import PODS
 from gangline.kube import events
 from gangline.kube.events import Recorder, cut_message
 
@@ -97,17 +99,55 @@ async def test_a_refused_event_is_dropped_and_the_next_one_sent(server: Any) -> 
     assert len(server.requests) == 2
 
 
-async def test_too_many_events_are_dropped(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "queue_events_max", 3)
+async def test_too_many_events_are_dropped(server: Any) -> None:
     server.answers += [ok] * 3
     async with server.client() as client:
-        recorder = Recorder(client, "c")
+        recorder = Recorder(client, "c", queue_max=3)
         for number in range(5):
             recorder.event(JOB, "Normal", "A", str(number))
         await recorder.close()
 
     assert recorder.dropped_count == 2
     assert len(server.requests) == 3
+
+
+async def test_events_wait_at_a_closed_gate(server: Any) -> None:
+    server.answers += [ok] * 2
+    gate = asyncio.Event()
+    async with server.client() as client:
+        recorder = Recorder(client, "c", gate=gate)
+        recorder.event(JOB, "Normal", "A", "b")
+        await client.get(PODS, "p", "team")  # time enough for an event to be sent
+        assert [method for method, _, _ in server.requests] == ["GET"]
+        gate.set()
+        await recorder.flush()
+
+    assert [method for method, _, _ in server.requests] == ["GET", "POST"]
+
+
+async def test_events_do_not_wait_for_ever_at_a_closed_gate(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "give_way_max_s", 0.0)
+    server.answers += [ok]
+    async with server.client() as client:
+        recorder = Recorder(client, "c", gate=asyncio.Event())
+        recorder.event(JOB, "Normal", "A", "b")
+        await recorder.flush()
+
+    assert len(server.requests) == 1
+
+
+async def test_events_that_wait_at_a_gate_are_sent_at_the_end(server: Any) -> None:
+    server.answers += [ok] * 2
+    async with server.client() as client:
+        recorder = Recorder(client, "c", gate=asyncio.Event())
+        recorder.event(JOB, "Normal", "A", "b")
+        await client.get(PODS, "p", "team")
+        await recorder.close()
+
+    assert [method for method, _, _ in server.requests] == ["GET", "POST"]
+    assert recorder.dropped_count == 0
 
 
 def test_a_message_is_cut_at_1024_bytes_and_never_inside_a_character() -> None:
