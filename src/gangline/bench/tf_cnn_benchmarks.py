@@ -10,9 +10,11 @@ are added up: the learning rate of the mean is multiplied by the number of ranks
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from gangline.bench.figures import step_speed
 from gangline.bench.tf_cnn_flags import Parameters
 from gangline.errors import UserError
 from gangline.train import init
+from gangline.train.environment import read_ranks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +41,8 @@ LEARNING_RATE = 0.005
 CLASSES = 1001
 """Those of ImageNet and one for the background, as upstream."""
 IMAGENET_IMAGES = 1_281_167
+ALL_REDUCING = ("replicated", "distributed_all_reduce", "collective_all_reduce")
+"""Ways of sharing variables whose header has a line ``AllReduce``."""
 PREFETCH_BATCHES_MAX = 16
 """For each decoding process; the 2000 of NetApp's command line would fill the memory."""
 
@@ -62,8 +67,8 @@ class Plan:
     notes: tuple[str, ...]
 
 
-def make_plan(flags: Parameters, bounds: limits.Limits) -> Plan:
-    """Return what to do, from flags and limits.
+def make_plan(flags: Parameters, bounds: limits.Limits, ranks: int = 1) -> Plan:
+    """Return what to do, from flags and limits; an epoch is shared out over the ranks.
 
     Raises:
         UserError: flags contradict each other, or ask for what is not offered.
@@ -74,7 +79,7 @@ def make_plan(flags: Parameters, bounds: limits.Limits) -> Plan:
     batch_size = bounds.count("batch_size", flags.batch_size or network.batch_size)
     num_batches = flags.num_batches or NUM_BATCHES
     if flags.num_epochs is not None:
-        num_batches = max(1, int(flags.num_epochs * IMAGENET_IMAGES / batch_size + 0.5))
+        num_batches = max(1, ceil(flags.num_epochs * IMAGENET_IMAGES / (batch_size * ranks)))
     warmup = NUM_WARMUP_BATCHES if flags.num_warmup_batches is None else flags.num_warmup_batches
     notes = []
     if unused := flags.without_meaning():
@@ -133,7 +138,8 @@ def main(words: Sequence[str]) -> None:
         print("\n".join(_help_lines()))
         return
     flags = tf_cnn_flags.parse(words)
-    plan = make_plan(flags, limits.from_environment())
+    ranks = read_ranks(os.environ).size if flags.variable_update == "horovod" else 1
+    plan = make_plan(flags, limits.from_environment(), ranks)
     entry.check_writable(flags.json)
     entry.require("torch")
     if flags.data_dir:
@@ -272,8 +278,12 @@ class _Benchmark:
             optimizer=flags.optimizer,
             variables=flags.variable_update,
             batch_groups=flags.batch_group_size,
-            all_reduce=flags.all_reduce_spec or "",
-            horovod_device=kind if flags.horovod_device else "",
+            single_session=flags.variable_update == "distributed_all_reduce",
+            numa_bind=flags.use_numa_affinity,
+            all_reduce=str(flags.all_reduce_spec) if flags.variable_update in ALL_REDUCING else "",
+            sync=str(flags.cross_replica_sync) if flags.job_name else "",
+            staged="True" if flags.staged_vars else "",
+            horovod_device=kind if flags.horovod_device and self.is_joined else "",
         )
         entry.say("\n".join([*notes, *header.lines()]))  # at once: ranks share one output
 
@@ -286,6 +296,8 @@ class _Benchmark:
 
         flags = self.flags
         options: dict[str, float] = {}
+        if flags.optimizer == "momentum":
+            options = {"nesterov": True}  # as upstream
         if flags.optimizer == "adam":
             options = {"beta1": flags.adam_beta1, "beta2": flags.adam_beta2, "eps": flags.adam_epsilon}
         if flags.optimizer == "rmsprop":

@@ -25,6 +25,9 @@ class Header:
         device_batch_size: images of one step of one device.
         batch_groups: batches in each preprocessing group where they are more than one.
         epochs: share of the data set that is trained on.
+        numa_bind: whether threads were asked to be bound to NUMA nodes.
+        all_reduce, sync, staged: values of lines that only some ways of sharing variables have; empty
+            leaves the line out.
         horovod_device: ``cpu`` or ``gpu`` where the user named one.
     """
 
@@ -41,8 +44,11 @@ class Header:
     optimizer: str
     variables: str
     batch_groups: int = 1
-    all_reduce: str = ""
     single_session: bool = False
+    numa_bind: bool = False
+    all_reduce: str = ""
+    sync: str = ""
+    staged: str = ""
     horovod_device: str = ""
 
     def lines(self) -> Iterator[str]:
@@ -59,12 +65,16 @@ class Header:
         yield f"Num batches: {self.num_batches}"
         yield f"Num epochs:  {self.epochs:.2f}"
         yield f"Devices:     {list(self.devices)}"
-        yield "NUMA bind:   False"
+        yield f"NUMA bind:   {self.numa_bind}"
         yield f"Data format: {self.data_format}"
         yield f"Optimizer:   {self.optimizer}"
         yield f"Variables:   {self.variables}"
         if self.all_reduce:
             yield f"AllReduce:   {self.all_reduce}"
+        if self.sync:
+            yield f"Sync:        {self.sync}"
+        if self.staged:
+            yield f"Staged vars: {self.staged}"
         if self.horovod_device:
             yield f"Horovod on:  {self.horovod_device}"
         yield END_OF_HEADER

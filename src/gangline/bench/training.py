@@ -159,7 +159,7 @@ def _optimizer(network: nn.Module, settings: StepSettings) -> torch.optim.Optimi
     if settings.optimizer == "rmsprop":
         return torch.optim.RMSprop(parameters, **shared, momentum=settings.momentum, **options, foreach=True)
     momentum = settings.momentum if settings.optimizer == "momentum" else 0.0
-    return torch.optim.SGD(parameters, **shared, momentum=momentum, fused=True)
+    return torch.optim.SGD(parameters, **shared, momentum=momentum, **options, fused=True)
 
 
 def synthetic_batch(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gangline.bench.limits import Limits
+from gangline.bench.tf_cnn_benchmarks import make_plan
 from gangline.bench.tf_cnn_flags import FLAGS, parse
 from gangline.errors import UserError
 
@@ -92,3 +94,11 @@ def test_stray_space_behind_a_boolean_is_answered_with_the_right_spelling() -> N
         parse(["--datasets_use_prefetch", "=True"])
 
     assert caught.value.hint == "write `--datasets_use_prefetch=True` without a space"
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [(1, 10_010), (2, 5_005), (16, 626)])
+def test_an_epoch_is_shared_out_over_the_ranks(ranks: int, steps: int) -> None:
+    """1,281,167 images in batches of 128: a last step that is not full counts, as upstream."""
+    flags = parse(["--num_epochs=1", "--batch_size=128", "--model=resnet50"])
+
+    assert make_plan(flags, Limits({}), ranks).num_batches == steps

@@ -47,12 +47,21 @@ def test_header_is_the_published_one() -> None:
 
 
 def test_header_has_upstreams_optional_lines_in_their_places() -> None:
-    header = replace(HEADER, batch_groups=20, all_reduce="nccl", horovod_device="gpu")
+    header = replace(
+        HEADER, batch_groups=20, all_reduce="nccl", sync="True", staged="True", horovod_device="gpu"
+    )
 
     lines = list(header.lines())
 
     assert lines[7] == "             20 batches per prepocessing group"
-    assert lines[-4:] == ["Variables:   horovod", "AllReduce:   nccl", "Horovod on:  gpu", "=========="]
+    assert lines[-6:] == [
+        "Variables:   horovod",
+        "AllReduce:   nccl",
+        "Sync:        True",
+        "Staged vars: True",
+        "Horovod on:  gpu",
+        "==========",
+    ]
 
 
 @pytest.mark.parametrize(
