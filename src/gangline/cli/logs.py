@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from contextlib import aclosing
@@ -12,13 +13,15 @@ import click
 
 from gangline.cli.job_names import complete_job_name
 from gangline.cli.job_types import qualified, type_option
+from gangline.cli.log_text import LogText, lines_to_ask_for
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import ClusterError, UserError
-from gangline.launch.hydra_tags import HydraTags
-from gangline.launch.rank_tags import ANNOTATION, RankTags
+from gangline.launch.rank_tags import ANNOTATION
 
 START_TIMEOUT_S = 3600.0
 START_LOOK_S = 0.1
+TAIL_SPARE_LINES = 10
+"""Asked for beside twice the lines of ``-t``: a training writes a record to each of its own lines at most."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -34,6 +37,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 @click.option("-i", "--instance", metavar="POD", help="One pod of the job instead of its chief.")
 @click.option("-c", "--container", default="", metavar="NAME", help="One container of the pod.")
 @click.option("--summary", is_flag=True, help="Instead of the log the figures of the benchmark in it.")
+@click.option("--records", is_flag=True, help="Instead of the log what a training says to programs, as JSON.")
 @type_option
 @target_options()
 def command(
@@ -46,6 +50,7 @@ def command(
     instance: str | None,
     container: str,
     summary: bool,
+    records: bool,
     kind: str,
     target: Target,
 ) -> None:
@@ -63,10 +68,13 @@ def command(
         "timestamps": timestamps,
         "previous": previous,
     }
-    if summary and timestamps:
-        raise UserError("--summary and --timestamps exclude each other")
+    options_given = {"summary": summary, "records": records, "timestamps": timestamps}
+    given = [name for name, is_given in options_given.items() if is_given]
+    if len(given) > 1:
+        raise UserError(f"--{given[0]} and --{given[1]} exclude each other")
+    wanted = "summary" if summary else "records" if records else "text"
     name = qualified(name, kind)
-    asyncio.run(_logs(target, name, instance, options, summary=summary))
+    asyncio.run(_logs(target, name, instance, options, wanted=wanted))
 
 
 def _is_given(parameter: str) -> bool:
@@ -87,8 +95,9 @@ def parse_duration(text: str) -> int:
 
 
 async def _logs(
-    target: Target, name: str, instance: str | None, options: dict[str, Any], *, summary: bool
+    target: Target, name: str, instance: str | None, options: dict[str, Any], *, wanted: str
 ) -> None:
+    """Print what is `wanted` of a log: ``text``, ``records`` or ``summary``."""
     from gangline.cli.job_lookup import find_job
 
     async with open_client(target) as client:
@@ -96,32 +105,43 @@ async def _logs(
         _, job = await find_job(client, name, namespace)
         pod = await _choose_pod(client, job, instance, wait=options["follow"])
         has_tags = ANNOTATION in (pod["metadata"].get("annotations") or {})
-        tags = _Tags() if has_tags and not options["timestamps"] else None
+        text = LogText(has_tags=has_tags, has_timestamps=options["timestamps"])
+        pod_name = pod["metadata"]["name"]
         try:
-            async with aclosing(client.logs(pod["metadata"]["name"], namespace, **options)) as pieces:
-                if summary:
+            if options["tail_lines"] is not None and wanted == "text":
+                options["tail_lines"] = await _raw_tail(client, pod_name, namespace, options)
+            async with aclosing(client.logs(pod_name, namespace, **options)) as pieces:
+                if wanted == "summary":
                     _print_summary(name, b"".join([piece async for piece in pieces]))
                     return
                 async for piece in pieces:
-                    sys.stdout.buffer.write(tags.feed(piece) if tags else piece)
-                    sys.stdout.buffer.flush()
-            sys.stdout.buffer.write(tags.flush() if tags else b"")
+                    _print(*text.feed(piece), wanted)
+            _print(*text.flush(), wanted)
         except ClusterError as error:
             error.hint = error.hint or f"`gangline get {name}` shows the state of its instances"
             raise
 
 
-class _Tags:
-    """What takes the launcher's tags off, whichever MPI it is of."""
+def _print(shown: bytes, records: list[dict[str, Any]], wanted: str) -> None:
+    if wanted == "records":
+        shown = "".join(f"{json.dumps(record)}\n" for record in records).encode()
+    sys.stdout.buffer.write(shown)
+    sys.stdout.buffer.flush()
 
-    def __init__(self) -> None:
-        self._pieces, self._tags = HydraTags(), RankTags()
 
-    def feed(self, data: bytes) -> bytes:
-        return self._tags.feed(self._pieces.feed(data))
-
-    def flush(self) -> bytes:
-        return self._tags.feed(self._pieces.flush()) + self._tags.flush()
+async def _raw_tail(client: Any, pod: str, namespace: str, options: dict[str, Any]) -> int | None:
+    """Return how many lines to ask the server for, which counts records as lines; None for all."""
+    wanted, asked = options["tail_lines"], 2 * options["tail_lines"] + TAIL_SPARE_LINES
+    while wanted:
+        look = options | {"tail_lines": asked, "follow": False, "timestamps": False}
+        async with aclosing(client.logs(pod, namespace, **look)) as pieces:
+            log = b"".join([piece async for piece in pieces])
+        if found := lines_to_ask_for(log, wanted):
+            return found
+        if log.count(b"\n") < asked:
+            return None
+        asked *= 4
+    return 0
 
 
 def _print_summary(name: str, log: bytes) -> None:

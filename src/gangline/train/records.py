@@ -67,12 +67,14 @@ class RecordFilter:
 _MARK = MARK.encode() + b"{"
 _TAG = re.compile(rb"\[\d*(?:,\d*)?(?:\](?:<[a-z]*>?:?)? ?)?")
 """What launchers put before a line, or its beginning: ``[1,0]<stdout>: `` or ``[1] ``."""
+_TIME_AND_TAG = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-][\d:]+) " + b"(?:" + _TAG.pattern + b")?")
+"""The same behind the time that an API server puts before it."""
 
 
 def _before_mark(line: bytes) -> bytes:
-    """Return what a program had written on the line before the mark; a launcher's tag is not shown."""
+    """Return what a program had written on the line before the mark; a tag or a time alone is not shown."""
     before = line[: line.index(_MARK)]
-    return b"" if _TAG.fullmatch(before) else before
+    return b"" if _TAG.fullmatch(before) or _TIME_AND_TAG.fullmatch(before) else before
 
 
 def _is_beginning_of_tag(rest: bytes) -> bool:
