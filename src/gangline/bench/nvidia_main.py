@@ -171,7 +171,7 @@ class _Benchmark:
             loss_scale=asked.loss_scale if asked.use_static_loss_scaling else None,
             compile=asked.xla,
         )
-        step = TrainingStep(settings, place)
+        step = TrainingStep(settings, place, self.steps)
         size = models.find(self.model).image_size
         batch = synthetic_batch(asked.batch_size, size, CLASSES, place.device, 1234 + place.rank)
         epoch_steps = max(1, IMAGENET_IMAGES // self.global_batch)

@@ -125,6 +125,7 @@ def _measure(network: str, asked: Any, place: Session) -> list[float]:
             network, CLASSES, learning_rate=LEARNING_RATE * place.size, half_gradients=asked.fp16_allreduce
         ),
         place,
+        asked.num_warmup_batches + asked.num_iters * asked.num_batches_per_iter,
     )
     size = models.find(network).image_size
     images, labels = synthetic_batch(asked.batch_size, size, CLASSES, place.device, 1234 + place.rank)

@@ -9,6 +9,7 @@ statistics of batch normalisation stay on their rank, and no step waits for the 
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 BUCKET_MB = 25
 FP16_LOSS_SCALE = 128.0
+POD_VARIABLE = "GANGLINE_POD_NAME"
+"""Set in pods of the one-machine cluster."""
 _STATIC_SCALE_STEPS = 2**31 - 1
 
 
@@ -72,12 +75,17 @@ def usable_precision(precision: Precision, device: torch.device) -> Precision:
 class TrainingStep:
     """A network on one device, and the step that trains it; every rank calls it with a batch of its own.
 
+    Args:
+        settings: what is trained and how.
+        session: this rank.
+        steps: how often it will be called, for the bar of ``gangline run``; None when that is unknown.
+
     Attributes:
         network: without the wrapping that joins the ranks.
         scores: of the last step, for an accuracy.
     """
 
-    def __init__(self, settings: StepSettings, session: Session) -> None:
+    def __init__(self, settings: StepSettings, session: Session, steps: int | None = None) -> None:
         self.settings = settings
         self.device = device = session.device
         self.network = build(settings.model, settings.classes).to(device, memory_format=torch.channels_last)
@@ -94,7 +102,7 @@ class TrainingStep:
             enabled=settings.precision == "fp16",
         )
         self._loss = nn.CrossEntropyLoss()
-        self._session = session
+        self._session, self._steps = session, steps
         self._progress: Progress | None = None
         self.scores: Tensor | None = None
 
@@ -114,10 +122,17 @@ class TrainingStep:
         return loss.detach()
 
     def _count(self, images: int) -> None:
-        """Count the step for the metrics, and for the watch that notices a silent rank; prints nothing."""
+        """Count the step for metrics, for the watch that notices a silent rank, and for ``gangline run``.
+
+        Lines for people are the program's own; the records for ``gangline run`` are for where it reads them.
+        """
         if self._progress is None:
-            total = images * self._session.size
-            self._progress = self._session.progress(items_per_step=total, write=lambda _: None)
+            self._progress = self._session.progress(
+                steps=self._steps,
+                items_per_step=images * self._session.size,
+                lines=False,
+                write=None if POD_VARIABLE in os.environ else lambda _: None,
+            )
         self._progress.step()
 
     def decay_loss(self) -> float:

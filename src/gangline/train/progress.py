@@ -88,6 +88,7 @@ class Progress:
         unit: what an item is.
         done: steps that were done before, after a resume.
         interval_s: seconds between reports; the first step and the last are always reported.
+        lines: write the line for people beside the record.
         metrics: ``HOST:PORT`` or ``PORT`` of an endpoint for Prometheus on rank 0; None reads
             GANGLINE_TRAIN_METRICS, and without that there is none.
         watch: is told every step.
@@ -105,6 +106,7 @@ class Progress:
         unit: str = "images",
         done: int = 0,
         interval_s: float = INTERVAL_S,
+        lines: bool = True,
         metrics: str | int | None = None,
         watch: Watch | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -115,7 +117,7 @@ class Progress:
         self._rank, self._size = rank, size
         self._steps, self._items, self._unit = steps, items_per_step, unit
         self._interval_s, self._clock, self._watch = interval_s, clock, watch
-        self._write = write or _write
+        self._write, self._has_lines = write or _write, lines
         self._done = done
         self._loss: Any = None
         self._reported_at: float | None = None
@@ -169,7 +171,8 @@ class Progress:
         loss = None if self._loss is None else float(self._loss)
         self.last = Snapshot(self._done, self._steps, rate, self._unit, loss, eta_s, self._size)
         self._reported_at, self._reported_step = now, self._done
-        self._write(f"{self.last.line()}\n{self.last.record()}")
+        line = f"{self.last.line()}\n" if self._has_lines else ""
+        self._write(f"{line}{self.last.record()}")
         if self._metrics is not None:
             self._metrics.snapshot = self.last
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from gangline.train.records import parse_record
+
 pytestmark = pytest.mark.train
 
 IMAGES = ("mpioperator/tensorflow-benchmarks", "horovod/horovod")
@@ -75,6 +77,9 @@ def test_pod_trains_with_horovodrun_on_eight_gpus(cluster: Any, published: Path)
     log = cluster.kubectl("logs", "horovod-new-test", "-n", NAMESPACE)
     assert waited.returncode == 0, log
     told = [line.removeprefix("[1,0]<stdout>: ") for line in log.splitlines() if "<stdout>" in line]
+    records = [record for line in told if (record := parse_record(line))]
+    assert [(record["step"], record["steps"]) for record in (records[0], records[-1])] == [(1, 21), (21, 21)]
+    told = [line for line in told if parse_record(line) is None]
     limited = "model resnet50 -> lenet, batch_size 32 -> 2, num_iters 10 -> 2, num_warmup_batches 10 -> 1"
     assert [without_figures(line) for line in told] == [
         f"Limited by --bench-limits: {limited}",

@@ -45,6 +45,17 @@ def test_rank_0_reports_first_step_interval_and_last_step() -> None:
     }
 
 
+def test_program_with_lines_of_its_own_has_records_alone() -> None:
+    lines: list[str] = []
+    progress = Progress(0, 1, steps=2, lines=False, write=lines.append)
+    progress.step()
+    progress.step()
+
+    records = [parse_record(line.rstrip("\n")) for line in lines]
+    assert [record["step"] for record in records if record] == [1, 2]
+    assert "".join(lines).count("\n") == 2
+
+
 def test_other_ranks_say_nothing() -> None:
     lines: list[str] = []
     progress = Progress(1, 2, steps=1, write=lines.append)
