@@ -320,6 +320,7 @@ class _Benchmark:
                 forward_only=flags.forward_only,
             ),
             self.place,
+            self.plan.num_warmup_batches + self.plan.num_batches,
         )
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
