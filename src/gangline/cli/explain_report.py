@@ -107,7 +107,8 @@ def _state(job: Obj | None, living: Sequence[Obj], unplaced: Sequence[Obj], gate
 
 def print_report(value: dict[str, Any]) -> None:
     """Print the report for people."""
-    reason = f": {value['reason']}" if value.get("reason") else ""
+    failure = value.get("message") if value["state"] == "failed" else ""
+    reason = f": {value.get('reason') or failure}" if value.get("reason") or failure else ""
     print(f"{value['job']} {value['state']}{reason}")
     for gate in value["gates"]:
         print(f"  gate          {gate['kind']}: {gate['message']}")

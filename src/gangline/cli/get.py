@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,6 +72,7 @@ async def _get(
     from gangline.cli.job_lookup import find_job, pods_of, warnings_about
     from gangline.cli.job_report import job_report
     from gangline.cli.job_view import view_job
+    from gangline.cli.past_failure import why_failed
     from gangline.clock import now
 
     async with open_client(target) as client:
@@ -81,8 +83,10 @@ async def _get(
         pods = await pods_of(client, job)
         warnings = await warnings_about(client, namespace, pods)
         kind = await gpu_kind(client, [job])
+        why = await why_failed(client, job, pods)
         found = await _events(client, job, pods) if events or output in ("json", "yaml") else []
     view = view_job(job, pods, now(), warnings)
+    view = replace(view, reason=why or view.reason)
     if output == "name":
         print(f"{view.kind.lower()}/{view.name}")
     elif output in ("json", "yaml"):

@@ -32,8 +32,7 @@ def failure_of(outcome: Outcome) -> JobFailedError | None:
         if failure is None or _LOST not in failure.what:
             return None
         return JobFailedError(f"{job_title(job)} failed: {failure.what}", exit_code=code or 1)
-    reason = _describe(outcome, failure)
-    return JobFailedError(f"{job_title(job)} failed: {reason}", exit_code=code or 1)
+    return JobFailedError(f"{job_title(job)} failed: {describe_failure(outcome)}", exit_code=code or 1)
 
 
 def last_lines(outcome: Outcome, *, is_alone: bool = True) -> list[str]:
@@ -75,8 +74,9 @@ def pod_of_failure(outcome: Outcome, failure: RankFailure) -> str:
     return host_of_rank(failure.rank, hosts, _launcher_command(outcome.job))
 
 
-def _describe(outcome: Outcome, failure: RankFailure | None) -> str:
+def describe_failure(outcome: Outcome) -> str:
     """Return the words for why a job failed, the most exact that are known."""
+    failure = outcome.output.failure(outcome.exit_code)
     pod_words = _broken_worker(outcome)
     if pod := _out_of_memory(outcome.pods):
         return f"pod {pod} used more memory than its limit allows (OOMKilled)"

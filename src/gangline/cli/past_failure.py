@@ -1,0 +1,57 @@
+"""Why a job failed, told after its end: from its pods, and from the end of its launcher's log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any
+
+from gangline.cli.follow import Outcome, exit_code_of
+from gangline.cli.job_view import chief_pods, finished
+from gangline.cli.run_result import describe_failure
+from gangline.errors import ClusterError
+from gangline.launch.hydra_tags import HydraTags
+from gangline.launch.rank_failure import LAUNCHER_LINES_MAX, LauncherOutput
+from gangline.launch.rank_tags import ANNOTATION, split_line
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+
+Obj = dict[str, Any]
+
+
+async def why_failed(client: Client, job: Obj, pods: Sequence[Obj]) -> str:
+    """Return what `gangline run` says of a job that failed, in one line; empty for any other job.
+
+    Reads the last 400 lines of one log. Where that is gone the words are those of pods and conditions.
+    """
+    if finished(job) != "FAILED":
+        return ""
+    chiefs = chief_pods(job, pods)
+    log = await _end_of_log(client, chiefs[-1]) if chiefs else b""
+    code = exit_code_of(chiefs[-1]) if chiefs else None
+    has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
+    return describe_failure(Outcome(job, list(pods), read_output(log, has_tags=has_tags), "FAILED", code))
+
+
+def read_output(log: bytes, *, has_tags: bool) -> LauncherOutput:
+    """Return what a log tells of ranks; ``has_tags``: Gangline had their lines tagged."""
+    output, pieces = LauncherOutput(), HydraTags()
+    data = pieces.feed(log) + pieces.flush() if has_tags else log
+    for line in data.split(b"\n"):
+        for part in split_line(line) if has_tags else [line]:
+            output.feed(part.decode(errors="replace"))
+    return output
+
+
+async def _end_of_log(client: Client, pod: Obj) -> bytes:
+    """Return the end of a pod's log; empty when it is gone, or not ours to read."""
+    metadata = pod["metadata"]
+    container = pod["spec"]["containers"][0]["name"]
+    with suppress(ClusterError):
+        pieces = client.logs(
+            metadata["name"], metadata["namespace"], container=container, tail_lines=LAUNCHER_LINES_MAX
+        )
+        async with aclosing(pieces):
+            return b"".join([piece async for piece in pieces])
+    return b""
