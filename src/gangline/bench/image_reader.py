@@ -87,7 +87,20 @@ class DataSet:
             places = tuple(index(Path(folders[0], name)) for name, folders in shards)
         except OSError as error:
             raise UserError(f"cannot read {error.filename}: {error.strerror}") from error
+        if not any(places):
+            raise UserError(f"the shards in {', '.join(map(str, folders))} are empty")
         return cls(shards, places)
+
+    def missing(self) -> list[str]:
+        """Return the shards that the names of the others speak of, as ``train-00003-of-00008``."""
+        known = {name for name, _ in self.shards}
+        totals = {name.rpartition("-of-")[2] for name in known if "-of-" in name}
+        return [
+            name
+            for total in sorted(filter(str.isdecimal, totals))
+            for number in range(int(total))
+            if (name := f"train-{number:05d}-of-{total}") not in known
+        ]
 
     @cached_property
     def ends(self) -> list[int]:
@@ -166,7 +179,7 @@ class ImageReader:
     """Batches of one rank, without end; iterate over it once.
 
     Args:
-        data: the data set.
+        data: the data set, also an attribute.
         batch_size: images of a batch.
         image_size: height and width in pixels.
         rank: of this process.
@@ -194,6 +207,7 @@ class ImageReader:
     ) -> None:
         samples = rank_samples(len(data), rank=rank, ranks=ranks, seed=seed)
         batches = ([next(samples) for _ in range(batch_size)] for _ in iter(int, 1))
+        self.data = data
         self._device = device
         self._loader = torch.utils.data.DataLoader(
             DecodedImages(data, image_size, seed, distort),

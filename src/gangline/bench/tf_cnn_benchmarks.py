@@ -261,6 +261,8 @@ class _Benchmark:
             notes.append(
                 f"Ranks: each of the {place.size} trains by itself; --variable_update=horovod joins them"
             )
+        if place.rank == 0 and self.reader is not None and (missing := self.reader.data.missing()):
+            notes.append(f"Data: {len(missing)} shards are not there, the first is {missing[0]}")
         if place.rank == 0 and (limited := plan.limited.line()):
             notes.append(limited)
         names = [f"horovod/{kind}:{rank}" for rank in range(place.size)] if self.is_joined else [f"/{kind}:0"]

@@ -99,3 +99,28 @@ def test_benchmark_trains_on_files_and_says_how_long_it_waited(
         r"^Ranks waited \d+\.\d % of the time for data \(rank [01]: ", ranks[0].stdout, re.MULTILINE
     )
     assert 0 <= json.loads((tmp_path / "result.json").read_text())["data_stall"] <= 1
+
+
+MISSING = """
+import json, sys
+from pathlib import Path
+from gangline.bench.image_reader import DataSet
+sets = [DataSet.find([Path(folder) for folder in folders.split(",")]) for folders in sys.argv[1:]]
+print(json.dumps([data.missing() for data in sets]))
+"""
+
+
+def test_shards_that_are_not_there_are_named(torch_python: str, data: DataPlan) -> None:
+    first, second = data.folders
+
+    result = subprocess.run(
+        [torch_python, "-c", MISSING, f"{first},{second}", first],
+        env={"PYTHONPATH": str(SOURCES)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == [[], ["train-00001-of-00005", "train-00003-of-00005"]]
