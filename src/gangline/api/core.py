@@ -227,6 +227,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     scheduling_gates: list[dict[str, str]] = []
     tolerations: list[Toleration] = []
     affinity: dict[str, Any] | None = None
+    topology_spread_constraints: list[dict[str, Any]] = []
     hostname: str = ""
     subdomain: str = ""
     host_network: bool = False

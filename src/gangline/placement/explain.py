@@ -13,7 +13,8 @@ from datetime import datetime
 import numpy as np
 
 from gangline.placement.amounts import GPU
-from gangline.placement.fit import capacity, fewest, place
+from gangline.placement.capacity import capacity
+from gangline.placement.fit import fewest, has_rules, place
 from gangline.placement.fleet import Fleet, Room
 from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.holders import Holders
@@ -193,7 +194,7 @@ def _when_jobs_end(fleet: Fleet, holders: Holders, gang: Gang, trials: int) -> F
             gpus = sum(pod.request.get(GPU, 0) for pod in pods)
             running.append((end is None, end.timestamp() if end else 0.0, gpus, key, end, pods))
     running.sort(key=lambda entry: entry[:4])
-    wants_gpus = bool(gang.gpus)
+    wants_gpus = bool(gang.gpus) and not has_rules(fleet, gang)
     tried = [entry for entry in running if entry[2] or not wants_gpus]
     for _, _, _, _, end, pods in tried[:trials]:
         if place(fleet, _freed(fleet, pods), gang) is not None:
@@ -250,7 +251,7 @@ def _split(fleet: Fleet, gang: Gang, workload: Workload, best_s: float | None) -
     """Return the fix of smaller pods: the same GPUs, left over on several nodes."""
     pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
     each = pod.request.get(GPU, 0)
-    if each < 2:
+    if each < 2 or has_rules(fleet, gang):
         return None
     wanted = gang.gpus
     masks = np.where(fleet.eligible(pod) & (fleet.kind_of >= 0), fleet.room.gpus, 0)

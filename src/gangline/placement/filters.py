@@ -5,10 +5,13 @@ Source: Kubernetes documentation, "Taints and Tolerations" and "Assigning Pods t
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from gangline.api.core import Taint, Toleration
-from gangline.placement.snapshot import NodeView, PodView
+
+if TYPE_CHECKING:
+    from gangline.placement.snapshot import NodeView, PodView
 
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
@@ -61,7 +64,11 @@ def _term_holds(term: dict[str, Any], node: NodeView) -> bool:
 
 
 def _holds(rule: dict[str, Any], value: str | None) -> bool:
-    operator, values = rule.get("operator", ""), rule.get("values") or []
+    return holds(rule.get("operator", ""), rule.get("values") or [], value)
+
+
+def holds(operator: str, values: Sequence[str], value: str | None) -> bool:
+    """Return whether a rule of a selector holds for the value of a label; None where there is none."""
     if operator == "In":
         return value in values
     if operator == "NotIn":

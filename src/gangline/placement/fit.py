@@ -11,34 +11,21 @@ Pods without GPUs that form no gang of GPUs are spread: fewest pods of the same 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gangline.placement.amounts import GPU
+from gangline.placement.capacity import UNBOUNDED, Spot, capacity, node_scores, take
 from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Floats, Ints, Room
 from gangline.placement.gangs import Gang
+from gangline.placement.related import assign
 from gangline.placement.snapshot import PodView
+
+CROWD_STEP = 1 << 20
+"""In a crowd, a pod of the same role counts this much, another pod of the job 1."""
 
 DOMAINS_TRIED_MAX = 8
 """Domains of one level in which a gang of several shapes is tried, the best ones first."""
-
-UNBOUNDED = np.int64(1 << 40)
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Where one pod goes.
-
-    Attributes:
-        pod: the pod.
-        node: row of its node.
-        gpus: its GPUs in the order of the ring, as indices on the node; empty where others choose.
-    """
-
-    pod: PodView
-    node: int
-    gpus: tuple[int, ...] = ()
 
 
 def place(
@@ -56,12 +43,15 @@ def place(
     Cost: about 50 µs for a small gang on 5,000 nodes, once counts for its shape are known.
     """
     shapes = _by_shape(gang.pods)
+    if _is_required(fleet, gang):  # a node without the label lies in no domain
+        inside = fleet.domains[fleet.level(gang.group.required_level)] != NO_DOMAIN
+        within = inside if within is None else within & inside
+    if has_rules(fleet, gang):
+        assigned = assign(fleet, room, gang, shapes, within, crowd)
+        return _on_rows(fleet, room, assigned) if assigned is not None else None
     counts = capacity(fleet, room, shapes[0][0])
     if within is not None:
         counts = np.where(within, counts, 0)
-    if _is_required(fleet, gang):
-        domains = fleet.domains[fleet.level(gang.group.required_level)]
-        counts = np.where(domains != NO_DOMAIN, counts, 0)  # who says nothing lies in no domain
     if len(shapes) == 1 and not gang.gpus:
         if gang.group.required_level:
             rows = next(_level_domains(fleet, gang, len(gang.pods), counts), None)
@@ -76,63 +66,29 @@ def place(
     return None
 
 
-def capacity(fleet: Fleet, room: Room, pod: PodView) -> Ints:
-    """Return how many pods of this shape each node can take: int64 (N,), kept up to date by the room."""
-    columns = np.array([column for column, _ in fleet.amounts(pod)], np.int64)
-    amounts = np.array([amount for _, amount in fleet.amounts(pod)], np.int64)
-    room.widen(len(fleet.columns))
-    eligible = fleet.eligible(pod)
-    gpus = pod.request.get(GPU, 0)
-
-    def count(rows: Ints) -> Ints:
-        if len(columns):
-            counts: Ints = (room.free[rows[:, None], columns] // amounts).min(axis=1)
-        else:
-            counts = np.full(len(rows), UNBOUNDED)
-        if gpus:
-            ids = np.bitwise_count(room.gpus[rows].astype(np.uint64)).astype(np.int64) // gpus
-            counts = np.where(fleet.kind_of[rows] >= 0, np.minimum(counts, ids), counts)
-        if pod.host_ports:
-            is_free = [room.ports.get(int(row), frozenset()).isdisjoint(pod.host_ports) for row in rows]
-            counts = np.where(is_free, np.minimum(counts, 1), 0)
-        return np.where(eligible[rows], np.maximum(counts, 0), 0)
-
-    if not pod.shape:
-        return count(np.arange(len(fleet)))
-    return room.derived(("pods", pod.shape), count)  # type: ignore[return-value]
+def has_rules(fleet: Fleet, gang: Gang) -> bool:
+    """Return whether neighbours matter: to pods of the gang, or pods that run to them."""
+    if any(pod.relations is not None and pod.relations.is_required for pod in gang.pods):
+        return True
+    keeping = fleet.neighbours.keeping if fleet.neighbours is not None else None
+    return bool(keeping) and any(
+        term.matches(pod.namespace, pod.labels) for term in keeping or () for pod in gang.pods
+    )
 
 
-def node_scores(fleet: Fleet, room: Room, gpus: int) -> Floats:
-    """Return how good each node is for a gang of this many GPUs, the lowest best: float64 (N,)."""
-
-    def score(rows: Ints) -> Floats:
-        kinds, free = fleet.kind_of[rows], room.gpus[rows]
-        scores = room.free[rows, fleet.column(GPU)].astype(np.float64)
-        for kind, tables in enumerate(fleet.kinds):
-            chosen = kinds == kind
-            if chosen.any():
-                scores[chosen] = tables.scores(gpus)[free[chosen]] if gpus <= tables.count else np.inf
-        return np.asarray(scores, np.float64)
-
-    return room.derived(("scores", gpus), score)  # type: ignore[return-value]
-
-
-def take(fleet: Fleet, room: Room, spots: Sequence[Spot]) -> None:
-    """Take the room of these spots."""
-    by_node: dict[int, list[Spot]] = {}
-    for spot in spots:
-        by_node.setdefault(spot.node, []).append(spot)
-    for node, found in by_node.items():
-        amounts: dict[int, int] = {}
-        gpus, ports = 0, frozenset[tuple[str, int]]()
-        for spot in found:
-            gpus |= sum(1 << index for index in spot.gpus)
-            ports |= spot.pod.host_ports
-            wanted = fleet.amounts(spot.pod)
-            room.widen(len(fleet.columns))
-            for column, amount in wanted:
-                amounts[column] = amounts.get(column, 0) + amount
-        room.take(node, amounts.items(), gpus, ports)
+def _on_rows(fleet: Fleet, room: Room, assigned: list[list[tuple[PodView, int]]]) -> list[Spot]:
+    """Return the spots of pods whose nodes are chosen, group by group; GPUs of a node are chosen together."""
+    left = room.copy()
+    spots: list[Spot] = []
+    for group in assigned:
+        by_row: dict[int, list[PodView]] = {}
+        for pod, row in group:
+            by_row.setdefault(row, []).append(pod)
+        for row, pods in by_row.items():
+            found = _on_node(fleet, left, pods, row)
+            take(fleet, left, found)
+            spots += found
+    return spots
 
 
 def _by_shape(pods: Sequence[PodView]) -> list[list[PodView]]:
@@ -278,7 +234,3 @@ def _spread(pods: list[PodView], counts: Ints, crowd: Ints | None) -> list[Spot]
         left[row] -= 1
         crowd[row] = crowd[row] + CROWD_STEP if left[row] > 0 else UNBOUNDED
     return spots
-
-
-CROWD_STEP = 1 << 20
-"""In a crowd, a pod of the same role counts this much, another pod of the job 1."""

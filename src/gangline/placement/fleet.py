@@ -16,6 +16,7 @@ import numpy.typing as npt
 from gangline.placement.amounts import CPU, GPU, MEMORY, PODS
 from gangline.placement.filters import refusal
 from gangline.placement.gpu_tables import GpuTables, tables_of
+from gangline.placement.neighbours import Neighbours
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology.annotation import NodeGpus
 from gangline.topology.choices import choices
@@ -39,7 +40,10 @@ class Fleet:
         names: of the nodes, sorted.
         views: of the nodes.
         room: what is left on them.
+        neighbours: who is on them, for pods that ask something of their neighbours; None: nobody.
     """
+
+    neighbours: Neighbours | None = None
 
     def __init__(self, levels: Sequence[str] = ()) -> None:
         self.levels = tuple(levels)
@@ -55,6 +59,7 @@ class Fleet:
         self._eligible: dict[bytes, tuple[PodView, Bools]] = {}
         self._assumed: dict[str, dict[str, int]] = {}  # GPUs by node and pod, where a plugin chose them
         self._idle: Room | None = None
+        self._label_domains: dict[str, tuple[Ints, int]] = {}
 
     @classmethod
     def of(
@@ -104,7 +109,7 @@ class Fleet:
         self.room.forget(index)
         self._assumed.pop(node.name, None)
         if not is_same:
-            self._idle = None
+            self._forget_nodes()
         self._fill(index, node)
         for pod in sorted(holders, key=_by_certainty):
             self.hold(pod)
@@ -129,7 +134,7 @@ class Fleet:
         if index < 0:
             return
         self._assumed.pop(name, None)
-        self._idle = None
+        self._forget_nodes()
         del self.names[index], self.views[index]
         self.kind_of = np.delete(self.kind_of, index)
         self.domains = np.delete(self.domains, index, axis=1)
@@ -137,6 +142,11 @@ class Fleet:
         self._eligible = {
             shape: (pod, np.delete(mask, index)) for shape, (pod, mask) in self._eligible.items()
         }
+
+    def _forget_nodes(self) -> None:
+        """Forget what is worked out from all nodes."""
+        self._idle = None
+        self._label_domains.clear()
 
     def hold(self, pod: PodView) -> None:
         """Count a pod that holds room on its node. A pod on a node that is not there counts nowhere."""
@@ -181,6 +191,19 @@ class Fleet:
         """Return the position of a label among the levels, or -1."""
         return self.levels.index(key) if key in self.levels else -1
 
+    def label_domains(self, key: str) -> tuple[Ints, int]:
+        """Return the domain of each node by a label, int64 (N,), and how many there are.
+
+        Cost: 0.3 µs a node the first time after a node has changed.
+        """
+        found = self._label_domains.get(key)
+        if found is None:
+            ids: dict[str, int] = {}
+            values = (view.labels.get(key) for view in self.views)
+            domains = [NO_DOMAIN if value is None else ids.setdefault(value, len(ids)) for value in values]
+            found = self._label_domains[key] = (np.array(domains, np.int64), len(ids))
+        return found
+
     def total(self, resource: str) -> int:
         """Return what all nodes have of a resource together. Cost: one step for each node."""
         return sum(view.allocatable.get(resource, 0) for view in self.views)
@@ -192,6 +215,7 @@ class Fleet:
         """
         if self._idle is None:
             self._idle = Room(np.zeros_like(self.room.free), np.zeros_like(self.room.gpus))
+            self._idle.gone = EVERYBODY
             for index, node in enumerate(self.views):
                 self._offer(self._idle, index, node)
         return self._idle
@@ -232,6 +256,15 @@ def _by_certainty(pod: PodView) -> tuple[bool, str]:
     return not pod.gpu_uuids, pod.key
 
 
+class _Everybody(frozenset[str]):
+    def __contains__(self, uid: object) -> bool:
+        return True
+
+
+EVERYBODY: frozenset[str] = _Everybody()
+"""Of every pod it is said to be gone."""
+
+
 class Room:
     """What nodes have left.
 
@@ -239,14 +272,16 @@ class Room:
         free: amounts, int64 (N, R); negative where another scheduler has put too much on a node.
         gpus: free healthy GPUs whose ids we hand out, as masks, (N,).
         ports: (protocol, port) pairs in use, by row.
+        gone: pods that are no neighbours any more in a trial, by uid.
     """
 
-    __slots__ = ("_derived", "free", "gpus", "ports")
+    __slots__ = ("_derived", "free", "gone", "gpus", "ports")
 
     def __init__(self, free: Ints, gpus: Ints) -> None:
         self.free = free
         self.gpus = gpus
         self.ports: dict[int, frozenset[tuple[str, int]]] = {}
+        self.gone: frozenset[str] = frozenset()
         self._derived: dict[object, tuple[npt.NDArray[np.generic], Callable[[Ints], npt.NDArray[np.generic]]]]
         self._derived = {}
 
@@ -254,6 +289,7 @@ class Room:
         """Return room of its own for a trial."""
         other = Room(self.free.copy(), self.gpus.copy())
         other.ports = dict(self.ports)
+        other.gone = self.gone
         return other
 
     def derived(

@@ -8,10 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from gangline.placement.fit import CROWD_STEP
-from gangline.placement.fleet import Fleet, Ints
+from gangline.placement.fleet import NO_DOMAIN, Fleet, Ints
 from gangline.placement.gangs import Group
+from gangline.placement.neighbours import Neighbours
 from gangline.placement.policy import DEFAULT_QUEUE
 from gangline.placement.snapshot import PodView
+
+LIKED_STEP = 16 * CROWD_STEP
+"""How much less crowded a node counts for each unit of weight of a preferred rule: more than jobs weigh."""
 
 
 def gang_key(pod: PodView) -> str:
@@ -37,6 +41,7 @@ class Holders:
         self._priorities: Counter[int] = Counter()
         self._by_uid: dict[str, tuple[PodView, str, int]] = {}
         self._by_job: dict[str, Counter[tuple[str, str]]] = {}
+        self.neighbours = Neighbours(self)
         for pod in pods:
             self.add(pod)
 
@@ -56,6 +61,7 @@ class Holders:
         self.remove(pod.uid)
         queue, priority = self.queue_of(pod), self.priority_of(pod)
         self._by_uid[pod.uid] = (pod, queue, priority)
+        self.neighbours.add(pod)
         self.by_node.setdefault(pod.node_name, {})[pod.uid] = pod
         self.by_gang.setdefault(gang_key(pod), {})[pod.uid] = pod
         _add_amounts(self.used[queue], pod.request, 1)
@@ -73,6 +79,7 @@ class Holders:
         if found is None:
             return None
         pod, queue, priority = found  # as they were when it came
+        self.neighbours.remove(pod)
         _discard(self.by_node, pod.node_name, uid)
         _discard(self.by_gang, gang_key(pod), uid)
         _add_amounts(self.used[queue], pod.request, -1)
@@ -118,15 +125,21 @@ class Holders:
         return {key: len(pods) - self._ending[key] for key, pods in self.by_gang.items()}
 
     def crowd(self, fleet: Fleet, pod: PodView) -> Ints | None:
-        """Return how crowded each node is with the pod's job: int64 (N,); None when nowhere."""
+        """Return how crowded each node is for the pod, by its job and preferred rules; None when nowhere."""
         job = self._by_job.get(pod.job) if pod.job else None
-        if not job:
+        liked = pod.relations.liked if pod.relations else ()
+        if not job and not liked:
             return None
         crowd = np.zeros(len(fleet), np.int64)
-        for (node, role), count in job.items():
+        for (node, role), count in job.items() if job else ():
             index = fleet.index(node)
             if index >= 0:
                 crowd[index] += count * (CROWD_STEP if role == pod.replica_type else 1)
+        for weight, term in liked:
+            rows = [fleet.index(node) for node in self.neighbours.matching(term).values()]
+            domains, _ = fleet.label_domains(term.key)
+            there = {int(domains[row]) for row in rows if row >= 0} - {NO_DOMAIN}
+            crowd[np.isin(domains, sorted(there))] -= weight * LIKED_STEP
         return crowd
 
 

@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from gangline.placement.amounts import GPU
-from gangline.placement.fit import Spot, capacity, place, take
+from gangline.placement.capacity import Spot, capacity, take
+from gangline.placement.fit import place
 from gangline.placement.fleet import Fleet, Room
 from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders

@@ -18,7 +18,8 @@ import numpy as np
 
 from gangline.clock import parse_time
 from gangline.placement.amounts import GPU
-from gangline.placement.fit import capacity, place
+from gangline.placement.capacity import capacity
+from gangline.placement.fit import place
 from gangline.placement.fleet import Bools, Fleet
 from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders

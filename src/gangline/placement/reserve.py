@@ -16,8 +16,9 @@ import numpy as np
 
 from gangline.clock import parse_time
 from gangline.placement.amounts import GPU
-from gangline.placement.fit import capacity, fewest, place, take
-from gangline.placement.fleet import Bools, Fleet, Room
+from gangline.placement.capacity import capacity, take
+from gangline.placement.fit import fewest, place
+from gangline.placement.fleet import EVERYBODY, Bools, Fleet, Room
 from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders
 from gangline.placement.snapshot import PodView
@@ -83,6 +84,8 @@ def reserve(
 
 def release(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
     """Give back, in a room of trial, what these pods hold."""
+    if room.gone is not EVERYBODY:
+        room.gone |= {pod.uid for pod in pods}
     for pod in pods:
         row = fleet.index(pod.node_name)
         if row < 0:

@@ -14,8 +14,9 @@ from datetime import datetime
 import numpy as np
 
 from gangline.clock import format_time
+from gangline.placement.capacity import Spot, take
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
-from gangline.placement.fit import Spot, place, take
+from gangline.placement.fit import has_rules, place
 from gangline.placement.fleet import Bools, Fleet
 from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.holders import Holders
@@ -76,6 +77,7 @@ class Pass:
 
     def __init__(self, fleet: Fleet, holders: Holders, policy: Policy, *, now: datetime) -> None:
         self._fleet = fleet
+        fleet.neighbours = holders.neighbours
         self._holders = holders
         self._policy = policy
         self._now = now
@@ -133,7 +135,7 @@ class Pass:
             if not self._policy.may_backfill:
                 return False
         crowd = self._holders.crowd(self._fleet, gang.pods[0])
-        if len(gang.pods) == 1 and gang.pods[0].shape in self._verdicts:
+        if len(gang.pods) == 1 and gang.pods[0].shape in self._verdicts and not has_rules(self._fleet, gang):
             return False  # room only shrinks during a pass
         spots = place(self._fleet, room, gang, within=self._joined(gang), crowd=crowd)
         if spots is None:
@@ -214,9 +216,10 @@ class Pass:
         for pod in gang.pods:
             text = f"gang {gang.key} waits: {message}"
             if is_single:
-                text = self._verdicts.get(pod.shape, "") if reason == "NoRoom" and pod.shape else ""
+                is_common = reason == "NoRoom" and bool(pod.shape) and not has_rules(self._fleet, gang)
+                text = self._verdicts.get(pod.shape, "") if is_common else ""
                 text = text or (pod_message(self._fleet, pod) if reason in ("NoRoom", "NoNode") else message)
-                if reason == "NoRoom" and pod.shape and self._reservation is None:
+                if is_common and self._reservation is None:
                     self._verdicts[pod.shape] = text
             self._unschedulable.append(Unschedulable(pod.key, pod.uid, text))
 

@@ -12,6 +12,7 @@ import msgspec
 
 from gangline.api.core import Node, Pod, Taint, Toleration, find_condition
 from gangline.errors import UserError
+from gangline.placement.affinity import REQUIRED, Relations, read_relations
 from gangline.placement.amounts import GPU, capacity_amounts, pod_request, request_amounts
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
 from gangline.topology.annotation import NodeGpus, read_annotation
@@ -123,6 +124,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
         node_name: where it is bound, or empty.
         node_selector: labels that the node must have.
         node_terms: required node affinity, one term of which must hold; None where there is none.
+        labels: its labels. relations: what it asks of its neighbours, or None.
         tolerations: taints that it puts up with.
         gated: has scheduling gates, so that it is not considered.
         refusal: why no node can be right (a rule that is not served, a quantity that cannot be read), or
@@ -147,6 +149,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str = ""
     node_selector: dict[str, str] = {}
     node_terms: tuple[dict[str, Any], ...] | None = None
+    labels: dict[str, str] = {}
+    relations: Relations | None = None
     tolerations: tuple[Toleration, ...] = ()
     gated: bool = False
     refusal: str = ""
@@ -172,15 +176,19 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
             request = pod_request(spec)
         except ValueError as error:
             refusal = str(error)
-        terms, unserved = _node_terms(spec.affinity)
+        labels, namespace = pod.metadata.labels, pod.metadata.namespace
+        terms, relations, unserved = _node_terms(spec.affinity), None, ""
+        if spec.affinity or spec.topology_spread_constraints:
+            spread = spec.topology_spread_constraints
+            relations, unserved = read_relations(spec.affinity, spread, namespace, labels)
         ports = frozenset(
             (port.protocol, port.host_port or port.container_port)
             for container in spec.containers
             for port in container.ports
             if port.host_port or spec.host_network
         )
-        shape = (request, sorted(ports), spec.node_selector, terms, spec.tolerations, refusal or unserved)
-        labels, namespace = pod.metadata.labels, pod.metadata.namespace
+        refusal = refusal or unserved
+        shape = (request, sorted(ports), spec.node_selector, terms, spec.tolerations, refusal, relations)
         job = next((labels[name] for name in JOB_NAME_LABELS if labels.get(name)), "")
         return cls(
             key=pod.metadata.key,
@@ -192,9 +200,11 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
             node_name=spec.node_name,
             node_selector=spec.node_selector,
             node_terms=terms,
+            labels=labels,
+            relations=relations,
             tolerations=tuple(spec.tolerations),
             gated=bool(spec.scheduling_gates),
-            refusal=refusal or unserved,
+            refusal=refusal,
             priority=spec.priority,
             created=pod.metadata.creation_timestamp or "",
             shape=_encoder.encode(shape),
@@ -213,6 +223,11 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
             is_ending=bool(pod.metadata.deletion_timestamp),
             required_level=required_level(pod.metadata.annotations),
         )
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the pod."""
+        return self.key.partition("/")[0]
 
     def placed(self, node: str, gpu_uuids: tuple[str, ...], started: str = "") -> PodView:
         """Return the pod as it is once it is bound to a node, with these GPUs."""
@@ -252,17 +267,10 @@ def _given_gpus(text: str | None) -> tuple[str, ...]:
     return tuple(uuid for uuids in given.values() for uuid in uuids)
 
 
-def _node_terms(affinity: dict[str, Any] | None) -> tuple[tuple[dict[str, Any], ...] | None, str]:
-    """Return the required node affinity terms and the name of a required rule that is not served."""
-    if not affinity:
-        return None, ""
-    for rule in ("podAffinity", "podAntiAffinity"):
-        if (affinity.get(rule) or {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
-            return None, f"this scheduler does not serve required {rule}"
-    required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-    if not required:
-        return None, ""
-    return tuple(required.get("nodeSelectorTerms") or ()), ""
+def _node_terms(affinity: dict[str, Any] | None) -> tuple[dict[str, Any], ...] | None:
+    """Return the required node affinity terms."""
+    required = ((affinity or {}).get("nodeAffinity") or {}).get(REQUIRED)
+    return tuple(required.get("nodeSelectorTerms") or ()) if required else None
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

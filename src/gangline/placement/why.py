@@ -7,11 +7,12 @@ from collections import Counter
 import numpy as np
 
 from gangline.placement.amounts import GPU, PODS
+from gangline.placement.capacity import capacity
 from gangline.placement.filters import refusal
-from gangline.placement.fit import capacity
 from gangline.placement.fleet import NO_DOMAIN, Fleet, Room
 from gangline.placement.gangs import Gang
 from gangline.placement.snapshot import PodView
+from gangline.placement.why_rules import rule_refusals, rule_shortfall
 
 NO_NODES = "no nodes available to schedule pods"
 NO_FREE_PORTS = "node(s) didn't have free ports for the requested pod ports"
@@ -29,10 +30,12 @@ def pod_message(fleet: Fleet, pod: PodView) -> str:
         return NO_NODES
     reasons: Counter[str] = Counter()
     eligible = fleet.eligible(pod)
-    for row in np.flatnonzero(~eligible):
-        reasons[refusal(fleet.views[row], pod)] += 1
-    for row in np.flatnonzero(eligible):
-        reasons.update(_shortfalls(fleet, int(row), pod))
+    apart = rule_refusals(fleet, fleet.room, pod)
+    for row in range(len(fleet)):
+        if not eligible[row]:
+            reasons[refusal(fleet.views[row], pod)] += 1
+            continue
+        reasons.update(_shortfalls(fleet, row, pod) or ([apart[row]] if row in apart else []))
     counted = sorted(f"{count} {reason}" for reason, count in reasons.items())
     return f"0/{len(fleet)} nodes are available: {', '.join(counted)}."
 
@@ -63,6 +66,8 @@ def shortfall(fleet: Fleet, room: Room, gang: Gang) -> tuple[str, str]:
     if not eligible.any():
         return "NoNode", pod_message(fleet, pod)
     counts = capacity(fleet, room, pod)
+    if found := rule_shortfall(fleet, room, gang):
+        return "NoRoom", found
     if len(gang.pods) > 1 and (found := _domain_shortfall(fleet, gang, len(alike), counts)):
         return "NoRoom", found
     fitting = int(counts.sum())

@@ -56,6 +56,7 @@ def why(decisions: Decisions) -> str:
 
 
 WORKER = {"training.kubeflow.org/job-name": "pi", "training.kubeflow.org/job-role": "worker"}
+UNSERVED = [{"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {"matchLabels": {"a": "b"}}}]
 LAUNCHER = {"training.kubeflow.org/job-name": "pi", "training.kubeflow.org/job-role": "launcher"}
 
 
@@ -146,8 +147,8 @@ def test_no_node_at_all_has_a_message_of_its_own():
         ),
         pytest.param(
             {},
-            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-            "this scheduler does not serve required podAntiAffinity",
+            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": UNSERVED}}},
+            "this scheduler does not serve namespaceSelector of required podAntiAffinity",
             id="a rule that is not served",
         ),
     ],

@@ -1,0 +1,88 @@
+"""What nodes can take: pods of one shape by node, how good a node is for some GPUs, and taking room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangline.placement.amounts import GPU
+from gangline.placement.fleet import Fleet, Floats, Ints, Room
+from gangline.placement.snapshot import PodView
+
+UNBOUNDED = np.int64(1 << 40)
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where one pod goes.
+
+    Attributes:
+        pod: the pod.
+        node: row of its node.
+        gpus: its GPUs in the order of the ring, as indices on the node; empty where others choose.
+    """
+
+    pod: PodView
+    node: int
+    gpus: tuple[int, ...] = ()
+
+
+def capacity(fleet: Fleet, room: Room, pod: PodView) -> Ints:
+    """Return how many pods of this shape each node can take: int64 (N,), kept up to date by the room."""
+    columns = np.array([column for column, _ in fleet.amounts(pod)], np.int64)
+    amounts = np.array([amount for _, amount in fleet.amounts(pod)], np.int64)
+    room.widen(len(fleet.columns))
+    eligible = fleet.eligible(pod)
+    gpus = pod.request.get(GPU, 0)
+
+    def count(rows: Ints) -> Ints:
+        if len(columns):
+            counts: Ints = (room.free[rows[:, None], columns] // amounts).min(axis=1)
+        else:
+            counts = np.full(len(rows), UNBOUNDED)
+        if gpus:
+            ids = np.bitwise_count(room.gpus[rows].astype(np.uint64)).astype(np.int64) // gpus
+            counts = np.where(fleet.kind_of[rows] >= 0, np.minimum(counts, ids), counts)
+        if pod.host_ports:
+            is_free = [room.ports.get(int(row), frozenset()).isdisjoint(pod.host_ports) for row in rows]
+            counts = np.where(is_free, np.minimum(counts, 1), 0)
+        return np.where(eligible[rows], np.maximum(counts, 0), 0)
+
+    if not pod.shape:
+        return count(np.arange(len(fleet)))
+    return room.derived(("pods", pod.shape), count)  # type: ignore[return-value]
+
+
+def node_scores(fleet: Fleet, room: Room, gpus: int) -> Floats:
+    """Return how good each node is for a gang of this many GPUs, the lowest best: float64 (N,)."""
+
+    def score(rows: Ints) -> Floats:
+        kinds, free = fleet.kind_of[rows], room.gpus[rows]
+        scores = room.free[rows, fleet.column(GPU)].astype(np.float64)
+        for kind, tables in enumerate(fleet.kinds):
+            chosen = kinds == kind
+            if chosen.any():
+                scores[chosen] = tables.scores(gpus)[free[chosen]] if gpus <= tables.count else np.inf
+        return np.asarray(scores, np.float64)
+
+    return room.derived(("scores", gpus), score)  # type: ignore[return-value]
+
+
+def take(fleet: Fleet, room: Room, spots: Sequence[Spot]) -> None:
+    """Take the room of these spots."""
+    by_node: dict[int, list[Spot]] = {}
+    for spot in spots:
+        by_node.setdefault(spot.node, []).append(spot)
+    for node, found in by_node.items():
+        amounts: dict[int, int] = {}
+        gpus, ports = 0, frozenset[tuple[str, int]]()
+        for spot in found:
+            gpus |= sum(1 << index for index in spot.gpus)
+            ports |= spot.pod.host_ports
+            wanted = fleet.amounts(spot.pod)
+            room.widen(len(fleet.columns))
+            for column, amount in wanted:
+                amounts[column] = amounts.get(column, 0) + amount
+        room.take(node, amounts.items(), gpus, ports)
