@@ -1,8 +1,8 @@
 """NVIDIA's ``resnet50v1.5/main.py --mode=training_benchmark`` on torch, with DLLogger's lines.
 
-Rank 0 prints: the parameters, a line for each step since the warm-up, and ``train_throughput``. Images/s
-are of all ranks, on the assumption that they run equally fast. Other modes than ``training_benchmark`` are
-refused.
+Rank 0 prints: the parameters, a line with ``total_ips`` for each step since the warm-up (upstream's, and the
+losses), and ``train_throughput``. Images/s are of all ranks, on the assumption that they run equally fast.
+Other modes than ``training_benchmark`` are refused.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 if not __package__:  # started by its path
@@ -174,7 +175,6 @@ class _Benchmark:
         step = TrainingStep(settings, place, self.steps)
         size = models.find(self.model).image_size
         batch = synthetic_batch(asked.batch_size, size, CLASSES, place.device, 1234 + place.rank)
-        epoch_steps = max(1, IMAGENET_IMAGES // self.global_batch)
         clock = StepClock(place.device)
         for number in range(self.steps):
             if number < self.warmup:
@@ -186,15 +186,17 @@ class _Benchmark:
             if place.rank == 0 and (number - self.warmup) % asked.display_every == 0:
                 entropy, decay = float(loss), step.decay_loss()
                 data = {
-                    "imgs_per_sec": self.global_batch / clock.step_times_s()[-1],
+                    "total_ips": self.global_batch / clock.step_times_s()[-1],
                     "cross_entropy": entropy,
                     "l2_loss": decay,
                     "total_loss": entropy + decay,
                     "learning_rate": settings.learning_rate,
                 }
-                self.log((number // epoch_steps, number), data)
-        speed = step_speed(asked.batch_size, clock.step_times_s())
-        self.log((), {"train_throughput": self.global_batch / asked.batch_size * speed.mean})
+                self.log((0, number), data)
+        times_s = clock.step_times_s()
+        speed = step_speed(asked.batch_size, times_s)
+        # As there: the mean of the steps' speeds, not of their times.
+        self.log((), {"train_throughput": fmean(self.global_batch / seconds for seconds in times_s)})
         if place.rank == 0:
             if limited := self.bounds.line():
                 entry.say(limited)

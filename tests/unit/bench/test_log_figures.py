@@ -83,7 +83,7 @@ def test_horovods_lines() -> None:
 def test_dlloggers_lines() -> None:
     text = (
         "DLL 2024-03-03 12:00:00.337358 - PARAMETER arch : resnet50  seed : None \n"
-        "DLL 2024-03-03 12:00:01.337358 - (0, 51) imgs_per_sec : 320.5  total_loss : 6.9 \n"
+        "DLL 2024-03-03 12:00:01.337358 - (0, 51) total_ips : 320.5  total_loss : 6.9 \n"
         "DLL 2024-03-03 12:00:02.337358 - () train_throughput : 321.5 \n"
     )
 

@@ -32,10 +32,10 @@ def test_horovods_flags_have_upstreams_defaults() -> None:
 
 
 def test_dllogger_line() -> None:
-    data = {"imgs_per_sec": 320.5, "total_loss": 6.9}
+    data = {"total_ips": 320.5, "total_loss": 6.9}
 
     assert dllogger.line(NOON, (0, 51), data) == (
-        "DLL 2024-03-03 12:00:00.337358 - (0, 51) imgs_per_sec : 320.5  total_loss : 6.9 "
+        "DLL 2024-03-03 12:00:00.337358 - (0, 51) total_ips : 320.5  total_loss : 6.9 "
     )
     assert dllogger.line(NOON, (), {"train_throughput": 1.0}).split(" - ")[1] == "() train_throughput : 1.0 "
 
