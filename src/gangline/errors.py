@@ -23,7 +23,7 @@ EXIT_BUG = 70
 
 
 class GanglineError(Exception):
-    """Base of the tree; ``str()`` is the one-line message without the hint."""
+    """Base of the tree; ``str()`` is the one-line message without the hint, a traceback shows both."""
 
     code = "error"
     exit_code = 1
@@ -33,6 +33,8 @@ class GanglineError(Exception):
         self.message = message
         self.where = where
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # for programs of users, who see the traceback
 
     def render(self) -> str:
         """Return the text that the command line prints: message, place, hint."""
