@@ -11,11 +11,13 @@ import argparse
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,6 +35,7 @@ from gangline.launch.plain_hosts import ask, preflight_error, wanted_of
 from gangline.launch.preflight_findings import judge
 from gangline.launch.remote_host import RemoteShell, is_this_host
 from gangline.launch.shell_server import KEY_VARIABLE
+from gangline.train.meeting import interface_towards
 
 PODS_VARIABLE = "GANGLINE_NAMES"
 """Set in pods of the one-machine cluster, which reach each other through ``gangline-rsh``."""
@@ -145,6 +148,16 @@ def spread(nodes: Sequence[str], devices: int, per_node: int) -> list[Host]:
     for name in nodes:  # two pods on the network of one machine have one address
         hosts[name] = hosts.get(name, 0) + each
     return [Host(name, slots) for name, slots in hosts.items()]
+
+
+def interface_to(hosts: Sequence[Host]) -> str:
+    """Return the interface through which this node reaches the first other one; empty for MPI's choice."""
+    for host in hosts:
+        if not is_this_host(host.name):
+            with suppress(OSError):
+                name = interface_towards(socket.gethostbyname(host.name))
+                return "" if name == "lo" else name
+    return ""
 
 
 def count_mounts(dataset_dir: str) -> int:
@@ -333,6 +346,7 @@ def check_nodes(run: Run) -> None:
 def main(words: Sequence[str]) -> None:
     """Run one command line."""
     run = parse(words)
+    run = replace(run, interface=run.interface or interface_to(run.hosts))
     check_nodes(run)
     total = execute(run, dict(os.environ))
     say(f"Total images/sec = {total:.10g}")

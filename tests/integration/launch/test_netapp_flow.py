@@ -76,6 +76,8 @@ def test_ranks_run_on_both_nodes_and_the_total_is_printed(
     assert done.returncode == 0, done.stdout + done.stderr
     assert "================ Clean Cache !!! ==================\nskipped:" in done.stdout
     assert re.search(r"^mpirun .* -np 4 -H 10.99.0.1:2,10.99.0.2:2 ", done.stdout, re.MULTILINE)
+    assert " -x NCCL_SOCKET_IFNAME=eth0 " in done.stdout
+    assert " -mca btl_tcp_if_include eth0 " in done.stdout
     assert done.stdout.endswith("Total images/sec = 308.27\n")
     (results,) = tmp_path.glob("*_resnet50_cpu_4_256_b500_imagenet_*fp16*.txt")
     ranks = sorted(line for line in results.read_text().splitlines() if line.startswith("stand-in"))
