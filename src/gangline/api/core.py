@@ -302,6 +302,19 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     init_container_statuses: list[ContainerStatus] = []
 
 
+REFUSALS = (
+    "OutOf",
+    "UnexpectedAdmissionError",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeShutdown",
+    "TopologyAffinityError",
+    "Preempting",
+)
+"""Reasons, or their beginnings, of pods that their kubelet did not take or keep: the node was not as the
+scheduler saw it. Source: pkg/kubelet (lifecycle/predicate.go, cm, nodeshutdown, preemption)."""
+
+
 class Pod(Wire, frozen=True, kw_only=True):
     """A pod, as far as Gangline reads it."""
 
@@ -313,6 +326,11 @@ class Pod(Wire, frozen=True, kw_only=True):
     def is_finished(self) -> bool:
         """Whether the phase is final."""
         return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its node refused it after the binding, which is no failure of the program."""
+        return self.status.phase == "Failed" and self.status.reason.startswith(REFUSALS)
 
 
 class Taint(Wire, frozen=True, kw_only=True):

@@ -24,9 +24,14 @@ class Verdict(NamedTuple):
 def judge_workers(workers: Sequence[Pod]) -> Verdict | None:
     """Return why the job cannot go on without the workers that have failed; None while all are well.
 
-    A pod that is being deleted is no failure, for it will be replaced. Evictions keep upstream's words.
+    A pod that is being deleted is no failure, for it will be replaced; so will one that its node refused.
+    Evictions keep upstream's words.
     """
-    failed = [pod for pod in workers if pod.status.phase == "Failed" and not pod.metadata.deletion_timestamp]
+    failed = [
+        pod
+        for pod in workers
+        if pod.status.phase == "Failed" and not pod.is_refused and not pod.metadata.deletion_timestamp
+    ]
     if not failed:
         return None
     evicted = sorted(pod.metadata.name for pod in failed if pod.status.reason == "Evicted")

@@ -23,6 +23,9 @@ Object = dict[str, Any]
 
 VOLCANO: Final = "volcano"
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+LIMIT_ANNOTATION: Final = "gangline.dev/limit-seconds"
+"""On a job and its PodGroup: after how many seconds it is ended; then its room is free at the latest."""
+
 NOT_SERVED: Final = "PodGroupsNotServed"
 _GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 _GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
@@ -77,12 +80,21 @@ def build_pod_group(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]
     else:
         spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds or 0
     names = Names.of(job)
+    metadata = child_metadata(job.metadata, names.job, other_child_labels(names.job))
+    if limit := _limit(job):
+        metadata["annotations"] = {LIMIT_ANNOTATION: limit}
     return {
         "apiVersion": dialect.resource.api_version,
         "kind": dialect.resource.kind,
-        "metadata": child_metadata(job.metadata, names.job, other_child_labels(names.job)),
+        "metadata": metadata,
         "spec": spec,
     }
+
+
+def _limit(job: MPIJob) -> str | None:
+    """Return after how many seconds the job ends: by its deadline, else by its own annotation."""
+    seconds = job.spec.run_policy.active_deadline_seconds
+    return str(seconds) if seconds is not None else job.metadata.annotations.get(LIMIT_ANNOTATION)
 
 
 def ensure_pod_group(
@@ -94,9 +106,14 @@ def ensure_pod_group(
         return [Create(dialect.resource, wanted)]
     owned = {*wanted["spec"], "minResources"}
     before = {name: value for name, value in found.spec.items() if name in owned}
-    patch = merge_patch_between(before, wanted["spec"])
+    patch: Object = {}
+    if change := merge_patch_between(before, wanted["spec"]):
+        patch["spec"] = change
+    limit = _limit(job)
+    if limit and found.metadata.annotations.get(LIMIT_ANNOTATION) != limit:
+        patch["metadata"] = {"annotations": {LIMIT_ANNOTATION: limit}}
     names = Names.of(job)
-    return [Patch(dialect.resource, names.namespace, names.job, {"spec": patch})] if patch else []
+    return [Patch(dialect.resource, names.namespace, names.job, patch)] if patch else []
 
 
 def delete_pod_group(found: PodGroup | None, dialect: Dialect | None) -> list[Action]:

@@ -284,7 +284,7 @@ def _ensure_workers(sight: Sight) -> list[Action]:
         if index not in sight.workers
     ]
     for index, pod in sight.workers.items():
-        if index >= job.worker_count and not pod.metadata.deletion_timestamp:
+        if (index >= job.worker_count or pod.is_refused) and not pod.metadata.deletion_timestamp:
             actions.append(_delete_pod(pod))
     return actions
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from gangline.jobs.settings import Settings
 from gangline.kube.client import Client
-from gangline.kube.lease import LeaderElection, LeaseTiming
 from gangline.kube.http_paths import Answer, serve_paths
+from gangline.kube.lease import LeaderElection, LeaseTiming
 from gangline.operator.operator import Operator, workers_count
 
 LEASE_NAME = "mpi-operator"

@@ -46,23 +46,6 @@ EVENTS_MAX = 20_000
 FORMING = ("Incomplete", "NoGroup")
 """Reasons of gangs that lack something which somebody may be about to create."""
 
-REFUSALS = (
-    "OutOf",
-    "UnexpectedAdmissionError",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeShutdown",
-    "TopologyAffinityError",
-    "Preempting",
-)
-"""Reasons, or their beginnings, of pods that their kubelet refused after the binding. Source: pkg/kubelet
-(lifecycle/predicate.go, cm, nodeshutdown, preemption): the node was not as the scheduler saw it."""
-
-
-def is_refused(pod: Pod) -> bool:
-    """Return whether a pod's kubelet refused it after the binding."""
-    return pod.status.phase == "Failed" and pod.status.reason.startswith(REFUSALS)
-
 
 class Scheduler:
     """Places pods on nodes until cancelled.
@@ -153,7 +136,7 @@ class Scheduler:
             self._take_back(gang, f"{message}; the gang starts anew", "UnhealthyGPU")
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if new is not None and is_refused(new) and not (old is not None and old.is_finished):
+        if new is not None and new.is_refused and not (old is not None and old.is_finished):
             self._on_refusal(old, new)
         if self._state.take_pod(old, new):
             self._wake()

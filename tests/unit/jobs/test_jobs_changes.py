@@ -109,6 +109,16 @@ def test_an_evicted_worker_ends_the_job(scene: Build) -> None:
     assert deletions(one.plan()) == ["pi-worker-0"]
 
 
+def test_a_worker_that_its_node_refused_is_no_failure_and_is_made_anew(scene: Build) -> None:
+    one = ran(scene)
+    one.add_worker(1, "Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough cpu")
+
+    plan = one.settle_status()
+
+    assert "Failed" not in one.conditions(plan)
+    assert deletions(plan) == ["pi-worker-1"]
+
+
 def test_a_worker_that_fails_while_it_is_deleted_is_no_failure(scene: Build) -> None:
     one = ran(scene)
     fail_worker(one, 1, 143)
