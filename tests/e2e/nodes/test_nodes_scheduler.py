@@ -1,0 +1,99 @@
+"""The gang scheduler beside somebody who fills a node: a kubelet refuses a worker, the gang goes anew."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from node import PAUSE_IMAGE
+
+from gangline.api.resources import EVENTS, MPIJOBS, PODS, SCHEDULER_PLUGINS_POD_GROUPS, Resource
+from gangline.kube.client import Client
+from gangline.kube.config import load_kubeconfig
+from gangline.scheduler.service import SchedulerService, ServiceOptions
+
+SCHEDULER = "gangline-scheduler"
+
+
+class HeldBindings(Client):
+    """A client whose bindings wait until they may go."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.decided, self.may_bind = asyncio.Event(), asyncio.Event()
+
+    async def create_subresource(
+        self, resource: Resource, name: str, subresource: str, obj: Any, namespace: str | None = None
+    ) -> Any:
+        if subresource == "binding":
+            self.decided.set()
+            await self.may_bind.wait()
+        return await super().create_subresource(resource, name, subresource, obj, namespace)
+
+
+def template(cpu: str) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu}} if cpu else {}
+    container = {"name": "main", "image": PAUSE_IMAGE, "command": ["/pause"], "resources": resources}
+    return {"spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
+
+
+def idle_job() -> dict[str, Any]:
+    roles = {
+        "Launcher": {"restartPolicy": "Never", "template": template("")},
+        "Worker": {"replicas": 2, "template": template("900m")},
+    }
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": "pi"},
+        "spec": {"mpiReplicaSpecs": roles, "runPolicy": {"activeDeadlineSeconds": 600}},
+    }
+
+
+@pytest.mark.parametrize("jobs", [["--gang-scheduling", SCHEDULER]], indirect=True)
+async def test_a_worker_that_a_kubelet_refuses_has_its_gang_placed_anew(nodes: Any, jobs: Any) -> None:
+    async with HeldBindings(load_kubeconfig(nodes.kubeconfig)) as client:
+        scheduler = asyncio.create_task(SchedulerService(client, ServiceOptions()).run())
+        try:
+            await jobs.submit(idle_job())
+            async with asyncio.timeout(60):
+                await client.decided.wait()
+            full, other = nodes.names
+            theirs = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "theirs", "namespace": jobs.namespace},
+                "spec": template("1500m")["spec"] | {"nodeName": full},
+            }
+            await jobs.client.create(PODS, theirs)
+
+            async def theirs_runs() -> bool:
+                found = await jobs.get(PODS, "theirs")
+                return bool(found) and found["status"]["phase"] == "Running"
+
+            await jobs.until(theirs_runs, "running pod of somebody else")
+            client.may_bind.set()
+
+            async def all_run() -> Any:
+                pods = await jobs.pods()
+                where = sorted(one["spec"].get("nodeName", "") for one in await jobs.pods("worker"))
+                is_up = all(one["status"]["phase"] == "Running" for one in pods)
+                return len(pods) == 3 and is_up and where == [other, other]
+
+            await jobs.until(all_run, "gang that runs whole on the other node")
+            events = (await jobs.client.list(EVENTS, jobs.namespace)).items
+            refused = [one["message"] for one in events if one["reason"] == "NodeRefused"]
+            assert refused
+            assert f"node {full} refused {jobs.namespace}/pi-worker-" in refused[0]
+            assert "(OutOfcpu)" in refused[0]
+            job = await jobs.client.get(MPIJOBS, "pi", jobs.namespace)
+            assert [one["type"] for one in job["status"]["conditions"] if one["status"] == "True"] == [
+                "Created",
+                "Running",
+            ]
+            group = await jobs.get(SCHEDULER_PLUGINS_POD_GROUPS, "pi")
+            assert group["metadata"]["annotations"]["gangline.dev/limit-seconds"] == "600"
+        finally:
+            scheduler.cancel()
+            await asyncio.gather(scheduler, return_exceptions=True)
