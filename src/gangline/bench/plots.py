@@ -37,11 +37,10 @@ def draw(series: Sequence[Series], target: Path, *, title: str = "") -> list[Pat
         figure, (speed, efficiency) = pyplot.subplots(
             1, 2, figsize=(WIDTH_IN, HEIGHT_IN), width_ratios=(3, 2), layout="constrained"
         )
-        highest = max(point.images_per_s for line in series for point in line.points)
         for number, line in enumerate(series):
             colour = _COLOURS[number % len(_COLOURS)]
             _draw_line(speed, efficiency, line, colour, _MARKERS[number % len(_MARKERS)])
-            _write_figures(speed, line, colour, highest)
+            _write_figures(speed, line, colour, only_last=len(series) > 1)
         counts = sorted({point.ranks for line in series for point in line.points})
         for axes in (speed, efficiency):
             axes.set_xticks(counts)
@@ -49,6 +48,7 @@ def draw(series: Sequence[Series], target: Path, *, title: str = "") -> list[Pat
             axes.grid(axis="y", alpha=0.25)
             axes.margins(x=0.08)
         speed.set_ylabel("images/s")
+        speed.yaxis.set_major_formatter("{x:,g}")
         speed.set_ylim(bottom=0)
         speed.set_title("speed (dashed: ideal)", loc="left", fontsize=10)
         top = max(line.efficiency(point) for line in series for point in line.points)
@@ -80,17 +80,17 @@ def _draw_line(speed: Any, efficiency: Any, line: Series, colour: str, marker: s
     efficiency.plot(ranks, shares, color=colour, marker=marker)
 
 
-def _write_figures(speed: Any, line: Series, colour: str, highest: float) -> None:
-    """Write the figure of each point below it, or above it where the axis is near."""
-    for point in line.points:
+def _write_figures(speed: Any, line: Series, colour: str, *, only_last: bool) -> None:
+    """Write the figure of each point below it; of several lines only the last one, beside it."""
+    for point in line.points[-1:] if only_last else line.points:
         text = f"{point.images_per_s:,.0f}" if point.images_per_s >= 100 else f"{point.images_per_s:.3g}"
-        is_low = point.images_per_s < highest / 6
+        is_low = point.images_per_s < speed.get_ylim()[1] / 6  # the axis is near
         speed.annotate(
             text,
             (point.ranks, point.images_per_s),
             textcoords="offset points",
-            xytext=(0, 7 if is_low else -14),
-            ha="center",
+            xytext=(7, -3) if only_last else (0, 7 if is_low else -14),
+            ha="left" if only_last else "center",
             fontsize=8,
             color=colour,
         )
