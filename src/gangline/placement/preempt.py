@@ -151,7 +151,7 @@ def _only(fleet: Fleet, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Boo
 def _smallest(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
     """Return the first candidates that suffice, less those that can be spared; empty if all do not."""
 
-    def suffices(chosen: list[_Running]) -> bool:
+    def suffices(chosen: list[_Running], within: Bools | None = within) -> bool:
         room = fleet.room.copy()
         release(fleet, room, [pod for running in chosen for pod in running.pods])
         return place(fleet, room, gang, within=within) is not None
@@ -165,6 +165,6 @@ def _smallest(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bool
     chosen = candidates[:low]
     for running in reversed(candidates[:low]):
         rest = [other for other in chosen if other is not running]
-        if suffices(rest):
+        if suffices(rest, None):  # wherever that may be: it will not be placed here alone
             chosen = rest
     return chosen

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from gangline.clock import format_time
+from gangline.placement.affinity import Relations, Spread, Term
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
 from gangline.placement.policy import Policy, Queue
@@ -32,6 +33,7 @@ many = settings(max_examples=CASES, deadline=None, suppress_health_check=list(He
 
 GPU = "nvidia.com/gpu"
 DISK = "example.com/disk"
+HOST = "kubernetes.io/hostname"
 LEVELS = ("block", "rack")
 POLICY = Policy(
     levels=LEVELS,
@@ -92,7 +94,7 @@ def node(draws: Draws, name: str) -> NodeView:
         allocatable[DISK] = 2
     return NodeView(
         name=name,
-        labels={"block": rack[0], "rack": rack} if not draws.rarely(12) else {},
+        labels={HOST: name} | ({"block": rack[0], "rack": rack} if not draws.rarely(12) else {}),
         allocatable=allocatable,
         gpus=None if is_counted_only else gpus,
         by_wires=not draws.rarely(3),
@@ -125,7 +127,10 @@ def bound(draws: Draws, on: list[NodeView]) -> list[PodView]:
                 "limit_s": draws.one_of([None, 3600, 7200]),
                 "gang": gang,
                 "host_ports": frozenset({("TCP", 80)}) if index == 0 and draws.rarely(4) else frozenset(),
+                "labels": {"app": draws.one_of(["", "x", "y"])},
             }
+            if draws.rarely(10):
+                more["relations"] = Relations(apart=(about("rack", app="y"),))
             name = f"held-{where.name}-{index}"
             if knows_ids:
                 found.append(held(name, where.name, *taken, **more))
@@ -165,6 +170,9 @@ def gang_pods(draws: Draws, name: str) -> list[PodView]:
         more["host_ports"] = frozenset({("TCP", 80)})
     if draws.rarely(8):
         more["node_selector"] = {"rack": "A1"}
+    more["labels"] = {"app": draws.one_of(["", "x", "y"]), "job": name}
+    if draws.rarely(3):
+        more["relations"] = relations(draws, name)
     worker: dict[str, int] = {"cpu": cpu}
     if draws.rarely(8):
         worker[DISK] = 1
@@ -175,6 +183,22 @@ def gang_pods(draws: Draws, name: str) -> list[PodView]:
         servers = range(1 + draws.below(3))
         found += [pod(f"{name}-ps-{i}", 0, gang=name, request={"cpu": 5000}) for i in servers]
     return found
+
+
+def about(key: str, **labels: str) -> Term:
+    return Term(key, ("team",), tuple(sorted(labels.items())))
+
+
+def relations(draws: Draws, name: str) -> Relations:
+    """A rule about neighbours, of the gang's own pods or of others."""
+    key = draws.one_of(["rack", HOST])
+    own = about(key, job=name) if not draws.rarely(3) else about(key, app="x")
+    kind = draws.below(4)
+    return Relations(
+        near=(own,) if kind == 0 else (),
+        apart=(own,) if kind in (1, 3) else (),
+        even=(Spread(own, 1 + draws.below(2)),) if kind == 2 else (),
+    )
 
 
 def scene(draws: Draws) -> Scene:

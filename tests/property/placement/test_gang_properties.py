@@ -26,6 +26,8 @@ from drawn_scenes import (
 from gang_scenes import NOW, group
 from hypothesis import given
 
+from gangline.placement.affinity import Relations, Term
+from gangline.placement.decisions import Decisions
 from gangline.placement.fit import place
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import collect_gangs
@@ -42,10 +44,20 @@ from gangline.topology.rings import bus_gb_s
 
 @many
 @given(scenes)
-def test_no_node_is_filled_beyond_any_of_its_resources_or_ports(scene: Scene):
-    snapshot, waiting, _ = scene
+def test_a_pass_promises_nothing_twice_and_starts_gangs_whole(scene: Scene):
+    """Checked on the same decisions: they are what costs time."""
     decisions = run(*scene)
 
+    no_node_is_filled_beyond_any_of_its_resources_or_ports(scene, decisions)
+    no_gpu_is_handed_out_twice_or_broken_or_elsewhere(scene, decisions)
+    a_gang_starts_whole_or_not_at_all_and_every_pod_has_one_answer(scene, decisions)
+    a_required_rack_and_a_quota_are_kept(scene, decisions)
+    rules_about_neighbours_hold(scene, decisions)
+    what_gives_way_is_needed(scene, decisions)
+
+
+def no_node_is_filled_beyond_any_of_its_resources_or_ports(scene: Scene, decisions: Decisions) -> None:
+    snapshot, waiting, _ = scene
     by_key = {found.key: found for found in waiting}
     for where in snapshot.nodes:
         there = [found for found in snapshot.pods if found.node_name == where.name]
@@ -61,12 +73,8 @@ def test_no_node_is_filled_beyond_any_of_its_resources_or_ports(scene: Scene):
         assert not (new and where.unschedulable)
 
 
-@many
-@given(scenes)
-def test_no_gpu_is_handed_out_twice_or_broken_or_elsewhere(scene: Scene):
+def no_gpu_is_handed_out_twice_or_broken_or_elsewhere(scene: Scene, decisions: Decisions) -> None:
     snapshot, waiting, _ = scene
-    decisions = run(*scene)
-
     requests = {found.key: found.request.get(GPU, 0) for found in waiting}
     views = {where.name: where for where in snapshot.nodes}
     given_out = Counter(uuid for found in snapshot.pods for uuid in found.gpu_uuids)
@@ -85,12 +93,10 @@ def test_no_gpu_is_handed_out_twice_or_broken_or_elsewhere(scene: Scene):
     assert all(count <= views[name].allocatable.get(GPU, 0) for name, count in by_count.items())
 
 
-@many
-@given(scenes)
-def test_a_gang_starts_whole_or_not_at_all_and_every_pod_has_one_answer(scene: Scene):
+def a_gang_starts_whole_or_not_at_all_and_every_pod_has_one_answer(
+    scene: Scene, decisions: Decisions
+) -> None:
     snapshot, waiting, groups = scene
-    decisions = run(*scene)
-
     bindings = {binding.pod for binding in decisions.bindings}
     placed = Counter(found.gang for found in waiting if found.key in bindings)
     there = Counter(found.gang for found in snapshot.pods)
@@ -101,12 +107,8 @@ def test_a_gang_starts_whole_or_not_at_all_and_every_pod_has_one_answer(scene: S
     assert answered == Counter(found.key for found in waiting)
 
 
-@many
-@given(scenes)
-def test_a_required_rack_and_a_quota_are_kept(scene: Scene):
+def a_required_rack_and_a_quota_are_kept(scene: Scene, decisions: Decisions) -> None:
     snapshot, waiting, groups = scene
-    decisions = run(*scene)
-
     racks = {where.name: where.labels.get("rack") for where in snapshot.nodes}
     by_key = {found.key: found for found in waiting}
     for key, found in groups.items():
@@ -121,6 +123,60 @@ def test_a_required_rack_and_a_quota_are_kept(scene: Scene):
         if (key := by_key[b.pod].gang) and groups[key].queue == "q"
     )
     assert in_q <= POLICY.queues["q"].capability[GPU]
+
+
+def rules_about_neighbours_hold(scene: Scene, decisions: Decisions) -> None:
+    """Checked pod by pod from the definitions: what a rule says holds among all that run afterwards."""
+    snapshot, waiting, _ = scene
+    labels = {where.name: where.labels for where in snapshot.nodes}
+    new = as_bound(waiting, decisions)
+    after = [*snapshot.pods, *new]
+
+    def count(term: Term, domain: str | None, but: PodView) -> int:
+        return sum(
+            term.matches(other.namespace, other.labels) and labels[other.node_name].get(term.key) == domain
+            for other in after
+            if other is not but
+        )
+
+    for found in after:
+        asked = found.relations or Relations()
+        is_new = any(found is other for other in new)
+        for term in asked.apart:
+            domain = labels[found.node_name].get(term.key)
+            rest = new if not is_new else after
+            assert domain is None or not any(
+                term.matches(other.namespace, other.labels)
+                and labels[other.node_name].get(term.key) == domain
+                for other in rest
+                if other is not found
+            )
+        if not is_new:
+            continue
+        for term in asked.near:
+            domain = labels[found.node_name].get(term.key)
+            own = term.matches(found.namespace, found.labels)
+            elsewhere = sum(term.matches(o.namespace, o.labels) for o in after if o is not found)
+            assert domain is not None
+            assert count(term, domain, found) or (own and not elsewhere)
+        for spread in asked.even:
+            domain = labels[found.node_name].get(spread.term.key)
+            assert domain is not None
+
+
+def what_gives_way_is_needed(scene: Scene, decisions: Decisions) -> None:
+    snapshot, waiting, groups = scene
+    assert len({entry.gang for entry in decisions.evictions}) == len(decisions.evictions)
+    placed = {binding.pod for binding in decisions.bindings}
+    for wanted in {entry.beneficiary for entry in decisions.evictions}:
+        mine = {entry.gang: set(entry.uids) for entry in decisions.evictions if entry.beneficiary == wanted}
+        rest = [found for found in waiting if gang_of(found) == wanted and found.key not in placed]
+        for spared in mine:
+            gone = set().union(*(uids for key, uids in mine.items() if key != spared))
+            left = [found for found in snapshot.pods if found.uid not in gone]
+            after = Snapshot(nodes=snapshot.nodes, pods=(*left, *as_bound(waiting, decisions)))
+            calm = Policy(levels=LEVELS, may_preempt=False)
+            assert schedule(after, rest, now=NOW, policy=calm, groups=groups).bindings == ()
 
 
 @many
@@ -202,25 +258,6 @@ def test_when_all_that_runs_is_given_back_the_cluster_is_idle(scene: Scene):
     assert (room.free == fleet.idle().free).all()
     assert (room.gpus == fleet.idle().gpus).all()
     assert not any(room.ports.values())
-
-
-@many
-@given(scenes)
-def test_what_gives_way_in_a_pass_is_needed(scene: Scene):
-    snapshot, waiting, groups = scene
-    decisions = run(*scene)
-
-    assert len({entry.gang for entry in decisions.evictions}) == len(decisions.evictions)
-    placed = {binding.pod for binding in decisions.bindings}
-    for wanted in {entry.beneficiary for entry in decisions.evictions}:
-        mine = {entry.gang: set(entry.uids) for entry in decisions.evictions if entry.beneficiary == wanted}
-        rest = [found for found in waiting if gang_of(found) == wanted and found.key not in placed]
-        for spared in mine:
-            gone = set().union(*(uids for key, uids in mine.items() if key != spared))
-            left = [found for found in snapshot.pods if found.uid not in gone]
-            after = Snapshot(nodes=snapshot.nodes, pods=(*left, *as_bound(waiting, decisions)))
-            calm = Policy(levels=LEVELS, may_preempt=False)
-            assert schedule(after, rest, now=NOW, policy=calm, groups=groups).bindings == ()
 
 
 @pytest.mark.parametrize("count", range(1, 9))

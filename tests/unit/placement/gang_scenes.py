@@ -16,7 +16,7 @@ from gangline.topology.known import known_machine
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EARLIER = "2026-01-01T11:59:00Z"
-OF_SHAPE = ("node_selector", "host_ports")
+OF_SHAPE = ("node_selector", "host_ports", "relations")
 """What decides, beside the request, where a pod fits."""
 
 
