@@ -77,7 +77,7 @@ def reserve(
         return _keep(fleet, gang, later, ending[low - 1][0] if low else now, None)
     if not is_due:
         return None
-    later = _later(fleet, [(now, pod) for pod in holders])
+    later = fleet.idle().copy()
     within = _nearest(fleet, gang, later)
     return _keep(fleet, gang, later, None, within) if within is not None else None
 
