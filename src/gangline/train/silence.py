@@ -10,7 +10,12 @@ SILENT_AFTER_S = 25.0
 BEATS = 5
 """Beats within that time. A rank that says nothing for three is stopped, hung inside C code, or gone."""
 STEPS_OF_PATIENCE = 3.0
-"""Where a step takes long, this many of the longest steps are waited instead."""
+"""Where a step takes long, this many of the longest steps are waited instead, as far as time allows."""
+PATIENCE_MAX_S = 45.0
+"""So that the name is out within a minute; only where one step takes most of that is waited longer."""
+LONG_STEPS_OF_PATIENCE = 1.5
+WATCHERS_MAX = 16
+"""Ranks that every rank sends its beats to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,27 @@ class Silence:
     stack: str
 
 
+def watchers(nodes: Sequence[str]) -> list[int]:
+    """Return the ranks that watch over all: rank 0, the first ranks of other nodes, then the next ones.
+
+    Args:
+        nodes: where every rank runs.
+    """
+    firsts = sorted({node: rank for rank, node in reversed([*enumerate(nodes)])}.values())
+    more = [rank for rank in range(min(len(nodes), WATCHERS_MAX)) if rank not in firsts]
+    return [*firsts, *more][:WATCHERS_MAX]
+
+
+def is_mute(beat: Beat, silent_after_s: float = SILENT_AFTER_S) -> bool:
+    """Return whether a rank says nothing: its process is stopped, hung inside C code, or gone."""
+    return not beat.is_over and beat.beat_age_s > 3 * silent_after_s / BEATS
+
+
 def patience_s(beats: Sequence[Beat], silent_after_s: float = SILENT_AFTER_S) -> float:
-    """Return how long no rank may step before it counts as silence."""
-    return max(silent_after_s, STEPS_OF_PATIENCE * max((beat.step_s for beat in beats), default=0.0))
+    """Return how long no rank may step before it counts as silence, while all of them still speak."""
+    step_s = max((beat.step_s for beat in beats), default=0.0)
+    most = max(PATIENCE_MAX_S, LONG_STEPS_OF_PATIENCE * step_s)
+    return max(silent_after_s, min(STEPS_OF_PATIENCE * step_s, most))
 
 
 def silent_ranks(beats: Sequence[Beat], silent_after_s: float = SILENT_AFTER_S) -> list[Silence]:
@@ -71,9 +94,11 @@ def silent_ranks(beats: Sequence[Beat], silent_after_s: float = SILENT_AFTER_S) 
     A phase in which nobody steps and nobody waits (compiling, evaluation on all ranks) is no silence.
     """
     active = [beat for beat in beats if not beat.is_over]
-    stale = [beat for beat in active if beat.beat_age_s > 3 * silent_after_s / BEATS]
+    stale = [beat for beat in active if is_mute(beat, silent_after_s)]
     speaking = [beat for beat in active if beat not in stale]
-    if min((beat.step_age_s for beat in speaking), default=0.0) <= patience_s(active, silent_after_s):
+    # Who says nothing is not computing: a long step explains nothing then.
+    limit_s = silent_after_s if stale else patience_s(active, silent_after_s)
+    if min((beat.step_age_s for beat in speaking), default=0.0) <= limit_s:
         return []
     waiting = [beat for beat in speaking if beat.waits]
     if stale:

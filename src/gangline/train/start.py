@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gangline.errors import UserError
+from gangline.train.beats import BeatSocket
 from gangline.train.environment import Environment, Ranks, complete, read_ranks
 from gangline.train.gradients import SharedGradients, Traffic, counting_hook, share_memory
 from gangline.train.meeting import exchange, interface_towards, open_store, own_addresses, process_name
@@ -185,8 +186,8 @@ def init(
         raise UserError("gangline.train needs torch in this Python", hint="pip install torch") from error
 
     store = open_store(told)
-    stack_file = StackFile()
-    facts = exchange(store, told, _own_facts(told, torch, stack_file))
+    stack_file, beats = StackFile(), BeatSocket()
+    facts = exchange(store, told, _own_facts(told, torch, stack_file, beats))
     nodes = [str(one["node"]) for one in facts]
     ranks = complete(told, nodes)
     _check_facts(facts, ranks)
@@ -206,7 +207,7 @@ def init(
     session = Session(ranks, chosen, device, count, nodes, store, Traffic())
     _share_memory(session, facts, wanted=shared_memory)
     session.watch = Watch(
-        session.ranks, facts, store, session.traffic, stack_file, silent_after_s=silent_after_s
+        session.ranks, facts, store, session.traffic, stack_file, beats, silent_after_s=silent_after_s
     )
     session.watch.start()
     atexit.register(session.watch.close)
@@ -214,7 +215,7 @@ def init(
     return session
 
 
-def _own_facts(ranks: Ranks, torch: Any, stack_file: StackFile) -> dict[str, Any]:
+def _own_facts(ranks: Ranks, torch: Any, stack_file: StackFile, beats: BeatSocket) -> dict[str, Any]:
     gpus: list[str] = []
     if torch.cuda.is_available():
         gpus = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
@@ -227,6 +228,8 @@ def _own_facts(ranks: Ranks, torch: Any, stack_file: StackFile) -> dict[str, Any
         "pid": os.getpid(),
         "process": process_name(os.getpid()),
         "stack_file": stack_file.path,
+        "beat_port": beats.port,
+        "beat_key": beats.key,
     }
 
 

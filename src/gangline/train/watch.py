@@ -1,9 +1,11 @@
-"""Watches over the ranks: every rank says how it is, rank 0 names who keeps the others waiting.
+"""Watches over the ranks: every rank says how it is, a watcher names who keeps the others waiting.
 
-A thread in every rank writes a small beat into the job's store. Rank 0's reads all of them; rank 1's looks
-after rank 0 in the same way. A second thread judges what was read, for a store whose rank is stopped answers
-nobody and holds the first one up. What is found goes to standard error as a line for people, and to standard
-output as a record. The rule is in `gangline.train.silence`.
+A thread in every rank sends a small beat to a few watchers: rank 0, then ranks of other nodes. The first of
+them that is not mute itself speaks, so that somebody does whichever ranks stop together. Another thread
+writes the same beats into the job's store, from which rank 0 and the second watcher read where datagrams do
+not pass; a store whose rank is stopped answers nobody and holds that thread up. What is found goes to
+standard error as a line for people, and to standard output as a record. The rule is in
+`gangline.train.silence`.
 """
 
 from __future__ import annotations
@@ -14,24 +16,31 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from types import FrameType
 from typing import Any
 
+from gangline.train.beats import BeatSocket, place_of
 from gangline.train.environment import Ranks
 from gangline.train.gradients import Traffic
 from gangline.train.records import format_record
-from gangline.train.silence import BEATS, SILENT_AFTER_S, Beat, Silence, silence_line, silent_ranks
-from gangline.train.stacks import (
-    StackFile,
-    collective_of,
-    describe,
-    main_frames,
-    process_state,
-    stack_of,
+from gangline.train.silence import (
+    BEATS,
+    SILENT_AFTER_S,
+    Beat,
+    Silence,
+    is_mute,
+    silence_line,
+    silent_ranks,
+    watchers,
 )
+from gangline.train.stacks import StackFile, collective_of, describe, main_frames
+from gangline.train.witness import UNKNOWN, Look, Witness, ask, look_at
 
 STORE_TIMEOUT_S = 10.0
+STEP_MEMORY = 0.95
+"""What remains of the longest step with each further one: an evaluation is not expected for ever."""
 
 
 class Watch:
@@ -43,6 +52,7 @@ class Watch:
         store: that all ranks share.
         traffic: of gradient buckets.
         stack_file: of this process.
+        beats: what beats are sent and received with.
         silent_after_s: how long no rank steps before one is named.
     """
 
@@ -53,12 +63,15 @@ class Watch:
         store: Any,
         traffic: Traffic,
         stack_file: StackFile,
+        beats: BeatSocket,
         *,
         silent_after_s: float = SILENT_AFTER_S,
     ) -> None:
         self.step = 0
         self._ranks, self._facts, self._traffic = ranks, facts, traffic
-        self._stack_file = stack_file
+        self._stack_file, self._socket = stack_file, beats
+        self._watchers = watchers([str(fact["node"]) for fact in facts])
+        self._witness: Witness | None = None
         self._silent_after_s = silent_after_s
         self._beat_s = silent_after_s / BEATS
         # So long in one and the same collective is waiting, and not just a slow reduction.
@@ -69,7 +82,8 @@ class Watch:
         self._is_armed = False
         self._collective: FrameType | None = None
         self._collective_since = 0.0
-        self._number = 0
+        self._number, self._lock = 0, threading.Lock()
+        self._beat: dict[str, Any] = {}
         self._stop = threading.Event()
         self._talker = threading.Thread(target=self._talk, name="gangline-beats", daemon=True)
         self._judge = threading.Thread(target=self._watch, name="gangline-watch", daemon=True)
@@ -80,7 +94,9 @@ class Watch:
         """Begin; a single rank has nobody to watch over."""
         if self._store is None:
             return
-        self._seen = {rank: _Seen() for rank in self._watched()}
+        if self._ranks.local_rank == 0 and len({fact["node"] for fact in self._facts}) > 1:
+            self._witness = Witness(self._socket.key)  # ranks of one node look at each other themselves
+        self._seen = {rank: _Seen() for rank in self._read_from_store()}
         self._talker.start()
         self._judge.start()
 
@@ -92,7 +108,7 @@ class Watch:
         """Note that this rank has done a step."""
         now = time.monotonic()
         if self.step:
-            self._longest_step_s = max(self._longest_step_s, now - self._stepped_at)
+            self._longest_step_s = max(STEP_MEMORY * self._longest_step_s, now - self._stepped_at)
         self.step, self._stepped_at = step, now
 
     def close(self) -> None:
@@ -104,34 +120,59 @@ class Watch:
         for thread in (self._judge, self._talker):
             if thread.is_alive():
                 thread.join(STORE_TIMEOUT_S)
+        self._socket.close()
+        if self._witness is not None:
+            self._witness.close()
         self._store = None
 
-    def _watched(self) -> range:
-        return {0: range(1, self._ranks.size), 1: range(1)}.get(self._ranks.rank, range(0))
+    def _read_from_store(self) -> range:
+        """Return the ranks whose beats this one reads from the store."""
+        if self._ranks.rank == 0:
+            return range(1, self._ranks.size)
+        return range(1 if self._watchers[1:2] == [self._ranks.rank] else 0)
 
     # The threads -------------------------------------------------------------------------------------------
 
     def _talk(self) -> None:
-        """Say how this rank is and read how others are; may be held up by a store that does not answer."""
+        """Write beats into the store and read others'; may be held up by a store that does not answer."""
         while not self._stop.wait(self._beat_s):
-            with suppress(RuntimeError):  # the store went away with rank 0: its launcher says why
-                self._say()
-            for rank in self._watched():
+            self._write(self._beat)
+            for rank in self._read_from_store():
                 self._look_at(rank)
-        with suppress(RuntimeError):
-            self._say(is_over=True)
+        self._write(self._next_beat(is_over=True))
 
     def _watch(self) -> None:
+        places = [self._place(rank, int(self._facts[rank]["beat_port"])) for rank in self._watchers]
+        known = [place for place in places if place is not None]
+        looked_at = time.monotonic()
         while not self._stop.wait(self._beat_s):
             self._sample()
+            self._beat = self._next_beat()
+            self._socket.send(self._ranks.rank, self._beat, known)
+            for rank, beat in self._socket.receive(self._facts):
+                if rank != self._ranks.rank:
+                    self._seen.setdefault(rank, _Seen()).take(beat)
+            slept_s, looked_at = time.monotonic() - looked_at, time.monotonic()
+            if slept_s > 2 * self._beat_s:
+                continue  # it was stopped itself: what it knows of the others is old
             if self._seen and (self._is_armed or self._traffic.ended):
                 self._tell_silent_ranks()
+                looked_at = time.monotonic()
+        self._socket.send(self._ranks.rank, self._next_beat(is_over=True), known)
 
-    def _say(self, *, is_over: bool = False) -> None:
-        self._number += 1
-        beat = self._own_beat() | {"number": self._number, "is_over": is_over}
-        if (store := self._store) is not None:
-            store.set(f"beat/{self._ranks.rank}", json.dumps(beat))
+    def _next_beat(self, *, is_over: bool = False) -> dict[str, Any]:
+        with self._lock:
+            self._number += 1
+            beat = self._own_beat() | {"number": self._number, "is_over": is_over}
+        return beat | ({"witness": self._witness.port} if self._witness is not None else {})
+
+    def _write(self, beat: dict[str, Any]) -> None:
+        with suppress(RuntimeError):  # the store went away with rank 0: its launcher says why
+            if (store := self._store) is not None and beat:
+                store.set(f"beat/{self._ranks.rank}", json.dumps(beat))
+
+    def _place(self, rank: int, port: int) -> tuple[str, int] | None:
+        return place_of(self._facts, self._ranks.rank, rank, port) if rank != self._ranks.rank else None
 
     def _own_beat(self) -> dict[str, Any]:
         age_s = self._age_s()
@@ -176,13 +217,10 @@ class Watch:
             *(seen.beat(rank) for rank, seen in self._seen.items()),
         ]
         found = silent_ranks(beats, self._silent_after_s)
-        if self._ranks.rank != 0:  # the deputy speaks of rank 0 only, and only when it is mute itself
-            found = [one for one in found if one.kind == "stale"]
-        for silence in found:
-            told = self._told.get(silence.rank)
-            if told is None or told.step < silence.step:
-                self._told[silence.rank] = silence
-                self._tell(silence)
+        mute = {beat.rank for beat in beats if is_mute(beat, self._silent_after_s)}
+        new = [one for one in found if self._is_news(one)]
+        if new and mute.issuperset(self._watchers[: self._watchers.index(self._ranks.rank)]):
+            self._tell(new)
         for rank, silence in list(self._told.items()):
             step = self.step if rank == self._ranks.rank else self._seen[rank].step
             if step > silence.step and not any(one.rank == rank for one in found):
@@ -193,37 +231,44 @@ class Watch:
     def _node(self, rank: int) -> str:
         return str(self._facts[rank]["node"])
 
-    def _tell(self, silence: Silence) -> None:
-        node, state, stack = self._node(silence.rank), "", silence.stack
-        if silence.kind == "stale":
-            state, stack = self._ask(silence.rank)
-        silence = Silence(silence.rank, silence.step, silence.for_s, silence.kind, silence.waiting, stack)
-        _note(silence_line(silence, node, state=state))
-        record = format_record(
-            "silence",
-            rank=silence.rank,
-            node=node,
-            step=silence.step,
-            for_s=round(silence.for_s, 1),
-            waiting=silence.waiting,
-            state=state or None,
-            stack=stack or None,
-        )
-        _record(record)
+    def _is_news(self, silence: Silence) -> bool:
+        told = self._told.get(silence.rank)
+        return told is None or told.step < silence.step
 
-    def _ask(self, rank: int) -> tuple[str, str]:
-        """Return the state and the stack of a mute rank, as far as this node knows them."""
-        fact = self._facts[rank]
-        if fact["node"] != self._facts[self._ranks.rank]["node"]:
-            return "its process says nothing", ""
-        from gangline.train.meeting import process_name
+    def _tell(self, silences: list[Silence]) -> None:
+        """Name ranks; those that are mute are looked at from outside, all at once."""
+        looks = self._look_from_outside([one.rank for one in silences if one.kind == "stale"])
+        for silence in silences:
+            self._told[silence.rank] = silence
+            node = self._node(silence.rank)
+            state, stack = looks.get(silence.rank, ("", silence.stack))
+            _note(silence_line(replace(silence, stack=stack), node, state=state))
+            record = format_record(
+                "silence",
+                rank=silence.rank,
+                node=node,
+                step=silence.step,
+                for_s=round(silence.for_s, 1),
+                waiting=silence.waiting,
+                state=state or None,
+                stack=stack or None,
+            )
+            _record(record)
 
-        pid = int(fact["pid"])
-        if process_name(pid) != fact["process"]:
-            return "its process has ended", ""
-        if state := process_state(pid):
-            return state, ""
-        return "its interpreter is locked inside C code", stack_of(pid, str(fact["stack_file"]))
+    def _look_from_outside(self, ranks: list[int]) -> dict[int, Look]:
+        """Return state and stack of mute ranks, as their nodes know them."""
+        mine = self._node(self._ranks.rank)
+        looks = {rank: look_at(self._facts[rank]) for rank in ranks if self._node(rank) == mine}
+        others = [rank for rank in ranks if rank not in looks]
+        witnesses = {
+            self._node(rank): (rank, seen.witness) for rank, seen in self._seen.items() if seen.witness
+        }
+        questions = []
+        for rank in others:
+            starter, port = witnesses.get(self._node(rank), (rank, 0))
+            if (place := self._place(starter, port)) is not None:
+                questions.append((place, str(self._facts[starter]["beat_key"]), rank, self._facts[rank]))
+        return looks | dict.fromkeys(others, (UNKNOWN, "")) | ask(questions)
 
 
 class _Seen:
@@ -234,10 +279,16 @@ class _Seen:
         self._last: dict[str, Any] = {}
         self._beat_at = self._step_at = time.monotonic()
 
+    @property
+    def witness(self) -> int:
+        """Port of the witness that the rank has started, 0 for none."""
+        return int(self._last.get("witness", 0))
+
     def take(self, beat: dict[str, Any]) -> None:
-        now = time.monotonic()
-        if beat["number"] != self._last.get("number"):
-            self._beat_at = now
+        """Take a beat; one from the store may be older than what a datagram brought."""
+        if int(beat["number"]) <= int(self._last.get("number", 0)):
+            return
+        now = self._beat_at = time.monotonic()
         if (beat["step"], beat["mark"]) != (self.step, self._last.get("mark")):
             self._step_at = now
         self._last, self.step = beat, int(beat["step"])

@@ -56,3 +56,16 @@ def test_rank_that_stops_is_named(ranks, torch_python, tmp_path: Path, how, who,
     assert f"rank {who} on {silence['node']} silent since step 3 (" in line
     assert "1 other rank waits for it" in line
     assert want in line
+
+
+def test_ranks_that_stop_together_are_all_named_by_one_that_is_left(
+    ranks, torch_python, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("session.rank == who", "session.rank != who"))
+    ranks.start(torch_python, script, 4, "stop", "2")
+    ranks.wait_for(lambda: ranks.log(2).count('"kind":"silence"') == 3, "the silence of three ranks")
+
+    told = [line for line in ranks.log(2).splitlines() if "silent since step 3" in line]
+    assert sorted(line.split()[2] for line in told) == ["0", "1", "3"]
+    assert all("its process is stopped" in line for line in told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangline.train.silence import Beat, silence_line, silent_ranks
+from gangline.train.silence import Beat, silence_line, silent_ranks, watchers
 
 
 def beat(rank: int, *, step: int = 240, age_s: float = 30, beat_age_s: float = 1, **more: object) -> Beat:
@@ -40,7 +40,30 @@ def test_nobody_is_named_while_all_compute() -> None:
 
 def test_long_steps_are_waited_for() -> None:
     assert named([beat(0, waits=True, step_s=20), beat(1)]) == []
-    assert named([beat(0, waits=True, age_s=61, step_s=20), beat(1, age_s=61)]) == [(1, "busy")]
+    assert named([beat(0, waits=True, age_s=46, step_s=20), beat(1, age_s=46)]) == [(1, "busy")]
+
+
+def test_name_is_out_within_a_minute_unless_one_step_takes_most_of_that() -> None:
+    busy = [beat(0, waits=True, age_s=50, step_s=25), beat(1, age_s=50)]
+    assert named(busy) == [(1, "busy")]
+    long = [beat(0, waits=True, age_s=50, step_s=40), beat(1, age_s=50)]
+    assert named(long) == []
+
+
+def test_rank_that_says_nothing_is_not_waited_for_because_steps_are_long() -> None:
+    assert named([beat(0, waits=True, step_s=40), beat(1, beat_age_s=20)]) == [(1, "stale")]
+
+
+def test_all_that_say_nothing_are_named() -> None:
+    mute = {"beat_age_s": 20}
+    assert named([beat(0, **mute), beat(1), beat(2, **mute)]) == [(0, "stale"), (2, "stale")]
+
+
+def test_watchers_are_on_as_many_nodes_as_there_are() -> None:
+    assert watchers(["a", "a", "b", "b", "c", "c"]) == [0, 2, 4, 1, 3, 5]
+    assert watchers(["a"]) == [0]
+    assert watchers([f"node-{rank}" for rank in range(1000)]) == list(range(16))
+    assert watchers(["a"] * 1000) == list(range(16))
 
 
 def test_all_wait_in_different_collectives() -> None:

@@ -1,0 +1,107 @@
+"""Beats over real sockets, and a witness that looks at a real process; without torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gangline.train.beats import BeatSocket, place_of
+from gangline.train.meeting import process_name
+from gangline.train.witness import Witness, ask, look_at
+
+LIMIT_S = 10.0
+
+
+def fact_of(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "process": process_name(pid), "stack_file": ""}
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_beat_arrives_and_a_strangers_does_not() -> None:
+    one, two, stranger = BeatSocket(), BeatSocket(), BeatSocket()
+    facts = [
+        {"node": "a", "addresses": [], "beat_key": socket.key, "beat_port": socket.port}
+        for socket in (one, two)
+    ]
+    place = place_of(facts, 0, 1, two.port)
+    assert place is not None
+
+    stranger.send(0, {"step": 6}, [place])
+    one.send(0, {"step": 7}, [place])
+
+    deadline, found = time.monotonic() + LIMIT_S, []
+    while not found and time.monotonic() < deadline:
+        found = two.receive(facts)
+    assert [(rank, beat["step"]) for rank, beat in found] == [(0, 7)]
+    for socket in (one, two, stranger):
+        socket.close()
+
+
+def test_ranks_of_other_nodes_are_reached_at_their_address() -> None:
+    facts: list[dict[str, Any]] = [
+        {"node": "a", "addresses": ["10.0.0.1"]},
+        {"node": "b", "addresses": ["10.0.0.2", "192.168.0.2"]},
+        {"node": "c", "addresses": []},
+    ]
+
+    assert place_of(facts, 0, 1, 5000) == ("10.0.0.2", 5000)
+    assert place_of(facts, 0, 1, 0) is None
+    assert place_of(facts, 0, 2, 5000) is None
+
+
+def test_witness_tells_of_processes_of_its_node(sleeper: subprocess.Popen[bytes]) -> None:
+    stopped = fact_of(sleeper.pid)
+    gone = {**fact_of(os.getpid()), "process": "another process with this id"}
+    sleeper.send_signal(signal.SIGSTOP)
+    os.waitpid(sleeper.pid, os.WUNTRACED)
+    witness = Witness("the key")
+    try:
+        place = ("127.0.0.1", witness.port)
+
+        answers = ask([(place, "the key", 3, stopped), (place, "the key", 5, gone)])
+
+        assert answers[3][0].startswith("its process is stopped (SIGSTOP or a terminal)")
+        assert answers[5] == ("its process has ended", "")
+        assert look_at(stopped) == answers[3]
+    finally:
+        witness.close()
+
+
+def test_witness_ends_with_its_starter(tmp_path: Any) -> None:
+    line = "import sys; from gangline.train.witness import Witness; witness = Witness('k')"
+    line += "; print(witness._process.pid, flush=True)"
+    starter = subprocess.Popen(
+        [sys.executable, "-c", f"{line}; sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert starter.stdin and starter.stdout
+    witness = int(starter.stdout.readline())
+    assert process_name(witness)
+
+    starter.kill()
+    starter.communicate()
+
+    deadline = time.monotonic() + LIMIT_S
+    while _runs(witness):
+        assert time.monotonic() < deadline, "the witness goes on"
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process runs; one that nobody has waited for yet does not."""
+    from gangline.train.stacks import process_state
+
+    return bool(process_name(pid)) and process_state(pid) != "its process has ended"
