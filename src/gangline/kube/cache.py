@@ -64,7 +64,7 @@ class CacheStatistics:
     is_synced: bool
 
 
-class _Held(msgspec.Struct, Generic[T]):
+class _Held(msgspec.Struct, Generic[T], gc=False):
     """One object of the store and what was read from its metadata."""
 
     value: T

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Binding(msgspec.Struct, frozen=True):
+class Binding(msgspec.Struct, frozen=True, gc=False):
     """One pod goes to one node.
 
     Attributes:
@@ -25,7 +25,7 @@ class Binding(msgspec.Struct, frozen=True):
     visible: tuple[int, ...] = ()
 
 
-class Unschedulable(msgspec.Struct, frozen=True):
+class Unschedulable(msgspec.Struct, frozen=True, gc=False):
     """One pod waits; ``message`` says why, for a pod of no gang in the wording of Kubernetes."""
 
     pod: str
