@@ -54,7 +54,7 @@ _encoder = msgspec.json.Encoder(order="sorted")
 _given_decoder = msgspec.json.Decoder(dict[str, list[str]])
 
 
-class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One node.
 
     Attributes:
@@ -111,7 +111,7 @@ def _gpus(node: Node) -> NodeGpus | None:
         return None
 
 
-class PodView(msgspec.Struct, frozen=True, kw_only=True):
+class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod.
 
     Attributes:
