@@ -60,7 +60,7 @@ def place(
             )
         return _spread(shapes[0], counts, crowd)
     for rows in _domains(fleet, room, gang, shapes[0], counts):
-        spots = _place_in(fleet, room, shapes, rows, within, crowd, is_required=_is_required(fleet, gang))
+        spots = _place_in(fleet, room, shapes, rows, _around(fleet, gang, rows, within))
         if spots is not None:
             return spots
     return None
@@ -103,6 +103,15 @@ def _is_required(fleet: Fleet, gang: Gang) -> bool:
     return bool(gang.group.required_level) and fleet.level(gang.group.required_level) >= 0
 
 
+def _around(fleet: Fleet, gang: Gang, rows: Ints, within: Bools | None) -> Bools | None:
+    """Return where the other pods of a gang may be when these rows take the first ones; None for anywhere."""
+    if not _is_required(fleet, gang):
+        return within
+    domains = fleet.domains[fleet.level(gang.group.required_level)]
+    same = np.asarray(domains == domains[rows[0]])
+    return same if within is None else within & same
+
+
 def _domains(fleet: Fleet, room: Room, gang: Gang, pods: list[PodView], counts: Ints) -> Iterator[Ints]:
     """Yield sets of rows in which the pods fit, the best first: nodes, then domains level by level."""
     wanted = len(pods)
@@ -126,7 +135,9 @@ def _level_domains(fleet: Fleet, gang: Gang, wanted: int, counts: Ints) -> Itera
         inside = domains != NO_DOMAIN
         totals = np.bincount(domains[inside], weights=counts[inside]).astype(np.float64)
         fitting = np.flatnonzero(totals >= wanted)
-        for position in _lowest(totals[fitting], DOMAINS_TRIED_MAX):
+        # Of a required level every domain may be the only one that the other pods of the gang fit as well.
+        is_last = level == required and gang.group.required_level
+        for position in _lowest(totals[fitting], len(fitting) if is_last else DOMAINS_TRIED_MAX):
             yield np.flatnonzero((domains == fitting[position]) & (counts > 0))
 
 
@@ -147,10 +158,7 @@ def _place_in(
     room: Room,
     shapes: list[list[PodView]],
     rows: Ints,
-    within: Bools | None,
-    crowd: Ints | None,
-    *,
-    is_required: bool,
+    around: Bools | None,
 ) -> list[Spot] | None:
     """Place the first shape on these rows and the others on the same ones, else wherever they may be."""
     spots = _pack(fleet, room, shapes[0], rows)
@@ -162,8 +170,8 @@ def _place_in(
         counts = capacity(fleet, left, pods[0])
         near = np.zeros(len(fleet), np.bool_)
         near[rows] = True
-        anywhere = within if within is not None else np.ones(len(fleet), np.bool_)
-        for allowed in [near] if is_required else [near, anywhere]:
+        anywhere = around if around is not None else np.ones(len(fleet), np.bool_)
+        for allowed in (near, anywhere):
             found = np.flatnonzero(np.where(allowed, counts, 0) > 0)
             if int(counts[found].sum()) >= len(pods):
                 more = _pack(fleet, left, pods, found)

@@ -181,10 +181,19 @@ def assign(
     allowed = np.ones(len(fleet), np.bool_) if within is None else within
     counts = np.where(allowed, capacity(fleet, room, shapes[0][0]), 0)
     for area in _areas(fleet, gang, rules, counts, allowed):
-        found = _assign_in(fleet, room, shapes, rules.copy(), area, crowd)
+        inside = _required_domain(fleet, gang, area)
+        found = _assign_in(fleet, room, shapes, rules.copy(), area, inside, crowd)
         if found is not None:
             return _by_rank(rules, found)
     return None
+
+
+def _required_domain(fleet: Fleet, gang: Gang, area: Bools) -> Bools:
+    """Return the nodes that the gang may use at all if it uses these: spread counts no others."""
+    if not gang.group.required_level:
+        return np.ones(len(fleet), np.bool_)
+    domains = fleet.domains[fleet.level(gang.group.required_level)]
+    return np.asarray(domains == domains[int(np.argmax(area))])
 
 
 def _by_rank(rules: Rules, found: list[tuple[PodView, int]]) -> list[list[tuple[PodView, int]]]:
@@ -243,6 +252,7 @@ def _assign_in(
     shapes: list[list[PodView]],
     rules: Rules,
     area: Bools,
+    inside: Bools,
     crowd: Ints | None,
 ) -> list[tuple[PodView, int]] | None:
     """Place the pods one after another on an area, or return None."""
@@ -253,7 +263,7 @@ def _assign_in(
     for shape in shapes:
         for number, pod in enumerate(shape):
             counts = np.where(area, capacity(fleet, left, pod), 0)
-            rows = np.flatnonzero((counts > 0) & rules.allowed(pod, fleet.eligible(pod)))
+            rows = np.flatnonzero((counts > 0) & rules.allowed(pod, fleet.eligible(pod) & inside))
             if not len(rows):
                 return None
             gpus = pod.request.get(GPU, 0)

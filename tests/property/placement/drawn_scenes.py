@@ -161,7 +161,7 @@ def gangs(draws: Draws, most: int = 5, *, plain: bool = False) -> tuple[list[Pod
     return waiting, groups
 
 
-def gang_pods(draws: Draws, name: str) -> list[PodView]:
+def gang_pods(draws: Draws, name: str, *, may_spread: bool = True) -> list[PodView]:
     """The pods of one gang, of one to three shapes."""
     size, gpus = 1 + draws.below(10), draws.one_of([1, 1, 2, 4, 8, 0])
     cpu = draws.one_of([1000, 1000, 3000])
@@ -172,7 +172,7 @@ def gang_pods(draws: Draws, name: str) -> list[PodView]:
         more["node_selector"] = {"rack": "A1"}
     more["labels"] = {"app": draws.one_of(["", "x", "y"]), "job": name}
     if draws.rarely(3):
-        more["relations"] = relations(draws, name)
+        more["relations"] = relations(draws, name, may_spread=may_spread)
     worker: dict[str, int] = {"cpu": cpu}
     if draws.rarely(8):
         worker[DISK] = 1
@@ -189,7 +189,7 @@ def about(key: str, **labels: str) -> Term:
     return Term(key, ("team",), tuple(sorted(labels.items())))
 
 
-def relations(draws: Draws, name: str) -> Relations:
+def relations(draws: Draws, name: str, *, may_spread: bool) -> Relations:
     """A rule about neighbours, of the gang's own pods or of others."""
     key = draws.one_of(["rack", HOST])
     own = about(key, job=name) if not draws.rarely(3) else about(key, app="x")
@@ -197,7 +197,7 @@ def relations(draws: Draws, name: str) -> Relations:
     return Relations(
         near=(own,) if kind == 0 else (),
         apart=(own,) if kind in (1, 3) else (),
-        even=(Spread(own, 1 + draws.below(2)),) if kind == 2 else (),
+        even=(Spread(own, 1 + draws.below(2)),) if kind == 2 and may_spread else (),
     )
 
 

@@ -5,7 +5,11 @@ import pytest
 from gang_scenes import decide, dgx, gpus_of, group, held, members, messages, pod, reasons
 
 from gangline.placement.policy import Policy
+from gangline.placement.snapshot import NodeView
 from gangline.topology.known import known_machine
+
+RACKS = Policy(levels=("rack",))
+SMALL = {"cpu": 10_000, "memory": 1 << 40, "pods": 110, "nvidia.com/gpu": 8}
 
 
 def test_a_gang_that_does_not_fit_whole_is_not_started():
@@ -183,3 +187,25 @@ def test_why_one_pod_does_not_fit_names_the_best_node():
     assert messages(decide([dgx("a"), dgx("b")], members("g", 1, 8), group("g", 1), bound=bound)) == {
         "g": "needs 8 nvidia.com/gpu on one node; best node b has 7 free"
     }
+
+
+def test_in_a_required_rack_the_other_pods_of_a_gang_may_use_nodes_without_gpus():
+    store = NodeView(name="c", labels={"rack": "1"}, allocatable={"cpu": 64_000, "pods": 110})
+    gpus = dgx("a", rack="1")
+    server = pod("g-ps-0", 0, gang="g", request={"cpu": 60_000})
+    gang = [*members("g", 8, request={"cpu": 8_000}), server]
+
+    found = decide([gpus, store], gang, group("g", 9, required_level="rack"), policy=RACKS)
+
+    assert {b.pod: b.node for b in found.bindings}["team/g-ps-0"] == "c"
+    assert len(found.bindings) == 9
+
+
+def test_the_only_rack_that_fits_all_pods_of_a_gang_is_found_among_many_that_fit_most():
+    """A parameter server fits on one rack alone, and twelve others are tighter for the workers."""
+    small = [msgspec.structs.replace(dgx(f"n{i:02}", rack=f"r{i:02}"), allocatable=SMALL) for i in range(12)]
+    gang = [*members("g", 8), pod("g-ps-0", 0, gang="g", request={"cpu": 40_000})]
+
+    found = decide([*small, dgx("z", rack="z")], gang, group("g", 9, required_level="rack"), policy=RACKS)
+
+    assert {binding.node for binding in found.bindings} == {"z"}
