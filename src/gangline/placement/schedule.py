@@ -29,6 +29,9 @@ from gangline.placement.why import pod_message, shortfall
 
 DEFAULT_POLICY = Policy()
 
+Form = tuple[bytes, int, str]
+"""Shape of the pods of a gang, their number, and the level that must hold all."""
+
 HEADS_MAX = 4
 """Gangs that wait for which, one after another, room is looked for in the future or taken from others: nobody
 may know when there will be room for the first. Those that would not fit an idle cluster do not count."""
@@ -88,6 +91,9 @@ class Pass:
         self._evictions: list[Eviction] = []
         self._heads = 0
         self._verdicts: dict[bytes, str] = {}
+        self._refused: dict[bool, set[Form]] = {False: set(), True: set()}
+        self._fitting: dict[tuple[Form, int], bool] = {}
+        self._shortfalls: dict[tuple[Form, int], tuple[str, str]] = {}
 
     def run(self, gangs: Sequence[Gang]) -> Decisions:
         """Return what is decided about these gangs."""
@@ -134,11 +140,15 @@ class Pass:
             room = kept.spare
             if not self._policy.may_backfill:
                 return False
+        form = self._form(gang)
+        refused = self._refused[room is self._fleet.room]
+        if form in refused:
+            return False
         crowd = self._holders.crowd(self._fleet, gang.pods[0])
-        if len(gang.pods) == 1 and gang.pods[0].shape in self._verdicts and not has_rules(self._fleet, gang):
-            return False  # room only shrinks during a pass
         spots = place(self._fleet, room, gang, within=self._joined(gang), crowd=crowd)
         if spots is None:
+            if form is not None:
+                refused.add(form)
             return False
         take(self._fleet, self._fleet.room, spots)
         if kept is not None:
@@ -149,6 +159,38 @@ class Pass:
         for spot in spots:
             self._bind(spot, together[spot.node])
         return True
+
+    def _form(self, gang: Gang) -> Form | None:
+        """Return what decides alone whether a gang fits; None where something else does too.
+
+        Room only shrinks during a pass, so what was refused once need not be tried again.
+        """
+        shape, level = gang.pods[0].shape, gang.group.required_level
+        is_alike = bool(shape) and all(pod.shape == shape for pod in gang.pods)
+        if not is_alike or (level and gang.placed) or has_rules(self._fleet, gang):
+            return None
+        return shape, len(gang.pods), level
+
+    def _fits_beside(self, gang: Gang) -> bool:
+        """Return whether a gang would fit if no room were kept."""
+        form = self._form(gang)
+        if form is None:
+            return place(self._fleet, self._fleet.room, gang) is not None
+        key = form, len(self._bindings)
+        if key not in self._fitting:
+            is_refused = form in self._refused[True]
+            self._fitting[key] = not is_refused and place(self._fleet, self._fleet.room, gang) is not None
+        return self._fitting[key]
+
+    def _shortfall(self, gang: Gang) -> tuple[str, str]:
+        """Return (reason, message) of a gang that does not fit; for gangs of one form it is the same."""
+        form = self._form(gang)
+        if form is None:
+            return shortfall(self._fleet, self._fleet.room, gang)
+        key = form, len(self._bindings)
+        if key not in self._shortfalls:
+            self._shortfalls[key] = shortfall(self._fleet, self._fleet.room, gang)
+        return self._shortfalls[key]
 
     def _joined(self, gang: Gang) -> Bools | None:
         """Return the nodes of the domain in which a gang that must stay in one has pods already."""
@@ -181,11 +223,11 @@ class Pass:
     def _no_room(self, gang: Gang, core: Gang, line: QueueLine) -> None:
         """Say why a gang waits; keep room for it if it is the first; make room if it may."""
         kept = self._reservation
-        if kept is not None and place(self._fleet, self._fleet.room, core) is not None:
+        if kept is not None and self._fits_beside(core):
             text = f"room is kept for {kept.gang}, which waits before it"
             self._wait(gang, line, "Reserved", text, blocks=True)
             return
-        reason, message = shortfall(self._fleet, self._fleet.room, core)
+        reason, message = self._shortfall(core)
         is_head = kept is None and self._heads < HEADS_MAX
         if is_head and place(self._fleet, self._fleet.idle(), core) is not None:
             self._heads += 1
