@@ -25,6 +25,7 @@ from gangline.launch.hosts import Host, Place, parse_hostfile, parse_hosts, plan
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpi_start import front_line, launcher_variables
 from gangline.launch.mpirun import master_port
+from gangline.launch.mpirun_deadline import run_until_begun, saying_command
 from gangline.launch.plain_hosts import (
     ask,
     launcher_mpi,
@@ -267,7 +268,11 @@ def _run_mpi(
     mpi: MpiInstallation,
     facts: Sequence[HostFacts],
 ) -> int:
-    """Become ``mpirun``; does not return."""
+    """Run ``mpirun`` and return its exit code; ranks that never begin end it at the deadline.
+
+    With ``--output-filename`` what ranks say goes into files of the user's, so nothing is added to it, and
+    there is no deadline: this process becomes ``mpirun``.
+    """
     if "MASTER_ADDR" not in environment:
         known = (facts[0].facts.get("interfaces") or {}) if facts else {}
         addresses = {name: address for name, (is_up, address) in known.items() if is_up and address}
@@ -295,8 +300,12 @@ def _run_mpi(
         # Open MPI 5 does not read plm_rsh_args any more: tell it in its own words too.
         environment |= launcher_variables(mpi, _shell(arguments))
     environment["PATH"] = f"{mpi.bin}{os.pathsep}{environment.get('PATH', os.defpath)}"
-    ready = front_line(mpi, line)
-    os.execve(ready[0], ready, environment)
+    if options.output_filename:
+        ready = front_line(mpi, line)
+        os.execve(ready[0], ready, environment)
+    limit_s = _start_timeout(arguments)
+    saying = [*line[: len(line) - len(command)], *saying_command(command)]
+    return run_until_begun(front_line(mpi, saying), environment, places, limit_s)
 
 
 def _read(path: str) -> str:
