@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,3 +106,59 @@ def _runs(pid: int) -> bool:
     from gangline.train.stacks import process_state
 
     return bool(process_name(pid)) and process_state(pid) != "its process has ended"
+
+
+WATCHED_RANK = """
+import json, os, sys, time
+from pathlib import Path
+from gangline.train.beats import BeatSocket
+from gangline.train.environment import Ranks
+from gangline.train.gradients import Traffic
+from gangline.train.meeting import process_name
+from gangline.train.stacks import StackFile
+from gangline.train.watch import Watch
+
+class NoStore:
+    def set(self, key, value): pass
+    def check(self, keys): return False
+
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+beats, stack_file = BeatSocket(), StackFile()
+mine = {"node": f"node-{rank}", "addresses": ["127.0.0.1"], "pid": os.getpid()}
+mine |= {"process": process_name(os.getpid()), "stack_file": stack_file.path}
+mine |= {"beat_port": beats.port, "beat_key": beats.key}
+Path(f"draft-{rank}").write_text(json.dumps(mine))
+Path(f"draft-{rank}").rename(f"fact-{rank}")
+files = [Path(f"fact-{other}") for other in range(size)]
+while not all(file.exists() for file in files):
+    time.sleep(0.01)
+facts = [json.loads(file.read_text()) for file in files]
+place = Ranks(rank, size, local_rank=0, local_size=1)
+watch = Watch(place, facts, NoStore(), Traffic(), stack_file, beats, silent_after_s=2)
+watch.start()
+watch.expect_steps(0)
+while len(watch._seen) < size - 1:
+    time.sleep(0.01)
+print("heard all", flush=True)
+time.sleep(600)
+"""
+
+
+def test_ranks_of_other_nodes_that_stop_are_named_without_a_store(ranks: Any, tmp_path: Path) -> None:
+    """Rank 0 among them, with which the store lies; what their nodes see is told."""
+    script = tmp_path / "script.py"
+    script.write_text(WATCHED_RANK)
+    ranks.start(sys.executable, script, 3)
+    ranks.wait_for(lambda: "heard all" in ranks.log(2), "beats of all ranks")
+
+    for process in ranks.processes[:2]:
+        process.send_signal(signal.SIGSTOP)
+
+    ranks.wait_for(lambda: ranks.log(2).count('"kind":"silence"') == 2, "the silence of two ranks")
+    told = sorted(line for line in ranks.log(2).splitlines() if "silent since step 0" in line)
+    assert [line.split()[1:5] for line in told] == [
+        ["rank", "0", "on", "node-0"],
+        ["rank", "1", "on", "node-1"],
+    ]
+    assert all("its process is stopped" in line for line in told)
+    assert '"kind":"silence"' not in ranks.log(1)
