@@ -59,12 +59,17 @@ def test_a_rank_that_dies_ends_the_run_and_is_named(gangline, tmp_path, how, wor
     assert "[1] about to fail" in result.stdout
     assert "prterun" not in result.stderr
     assert result.stderr.rstrip().endswith(words)
+    why = f"rank 1 in pod fail-worker-0 {words}"
+    assert json.loads(gangline("get", "fail", "-o", "json").stdout)["reason"] == why
+    assert gangline("explain", "fail").stdout == f"mpijob default/fail failed: {why}\n"
 
 
 def test_a_pods_exit_code_becomes_the_commands(gangline, pod_manifest):
     result = gangline("run", str(pod_manifest("seven", "echo out; exit 7")))
     assert (result.returncode, result.stdout) == (7, "out\n")
     assert "pod seven exited with code 7" in result.stderr
+    report = json.loads(gangline("get", "seven", "-o", "json").stdout)
+    assert report["reason"] == "pod seven exited with code 7"
 
 
 def test_a_finished_job_of_the_name_is_replaced_and_that_is_said(gangline, pod_manifest):
