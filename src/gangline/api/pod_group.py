@@ -44,10 +44,11 @@ class VolcanoPodGroupSpec(Wire, frozen=True, kw_only=True):
 
 
 class PodGroup(Wire, frozen=True, kw_only=True):
-    """A PodGroup of either dialect; its spec stays raw, for schedulers add fields of their own."""
+    """A PodGroup of either dialect; spec and status stay raw, for schedulers add fields of their own."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
 
 class PriorityClass(Wire, frozen=True, kw_only=True):

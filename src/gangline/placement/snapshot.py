@@ -208,7 +208,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             priority=spec.priority,
             created=pod.metadata.creation_timestamp or "",
             shape=_encoder.encode(shape),
-            gang=_gang(pod),
+            gang=gang_of(pod),
             gang_size=_gang_size(labels),
             queue=pod.metadata.annotations.get(QUEUE_ANNOTATION, ""),
             gpu_containers=tuple(
@@ -234,7 +234,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return msgspec.structs.replace(self, node_name=node, gpu_uuids=gpu_uuids, started=started)
 
 
-def _gang(pod: Pod) -> str:
+def gang_of(pod: Pod) -> str:
     """Return ``NAMESPACE/NAME`` of the gang that a pod's labels or annotations name, or nothing."""
     meta = pod.metadata
     names = [meta.annotations.get(key) for key in GROUP_ANNOTATIONS]

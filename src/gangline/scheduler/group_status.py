@@ -1,42 +1,89 @@
 """What a PodGroup's status says, in each dialect. Pure.
 
 Sources: the status types of scheduler-plugins (phases Pending, Scheduling, Scheduled, Running, Finished,
-Failed) and Volcano (phases Pending, Inqueue, Running; condition Unschedulable).
+Failed, by the rules of its controller) and Volcano (phases Pending, Inqueue, Running, Unknown, Completed;
+conditions Unschedulable, Scheduled).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from gangline.placement.decisions import Wait
+from gangline.scheduler.tally import Progress
 
 NOT_ENOUGH = "NotEnoughResources"
 
+_VOLCANO: Final = {
+    "Scheduling": "Pending",
+    "Scheduled": "Inqueue",
+    "Failed": "Unknown",
+    "Finished": "Completed",
+}
+"""Volcano's words for the phases of scheduler-plugins, where they differ."""
+
 
 def group_status(
-    *, is_volcano: bool, wait: Wait | None, bound: int, running: int, now: str
+    *, is_volcano: bool, wait: Wait | None, progress: Progress, min_member: int, now: str
 ) -> dict[str, Any]:
     """Return the status fields that the scheduler owns.
 
     Args:
         is_volcano: which dialect.
         wait: why the gang waits, if it does.
-        bound: pods of it that hold room.
-        running: pods of it that run.
+        progress: of its pods.
+        min_member: pods that must start together.
         now: time of a condition's change.
     """
-    if is_volcano:
-        phase = "Running" if running and not wait else "Inqueue" if not wait else "Pending"
-        kind = "Unschedulable" if wait else "Scheduled"
-    else:
-        phase = "Pending" if wait and not bound else "Scheduling" if wait else "Scheduled"
-        phase = "Running" if running and not wait else phase
-        kind = "Unschedulable" if wait else "Scheduled"
-    condition = {
+    phase = _phase(progress, wait, min_member)
+    placed = progress.bound + progress.running
+    status: dict[str, Any] = {
+        "phase": _VOLCANO.get(phase, phase) if is_volcano else phase,
+        "running": progress.running,
+        "succeeded": progress.succeeded,
+        "failed": progress.failed,
+    }
+    if wait is not None:
+        reason = NOT_ENOUGH if is_volcano else wait.reason
+        status["conditions"] = [_condition("Unschedulable", reason, wait.message, now)]
+    elif placed:
+        message = f"{placed} pods are placed"
+        status["conditions"] = [_condition("Scheduled", "Scheduled", message, now)]
+    return status
+
+
+def is_same(status: dict[str, Any], known: dict[str, Any]) -> bool:
+    """Return whether a status says nothing beyond what is known; times do not count, nor fields of others."""
+    fields = ("phase", "running", "succeeded", "failed")
+    if any((status[name] or 0) != (known.get(name) or 0) for name in fields):
+        return False
+    return "conditions" not in status or _words(status) == _words(known)
+
+
+def _words(status: dict[str, Any]) -> list[tuple[Any, ...]]:
+    found = status.get("conditions") or []
+    return [tuple(one.get(key) for key in ("type", "status", "reason", "message")) for one in found]
+
+
+def _phase(progress: Progress, wait: Wait | None, min_member: int) -> str:
+    """Return the phase in the words of scheduler-plugins."""
+    placed = progress.bound + progress.running
+    if min_member and progress.succeeded >= min_member:
+        return "Finished"
+    if progress.failed and progress.failed + progress.running + progress.succeeded >= min_member:
+        return "Failed"
+    if progress.running and progress.running + progress.succeeded >= min_member:
+        return "Running"
+    if wait is None and placed >= max(min_member, 1):
+        return "Scheduled"
+    return "Scheduling" if placed or (wait is None and progress.pods >= max(min_member, 1)) else "Pending"
+
+
+def _condition(kind: str, reason: str, message: str, now: str) -> dict[str, str]:
+    return {
         "type": kind,
         "status": "True",
-        "reason": wait.reason if wait and not is_volcano else NOT_ENOUGH if wait else "Scheduled",
-        "message": wait.message if wait else f"{bound} pods are placed",
+        "reason": reason,
+        "message": message,
         "lastTransitionTime": now,
     }
-    return {"phase": phase, "running": running, "conditions": [condition]}

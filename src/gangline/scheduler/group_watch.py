@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gangline import clock
+from gangline.api.core import Pod
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import (
     PRIORITY_CLASSES,
@@ -27,14 +28,18 @@ from gangline.kube.discovery import resource_for
 from gangline.kube.errors import ApiError, NotFound
 from gangline.placement.decisions import Wait
 from gangline.placement.policy import Policy, Queue
-from gangline.scheduler.group_status import group_status
+from gangline.scheduler.group_status import group_status, is_same
 from gangline.scheduler.groups import read_group, read_queue
 from gangline.scheduler.state import SchedulerState
+from gangline.scheduler.tally import Tally
 
 LOOK_AGAIN_S = 30.0
 """How often an absent definition is looked for."""
 
 READY_TIMEOUT_S = 10.0
+
+TOGETHER_S = 0.2
+"""Changes of a PodGroup's status that come within this time are written as one."""
 
 _DIALECTS = (SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS)
 
@@ -46,16 +51,22 @@ class GroupWatch:
         client: of the cluster.
         state: is told of every group.
         wake: called when a waiting gang may fit now.
+        names: scheduler names of the pods that are placed here.
     """
 
-    def __init__(self, client: Client, state: SchedulerState, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, client: Client, state: SchedulerState, wake: Callable[[], None], names: tuple[str, ...]
+    ) -> None:
         self._client = client
         self._state = state
         self._wake = wake
         self._found: dict[Resource, dict[str, PodGroup]] = {resource: {} for resource in _DIALECTS}
         self._priorities: dict[str, int] = {}
         self._queues: dict[str, Queue] = {}
-        self._told: dict[str, str] = {}
+        self._told: dict[str, dict[str, Any]] = {}
+        self._waits: dict[str, Wait] = {}
+        self._tally = Tally(names)
+        self._due: set[str] = set()
         self._writes: set[asyncio.Task[None]] = set()
         self._first: dict[Resource, asyncio.Event] = {
             resource: asyncio.Event() for resource in (*_DIALECTS, PRIORITY_CLASSES, VOLCANO_QUEUES)
@@ -82,26 +93,50 @@ class GroupWatch:
         return msgspec.structs.replace(given, queues={**given.queues, **self._queues})
 
     def tell(self, waiting: Iterable[Wait], placed: Iterable[str]) -> None:
-        """Write the status of the PodGroups whose gangs were placed or wait."""
+        """Take what a pass said; the PodGroups whose gangs it is about get a new status."""
         waits = {wait.gang: wait for wait in waiting}
-        for key in {*waits, *placed}:
+        self._note({*waits, *self._waits, *placed})
+        self._waits = waits
+
+    def hold(self, wait: Wait) -> None:
+        """Say of a gang that it pauses; the next pass that sees it says something else."""
+        self._waits[wait.gang] = wait
+        self._note({wait.gang})
+
+    def take_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Take a pod as it is now."""
+        if gang := self._tally.take(old, new):
+            self._note({gang})
+
+    def _note(self, gangs: set[str]) -> None:
+        """Have the status of gangs written in a moment: pods of one gang change together."""
+        if gangs and not self._due:
+            asyncio.get_running_loop().call_later(TOGETHER_S, self._refresh)
+        self._due |= gangs
+
+    def _refresh(self) -> None:
+        due, self._due = self._due, set()
+        for key in due:
             for resource, groups in self._found.items():
                 if key in groups:
-                    self._tell_one(resource, groups[key], waits.get(key))
+                    self._refresh_one(resource, groups[key])
 
-    def _tell_one(self, resource: Resource, group: PodGroup, wait: Wait | None) -> None:
-        bound = self._state.holders.by_gang.get(group.metadata.key, {})
+    def _refresh_one(self, resource: Resource, group: PodGroup) -> None:
+        key, uid = group.metadata.key, group.metadata.uid
+        progress = self._tally.progress(key)
+        if not progress.pods and uid not in self._told:
+            return  # another scheduler's, as far as we know
+        known = self._state.groups.get(key)
         status = group_status(
             is_volcano=resource == VOLCANO_POD_GROUPS,
-            wait=wait,
-            bound=len(bound),
-            running=sum(1 for pod in bound.values() if pod.started),
+            wait=self._waits.get(key),
+            progress=progress,
+            min_member=known.min_member if known else 1,
             now=clock.format_time(clock.now()),
         )
-        text = f"{status['phase']} {status['conditions'][0]['message']}"
-        if self._told.get(group.metadata.uid) == text:
+        if is_same(status, self._told.get(uid, group.status)):
             return
-        self._told[group.metadata.uid] = text
+        self._told[uid] = status
         task = asyncio.get_running_loop().create_task(self._write(resource, group, status))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
@@ -152,6 +187,8 @@ class GroupWatch:
             else:
                 self._found[resource][key] = new
                 is_news = self._state.take_group(key, read_group(new, self._priorities))
+                if old is None:
+                    self._note({key})
             if is_news:
                 self._wake()
 

@@ -19,7 +19,7 @@ from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound, Unavailable
 from gangline.kube.events import Recorder
-from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable
+from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.gangs import Gang
 from gangline.placement.policy import Policy
 from gangline.placement.schedule import Pass
@@ -73,7 +73,7 @@ class Scheduler:
         self._pods: Cache[Pod] = Cache(client, PODS, Pod)
         self._policy = policy or Policy()
         self._state = SchedulerState(names, self._policy.levels)
-        self._groups = GroupWatch(client, self._state, self._wake)
+        self._groups = GroupWatch(client, self._state, self._wake, names)
         self._is_due = asyncio.Event()
         self._taken_back: dict[str, frozenset[str]] = {}
         self._advice = Advice()
@@ -140,6 +140,7 @@ class Scheduler:
             self._on_refusal(old, new)
         if self._state.take_pod(old, new):
             self._wake()
+        self._groups.take_pod(old, new)
         if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
             self._check_gpus(new.spec.node_name)
 
@@ -153,7 +154,7 @@ class Scheduler:
         elif old is not None or self._state.is_broken(pod.gang, pod.gang_size):
             message = f"node {pod.node_name} refused {pod.key} ({new.status.reason}); its gang starts anew"
             self._take_back(pod.gang, message, "NodeRefused", also=pod)
-            self._pause(pod.gang)
+            self._pause(pod.gang, message)
 
     def _take_back(self, gang: str, message: str, event: str, *, also: PodView | None = None) -> None:
         """Delete the bound pods of a gang, once; their controller makes them anew, to be placed together."""
@@ -230,7 +231,7 @@ class Scheduler:
         failed = await self._binder.bind_all(bindings)
         if not failed:
             return
-        self._pause(key)
+        self._pause(key, f"{failed[0][0].pod} could not be bound ({failed[0][1]})")
         for binding, error in failed:
             self._state.revoke(binding)
             if not isinstance(error, NotFound | Conflict):
@@ -244,11 +245,13 @@ class Scheduler:
             message = f"{first.pod} of the same gang could not be bound ({error}); the gang starts anew"
             await self._binder.take_away(bound, message, event="HalfBound")
 
-    def _pause(self, gang: str) -> None:
+    def _pause(self, gang: str, why: str) -> None:
         """Let a gang wait a moment, longer each time; pods that are made anew for it too."""
         loop = asyncio.get_running_loop()
         delay_s = self._backoff.fail(gang, loop.time())
         self._state.pause(gang)
+        message = f"{why}; tried again after {delay_s:g} s"
+        self._groups.hold(Wait(gang=gang, reason="BackOff", message=message, position=0))
         if before := self._pauses.get(gang):
             before.cancel()
         self._pauses[gang] = loop.call_later(delay_s, self._resume, gang)

@@ -16,6 +16,9 @@ from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.holders import Holders, gang_key
 from gangline.placement.snapshot import GPUS_ANNOTATION, NodeView, PodView, Snapshot
 
+MAIN_ROLES = ("launcher", "master", "chief")
+"""Parts of a job whose success is the job's."""
+
 
 class SchedulerState:
     """Views of the cluster, changed one object at a time.
@@ -82,6 +85,7 @@ class SchedulerState:
             return False
         uid = pod.metadata.uid
         if new is None or new.is_finished:
+            self._note_end(pod, is_over=new is not None and new.status.phase == "Succeeded")
             held = self._remove(uid)
             self._assumed.discard(uid)
             self._drop_pending(uid)
@@ -98,6 +102,12 @@ class SchedulerState:
         if uid in self._assumed:
             return False
         return self._take_waiting(old, new)
+
+    def _note_end(self, pod: Pod, *, is_over: bool) -> None:
+        """Note whether a job is over because its main pod has succeeded; its workers may stay, and idle."""
+        view = PodView.from_pod(pod)
+        if view.job and view.replica_type.lower() in MAIN_ROLES:
+            (self._holders.over.add if is_over else self._holders.over.discard)(view.job)
 
     def _is_known(self, pod: Pod) -> bool:
         """Return whether the view of a bound pod is up to date in what placement reads."""

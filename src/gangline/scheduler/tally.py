@@ -1,0 +1,69 @@
+"""How far the pods of each gang are: waiting, bound, running, over. No input or output."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from gangline.api.core import Pod
+from gangline.placement.snapshot import gang_of
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many pods of a gang there are, and how far; a pod counts in one of the last four at most.
+
+    Attributes:
+        pods: that exist.
+        bound: have a node and do not run yet.
+        running: run.
+        succeeded: ended well.
+        failed: ended otherwise.
+    """
+
+    pods: int = 0
+    bound: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class Tally:
+    """Counts the pods of gangs, one change at a time.
+
+    Args:
+        names: scheduler names of the pods that count.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._stages: dict[str, dict[str, str]] = {}
+
+    def take(self, old: Pod | None, new: Pod | None) -> str:
+        """Take a pod as it is now; return the key of its gang when a number has changed, else nothing."""
+        pod = new or old
+        if pod is None or pod.spec.scheduler_name not in self._names or not (gang := gang_of(pod)):
+            return ""
+        uid = pod.metadata.uid
+        stages = self._stages.setdefault(gang, {})
+        before = stages.get(uid)
+        if new is None:
+            stages.pop(uid, None)
+            if not stages:
+                del self._stages[gang]
+            return gang if before is not None else ""
+        stages[uid] = _stage(new)
+        return gang if stages[uid] != before else ""
+
+    def progress(self, gang: str) -> Progress:
+        """Return how far a gang is. Cost: one step for each of its pods."""
+        counts = Counter(self._stages.get(gang, {}).values())
+        return Progress(
+            counts.total(), counts["Bound"], counts["Running"], counts["Succeeded"], counts["Failed"]
+        )
+
+
+def _stage(pod: Pod) -> str:
+    if pod.status.phase in ("Running", "Succeeded", "Failed"):
+        return pod.status.phase
+    return "Bound" if pod.spec.node_name else "Waiting"

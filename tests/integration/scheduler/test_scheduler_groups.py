@@ -1,0 +1,154 @@
+"""PodGroups of both dialects: what the scheduler keeps in their status through the life of a gang."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gangline.api.crds import gang_crds
+from gangline.api.resources import (
+    CRDS,
+    NODES,
+    PODS,
+    SCHEDULER_PLUGINS_POD_GROUPS,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
+from gangline.kube.apply import apply
+from gangline.kube.client import Client
+from gangline.kube.errors import ApiError
+from gangline.scheduler.scheduler import Scheduler
+
+WAIT_S = 30.0
+DIALECTS = [
+    pytest.param(SCHEDULER_PLUGINS_POD_GROUPS, id="scheduler-plugins"),
+    pytest.param(VOLCANO_POD_GROUPS, id="volcano"),
+]
+
+
+async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(WAIT_S):
+        while not (found := await condition()):
+            await asyncio.sleep(0.01)
+        return found
+
+
+class Scene:
+    def __init__(self, client: Client, namespace: str, node: str) -> None:
+        self.client, self.namespace, self.node = client, namespace, node
+
+    async def add_group(self, resource: Resource, name: str, *, size: int = 2) -> None:
+        metadata = {"name": name, "namespace": self.namespace}
+        group = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+        await self.client.create(resource, {**group, "spec": {"minMember": size}})
+
+    async def add_pods(
+        self, resource: Resource, gang: str, *, count: int = 2, scheduler: str = "ours"
+    ) -> None:
+        for index in range(count):
+            metadata: dict[str, Any] = {"name": f"{gang}-{index}", "namespace": self.namespace}
+            if resource == VOLCANO_POD_GROUPS:
+                metadata["annotations"] = {"scheduling.k8s.io/group-name": gang}
+            else:
+                metadata["labels"] = {"scheduling.x-k8s.io/pod-group": gang}
+            container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "2"}}}
+            rules = {"tolerations": [{"operator": "Exists"}], "schedulerName": scheduler}
+            spec = {"containers": [container], "nodeSelector": {"name": self.node}, **rules}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+            await self.client.create(PODS, pod)
+
+    async def set_phase(self, gang: str, phase: str) -> None:
+        for index in range(2):
+            patch = {"status": {"phase": phase}}
+            await self.client.patch(PODS, f"{gang}-{index}", patch, self.namespace, subresource="status")
+
+    async def status(self, resource: Resource, name: str) -> dict[str, Any]:
+        return (await self.client.get(resource, name, self.namespace)).get("status") or {}
+
+    async def until_phase(self, resource: Resource, name: str, phase: str) -> dict[str, Any]:
+        async def found() -> Any:
+            status = await self.status(resource, name)
+            return status if status.get("phase") == phase else None
+
+        return dict(await until(found))
+
+
+@pytest.fixture
+async def scene(api: Any) -> AsyncIterator[Scene]:
+    node = f"node-{uuid.uuid4().hex[:8]}"
+    async with api.client() as client:
+        for definition in gang_crds():
+            await apply(client, CRDS, definition)
+
+        async def are_served() -> bool:
+            with contextlib.suppress(ApiError):
+                for resource in (VOLCANO_POD_GROUPS, SCHEDULER_PLUGINS_POD_GROUPS):
+                    await client.list(resource, api.namespace)
+                return True
+            return False
+
+        await until(are_served)
+        metadata = {"name": node, "labels": {"name": node}}
+        await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": ready}}
+        await client.patch(NODES, node, status, subresource="status")
+        scheduler = asyncio.create_task(Scheduler(client, names=("ours",)).run())
+        try:
+            yield Scene(client, api.namespace, node)
+        finally:
+            scheduler.cancel()
+            await asyncio.gather(scheduler, return_exceptions=True)
+            for one in (await client.list(PODS, api.namespace)).items:
+                await client.delete(PODS, one["metadata"]["name"], api.namespace, grace_period_s=0)
+            await client.delete(NODES, node)
+
+
+@pytest.mark.parametrize("resource", DIALECTS)
+async def test_the_status_follows_the_gang_from_waiting_to_its_end(scene: Scene, resource: Resource) -> None:
+    is_volcano = resource == VOLCANO_POD_GROUPS
+    for name in ("first", "second"):
+        await scene.add_group(resource, name)
+    await scene.add_pods(resource, "first")
+    found = await scene.until_phase(resource, "first", "Inqueue" if is_volcano else "Scheduled")
+    assert [one["message"] for one in found["conditions"]] == ["2 pods are placed"]
+
+    await scene.set_phase("first", "Running")
+    assert (await scene.until_phase(resource, "first", "Running"))["running"] == 2
+    await scene.add_pods(resource, "second")
+
+    async def second_waits() -> Any:
+        status = await scene.status(resource, "second")
+        return next((one for one in status.get("conditions", []) if one["type"] == "Unschedulable"), None)
+
+    condition = await until(second_waits)
+    assert condition["reason"] == ("NotEnoughResources" if is_volcano else "NoRoom")
+    assert condition["message"] == (
+        f"needs 2 cpu on one node; best node {scene.node} has 0 free; "
+        f"fits when gang {scene.namespace}/first ends"
+    )
+    assert (await scene.status(resource, "second"))["phase"] == "Pending"
+
+    await scene.set_phase("first", "Succeeded")
+    found = await scene.until_phase(resource, "first", "Completed" if is_volcano else "Finished")
+    assert (found["succeeded"], found.get("running", 0)) == (2, 0)
+    await scene.until_phase(resource, "second", "Inqueue" if is_volcano else "Scheduled")
+
+
+async def test_the_groups_of_other_schedulers_keep_what_these_say(scene: Scene) -> None:
+    resource = VOLCANO_POD_GROUPS
+    for name in ("theirs", "ours"):
+        await scene.add_group(resource, name)
+    status = {"status": {"phase": "Inqueue"}}
+    await scene.client.patch(resource, "theirs", status, scene.namespace, subresource="status")
+    await scene.add_pods(resource, "theirs", scheduler="volcano")
+    await scene.add_pods(resource, "ours")
+    await scene.until_phase(resource, "ours", "Inqueue")
+
+    assert await scene.status(resource, "theirs") == {"phase": "Inqueue"}
