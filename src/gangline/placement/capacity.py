@@ -75,14 +75,21 @@ def take(fleet: Fleet, room: Room, spots: Sequence[Spot]) -> None:
     by_node: dict[int, list[Spot]] = {}
     for spot in spots:
         by_node.setdefault(spot.node, []).append(spot)
+    wanted: dict[bytes | str, tuple[tuple[int, int], ...]] = {}  # by shape: equal ones ask for the same
     for node, found in by_node.items():
         amounts: dict[int, int] = {}
         gpus, ports = 0, frozenset[tuple[str, int]]()
         for spot in found:
-            gpus |= sum(1 << index for index in spot.gpus)
-            ports |= spot.pod.host_ports
-            wanted = fleet.amounts(spot.pod)
-            room.widen(len(fleet.columns))
-            for column, amount in wanted:
+            pod = spot.pod
+            for index in spot.gpus:
+                gpus |= 1 << index
+            if pod.host_ports:
+                ports |= pod.host_ports
+            shape = pod.shape or pod.key
+            if shape not in wanted:
+                wanted[shape] = fleet.amounts(pod)
+                room.widen(len(fleet.columns))
+            for column, amount in wanted[shape]:
                 amounts[column] = amounts.get(column, 0) + amount
         room.take(node, amounts.items(), gpus, ports)
+    room.renew(*by_node)

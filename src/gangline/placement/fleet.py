@@ -160,6 +160,7 @@ class Fleet:
             mask = choices(gpus.machine).lowest(int(self.room.gpus[index]), count)
             self._assumed.setdefault(pod.node_name, {})[pod.uid] = mask
         self.room.take(index, self.amounts(pod), mask, pod.host_ports)
+        self.room.renew(index)
 
     def gpus_of(self, pod: PodView, index: int) -> int:
         """Return the mask of the GPUs that a pod holds on its node; assumed where it names none."""
@@ -314,7 +315,7 @@ class Room:
         gpus: int = 0,
         ports: frozenset[tuple[str, int]] = frozenset(),
     ) -> None:
-        """Take amounts, GPUs and ports of one node."""
+        """Take amounts, GPUs and ports of one node; :meth:`renew` it afterwards."""
         row = self.free[index]
         for column, amount in amounts:
             row[column] -= amount
@@ -322,14 +323,13 @@ class Room:
             self.gpus[index] &= ~gpus
         if ports:
             self.ports[index] = self.ports.get(index, frozenset()) | ports
-        self.renew(index)
 
-    def renew(self, index: int) -> None:
-        """Bring the derived arrays up to date for one row."""
+    def renew(self, *indices: int) -> None:
+        """Bring the derived arrays up to date for some rows."""
         if self._derived:
-            rows = np.array([index])
+            rows = np.array(indices)
             for array, compute in self._derived.values():
-                array[index] = compute(rows)[0]
+                array[rows] = compute(rows)
 
     def forget(self, index: int) -> None:
         """Forget what is kept beside the arrays of one row."""

@@ -84,6 +84,7 @@ class Pass:
         self._holders = holders
         self._policy = policy
         self._now = now
+        self._moment = format_time(now)
         self._reservation: Reservation | None = None
         self._bindings: list[Binding] = []
         self._unschedulable: list[Unschedulable] = []
@@ -156,8 +157,9 @@ class Pass:
         together: dict[int, set[int]] = {}
         for spot in spots:
             together.setdefault(spot.node, set()).update(spot.gpus)
+        visible = {row: self._indices(row, gpus) for row, gpus in together.items()}
         for spot in spots:
-            self._bind(spot, together[spot.node])
+            self._bind(spot, visible[spot.node])
         return True
 
     def _form(self, gang: Gang) -> Form | None:
@@ -204,21 +206,25 @@ class Pass:
                 return np.asarray(domains == domains[row])
         return None
 
-    def _bind(self, spot: Spot, together: set[int]) -> None:
-        node = self._fleet.views[spot.node]
+    def _indices(self, row: int, gpus: set[int]) -> tuple[int, ...]:
+        """Return the device indices of some GPUs of a node."""
+        found = self._fleet.views[row].gpus
+        return tuple(sorted(found.indices[index] for index in gpus)) if found is not None else ()
+
+    def _bind(self, spot: Spot, visible: tuple[int, ...]) -> None:
+        node, pod = self._fleet.views[spot.node], spot.pod
         gpus: list[tuple[str, tuple[str, ...]]] = []
         own: tuple[int, ...] = ()
-        visible: tuple[int, ...] = ()
+        chosen: tuple[str, ...] = ()
         if spot.gpus and node.gpus is not None:
-            uuids = [node.gpus.uuids[index] for index in spot.gpus]
-            for name, count in spot.pod.gpu_containers:
-                gpus.append((name, tuple(uuids[:count])))
-                del uuids[:count]
-            own = tuple(node.gpus.indices[index] for index in spot.gpus)
-            visible = tuple(sorted(node.gpus.indices[index] for index in together))
-        chosen = tuple(uuid for _, found in gpus for uuid in found)
-        self._bindings.append(Binding(spot.pod.key, spot.pod.uid, node.name, tuple(gpus), own, visible))
-        self._holders.add(spot.pod.placed(node.name, chosen, format_time(self._now)))
+            uuids, first = tuple([node.gpus.uuids[index] for index in spot.gpus]), 0
+            for name, count in pod.gpu_containers:
+                gpus.append((name, uuids[first : first + count]))
+                first += count
+            own = tuple([node.gpus.indices[index] for index in spot.gpus])
+            chosen = uuids[:first]
+        self._bindings.append(Binding(pod.key, pod.uid, node.name, tuple(gpus), own, visible))
+        self._holders.add(pod.placed(node.name, chosen, self._moment))
 
     def _no_room(self, gang: Gang, core: Gang, line: QueueLine) -> None:
         """Say why a gang waits; keep room for it if it is the first; make room if it may."""
