@@ -25,6 +25,7 @@ SCENARIOS = [
     "many_jobs",
     "operator_jobs",
     "nodes_first_rank",
+    "placement_gap",
 ]
 
 
