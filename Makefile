@@ -3,13 +3,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers lint types bench wheel clean
+.PHONY: run test test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers lint types bench wheel clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not nodes and not containers"
+
+# 50,000 cases of every property of placement: half an hour of two cores. GANGLINE_PROPERTY_CASES asks for others.
+test-properties: $(STAMP)-dev
+	GANGLINE_PROPERTY_CASES=$${GANGLINE_PROPERTY_CASES:-50000} $(BIN)/python -m pytest -q \
+		-n auto --maxprocesses 4 --dist load --timeout 36000 tests/property/placement
 
 test-train: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && \

@@ -106,7 +106,8 @@ async def _explain(
     from gangline.cli.cluster_view import look, scheduler_of
     from gangline.cli.explain_gates import gates_of
     from gangline.cli.explain_report import placement_report, print_placement, print_report, report
-    from gangline.cli.job_lookup import warnings_about
+    from gangline.cli.job_lookup import list_jobs, warnings_about
+    from gangline.cli.job_view import finished
     from gangline.cli.past_failure import why_failed
     from gangline.clock import now
     from gangline.scheduler.scheduler import DEFAULT_NAMES
@@ -117,11 +118,13 @@ async def _explain(
         subject = await _find(client, view, name, namespace)
         warnings = await warnings_about(client, namespace, subject.pods)
         claims = await _claims(client, namespace, subject.pods)
+        jobs = await list_jobs(client, None) if view.waiting() else []
         why = await why_failed(client, subject.job, subject.pods) if subject.job else ""
     schedulers = set(DEFAULT_NAMES) if target.is_local else {OWN_SCHEDULER}
     gates = gates_of(subject.job, subject.pods, claims=claims, warnings=warnings, schedulers=schedulers)
     answering = schedulers | {scheduler_of(pod) for pod in subject.pods}
-    value = report(subject.title, subject.job, subject.pods, view, gates, answering, workload, now())
+    over = {f"{job['metadata']['namespace']}/{job['metadata']['name']}" for job in jobs if finished(job)}
+    value = report(subject.title, subject.job, subject.pods, view, gates, answering, workload, now(), over)
     if why:
         value["message"] = why
     if placement:

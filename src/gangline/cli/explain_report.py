@@ -41,13 +41,14 @@ def report(
     schedulers: Collection[str],
     workload: Workload,
     now: datetime,
+    over: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return all that is known about why a job waits, as plain values."""
+    """Return all that is known about why a job waits, as plain values; ``over`` are the finished jobs."""
     living = [pod for pod in pods if pod["metadata"]["uid"] in view.views]
     unplaced = [pod for pod in living if not pod["spec"].get("nodeName")]
     waiting = [pod for pod in unplaced if not pod["spec"].get("schedulingGates")]
     keys = list(dict.fromkeys(view.gang_of(pod) for pod in waiting))
-    found = _first(view, keys, schedulers, workload, now)
+    found = _first(view, keys, schedulers, workload, now, over)
     value: dict[str, Any] = {
         "job": title,
         "state": _state(job, living, unplaced, gates),
@@ -82,12 +83,24 @@ def report(
 
 
 def _first(
-    view: ClusterView, keys: Sequence[str], schedulers: Collection[str], workload: Workload, now: datetime
+    view: ClusterView,
+    keys: Sequence[str],
+    schedulers: Collection[str],
+    workload: Workload,
+    now: datetime,
+    over: Collection[str],
 ) -> Explanation | None:
     pods = view.waiting(schedulers)
     for key in keys:
         found = explain(
-            view.snapshot, pods, key, now=now, policy=view.policy, groups=view.groups, workload=workload
+            view.snapshot,
+            pods,
+            key,
+            now=now,
+            policy=view.policy,
+            groups=view.groups,
+            workload=workload,
+            over=over,
         )
         if found is not None:
             return found

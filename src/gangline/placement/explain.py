@@ -6,7 +6,7 @@ given back and the gang is placed. Their number is bounded, so that the answer c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -40,7 +40,8 @@ class Fix:
     """One thing that would let the gang start.
 
     Attributes:
-        kind: ``level``, ``ends``, ``split``, ``fewer``, ``quota`` or ``never``.
+        kind: ``level``, ``ends``, ``idle`` (pods of a finished job hold the room), ``split``, ``fewer``,
+            ``quota`` or ``never``.
         text: in words, to follow on ``fits ``; a sentence of its own for ``quota`` and ``never``.
         speed: predicted speed as a share of that on the best nodes, where it is another one.
         at: the latest moment at which it comes by itself, where that is known.
@@ -98,6 +99,7 @@ def explain(
     policy: Policy | None = None,
     groups: Mapping[str, Group] | None = None,
     workload: Workload | None = None,
+    over: Collection[str] = (),
 ) -> Explanation | None:
     """Return why a gang waits; None when no pod of it does.
 
@@ -109,11 +111,13 @@ def explain(
         policy: as the scheduler's.
         groups: what is said about gangs, by key.
         workload: what speeds are predicted for.
+        over: finished jobs, of which idle workers may still hold room.
 
     Cost: one pass, and at most some 30 trial placements.
     """
     policy, groups = policy or Policy(), groups or {}
     holders = Holders(snapshot.pods, groups)
+    holders.over.update(over)
     fleet = Fleet.of(snapshot.nodes, snapshot.pods, policy.levels)
     gangs = collect_gangs(pods, groups, holders.placed())
     gang = next((found for found in gangs if found.key == key), None)
@@ -192,12 +196,16 @@ def _when_jobs_end(fleet: Fleet, holders: Holders, gang: Gang, trials: int) -> F
             ends = [end_of(pod, holders) for pod in pods]
             end = max((end for end in ends if end), default=None) if all(ends) else None
             gpus = sum(pod.request.get(GPU, 0) for pod in pods)
-            running.append((end is None, end.timestamp() if end else 0.0, gpus, key, end, pods))
+            is_over = pods[0].job in holders.over
+            end_s = 0.0 if end is None or is_over else end.timestamp()
+            running.append((end is None and not is_over, end_s, gpus, key, end, pods))
     running.sort(key=lambda entry: entry[:4])
     wants_gpus = bool(gang.gpus) and not has_rules(fleet, gang)
     tried = [entry for entry in running if entry[2] or not wants_gpus]
     for _, _, _, _, end, pods in tried[:trials]:
         if place(fleet, _freed(fleet, pods), gang) is not None:
+            if pods[0].job in holders.over:
+                return Fix("idle", f"when the {_idle(pods)}")
             return Fix("ends", f"when {_job(pods)} ends{_by(end)}", at=end)
     low, high = 1, len(tried)
     while low < high:
@@ -208,9 +216,14 @@ def _when_jobs_end(fleet: Fleet, holders: Holders, gang: Gang, trials: int) -> F
         return None
     ends = [entry[4] for entry in tried[:low]]
     last = max((end for end in ends if end), default=None) if all(ends) else None
-    names = [_job(entry[5]) for entry in tried[:low]]
+    names = [_job(entry[5]) for entry in tried[:low] if entry[5][0].job not in holders.over]
+    if not names:
+        return Fix("idle", f"when the {', and the '.join(_idle(entry[5]) for entry in tried[:low])}")
+    idle = "".join(f", and the {_idle(entry[5])}" for entry in tried[:low] if entry[5][0].job in holders.over)
     if len(names) > JOBS_NAMED_MAX:
-        return Fix("ends", f"when {len(names)} running jobs end{_by(last)}", at=last)
+        return Fix("ends", f"when {len(names)} running jobs end{_by(last)}{idle}", at=last)
+    if len(names) == 1:
+        return Fix("ends", f"when {names[0]} ends{_by(last)}{idle}", at=last)
     bare = [names[0], *(name.removeprefix("job ") for name in names[1:])]
     words = f"{', '.join(bare[:-1])} and {bare[-1]} end"
     return Fix("ends", f"when {words.replace('job ', 'jobs ', 1)}{_by(last)}", at=last)
@@ -229,6 +242,12 @@ def _freed(fleet: Fleet, pods: Sequence[PodView]) -> Room:
 def _job(pods: Sequence[PodView]) -> str:
     pod = pods[0]
     return f"job {pod.job}" if pod.job else f"gang {pod.gang}" if pod.gang else f"pod {pod.key}"
+
+
+def _idle(pods: Sequence[PodView]) -> str:
+    """Return what frees the room of a job that is over and keeps its workers."""
+    who, go = (f"{len(pods)} idle pods", "go") if len(pods) > 1 else ("idle pod", "goes")
+    return f"{who} of finished job {pods[0].job} {go}: set its cleanPodPolicy: Running, or delete it"
 
 
 def _by(end: datetime | None) -> str:

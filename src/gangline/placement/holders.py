@@ -42,6 +42,8 @@ class Holders:
         self._by_uid: dict[str, tuple[PodView, str, int]] = {}
         self._by_job: dict[str, Counter[tuple[str, str]]] = {}
         self.neighbours = Neighbours(self)
+        self.over: set[str] = set()
+        """Jobs that are finished, by ``NAMESPACE/JOB``: pods of them that hold room are idle."""
         for pod in pods:
             self.add(pod)
 

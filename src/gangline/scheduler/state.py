@@ -201,18 +201,17 @@ class SchedulerState:
         staying = sum(1 for pod in members if pod.node_name and not pod.is_ending)
         return bool(members) and staying < (group.min_member if group else size)
 
-    def on_unhealthy_gpus(self, node: str) -> dict[str, str]:
-        """Return the gangs with a pod that holds an unhealthy GPU of a node, each with what to say of it."""
+    def on_unhealthy_gpus(self, node: str) -> list[tuple[PodView, int]]:
+        """Return the pods that hold an unhealthy GPU of a node, by name, each with the GPU's index."""
         view = self._nodes.get(node)
         if view is None or view.gpus is None or view.gpus.healthy == view.gpus.machine.everything:
-            return {}
-        found: dict[str, str] = {}
-        for pod in self._holders.by_node.get(node, {}).values():
-            sick = view.gpus.mask_of(pod.gpu_uuids) & ~view.gpus.healthy
-            if pod.gang and sick:
-                index = view.gpus.indices[sick.bit_length() - 1]
-                found[pod.gang] = f"GPU {index} of node {node}, which {pod.key} holds, is unhealthy"
-        return found
+            return []
+        found = [
+            (pod, view.gpus.indices[sick.bit_length() - 1])
+            for pod in self._holders.by_node.get(node, {}).values()
+            if (sick := view.gpus.mask_of(pod.gpu_uuids) & ~view.gpus.healthy)
+        ]
+        return sorted(found, key=lambda entry: entry[0].key)
 
     def assume(self, binding: Binding) -> None:
         """Hold room for a decision that is being carried out."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from gang_scenes import NOW, group, held, pod
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from gangline.clock import format_time
@@ -29,7 +29,12 @@ from gangline.topology.known import known_machine
 CASES = int(os.environ.get("GANGLINE_PROPERTY_CASES", "200"))
 """``make test-properties`` sets more."""
 
-many = settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(
+    max_examples=CASES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)
 
 GPU = "nvidia.com/gpu"
 DISK = "example.com/disk"

@@ -113,6 +113,28 @@ def test_a_gang_that_insists_on_one_rack_hears_what_two_racks_are_worth():
     assert found.fixes[1].text == "when job t/x ends"
 
 
+def test_idle_workers_of_a_finished_job_are_told_from_a_running_one():
+    bound = [held(f"x-{gpu}", "a", gpu, job="t/x", gang="x") for gpu in range(8)]
+
+    found = why("g", [dgx("a")], members("g", 4), group("g", 4), bound=bound, over=["t/x"])
+
+    assert found.fixes[0].kind == "idle"
+    assert found.fix == (
+        "fits when the 8 idle pods of finished job t/x go: set its cleanPodPolicy: Running, or delete it"
+    )
+
+
+def test_a_running_job_and_a_finished_one_that_are_both_in_the_way_are_both_named():
+    bound = [held("x", "a", *range(4), job="t/x"), held("y", "a", *range(4, 8), job="t/y")]
+
+    found = why("g", [dgx("a")], members("g", 8), group("g", 8), bound=bound, over=["t/y"])
+
+    assert found.fix == (
+        "fits when job t/x ends, and the idle pod of finished job t/y goes: set its cleanPodPolicy: Running, "
+        "or delete it"
+    )
+
+
 def test_a_level_that_nobody_has_told_of_is_named():
     nodes = [dgx("a", rack="1"), dgx("b", rack="1")]
 

@@ -100,6 +100,38 @@ def test_room_that_becomes_free_makes_a_pass_due_only_when_a_pod_waits():
     assert holders(state) == []
 
 
+def test_a_pod_that_has_ended_holds_nothing_whatever_becomes_of_its_job():
+    state = SchedulerState(NAMES)
+    running = pod("w", node="a", phase="Running")
+    state.take_pod(None, running)
+
+    state.take_pod(running, pod("w", node="a", phase="Succeeded"))
+    state.take_pod(None, pod("v", node="a", phase="Failed"))
+
+    assert holders(state) == []
+
+
+def test_idle_workers_of_a_job_whose_launcher_has_succeeded_hold_their_room_and_are_known():
+    state = SchedulerState(NAMES)
+
+    def of_job(name: str, role: str, phase: str) -> Pod:
+        labels = {"training.kubeflow.org/job-name": "j", "training.kubeflow.org/job-role": role}
+        found = pod(name, node="a", phase=phase)
+        return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, labels=labels))
+
+    launcher = of_job("l", "launcher", "Running")
+    state.take_pod(None, of_job("w", "worker", "Running"))
+    state.take_pod(None, launcher)
+    assert state.holders.over == set()
+
+    state.take_pod(launcher, of_job("l", "launcher", "Succeeded"))
+    assert state.holders.over == {"team/j"}
+    assert holders(state) == [("w", "a")]
+
+    state.take_pod(of_job("l", "launcher", "Succeeded"), None)
+    assert state.holders.over == set()
+
+
 def test_a_terminating_pod_holds_its_room():
     state = SchedulerState(NAMES)
     state.take_pod(None, pod("one", node="a", deleted=True))
