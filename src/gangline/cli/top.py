@@ -89,6 +89,8 @@ def _share(part: int, whole: int) -> str:
 
 def _details(row: NodeGpuView) -> list[str]:
     """Return one node as arena draws a node whose links are known."""
+    from gangline.cli.top_view import BY_PLUGIN
+
     simulated = "simulated " if row.kind == "simulated" else ""
     lines = [f"{key + ':':9} {value}" for key, value in _heads(row)]
     if row.holders:
@@ -113,6 +115,9 @@ def _details(row: NodeGpuView) -> list[str]:
         lines += ["LinkTypeMatrix:", *_table(("", *names), links)]
         lines += ["BandwidthMatrix (predicted, GB/s one way):", *_table(("", *names), rates)]
         lines += ["GPUs:", *_table(("INDEX", "STATUS", "HEALTHY", "INSTANCE"), states)]
+    elif row.chooser:
+        lines += [f"GPUs: {row.allocated} of {row.total} held; {BY_PLUGIN}"]
+        lines += ["      (no annotation gangline.dev/gpu-topology that could be read: links are not known)"]
     lines += [
         "GPU Summary:",
         f"  Total {simulated}GPUs:     {row.total}",

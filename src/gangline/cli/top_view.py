@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.cli.gpu_words import kind_of_nodes
 from gangline.placement.amounts import GPU
-from gangline.placement.snapshot import BY_WIRES, MODE_LABEL, NodeView, PodView
+from gangline.placement.snapshot import BY_WIRES, NodeView, PodView
 from gangline.topology.rings import pair_matrix
 
 if TYPE_CHECKING:
     from gangline.cli.cluster_view import ClusterView
 
 Obj = dict[str, Any]
+
+BY_PLUGIN = "which, its own device plugin chooses and does not tell"
 
 LETTERS = ascii_uppercase + ascii_lowercase
 FREE, UNHEALTHY, UNNAMED = ".", "x", "?"
@@ -82,6 +84,11 @@ class NodeGpuView:
         """How many GPUs may not be used."""
         return sum(not gpu.healthy for gpu in self.gpus)
 
+    @property
+    def chooser(self) -> str:
+        """Who chooses which GPUs a pod gets: ``gangline``, ``device plugin``, or nobody without GPUs."""
+        return "gangline" if self.gpus else "device plugin" if self.total else ""
+
 
 def view_nodes(view: ClusterView, names: Sequence[str] = ()) -> list[NodeGpuView]:
     """Return the nodes by name; those named, or all."""
@@ -111,7 +118,7 @@ def _view(node: Obj, seen: NodeView, pods: Sequence[PodView]) -> NodeGpuView:
         status=f"{word},SchedulingDisabled" if seen.unschedulable else word,
         total=total,
         allocated=sum(pod.request[GPU] for pod in holding),
-        mode=(BY_WIRES if seen.labels.get(MODE_LABEL) == BY_WIRES else "exclusive") if total else "none",
+        mode=(BY_WIRES if seen.by_wires and gpus else "exclusive") if total else "none",
         kind=kind_of_nodes([node]),
         model=gpus.machine.model if gpus else "",
         gpus=_gpus(seen, holding),
@@ -157,6 +164,9 @@ def grid(nodes: Sequence[NodeGpuView]) -> list[str]:
     for node in shown:
         cells = [_sign(gpu, signs) for gpu in node.gpus]
         lines.append(f"{node.name:{width}}  {' '.join(cells)}  {node.model}, {node.mode}")
+    for node in nodes:
+        if node.chooser == "device plugin":
+            lines.append(f"{node.name:{width}}  {node.allocated} of {node.total} held; {BY_PLUGIN}")
     for owner in owners:
         count = sum(gpu.owner == owner for node in shown for gpu in node.gpus)
         lines.append(f"{signs[owner]:{width}}  {owner}: {count}")
@@ -177,6 +187,7 @@ def node_report(node: NodeGpuView) -> dict[str, Any]:
         "role": node.role,
         "status": node.status,
         "type": node.mode,
+        "idsChosenBy": node.chooser or None,
         "gpuKind": node.kind or None,
         "model": node.model,
         "totalGPUs": node.total,

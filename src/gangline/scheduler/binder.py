@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gangline import clock
@@ -18,6 +18,7 @@ from gangline.api.resources import PODS
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unavailable
 from gangline.kube.events import Recorder
+from gangline.placement.amounts import GPU
 from gangline.placement.decisions import Binding
 from gangline.placement.snapshot import GPUS_ANNOTATION
 
@@ -52,8 +53,8 @@ class Binder:
         self._quiet.set()
         self._gangs = 0
 
-    async def bind(self, binding: Binding) -> ApiError | None:
-        """Bind one pod; return why it could not be."""
+    async def bind(self, binding: Binding, *, gpus: int = 0) -> ApiError | None:
+        """Bind one pod that asks for so many GPUs; return why it could not be."""
         namespace, name = binding.pod.split("/", 1)
         metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": binding.uid}
         if binding.gpus:
@@ -70,15 +71,24 @@ class Binder:
         except ApiError as error:
             return error
         message = f"Successfully assigned {binding.pod} to {binding.node}"
+        if gpus and not binding.gpus:
+            message += f"; which {GPU} it gets there, the device plugin of the node chooses"
         self._recorder.event(regarding(binding.pod, binding.uid), "Normal", "Scheduled", message)
         return None
 
-    async def bind_all(self, bindings: Sequence[Binding]) -> list[tuple[Binding, ApiError]]:
-        """Bind the pods of a gang at once; return those that could not be, with the reason."""
+    async def bind_all(
+        self, bindings: Sequence[Binding], gpus: Mapping[str, int]
+    ) -> list[tuple[Binding, ApiError]]:
+        """Bind the pods of a gang at once; return those that could not be, with the reason.
+
+        Args:
+            bindings: of the gang.
+            gpus: how many GPUs each pod asks for, by uid.
+        """
         self._gangs += 1
         self._quiet.clear()
         try:
-            results = await asyncio.gather(*(self.bind(binding) for binding in bindings))
+            results = await asyncio.gather(*(self.bind(one, gpus=gpus.get(one.uid, 0)) for one in bindings))
         finally:
             self._gangs -= 1
             if not self._gangs:

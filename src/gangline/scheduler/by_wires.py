@@ -10,11 +10,15 @@ from typing import Any
 
 from gangline.api.core import Node
 from gangline.api.resources import NODES
+from gangline.errors import UserError
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound
+from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
 from gangline.placement.snapshot import BY_WIRES, BY_WIRES_TAINT, MODE_LABEL
+from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
+from gangline.topology.annotation import read_annotation
 
 CONFLICT_DELAY_S = 0.2
 
@@ -30,17 +34,37 @@ def wanted_taints(node: Node) -> list[dict[str, Any]] | None:
     return [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in wanted]
 
 
+def unknown_wires(node: Node) -> str:
+    """Return why a node that asks for GPUs by their links cannot have them chosen, or nothing. Pure."""
+    if node.metadata.labels.get(MODE_LABEL) != BY_WIRES:
+        return ""
+    text = node.metadata.annotations.get(TOPOLOGY_ANNOTATION)
+    if not text:
+        why = f"it has no annotation {TOPOLOGY_ANNOTATION}"
+    else:
+        try:
+            read_annotation(text, node=node.metadata.name)
+        except UserError as error:
+            why = str(error)
+        else:
+            return ""
+    return f"labelled {MODE_LABEL}={BY_WIRES}, but {why}: its own device plugin goes on choosing GPUs"
+
+
 class ByWiresTaints:
     """Writes and removes the taint.
 
     Args:
         client: of the cluster.
         nodes: somebody else runs this cache.
+        recorder: for events about nodes whose links are not known; None for no events.
     """
 
-    def __init__(self, client: Client, nodes: Cache[Node]) -> None:
+    def __init__(self, client: Client, nodes: Cache[Node], recorder: Recorder | None = None) -> None:
         self._client = client
         self._nodes = nodes
+        self._recorder = recorder
+        self._told: dict[str, str] = {}
         self._queue: WorkQueue[str] = WorkQueue()
         nodes.on_change(self._on_node)
 
@@ -51,6 +75,11 @@ class ByWiresTaints:
     def _on_node(self, old: Node | None, new: Node | None) -> None:
         if new is not None and wanted_taints(new) is not None:
             self._queue.add(new.metadata.name)
+        if new is not None and self._recorder is not None:
+            message = unknown_wires(new)
+            if message and self._told.get(new.metadata.name) != message:
+                self._recorder.event(("v1", "Node", new.metadata), "Warning", "UnknownTopology", message)
+            self._told[new.metadata.name] = message
 
     async def _reconcile(self, name: str) -> float | None:
         node = self._nodes.get(name)

@@ -19,6 +19,7 @@ from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound, Unavailable
 from gangline.kube.events import Recorder
+from gangline.placement.amounts import GPU
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.gangs import Gang
 from gangline.placement.policy import Policy
@@ -75,9 +76,10 @@ class Scheduler:
         self._state = SchedulerState(names, self._policy.levels)
         self._groups = GroupWatch(client, self._state, self._wake, names)
         self._is_due = asyncio.Event()
+        self._warned: dict[str, str] = {}
         self._taken_back: dict[str, frozenset[str]] = {}
         self._advice = Advice()
-        self._taints = ByWiresTaints(client, self._nodes)
+        self._taints = ByWiresTaints(client, self._nodes, self._recorder)
         self._tasks: set[asyncio.Task[None]] = set()
         self._backoff = Backoff()
         self._pauses: dict[str, asyncio.TimerHandle] = {}
@@ -132,8 +134,17 @@ class Scheduler:
 
     def _check_gpus(self, node: str) -> None:
         """Take back every gang that holds an unhealthy GPU of a node; its pods are made and placed anew."""
-        for gang, message in self._state.on_unhealthy_gpus(node).items():
-            self._take_back(gang, f"{message}; the gang starts anew", "UnhealthyGPU")
+        for pod, index in self._state.on_unhealthy_gpus(node):
+            message = f"GPU {index} of node {node}, which {pod.key} holds, is unhealthy"
+            if pod.gang:
+                self._take_back(pod.gang, f"{message}; the gang starts anew", "UnhealthyGPU")
+            elif self._warned.get(pod.uid) != message:
+                self._warned = {
+                    uid: text for uid, text in self._warned.items() if self._state.holders.get(uid)
+                }
+                self._warned[pod.uid] = message
+                text = f"{message}; it keeps it, for a pod of no gang would not be made again"
+                self._recorder.event(regarding(pod.key, pod.uid), "Warning", "UnhealthyGPU", text)
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and new.is_refused and not (old is not None and old.is_finished):
@@ -228,7 +239,9 @@ class Scheduler:
 
     async def _commit(self, key: str, bindings: list[Binding]) -> None:
         """Bind a gang; when a pod of it cannot be bound, take all of this attempt back."""
-        failed = await self._binder.bind_all(bindings)
+        holders = self._state.holders
+        asked = {one.uid: pod.request.get(GPU, 0) for one in bindings if (pod := holders.get(one.uid))}
+        failed = await self._binder.bind_all(bindings, asked)
         if not failed:
             return
         self._pause(key, f"{failed[0][0].pod} could not be bound ({failed[0][1]})")

@@ -83,7 +83,15 @@ def test_where_the_plugin_chooses_only_numbers_are_known():
 
     assert (row.total, row.allocated, row.gpus) == (8, 3, ())
     assert row.holders[0].indices is None
-    assert grid([row]) == []
+    assert grid([row]) == ["a  3 of 8 held; which, its own device plugin chooses and does not tell"]
+    assert node_report(row)["idsChosenBy"] == "device plugin"
+
+
+def test_a_label_alone_does_not_make_a_node_one_whose_gpus_are_chosen_by_links():
+    modes = [
+        seen(node("a", known=known, ack_node_gpu_schedule="topology"))[0].mode for known in (True, False)
+    ]
+    assert modes == ["topology", "exclusive"]
 
 
 def test_the_table_has_arenas_columns_and_totals(capsys):

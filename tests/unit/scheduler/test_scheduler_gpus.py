@@ -16,7 +16,7 @@ from gangline.placement.policy import Policy
 from gangline.placement.schedule import Pass
 from gangline.scheduler.advice import Advice
 from gangline.scheduler.binder import gpu_annotations
-from gangline.scheduler.by_wires import wanted_taints
+from gangline.scheduler.by_wires import unknown_wires, wanted_taints
 from gangline.scheduler.state import SchedulerState
 from gangline.topology.known import known_machine
 
@@ -81,23 +81,29 @@ def bound(name: str, *gpus: int, gang: str = "g") -> Pod:
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}, Pod)
 
 
-def test_a_gang_that_holds_an_unhealthy_gpu_is_named_and_no_other():
+def test_pods_that_hold_an_unhealthy_gpu_are_named_and_no_others():
     state = SchedulerState(("gangline-scheduler",))
     state.take_node(None, node(unhealthy=(2,)))
     for pod in (bound("g-0", 0), bound("g-1", 2), bound("h-0", 3, gang="h")):
         state.take_pod(None, pod)
 
-    assert state.on_unhealthy_gpus("a") == {"team/g": "GPU 2 of node a, which team/g-1 holds, is unhealthy"}
+    assert [(pod.key, index) for pod, index in state.on_unhealthy_gpus("a")] == [("team/g-1", 2)]
     state.take_node(node(unhealthy=(2,)), node())
-    assert state.on_unhealthy_gpus("a") == {}
+    assert state.on_unhealthy_gpus("a") == []
 
 
-def test_a_pod_of_no_gang_keeps_its_unhealthy_gpu():
-    state = SchedulerState(("gangline-scheduler",))
-    state.take_node(None, node(unhealthy=(2,)))
-    state.take_pod(None, bound("alone", 2, gang=""))
+def test_a_node_without_a_readable_annotation_cannot_have_its_gpus_chosen_by_links():
+    bare = node("topology")
+    bare.metadata.annotations.clear()
+    broken = node("topology")
+    broken.metadata.annotations["gangline.dev/gpu-topology"] = "{"
 
-    assert state.on_unhealthy_gpus("a") == {}
+    assert unknown_wires(node("topology")) == unknown_wires(node()) == ""
+    assert unknown_wires(bare) == (
+        "labelled ack.node.gpu.schedule=topology, but it has no annotation gangline.dev/gpu-topology: "
+        "its own device plugin goes on choosing GPUs"
+    )
+    assert "its own device plugin goes on choosing GPUs" in unknown_wires(broken)
 
 
 def decided(advice: Advice, taken: int, job: str) -> Decisions:
