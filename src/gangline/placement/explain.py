@@ -10,14 +10,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import numpy as np
-
 from gangline.placement.amounts import GPU
 from gangline.placement.capacity import capacity
-from gangline.placement.fit import fewest, has_rules, place
+from gangline.placement.fit import has_rules, place
 from gangline.placement.fleet import Fleet, Room
 from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.holders import Holders
+from gangline.placement.left_over import left_over
 from gangline.placement.policy import Policy
 from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.quota import queue_of
@@ -268,32 +267,13 @@ def _never(fleet: Fleet, gang: Gang) -> Fix | None:
 
 def _split(fleet: Fleet, gang: Gang, workload: Workload, best_s: float | None) -> Fix | None:
     """Return the fix of smaller pods: the same GPUs, left over on several nodes."""
-    pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
-    each = pod.request.get(GPU, 0)
-    if each < 2 or has_rules(fleet, gang):
+    rest = left_over(fleet, gang, workload)
+    if rest is None:
         return None
-    wanted = gang.gpus
-    masks = np.where(fleet.eligible(pod) & (fleet.kind_of >= 0), fleet.room.gpus, 0)
-    counts = np.bitwise_count(masks.astype(np.uint64)).astype(np.int64)
-    counts = np.minimum(counts, np.maximum(fleet.room.free[:, fleet.column(GPU)], 0))
-    if not wanted or int(counts.sum()) < wanted:
-        return None
-    shares = fewest(counts, wanted)
-    chosen: dict[int, int] = {}
-    for row, count in sorted(shares.items()):
-        tables = fleet.tables(row)
-        if tables is None:
-            return None
-        chosen[row] = tables.choose(int(masks[row]), count)
-    found = outlook(fleet, chosen, workload)
-    if found is None:
-        return None
-    speed = best_s / found.step_s if best_s else None
-    names = [fleet.names[row] for row in sorted(shares)]
-    sizes = "+".join(str(shares[row]) for row in sorted(shares))
-    if len(names) > NODES_NAMED_MAX:
-        return Fix("split", f"as smaller pods over {len(names)} nodes{_at_speed(speed)}", speed)
-    return Fix("split", f"as {sizes} over {', '.join(names)}{_at_speed(speed)}", speed)
+    speed = best_s / rest.found.step_s if best_s and rest.found else None
+    many = f"smaller pods over {len(rest.shares)} nodes"
+    cost = _at_speed(speed) if rest.found else " (their links are not known)"
+    return Fix("split", f"as {rest.words if len(rest.shares) <= NODES_NAMED_MAX else many}{cost}", speed)
 
 
 def _fewer(fleet: Fleet, gang: Gang) -> Fix | None:

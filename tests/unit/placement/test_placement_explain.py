@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from gang_scenes import NOW, dgx, group, held, members, pod
 
@@ -46,6 +47,40 @@ def test_a_pod_of_eight_gpus_is_told_whose_end_helps_and_what_leftovers_are_wort
     assert found.fixes[1].text.startswith("as 2+6 over a, b at 0.")
     assert 0 < (found.fixes[1].speed or 0) < 1
     assert found.fix.startswith("fits when job team/x ends, or as 2+6 over a, b at 0.")
+
+
+def test_left_over_gpus_need_their_share_of_everything_else_too():
+    # a has four GPUs left, and 5 of 80 cpus: not enough for half of a pod of 60.
+    bound = [
+        held("x", "a", 0, 1, 2, 3, job="t/x"),
+        held("y", "b", 0, 1, 2, 3, job="t/y"),
+        pod("c", 0, node_name="a", request={"cpu": 71_000}),
+    ]
+
+    found = why("big", [dgx("a"), dgx("b")], [pod("big", 8, request={"cpu": 60_000})], bound=bound)
+
+    assert "split" not in [fix.kind for fix in found.fixes]
+
+
+def test_left_over_gpus_of_one_rack_come_before_those_of_two():
+    nodes = [dgx(name, rack=name[0]) for name in ("a1", "b1", "b2")]
+    bound = [
+        held("x", "a1", *range(2), job="t/x"),
+        *(held(f"y{name}", name, *range(4), job="t/y") for name in ("b1", "b2")),
+    ]
+
+    found = why("big", nodes, [pod("big", 8)], bound=bound, policy=Policy(levels=("rack",)))
+
+    assert next(fix.text for fix in found.fixes if fix.kind == "split").startswith("as 4+4 over b1, b2")
+
+
+def test_left_over_gpus_that_are_only_counted_are_told_without_a_speed():
+    nodes = [msgspec.structs.replace(dgx(name), gpus=None) for name in "ab"]
+    bound = [pod(f"x{name}", 4, node_name=name, job=f"t/x{name}") for name in "ab"]
+
+    found = why("big", nodes, [pod("big", 8)], bound=bound)
+
+    assert found.fix == "fits when job t/xa ends, or as 4+4 over a, b (their links are not known)"
 
 
 def test_the_end_of_a_job_with_a_limit_has_a_time():
