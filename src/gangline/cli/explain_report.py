@@ -228,3 +228,5 @@ def _row(title: str, found: dict[str, Any]) -> list[str]:
         found["algorithm"] or "-",
         found["bottleneck"],
     ]
+    if value["speedOfBest"] is not None and value["speedOfBest"] < 0.995:
+        print(f"\nIt runs at {value['speedOfBest']:.2f} of the speed that it would have on the best GPUs.")
