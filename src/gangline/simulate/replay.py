@@ -1,0 +1,231 @@
+"""Replay a trace: events in the order of a virtual clock, decisions by a policy, every start recorded.
+
+A job starts when the policy says so, and runs ``work_s / speed``, where ``speed`` is the predicted training
+speed of its placement beside that of the best one; with fixed durations it runs ``work_s`` whatever its GPUs.
+A job with a limit ends at the limit at the latest. At one moment ends come before arrivals, and the policy
+is asked once after both.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gangline.errors import UserError
+from gangline.simulate.policies import Masks, Scheduler
+from gangline.simulate.site import Site
+from gangline.simulate.speeds import MODELS, Speeds
+from gangline.simulate.trace import Trace, TraceJob
+
+SAMPLE_S = 300.0
+"""Between two samples of the course of a day."""
+
+_END, _ARRIVAL = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How one job fared. Times are seconds of the trace.
+
+    Attributes:
+        job: as it is in the trace.
+        start_s, end_s: when it ran.
+        speed: relative to the best placement, above 0.
+        nodes: on how many nodes.
+    """
+
+    job: TraceJob
+    start_s: float
+    end_s: float
+    speed: float
+    nodes: int
+
+    @property
+    def wait_s(self) -> float:
+        """From arrival to start."""
+        return self.start_s - self.job.arrival_s
+
+    @property
+    def completion_s(self) -> float:
+        """From arrival to end."""
+        return self.end_s - self.job.arrival_s
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cluster at one moment.
+
+    Attributes:
+        at_s: since the measured span began.
+        busy: GPUs that jobs hold.
+        useful: the same, each counted with the speed of its job.
+        waiting: GPUs that waiting jobs ask for.
+    """
+
+    at_s: float
+    busy: int
+    useful: float
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The outcome of a replay.
+
+    Attributes:
+        runs: of all jobs, in the order of their starts.
+        busy_gpu_s, useful_gpu_s, free_gpu_s, stranded_gpu_s: over the measured span. Stranded are free GPUs
+            on nodes that are not wholly free.
+        samples: the course of the measured span.
+    """
+
+    runs: tuple[Run, ...]
+    busy_gpu_s: float
+    useful_gpu_s: float
+    free_gpu_s: float
+    stranded_gpu_s: float
+    samples: tuple[Sample, ...]
+
+
+def check_trace(trace: Trace, site: Site) -> None:
+    """Check that every job of a trace could run on an empty cluster.
+
+    Raises:
+        UserError: one could not, or trains an unknown model.
+    """
+    for job in trace.jobs:
+        if job.model not in MODELS:
+            raise UserError(f"{job.name} trains `{job.model}`", hint=f"known models: {', '.join(MODELS)}")
+        if not 1 <= job.gpus_per_pod <= job.gpus or job.gpus % job.gpus_per_pod:
+            raise UserError(
+                f"{job.name} asks for {job.gpus} GPUs in pods of {job.gpus_per_pod}: that does not divide"
+            )
+        if job.pods > site.gpus_per_node // job.gpus_per_pod * site.nodes:
+            raise UserError(
+                f"{job.name} asks for {job.pods} pods of {job.gpus_per_pod} GPUs at once; the simulated "
+                f"cluster has {site.nodes} nodes with {site.gpus_per_node} GPUs",
+                hint="take more nodes",
+            )
+
+
+def replay(
+    trace: Trace,
+    site: Site,
+    scheduler: Scheduler,
+    speeds: Speeds,
+    *,
+    has_fixed_durations: bool = False,
+    watch: Callable[[int], None] = lambda ended: None,
+) -> Replay:
+    """Run a trace to the end of its last job.
+
+    Args:
+        trace: checked with :func:`check_trace`.
+        site: the simulated cluster.
+        scheduler: fresh, see :data:`gangline.simulate.policies.POLICIES`.
+        speeds: of the same site.
+        has_fixed_durations: the speed of a placement does not change how long a job runs.
+        watch: told how many jobs have ended, now and then.
+
+    Raises:
+        ValueError: the policy gave out a GPU twice, or too few, or left a job waiting on an empty cluster.
+
+    Cost: a pass for each moment at which something happens.
+    """
+    events: list[tuple[float, int, str, TraceJob]] = [
+        (job.arrival_s, _ARRIVAL, job.name, job) for job in trace.jobs
+    ]
+    heapq.heapify(events)
+    state = _State(trace, site)
+    runs: list[Run] = []
+    ended = 0
+    while events:
+        now_s = events[0][0]
+        state.move(now_s)
+        while events and events[0][0] == now_s:
+            _, kind, _, job = heapq.heappop(events)
+            if kind == _END:
+                ended += 1
+                watch(ended)
+                state.end(job)
+                scheduler.finish(job)
+            else:
+                state.waiting += job.gpus
+                scheduler.submit(job)
+        for job, masks in scheduler.decide(now_s):
+            state.check(job, masks)
+            speed = speeds.relative(job, masks)
+            length_s = job.work_s if has_fixed_durations else job.work_s / speed
+            if job.limit_s is not None:
+                length_s = min(length_s, job.limit_s)
+            state.start(job, masks, speed)
+            runs.append(Run(job, now_s, now_s + length_s, speed, len(masks)))
+            heapq.heappush(events, (now_s + length_s, _END, job.name, job))
+    if len(runs) != len(trace.jobs):
+        raise ValueError(f"{len(trace.jobs) - len(runs)} jobs never started")
+    return state.result(tuple(runs))
+
+
+class _State:
+    """The simulated GPUs, and integrals over the measured span."""
+
+    def __init__(self, trace: Trace, site: Site) -> None:
+        self._from_s, self._until_s = trace.from_s, trace.until_s
+        self._gpus = site.gpus
+        self._everything = site.everything
+        self._free = [site.everything] * site.nodes
+        self._held: dict[str, tuple[Masks, float]] = {}
+        self._now_s = 0.0
+        self._whole = site.nodes
+        self._busy = 0
+        self._useful = 0.0
+        self.waiting = 0
+        self._sums = [0.0, 0.0, 0.0, 0.0]
+        self._samples: list[Sample] = []
+
+    def move(self, now_s: float) -> None:
+        """Let the clock go on."""
+        while len(self._samples) * SAMPLE_S < min(now_s, self._until_s) - self._from_s:
+            at_s = len(self._samples) * SAMPLE_S
+            self._samples.append(Sample(at_s, self._busy, self._useful, self.waiting))
+        passed_s = min(now_s, self._until_s) - max(self._now_s, self._from_s)
+        if passed_s > 0:
+            free = self._gpus - self._busy
+            stranded = free - self._whole * self._everything.bit_count()
+            for position, value in enumerate((self._busy, self._useful, free, stranded)):
+                self._sums[position] += passed_s * value
+        self._now_s = now_s
+
+    def check(self, job: TraceJob, masks: Masks) -> None:
+        """Raise unless the GPUs are as many as the job asks for, and free."""
+        if sum(mask.bit_count() for mask in masks.values()) != job.gpus:
+            raise ValueError(f"{job.name} asks for {job.gpus} GPUs and was given {masks}")
+        for row, mask in masks.items():
+            if mask & ~self._free[row]:
+                raise ValueError(f"{job.name} was given GPUs {mask:#b} of node {row}, which are not free")
+
+    def start(self, job: TraceJob, masks: Masks, speed: float) -> None:
+        """Give free GPUs to a job."""
+        for row, mask in masks.items():
+            self._whole -= self._free[row] == self._everything
+            self._free[row] ^= mask
+        self._held[job.name] = masks, speed
+        self._busy += job.gpus
+        self._useful += job.gpus * speed
+        self.waiting -= job.gpus
+
+    def end(self, job: TraceJob) -> None:
+        """Take the GPUs of a job back."""
+        masks, speed = self._held.pop(job.name)
+        for row, mask in masks.items():
+            self._free[row] |= mask
+            self._whole += self._free[row] == self._everything
+        self._busy -= job.gpus
+        self._useful = self._useful - job.gpus * speed if self._busy else 0.0
+
+    def result(self, runs: tuple[Run, ...]) -> Replay:
+        """Return the outcome."""
+        self.move(self._until_s)
+        busy, useful, free, stranded = self._sums
+        return Replay(runs, busy, useful, free, stranded, tuple(self._samples))

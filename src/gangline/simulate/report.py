@@ -1,0 +1,62 @@
+"""The report of a whole simulation: every policy at every load, as values and as table cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gangline.simulate.figures import Figures
+from gangline.simulate.replay import Sample
+from gangline.units import format_age
+
+HEADINGS = ("LOAD", "POLICY", "JCT", "P95", "WAIT", "USED", "GOODPUT", "FRAG", "SPEED")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One replay.
+
+    Attributes:
+        load: asked for, as a share of all GPUs; None for a trace from a file.
+        policy: a name of ``gangline.simulate.policies.POLICIES``.
+        figures: see :class:`Figures`.
+        samples: the course of the measured span.
+        wall_s: how long the replay took here.
+    """
+
+    load: float | None
+    policy: str
+    figures: Figures
+    samples: tuple[Sample, ...]
+    wall_s: float
+
+    @property
+    def load_text(self) -> str:
+        """``80 %``, or ``trace``."""
+        return "trace" if self.load is None else f"{100 * self.load:g} %"
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells below :data:`HEADINGS`."""
+        found = self.figures
+        return (
+            self.load_text,
+            self.policy,
+            format_age(found.completion_mean_s),
+            format_age(found.completion_p95_s),
+            format_age(found.wait_mean_s),
+            f"{100 * found.utilisation:.1f} %",
+            f"{100 * found.goodput:.1f} %",
+            f"{100 * found.fragmentation:.1f} %",
+            f"{found.speed_mean:.3f}",
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the outcome for JSON and YAML, without what differs from one machine to another."""
+        return {"load": self.load, "policy": self.policy, **self.figures.as_dict()}
+
+
+def best_of(outcomes: Sequence[Outcome], load: float | None) -> str:
+    """Return the policy with the lowest mean completion time at a load."""
+    found = [outcome for outcome in outcomes if outcome.load == load]
+    return min(found, key=lambda outcome: (outcome.figures.completion_mean_s, outcome.policy)).policy
