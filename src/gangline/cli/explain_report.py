@@ -170,7 +170,14 @@ def placement_report(pods: Sequence[Obj], view: ClusterView, workload: Workload)
         "chosen": _outlook(found.chosen),
         "best": _outlook(found.best),
         "naive": _outlook(found.naive),
+        "speedOfBest": _speed_of_best(found),
     }
+
+
+def _speed_of_best(found: Comparison) -> float | None:
+    if found.chosen is None or found.best is None:
+        return None
+    return round(min(found.best.step_s / found.chosen.step_s, 1.0), 3)
 
 
 def _outlook(found: Outlook | None) -> dict[str, Any] | None:
@@ -203,19 +210,9 @@ def print_placement(value: dict[str, Any]) -> None:
         print(f"\nPlacement: not placed yet ({gpus} asked for)")
         return
     if value["chosen"] is None:
-        "speedOfBest": _speed_of_best(found),
-        "measured": {"stepSeconds": round(measured.step_s, 6), "overSteps": measured.over}
-        if measured and measured.step_s is not None
-        else None,
-        "nodesByPlugin": sorted({pod.node_name for pod in with_gpus if pod.node_name and not pod.gpu_uuids}),
         print(f"\nPlacement: {gpus}; which ones, or their links, is known to the device plugin alone")
         return
     print(f"\nPlacement of {gpus}:\n")
-def _speed_of_best(found: Comparison) -> float | None:
-    if found.chosen is None or found.best is None:
-        return None
-    return round(min(found.best.step_s / found.chosen.step_s, 1.0), 3)
-
 
     rows = [
         _row(title, value[key])
