@@ -213,7 +213,6 @@ def print_placement(value: dict[str, Any]) -> None:
         print(f"\nPlacement: {gpus}; which ones, or their links, is known to the device plugin alone")
         return
     print(f"\nPlacement of {gpus}:\n")
-
     rows = [
         _row(title, value[key])
         for title, key in (("chosen", "chosen"), ("best, if all were free", "best"), ("first fit", "naive"))
@@ -221,6 +220,8 @@ def print_placement(value: dict[str, Any]) -> None:
     ]
     print_table(PLACEMENT_COLUMNS, rows)
     step = value["oneGpuStepSeconds"] * 1000
+    if value["speedOfBest"] is not None and value["speedOfBest"] < 0.995:
+        print(f"\nIt runs at {value['speedOfBest']:.2f} of the speed that it would have on the best GPUs.")
     print(f"\nPredicted, not measured: {value['predictedFor']}, {step:.0f} ms a step on one GPU alone.")
 
 
@@ -236,5 +237,3 @@ def _row(title: str, found: dict[str, Any]) -> list[str]:
         found["algorithm"] or "-",
         found["bottleneck"],
     ]
-    if value["speedOfBest"] is not None and value["speedOfBest"] < 0.995:
-        print(f"\nIt runs at {value['speedOfBest']:.2f} of the speed that it would have on the best GPUs.")
