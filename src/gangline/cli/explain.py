@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 
 OWN_SCHEDULER = "gangline-scheduler"
+
+JOBS_ASKED = 16
+"""Running jobs whose progress is read to tell when a job may start."""
 
 
 @click.command("explain")
@@ -109,7 +112,9 @@ async def _explain(
     from gangline.cli.job_lookup import list_jobs, warnings_about
     from gangline.cli.job_view import finished
     from gangline.cli.past_failure import why_failed
+    from gangline.cli.training_progress import read_progress
     from gangline.clock import now
+    from gangline.placement.explain import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
 
     async with open_client(target) as client:
@@ -118,23 +123,70 @@ async def _explain(
         subject = await _find(client, view, name, namespace)
         warnings = await warnings_about(client, namespace, subject.pods)
         claims = await _claims(client, namespace, subject.pods)
+        measured = await read_progress(client, subject.pods) if placement else None
+        waits = any(not pod["spec"].get("nodeName") for pod in subject.pods)
+        guessed = await _guessed(client, view) if waits else view
         jobs = await list_jobs(client, None) if view.waiting() else []
         why = await why_failed(client, subject.job, subject.pods) if subject.job else ""
     schedulers = set(DEFAULT_NAMES) if target.is_local else {OWN_SCHEDULER}
     gates = gates_of(subject.job, subject.pods, claims=claims, warnings=warnings, schedulers=schedulers)
     answering = schedulers | {scheduler_of(pod) for pod in subject.pods}
     over = {f"{job['metadata']['namespace']}/{job['metadata']['name']}" for job in jobs if finished(job)}
-    value = report(subject.title, subject.job, subject.pods, view, gates, answering, workload, now(), over)
+    subjects = subject.title, subject.job, subject.pods
+    value = report(*subjects, view, gates, answering, workload, now(), over)
+    if value.get("reason") in NO_ROOM and not value["mayStart"] and guessed is not view:
+        other = report(*subjects, guessed, gates, answering, workload, now(), over)
+        value["mayStartAbout"] = other.get("mayStart")
     if why:
         value["message"] = why
     if placement:
-        value["placement"] = placement_report(subject.pods, view, workload)
+        value["placement"] = placement_report(subject.pods, view, workload, measured)
     if output:
         print_value(value, output)
         return
     print_report(value)
     if placement:
         print_placement(value["placement"])
+
+
+async def _guessed(client: Client, view: ClusterView) -> ClusterView:
+    """Return the view with ends of running jobs that set themselves no limit, by the progress they report.
+
+    At most 16 jobs with GPUs are asked, those that hold most first.
+    """
+    from math import ceil
+
+    import msgspec
+
+    from gangline.cli.job_view import sort_pods
+    from gangline.cli.training_progress import read_progress
+    from gangline.clock import parse_time
+    from gangline.placement.amounts import GPU
+
+    held: dict[str, int] = {}
+    for pod in view.snapshot.pods:
+        group = view.groups.get(pod.gang)
+        is_limited = pod.limit_s is not None or (group is not None and group.limit_s is not None)
+        if pod.job and pod.started and not is_limited:
+            held[pod.job] = held.get(pod.job, 0) + pod.request.get(GPU, 0)
+    jobs = sorted((job for job, gpus in held.items() if gpus), key=lambda job: (-held[job], job))[:JOBS_ASKED]
+    members = {job: [pod for pod in view.pods if _job_of(view, pod) == job] for job in jobs}
+    answers = await asyncio.gather(*(read_progress(client, sort_pods(members[job])) for job in jobs))
+    ends = {job: found.ends for job, found in zip(jobs, answers, strict=True) if found and found.ends}
+    if not ends:
+        return view
+    pods = []
+    for pod in view.snapshot.pods:
+        if (end := ends.get(pod.job)) and pod.started:
+            limit = max(1, ceil((end - parse_time(pod.started)).total_seconds()))
+            pod = msgspec.structs.replace(pod, limit_s=limit)
+        pods.append(pod)
+    return replace(view, snapshot=msgspec.structs.replace(view.snapshot, pods=tuple(pods)))
+
+
+def _job_of(view: ClusterView, pod: Obj) -> str:
+    found = view.views.get(pod["metadata"]["uid"])
+    return found.job if found else ""
 
 
 async def _claims(client: Client, namespace: str, pods: list[Obj]) -> list[Obj]:

@@ -14,10 +14,12 @@ from gangline.placement.explain import Explanation, explain, in_one_line
 from gangline.placement.fleet import Fleet
 from gangline.placement.holders import Holders
 from gangline.placement.prediction import Comparison, Outlook, Workload, compare
+from gangline.placement.why import with_simulated
 
 if TYPE_CHECKING:
     from gangline.cli.cluster_view import ClusterView
     from gangline.cli.explain_gates import Gate
+    from gangline.cli.training_progress import TrainingProgress
 
 Obj = dict[str, Any]
 
@@ -55,20 +57,22 @@ def report(
         "pods": len(living),
         "waitingPods": len(unplaced),
         "gates": [{"kind": gate.kind, "message": gate.message, "pods": list(gate.pods)} for gate in gates],
+        "unhealthy": _unhealthy(living, view),
     }
     if found is None:
         return value
+    nodes = view.snapshot.nodes
     return value | {
         "gang": found.gang,
         "otherGangs": len(keys) - 1,
         "reason": found.reason,
-        "message": found.message,
-        "fix": found.fix,
+        "message": with_simulated(found.message, nodes),
+        "fix": with_simulated(found.fix, nodes),
         "fixes": [
             {
                 "kind": fix.kind,
-                "text": fix.text,
-                "line": in_one_line([fix]),
+                "text": with_simulated(fix.text, nodes),
+                "line": with_simulated(in_one_line([fix]), nodes),
                 "speed": round(fix.speed, 3) if fix.speed is not None else None,
                 "at": format_time(fix.at) if fix.at else None,
             }
@@ -80,6 +84,22 @@ def report(
         "waitingInQueue": found.waiting,
         "mayStart": format_time(found.may_start) if found.may_start else None,
     }
+
+
+def _unhealthy(pods: Sequence[Obj], view: ClusterView) -> list[dict[str, Any]]:
+    """Return which unhealthy GPUs pods hold."""
+    nodes = {node.name: node.gpus for node in view.snapshot.nodes}
+    found = []
+    for pod in pods:
+        seen = view.views[pod["metadata"]["uid"]]
+        gpus = nodes.get(seen.node_name)
+        sick = gpus.mask_of(seen.gpu_uuids) & ~gpus.healthy if gpus is not None else 0
+        found += [
+            {"pod": pod["metadata"]["name"], "node": seen.node_name, "index": index}
+            for bit, index in enumerate(gpus.indices if gpus is not None else ())
+            if sick >> bit & 1
+        ]
+    return found
 
 
 def _first(
@@ -125,6 +145,8 @@ def print_report(value: dict[str, Any]) -> None:
     print(f"{value['job']} {value['state']}{reason}")
     for gate in value["gates"]:
         print(f"  gate          {gate['kind']}: {gate['message']}")
+    for entry in value["unhealthy"]:
+        print(f"  unhealthy     GPU {entry['index']} of {entry['node']}, which {entry['pod']} holds")
     if "gang" not in value:
         if not value["gates"] and value["state"] in ("runs", "starts"):
             print(f"  {plural(value['pods'], 'pod')} on nodes; nothing of it waits for room")
@@ -144,14 +166,25 @@ def print_report(value: dict[str, Any]) -> None:
         print(f"  queue         {value['queue']}, {place}")
     if value["mayStart"]:
         print(f"  may start     {value['mayStart']} at the latest, by the limits of the jobs that run")
+    elif value.get("mayStartAbout"):
+        print(f"  may start     about {value['mayStartAbout']}, by the progress that running jobs report")
 
 
 def _others(count: int) -> str:
     return f" (and {plural(count, 'gang')} more of it)" if count else ""
 
 
-def placement_report(pods: Sequence[Obj], view: ClusterView, workload: Workload) -> dict[str, Any]:
-    """Return where a job's GPUs are and what that is worth, beside the best and the naive choice."""
+def placement_report(
+    pods: Sequence[Obj], view: ClusterView, workload: Workload, measured: TrainingProgress | None = None
+) -> dict[str, Any]:
+    """Return where a job's GPUs are and what that is worth, beside the best and the naive choice.
+
+    Args:
+        pods: of the job, in the order of their ranks.
+        view: of the cluster.
+        workload: what is predicted.
+        measured: what the training itself reports, where it does.
+    """
     placed = [view.views[pod["metadata"]["uid"]] for pod in pods if pod["metadata"]["uid"] in view.views]
     holders = Holders(view.snapshot.pods, view.groups)
     fleet = Fleet.of(view.snapshot.nodes, view.snapshot.pods, view.policy.levels)
@@ -171,6 +204,10 @@ def placement_report(pods: Sequence[Obj], view: ClusterView, workload: Workload)
         "best": _outlook(found.best),
         "naive": _outlook(found.naive),
         "speedOfBest": _speed_of_best(found),
+        "measured": {"stepSeconds": round(measured.step_s, 6), "overSteps": measured.over}
+        if measured and measured.step_s is not None
+        else None,
+        "nodesByPlugin": sorted({pod.node_name for pod in with_gpus if pod.node_name and not pod.gpu_uuids}),
     }
 
 
@@ -210,7 +247,9 @@ def print_placement(value: dict[str, Any]) -> None:
         print(f"\nPlacement: not placed yet ({gpus} asked for)")
         return
     if value["chosen"] is None:
-        print(f"\nPlacement: {gpus}; which ones, or their links, is known to the device plugin alone")
+        where = f" of {', '.join(value['nodesByPlugin'])}" if value["nodesByPlugin"] else ""
+        print(f"\nPlacement: {gpus}; which ones, or their links, is known to the device plugin{where} alone")
+        _print_measured(value)
         return
     print(f"\nPlacement of {gpus}:\n")
     rows = [
@@ -223,6 +262,16 @@ def print_placement(value: dict[str, Any]) -> None:
     if value["speedOfBest"] is not None and value["speedOfBest"] < 0.995:
         print(f"\nIt runs at {value['speedOfBest']:.2f} of the speed that it would have on the best GPUs.")
     print(f"\nPredicted, not measured: {value['predictedFor']}, {step:.0f} ms a step on one GPU alone.")
+    _print_measured(value)
+
+
+def _print_measured(value: dict[str, Any]) -> None:
+    found = value["measured"]
+    if found is not None:
+        print(
+            f"Measured, by what its training reports: {found['stepSeconds'] * 1000:.1f} ms a step, "
+            f"the mean of {plural(found['overSteps'], 'step')}."
+        )
 
 
 def _row(title: str, found: dict[str, Any]) -> list[str]:

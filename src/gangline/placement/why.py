@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from gangline.placement.capacity import capacity
 from gangline.placement.filters import refusal
 from gangline.placement.fleet import NO_DOMAIN, Fleet, Room
 from gangline.placement.gangs import Gang
-from gangline.placement.snapshot import PodView
+from gangline.placement.snapshot import NodeView, PodView
 from gangline.placement.why_rules import rule_refusals, rule_shortfall
 
 NO_NODES = "no nodes available to schedule pods"
@@ -135,3 +136,14 @@ def _shown(name: str, amount: int, *, bare: bool = False) -> str:
     else:
         text, unit = str(amount), name
     return text if bare else f"{text} {unit}"
+
+
+def with_simulated(text: str, nodes: Iterable[NodeView]) -> str:
+    """Return a message that says of GPUs that they are simulated, where those of the nodes are.
+
+    Example: ``needs 8 simulated nvidia.com/gpu on one node; best node n3 has 6 free``.
+    """
+    if GPU not in text:
+        return text
+    source = next((node.gpus.source for node in nodes if node.gpus is not None), "")
+    return text.replace(f" {GPU}", f" simulated {GPU}") if source == "simulated" else text

@@ -15,6 +15,7 @@ from gangline.placement.explain import in_one_line, nearest_fixes
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders
+from gangline.placement.why import with_simulated
 
 NEW_MAX = 1
 """Gangs that are looked at in one pass, the first that wait."""
@@ -39,6 +40,7 @@ class Advice:
             fleet: what the pass left.
             holders: with what it placed.
         """
+        decisions = _of_simulated(decisions, fleet)
         waits = [wait for wait in decisions.waits if wait.reason == "NoRoom"]
         if not waits or len(holders) > HOLDERS_MAX:
             self._known.clear()
@@ -58,6 +60,21 @@ class Advice:
                 known[wait.gang] = wait.message, in_one_line(fixes)
         self._known = known
         return _with_messages(decisions, {key: fix for key, (_, fix) in known.items() if fix})
+
+
+def _of_simulated(decisions: Decisions, fleet: Fleet) -> Decisions:
+    """Return the decisions with messages that say of GPUs that they are simulated, where they are."""
+    waits = tuple(
+        msgspec.structs.replace(wait, message=with_simulated(wait.message, fleet.views))
+        for wait in decisions.waits
+    )
+    if waits == decisions.waits:
+        return decisions
+    unschedulable = tuple(
+        msgspec.structs.replace(entry, message=with_simulated(entry.message, fleet.views))
+        for entry in decisions.unschedulable
+    )
+    return msgspec.structs.replace(decisions, waits=waits, unschedulable=unschedulable)
 
 
 def _with_messages(decisions: Decisions, fixes: dict[str, str]) -> Decisions:

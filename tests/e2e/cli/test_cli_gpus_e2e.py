@@ -127,7 +127,7 @@ def test_of_two_jobs_the_second_waits_and_says_why(
     running = simulated.start("run", str(first))
     until(lambda: "RUNNING" in simulated("list").stdout, "the first job")
     waiting = simulated.start("run", str(manifest(tmp_path, "second")))
-    reason = "needs 8 nvidia.com/gpu on one node; best node node-0 has 0 free"
+    reason = "needs 8 simulated nvidia.com/gpu on one node; best node node-0 has 0 free"
     until(lambda: reason in simulated("list", "-o", "wide").stdout, "the reason")
 
     rows = {line.split()[0]: line for line in simulated("list", "-o", "wide").stdout.splitlines()}
@@ -162,7 +162,7 @@ def test_gpus_stay_with_their_pods_when_the_agent_is_killed(
     )
 
     simulated("apply", str(pod_manifest("c", line, more=more)))
-    until(lambda: "Insufficient nvidia.com/gpu" in simulated("get", "pod/c").stdout, "c to wait")
+    until(lambda: "Insufficient simulated nvidia.com/gpu" in simulated("get", "pod/c").stdout, "c to wait")
     simulated("delete", "pod/a")
     until(lambda: simulated("logs", "c").stdout, "pod c")
     assert simulated("logs", "c").stdout == before["a"] != before["b"]

@@ -189,7 +189,7 @@ def test_a_gang_that_fits_in_part_waits_as_a_whole_and_says_why(cluster: Topolog
         conditions = next((group.get("status") or {} for group in groups), {}).get("conditions") or []
         return next((one["message"] for one in conditions if one["type"] == "Unschedulable"), "")
 
-    shortfall = "needs room for 4 pods of 1 nvidia.com/gpu at once; there is room for 2"
+    shortfall = "needs room for 4 pods of 1 simulated nvidia.com/gpu at once; there is room for 2"
     assert until(reason, "the condition of the PodGroup").startswith(f"{shortfall}; fits ")
     pods = cluster.pods("whole")
     assert len(pods) == 5

@@ -10,6 +10,7 @@ from gangline.cli.cluster_view import view_of
 from gangline.cli.explain import _is_of, read_workload
 from gangline.cli.explain_gates import gates_of
 from gangline.cli.explain_report import placement_report, report
+from gangline.cli.training_progress import TrainingProgress
 from gangline.errors import UserError
 from gangline.placement.prediction import Workload
 from gangline.topology.known import known_machine
@@ -132,7 +133,9 @@ def test_a_waiting_gang_is_reported_with_reason_shortfall_fix_and_place():
     found = report("podgroup team/g", None, waiting, view, [], {"gangline-scheduler"}, Workload(), NOW)
 
     assert (found["state"], found["reason"], found["gang"]) == ("waits", "NoRoom", "team/g")
-    assert found["message"] == "needs room for 8 pods of 1 nvidia.com/gpu at once; there is room for 6"
+    assert found["message"] == (
+        "needs room for 8 pods of 1 simulated nvidia.com/gpu at once; there is room for 6"
+    )
     assert found["fix"].startswith("fits when gang team/x ends")
     assert (found["position"], found["waitingInQueue"]) == (1, 1)
 
@@ -173,3 +176,50 @@ def test_pods_of_any_kind_are_found_by_their_owner(owner, kind, name, want):
     owned["metadata"]["ownerReferences"] = [owner]
 
     assert _is_of(owned, kind, name) is want
+
+
+def test_gpus_that_are_real_are_not_called_simulated():
+    real = node("a")
+    real["metadata"]["annotations"]["gangline.dev/gpu-topology"] = real["metadata"]["annotations"][
+        "gangline.dev/gpu-topology"
+    ].replace("simulated", "nvml")
+    waiting = [pod(f"g-{index}") for index in range(9)]
+    view = view_of([real], waiting, [pod_group("g", 9)])
+
+    found = report("podgroup team/g", None, waiting, view, [], {"gangline-scheduler"}, Workload(), NOW)
+
+    assert found["message"] == "needs room for 9 pods of 1 nvidia.com/gpu at once; there is room for 8"
+
+
+def test_an_unhealthy_gpu_under_a_pod_is_named():
+    sick = node("a")
+    note = known_machine("v100-dgx1").annotation([f"a-{index}" for index in range(8)], unhealthy=(3,))
+    sick["metadata"]["annotations"]["gangline.dev/gpu-topology"] = json.dumps(note)
+    alone = pod("x", on="a", ids=["a-2", "a-3"])
+    view = view_of([sick], [alone])
+
+    found = report("pod team/x", None, [alone], view, [], {"gangline-scheduler"}, Workload(), NOW)
+
+    assert found["unhealthy"] == [{"pod": "x", "node": "a", "index": 3}]
+
+
+def test_the_measured_step_time_stands_beside_the_predicted_ones():
+    pods = [pod(f"x-{index}", on="a", ids=[f"a-{index}"]) for index in range(4)]
+    view = view_of([node("a")], pods, [pod_group("x", 4)])
+    measured = TrainingProgress(step=30, steps=100, step_s=0.3151, over=20, ends=None)
+
+    value = placement_report(pods, view, Workload(), measured)
+
+    assert value["measured"] == {"stepSeconds": 0.3151, "overSteps": 20}
+    assert value["chosen"]["stepSeconds"] > 0
+    assert placement_report(pods, view, Workload())["measured"] is None
+
+
+def test_nodes_whose_plugin_chooses_are_named_with_the_placement():
+    plain = node("a")
+    plain["metadata"]["annotations"].clear()
+    pods = [pod("x-0", 4, on="a")]
+
+    value = placement_report(pods, view_of([plain], pods), Workload())
+
+    assert (value["chosen"], value["nodesByPlugin"]) == (None, ["a"])

@@ -186,9 +186,7 @@ def test_gpus_under_another_name_are_gpus_too() -> None:
         ([(1, "Always"), (4, "")], 5),
     ],
 )
-def test_init_containers_count_as_a_scheduler_counts_them(
-    inits: list[tuple[int, str]], needed: int
-) -> None:
+def test_init_containers_count_as_a_scheduler_counts_them(inits: list[tuple[int, str]], needed: int) -> None:
     def asking(gpus: int) -> dict[str, object]:
         return {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
 

@@ -118,7 +118,7 @@ def test_a_reason_carries_what_would_help_in_the_groups_and_the_pods_message():
     decisions = decided(Advice(), 2, "t/x")
 
     message = (
-        "needs room for 8 pods of 1 nvidia.com/gpu at once; there is room for 6; "
+        "needs room for 8 pods of 1 simulated nvidia.com/gpu at once; there is room for 6; "
         "fits when job t/x ends, or with 6 pods instead of 8"
     )
     assert [wait.message for wait in decisions.waits] == [message]
