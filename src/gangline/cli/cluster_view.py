@@ -25,7 +25,7 @@ from gangline.placement.gangs import Group
 from gangline.placement.holders import gang_key
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
-from gangline.scheduler.groups import read_group, read_queue
+from gangline.placement.read_groups import read_group, read_queue
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client

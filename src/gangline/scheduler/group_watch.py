@@ -29,7 +29,7 @@ from gangline.kube.errors import ApiError, NotFound
 from gangline.placement.decisions import Wait
 from gangline.placement.policy import Policy, Queue
 from gangline.scheduler.group_status import group_status, is_same
-from gangline.scheduler.groups import read_group, read_queue
+from gangline.placement.read_groups import read_group, read_queue
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.tally import Tally
 
