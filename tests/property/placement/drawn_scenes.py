@@ -26,7 +26,7 @@ from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.annotation import NodeGpus, read_annotation
 from gangline.topology.known import known_machine
 
-CASES = int(os.environ.get("GANGLINE_PROPERTY_CASES", "200"))
+CASES = int(os.environ.get("GANGLINE_PROPERTY_CASES", "100"))
 """``make test-properties`` sets more."""
 
 many = settings(
