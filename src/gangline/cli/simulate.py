@@ -137,7 +137,10 @@ def _traces(site: Site, options: dict[str, Any]) -> dict[float | None, Trace]:
     else:
         if not 0 < options["hours"] < float("inf"):
             raise UserError(f"--hours must be above 0 (found {options['hours']:g})")
-        for load in _loads(options["load"]):
+        loads = _loads(options["load"])
+        if len(loads) > 1 and options["save_trace"]:
+            raise UserError("--save-trace writes one trace", hint="give one --load")
+        for load in loads:
             mix = Mix(
                 load=load,
                 gpus=site.gpus,
@@ -179,8 +182,6 @@ def _read(name: str) -> str:
 def _save(traces: dict[float | None, Trace], name: str) -> None:
     from gangline.simulate.trace_text import write_csv
 
-    if len(traces) > 1:
-        raise UserError("--save-trace writes one trace", hint="give one --load")
     (trace,) = traces.values()
     try:
         Path(name).write_text(write_csv(trace), encoding="utf-8")

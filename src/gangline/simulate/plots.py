@@ -13,6 +13,9 @@ COLOURS = {"gangline": "#0b5fa5", "rack-only": "#2e8b57", "best-fit": "#e08e0b",
 """By policy; also the order in which they are drawn."""
 
 HOUR_S = 3600.0
+WIDE = "wait"
+"""Figures with this word in their title reach from seconds to hours, and get a logarithmic scale."""
+
 BREAK = 3.0
 """A bar more than so many times the median bar is cut off, and its label says how far it goes."""
 
@@ -87,9 +90,9 @@ def _bars(
     by_key = {(outcome.load_text, outcome.policy): outcome for outcome in outcomes}
     values = sorted(value(outcome) for outcome in outcomes)
     top = values[-1]
-    # The usual bars decide the scale where a few are far beyond it.
-    usual = values[(3 * len(values)) // 4 - 1] if len(values) > 3 else top
-    limit = BREAK * usual if usual > 0 and top > BREAK * usual else top
+    is_wide = WIDE in title
+    usual = values[len(values) // 2]
+    limit = BREAK * usual if not is_wide and 0 < BREAK * usual < top else top
     width = 0.84 / len(policies)
     for place, load in enumerate(loads):
         for number, policy in enumerate(policies):
@@ -122,6 +125,9 @@ def _bars(
     held = [100 * outcome.figures.utilisation for outcome in outcomes] if has_held else []
     tall = max([limit, *held])
     axes.set_ylim(0, 1.25 * tall if tall > 0 else 1)
+    if is_wide:
+        axes.set_yscale("symlog", linthresh=1)
+        axes.set_ylim(0, max(10.0, 10 * tall))
 
 
 def _course(left: Any, right: Any, outcomes: Sequence[Outcome]) -> None:

@@ -25,7 +25,6 @@ from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group
 from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
-from gangline.placement.reserve import release
 from gangline.placement.schedule import Pass
 from gangline.placement.snapshot import PodView
 from gangline.simulate.pods import gang_of, moment
@@ -85,10 +84,15 @@ class PassScheduler:
             self._holders.remove(pod.uid)
         self._groups.pop(job.name, None)
         room = self._fleet.room
-        release(self._fleet, room, pods)
+        for pod in pods:
+            row = self._fleet.index(pod.node_name)
+            for column, amount in self._fleet.amounts(pod):
+                room.free[row, column] += amount
         for row, mask in masks.items():
-            room.renew(row)
+            if self._with_links:
+                room.gpus[row] |= mask
             self._plugin[row] |= mask
+            room.renew(row)
 
     def decide(self, now_s: float) -> list[tuple[TraceJob, Masks]]:
         """Return the jobs that start now, with their GPUs."""
