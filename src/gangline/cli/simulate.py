@@ -49,9 +49,11 @@ PROGRESS_EVERY_S = 0.2
 )
 @click.option("--save-trace", default="", metavar="FILE", help="Write the jobs as CSV.")
 @click.option("--seed", default=0, show_default=True, help="Another one is another day.")
-@click.option("--plot", default="", metavar="FILE", help="Draw the figures: .png or .svg.")
+@click.option("--plot", multiple=True, metavar="FILE", help="Draw the figures: .png or .svg; repeatable.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print JSON or YAML.")
-def command(policy: str, fixed_durations: bool, plot: str, output: str | None, **options: Any) -> None:
+def command(
+    policy: str, fixed_durations: bool, plot: tuple[str, ...], output: str | None, **options: Any
+) -> None:
     r"""Replay a day of jobs on a simulated cluster, with Gangline's placement and simpler policies beside it.
 
     Nothing runs: nodes, GPUs and jobs are simulated, and how fast a placement trains is predicted.
@@ -69,7 +71,8 @@ def command(policy: str, fixed_durations: bool, plot: str, output: str | None, *
     from gangline.simulate.speeds import Speeds
 
     chosen = _words(policy, "--policy", tuple(POLICIES)) or list(POLICIES)
-    _check_plot(plot)
+    for target in plot:
+        _check_plot(target)
     if not 0 <= options["overlap"] <= 1:
         raise UserError(f"--overlap must be 0 to 1 (found {options['overlap']:g})")
     if not 0 < options["network_gbit_s"] < float("inf"):
@@ -87,14 +90,8 @@ def command(policy: str, fixed_durations: bool, plot: str, output: str | None, *
         print_value(_value(site, traces, outcomes, options | {"fixed_durations": fixed_durations}), output)
     else:
         _print(site, traces, outcomes)
-    if plot:
-        from gangline.simulate.plots import draw
-
-        try:
-            draw(outcomes, Path(plot))
-        except OSError as error:
-            raise UserError(f"cannot write {plot}: {error.strerror}") from error
-        say(f"drawn: {plot}")
+    for target in plot:
+        _draw(outcomes, target)
 
 
 def _words(text: str, option: str, known: tuple[str, ...]) -> list[str]:
@@ -105,9 +102,17 @@ def _words(text: str, option: str, known: tuple[str, ...]) -> list[str]:
     return words
 
 
+def _draw(outcomes: list[Outcome], target: str) -> None:
+    from gangline.simulate.plots import draw
+
+    try:
+        draw(outcomes, Path(target))
+    except OSError as error:
+        raise UserError(f"cannot write {target}: {error.strerror}") from error
+    say(f"drawn: {target}")
+
+
 def _check_plot(plot: str) -> None:
-    if not plot:
-        return
     from importlib.util import find_spec
 
     if Path(plot).suffix not in (".png", ".svg"):
