@@ -24,8 +24,8 @@ from gangline.kube.errors import ApiError
 from gangline.placement.gangs import Group
 from gangline.placement.holders import gang_key
 from gangline.placement.policy import Policy, Queue
-from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.placement.read_groups import read_group, read_queue
+from gangline.placement.snapshot import HOSTNAME_LABEL, NodeView, PodView, Snapshot
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -116,6 +116,9 @@ def view_of(
         for pod in pods
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     }
+    asked = {one.required_level for one in (*groups.values(), *views.values())}
+    if HOSTNAME_LABEL in asked and HOSTNAME_LABEL not in levels:
+        levels = (*levels, HOSTNAME_LABEL)
     return ClusterView(
         nodes=nodes,
         pods=pods,

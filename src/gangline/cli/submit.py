@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -318,7 +318,7 @@ async def _submit(target: Target, wanted: Submission, objects: list[dict[str, An
     from gangline.kube.errors import AlreadyExists
 
     async with open_client(target) as client:
-        await _check_names(client, wanted)
+        await _check_names(client, wanted, target)
         made: list[dict[str, Any]] = []
         for value in reversed(objects):  # the job first: it claims the name, and owns the rest
             resource = await resource_for(client, value["apiVersion"], value["kind"])
@@ -348,11 +348,10 @@ async def _submit(target: Target, wanted: Submission, objects: list[dict[str, An
     )
 
 
-async def _check_names(client: Client, wanted: Submission) -> None:
+async def _check_names(client: Client, wanted: Submission, target: Target) -> None:
     """Refuse names that lead nowhere; say when no node is open to GPUs by their links."""
     from gangline.api.resources import NODES, PRIORITY_CLASSES, Resource
     from gangline.kube.errors import ApiError, Forbidden, NotFound
-    from gangline.placement.snapshot import BY_WIRES, MODE_LABEL
 
     claims = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
     names = [("--priority", "PriorityClass", PRIORITY_CLASSES, wanted.priority)] if wanted.priority else []
@@ -367,11 +366,28 @@ async def _check_names(client: Client, wanted: Submission) -> None:
     if not wanted.gpu_topology:
         return
     try:
-        nodes = (await client.list(NODES, label_selector=f"{MODE_LABEL}={BY_WIRES}")).items
+        nodes = (await client.list(NODES)).items
     except ApiError:
         return
-    if not nodes:
-        say(
-            f"warning: no node carries {MODE_LABEL}={BY_WIRES}, so the job will wait; "
-            f"`kubectl label node NAME {MODE_LABEL}={BY_WIRES}` opens one"
-        )
+    if warning := no_open_node(nodes, target):
+        say(f"warning: {warning}")
+
+
+def no_open_node(nodes: Sequence[dict[str, Any]], target: Target) -> str:
+    """Return that no node has GPUs to be chosen by their links, and what opens one; nothing where one has."""
+    from gangline.placement.amounts import GPU
+    from gangline.placement.snapshot import BY_WIRES, MODE_LABEL
+
+    label = f"{MODE_LABEL}={BY_WIRES}"
+    if any((node["metadata"].get("labels") or {}).get(MODE_LABEL) == BY_WIRES for node in nodes):
+        return ""
+    having = [node for node in nodes if ((node.get("status") or {}).get("allocatable") or {}).get(GPU)]
+    waits = f"no node carries {label}, so the job will wait"
+    if not having:
+        way = "`gangline up --simulate-gpus 8 --cluster NAME` starts a cluster with simulated ones"
+        return f"{waits}, and no node has GPUs" + (f"; {way}" if target.is_local else "")
+    name = min(node["metadata"]["name"] for node in having)
+    config = (
+        f" --kubeconfig $(gangline kubeconfig --path{target.options})" if target.is_local else target.options
+    )
+    return f"{waits}; `kubectl{config} label node {name} {label}` opens one"

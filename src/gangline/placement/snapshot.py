@@ -37,6 +37,9 @@ What Kueue's ``podset-preferred-topology`` asks for is done anyway: every level 
 first.
 """
 
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+"""The narrowest level of every cluster: a gang that requires it lies on one node."""
+
 GPUS_ANNOTATION = "gangline.dev/gpus"
 """On a pod: JSON, container name -> UUIDs of its GPUs."""
 

@@ -14,7 +14,7 @@ from gangline.placement.decisions import Binding
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.holders import Holders, gang_key
-from gangline.placement.snapshot import GPUS_ANNOTATION, NodeView, PodView, Snapshot
+from gangline.placement.snapshot import GPUS_ANNOTATION, HOSTNAME_LABEL, NodeView, PodView, Snapshot
 
 MAIN_ROLES = ("launcher", "master", "chief")
 """Parts of a job whose success is the job's."""
@@ -74,6 +74,7 @@ class SchedulerState:
             del self._groups[key]
         else:
             self._groups[key] = group
+            self._know_level(group.required_level)
         for pod in list(self._holders.by_gang.get(key, {}).values()):
             self._holders.add(pod)  # it may use another queue now
         return any(pod.gang == key for pod in self._pending.values())
@@ -130,7 +131,14 @@ class SchedulerState:
             if before == after:
                 return False
         self._pending[uid] = PodView.from_pod(new)
+        self._know_level(self._pending[uid].required_level)
         return not self._pending[uid].gated
+
+    def _know_level(self, level: str) -> None:
+        """Have nodes be a level from the first gang on that asks for it: others need not pay for it."""
+        if level == HOSTNAME_LABEL and level not in self._fleet.levels:
+            self._fleet = Fleet((*self._fleet.levels, level))
+            self._changed.update(self._nodes)
 
     def _drop_pending(self, uid: str) -> None:
         self._pending.pop(uid, None)

@@ -8,8 +8,9 @@ import pytest
 
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.cli.job_types import qualified
-from gangline.cli.submit import command, read_config_files
+from gangline.cli.submit import command, no_open_node, read_config_files
 from gangline.cli.submit_job import Submission, build_objects, read_toleration
+from gangline.cli.target import Target
 from gangline.errors import UserError
 
 
@@ -183,3 +184,25 @@ def test_a_type_qualifies_a_name():
     assert qualified("mpijob/vgg", "MPIJob") == "mpijob/vgg"
     with pytest.raises(UserError, match="is no MPIJob"):
         qualified("job/vgg", "MPIJob")
+
+
+def gpu_node(name: str, gpus: int = 8, **labels: str) -> dict[str, Any]:
+    labels = {key.replace("_", "."): value for key, value in labels.items()}
+    amounts = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "4"}
+    return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
+
+
+def test_a_missing_label_comes_with_the_line_that_sets_it():
+    nodes = [gpu_node("b"), gpu_node("a"), gpu_node("0", gpus=0)]
+    assert no_open_node(nodes, Target()) == (
+        "no node carries ack.node.gpu.schedule=topology, so the job will wait; `kubectl --kubeconfig "
+        "$(gangline kubeconfig --path) label node a ack.node.gpu.schedule=topology` opens one"
+    )
+    assert "`kubectl --context prod label node a ack" in no_open_node(nodes, Target(context="prod"))
+    assert no_open_node([*nodes, gpu_node("c", ack_node_gpu_schedule="topology")], Target()) == ""
+
+
+def test_nodes_without_gpus_are_said_with_a_way_to_simulated_ones():
+    message = no_open_node([gpu_node("a", gpus=0)], Target())
+    assert "no node has GPUs; `gangline up --simulate-gpus 8" in message
+    assert no_open_node([], Target(context="prod")).endswith("and no node has GPUs")

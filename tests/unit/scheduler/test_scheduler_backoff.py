@@ -88,6 +88,14 @@ def test_a_paused_gang_waits_with_the_pods_that_are_made_anew_for_it():
     assert [len(gang.pods) for gang in state.gangs()] == [2]
 
 
+def test_nodes_become_a_level_when_a_gang_requires_one_node():
+    note = {"annotations": {"kueue.x-k8s.io/podset-required-topology": "kubernetes.io/hostname"}}
+    state = SchedulerState(("gangline-scheduler",), ("example.com/rack",))
+    assert state.fleet().levels == ("example.com/rack",)
+    state.take_pod(None, pod("0", **note))
+    assert state.fleet().levels == ("example.com/rack", "kubernetes.io/hostname")
+
+
 def test_a_level_that_pods_require_by_kueues_annotation_holds_for_their_gang():
     note = {"annotations": {"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}}
     [gang] = state_of(pod("0", **note), pod("1", **note), pod("2", **note)).gangs()
