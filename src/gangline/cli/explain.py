@@ -45,7 +45,8 @@ JOBS_ASKED = 16
     "--levels",
     default="",
     metavar="LABEL[:FACTOR],...",
-    help="Node labels of the network's levels, the widest first, and their oversubscription.",
+    help="Node labels of the network's levels, the widest first, and their oversubscription.  "
+    "[default: the scheduler's own defaults]",
 )
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default=None, help="Print JSON or YAML.")
 @target_options()
@@ -116,10 +117,11 @@ async def _explain(
     from gangline.clock import now
     from gangline.placement.explain import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
+    from gangline.topology.network import DEFAULT_LEVELS
 
     async with open_client(target) as client:
         namespace = client.connection.namespace
-        view = await look(client, tuple(level.label for level in workload.levels))
+        view = await look(client, tuple(level.label for level in workload.levels) or DEFAULT_LEVELS)
         subject = await _find(client, view, name, namespace)
         warnings = await warnings_about(client, namespace, subject.pods)
         claims = await _claims(client, namespace, subject.pods)

@@ -30,7 +30,8 @@ from gangline.errors import UserError
     "--levels",
     default="",
     metavar="LABEL,...",
-    help="Node labels of the network's levels, the widest first: example.com/block,example.com/rack.",
+    help="Node labels of the network's levels, the widest first.  "
+    "[default: topology.kubernetes.io/zone,gangline.dev/block,gangline.dev/rack]",
 )
 @click.option(
     "--node-selector",
@@ -84,9 +85,9 @@ async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str
     from gangline.placement.policy import Policy
     from gangline.scheduler.scheduler import DEFAULT_NAMES
     from gangline.scheduler.service import SchedulerService, ServiceOptions
-    from gangline.topology.network import parse_levels
+    from gangline.topology.network import DEFAULT_LEVELS, parse_levels
 
-    levels = tuple(level.label for level in parse_levels(options["levels"]))
+    levels = tuple(level.label for level in parse_levels(options["levels"])) or DEFAULT_LEVELS
     service = ServiceOptions(
         names=tuple(options["names"]) or DEFAULT_NAMES[:1],
         policy=Policy(levels=levels),

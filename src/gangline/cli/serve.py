@@ -106,15 +106,18 @@ async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSu
     from gangline.jobs.settings import Settings
     from gangline.local.controllers.all import run_controllers
     from gangline.operator.operator import Operator
+    from gangline.placement.policy import Policy
     from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
+    from gangline.topology.network import DEFAULT_LEVELS
 
     settings = Settings(has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0])
     operator = Operator(client, settings=settings)
+    policy = Policy(levels=DEFAULT_LEVELS)
     try:
         async with asyncio.TaskGroup() as services:
             services.create_task(run_controllers(client), name="controllers")
             services.create_task(operator.run(), name="operator")
-            services.create_task(Scheduler(client).run(), name="scheduler")
+            services.create_task(Scheduler(client, policy=policy).run(), name="scheduler")
             services.create_task(supervisor.run(), name="agent supervisor")
             services.create_task(end_when_idle(client, paths), name="idle end")
     finally:
