@@ -26,6 +26,8 @@ SCENARIOS = [
     "operator_jobs",
     "nodes_first_rank",
     "placement_gap",
+    "scheduler_core",
+    "scheduler_binding",
 ]
 
 

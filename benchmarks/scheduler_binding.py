@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from figures import Figure
@@ -203,7 +204,7 @@ async def create_gangs(
     await asyncio.gather(*(worker() for _ in range(CREATORS)))
 
 
-async def until_bound(client: Any) -> None:
+async def until_bound(client: Any, pid: int) -> None:
     """Wait until no pod is without a node."""
     from gangline.api.resources import PODS
 
@@ -212,6 +213,8 @@ async def until_bound(client: Any) -> None:
     while (await client.request("GET", PODS.path(NAMESPACE), params=params))["items"]:
         if time.monotonic() > deadline_s:
             raise SystemExit(f"pods are not bound after {LIMIT_S:.0f} s")
+        if not Path(f"/proc/{pid}/exe").exists():
+            raise SystemExit("the scheduler has ended")
         await asyncio.sleep(POLL_S)
 
 
@@ -222,14 +225,14 @@ async def take(scheduler: str) -> Sample:
         with scheduler_process(plane, scheduler) as pid:
             then = bind_bare(client) if scheduler == BARE else None
             await create_gangs(client, ["warm-up"], scheduler, then)
-            await until_bound(client)
+            await until_bound(client, pid)
             await until_idle(pid)
             await until_idle(server)
             pids = {pid, os.getpid(), *plane.pids.values()}
             used_s, server_s, started_s = processor_s(pid), processor_s(server), time.perf_counter()
             all_s = sum(map(processor_s, pids))
             await create_gangs(client, gangs, scheduler, then)
-            await until_bound(client)
+            await until_bound(client, pid)
             took_s = time.perf_counter() - started_s
             all_s = sum(map(processor_s, pids)) - all_s
             await until_idle(pid)
