@@ -26,6 +26,7 @@ SCENARIOS = [
     "operator_jobs",
     "nodes_first_rank",
     "placement_gap",
+    "scheduler_day",
     "scheduler_core",
     "scheduler_binding",
 ]
