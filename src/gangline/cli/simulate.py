@@ -54,7 +54,7 @@ PROGRESS_EVERY_S = 0.2
 def command(
     policy: str, fixed_durations: bool, plot: tuple[str, ...], output: str | None, **options: Any
 ) -> None:
-    r"""Replay a day of jobs on a simulated cluster, with Gangline's placement and simpler policies beside it.
+    """Replay a day of jobs on a simulated cluster, with Gangline's placement and simpler policies beside it.
 
     Nothing runs: nodes, GPUs and jobs are simulated, and how fast a placement trains is predicted.
 
@@ -65,7 +65,7 @@ def command(
     \b
       gangline simulate --load 60,80,95 --plot day.png
       gangline simulate --trace jobs.csv --policy gangline,first-fit -o json
-    """
+    """  # noqa: D301 - click's mark for text that is not filled
     from gangline.simulate.policies import POLICIES
     from gangline.simulate.site import Site
     from gangline.simulate.speeds import Speeds
