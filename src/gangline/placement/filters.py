@@ -25,6 +25,8 @@ def refusal(node: NodeView, pod: PodView) -> str:
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     if not matches_node(node, pod):
         return "node(s) didn't match Pod's node affinity/selector"
+    if not all(any(_term_holds(term, node) for term in terms) for terms in pod.volume_terms):
+        return "node(s) had volume node affinity conflict"
     return ""
 
 

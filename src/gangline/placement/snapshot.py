@@ -128,6 +128,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         node_selector: labels that the node must have.
         node_terms: required node affinity, one term of which must hold; None where there is none.
         labels: its labels. relations: what it asks of its neighbours, or None.
+        claims: names of the volume claims that it mounts. volume_terms: node affinity of their volumes, one
+        term of each must hold.
         tolerations: taints that it puts up with.
         gated: has scheduling gates, so that it is not considered.
         refusal: why no node can be right (a rule that is not served, a quantity that cannot be read), or
@@ -154,6 +156,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     node_terms: tuple[dict[str, Any], ...] | None = None
     labels: dict[str, str] = {}
     relations: Relations | None = None
+    claims: tuple[str, ...] = ()
+    volume_terms: tuple[tuple[dict[str, Any], ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     gated: bool = False
     refusal: str = ""
@@ -205,6 +209,11 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             node_terms=terms,
             labels=labels,
             relations=relations,
+            claims=tuple(
+                volume.persistent_volume_claim.get("claimName", "")
+                for volume in spec.volumes
+                if volume.persistent_volume_claim
+            ),
             tolerations=tuple(spec.tolerations),
             gated=bool(spec.scheduling_gates),
             refusal=refusal,

@@ -19,8 +19,10 @@ from gangline.placement.gangs import Group
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.read_groups import read_group
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
+from gangline.placement.volumes import Storage, read_claim, read_class, read_volume
 
-KINDS = ("Node", "Pod", "PodGroup", "PriorityClass", "Queue")
+STORAGE = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+KINDS = ("Node", "Pod", "PodGroup", "PriorityClass", "Queue", *STORAGE)
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -72,16 +74,30 @@ def read_snapshot(text: str, *, name: str = "the snapshot") -> Situation:
         found[kind].append(_typed(kind, entry, f"{kind} `{key}` of {name}"))
     priorities = {entry["metadata"]["name"]: int(entry.get("value") or 0) for entry in found["PriorityClass"]}
     pods = [PodView.from_pod(pod) for pod in found["Pod"] if not pod.is_finished]
+    storage = _storage(found)
     groups = [read_group(group, priorities) for group in found["PodGroup"]]
     return Situation(
         snapshot=Snapshot(
             nodes=tuple(NodeView.from_node(node) for node in found["Node"]),
             pods=tuple(pod for pod in pods if pod.node_name),
         ),
-        waiting=tuple(pod for pod in pods if not pod.node_name),
+        waiting=tuple(storage.applied(pod) for pod in pods if not pod.node_name),
         groups={group.key: group for group in groups},
         queues={queue.name: queue for queue in found["Queue"]},
     )
+
+
+def _storage(found: dict[str, list[Any]]) -> Storage:
+    """Return the claims and volumes; a file without any says nothing about them."""
+    storage = Storage()
+    claims, volumes, classes = (found[kind] for kind in STORAGE)
+    storage.is_known = bool(claims or volumes or classes)
+    for claim in claims:
+        meta = claim["metadata"]
+        storage.claims[f"{meta['namespace']}/{meta['name']}"] = read_claim(claim)
+    storage.volumes.update({volume["metadata"]["name"]: read_volume(volume) for volume in volumes})
+    storage.classes.update({entry["metadata"]["name"]: read_class(entry) for entry in classes})
+    return storage
 
 
 def _objects(documents: list[Any], name: str) -> Iterator[dict[str, Any]]:
@@ -103,7 +119,7 @@ def _identity(entry: dict[str, Any], where: str) -> tuple[str, str]:
         raise UserError(f"{where} has kind `{kind}`", hint=f"a snapshot has {known}, and lists of them")
     if not isinstance(meta, dict) or not meta.get("name"):
         raise UserError(f"{where}, a {kind}, has no metadata.name")
-    if kind in ("Pod", "PodGroup"):
+    if kind in ("Pod", "PodGroup", "PersistentVolumeClaim"):
         meta.setdefault("namespace", "default")
         return kind, f"{meta['namespace']}/{meta['name']}"
     return kind, str(meta["name"])

@@ -1,4 +1,4 @@
-"""Follows PodGroups of both dialects, PriorityClasses and Queues, where the cluster has them.
+"""Follows PodGroups of all dialects, PriorityClasses and Queues, where the cluster has them.
 
 A cluster without Volcano has no Volcano PodGroups: each kind is looked for, again and again at leisure, and
 followed from the moment its definition is there.
@@ -17,8 +17,6 @@ from gangline.api.core import Pod
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import (
     PRIORITY_CLASSES,
-    SCHEDULER_PLUGINS_POD_GROUPS,
-    VOLCANO_POD_GROUPS,
     VOLCANO_QUEUES,
     Resource,
 )
@@ -28,8 +26,9 @@ from gangline.kube.discovery import resource_for
 from gangline.kube.errors import ApiError, NotFound
 from gangline.placement.decisions import Wait
 from gangline.placement.policy import Policy, Queue
-from gangline.scheduler.group_status import group_status, is_same
-from gangline.placement.read_groups import read_group, read_queue
+from gangline.placement.read_groups import read_queue
+from gangline.scheduler.dialects import DIALECTS, GroupDialect
+from gangline.scheduler.group_status import is_same
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.tally import Tally
 
@@ -40,8 +39,6 @@ READY_TIMEOUT_S = 10.0
 
 TOGETHER_S = 0.2
 """Changes of a PodGroup's status that come within this time are written as one."""
-
-_DIALECTS = (SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS)
 
 
 class GroupWatch:
@@ -60,7 +57,7 @@ class GroupWatch:
         self._client = client
         self._state = state
         self._wake = wake
-        self._found: dict[Resource, dict[str, PodGroup]] = {resource: {} for resource in _DIALECTS}
+        self._found: dict[GroupDialect, dict[str, PodGroup]] = {dialect: {} for dialect in DIALECTS}
         self._priorities: dict[str, int] = {}
         self._queues: dict[str, Queue] = {}
         self._told: dict[str, dict[str, Any]] = {}
@@ -69,14 +66,15 @@ class GroupWatch:
         self._due: set[str] = set()
         self._writes: set[asyncio.Task[None]] = set()
         self._first: dict[Resource, asyncio.Event] = {
-            resource: asyncio.Event() for resource in (*_DIALECTS, PRIORITY_CLASSES, VOLCANO_QUEUES)
+            resource: asyncio.Event()
+            for resource in (*(dialect.resource for dialect in DIALECTS), PRIORITY_CLASSES, VOLCANO_QUEUES)
         }
 
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for resource in _DIALECTS:
-                group.create_task(self._follow(resource, PodGroup, self._group_callback(resource)))
+            for dialect in DIALECTS:
+                group.create_task(self._follow(dialect.resource, PodGroup, self._group_callback(dialect)))
             group.create_task(self._follow(PRIORITY_CLASSES, PriorityClass, self._on_priority))
             group.create_task(self._follow(VOLCANO_QUEUES, dict, self._on_queue))
 
@@ -117,18 +115,17 @@ class GroupWatch:
     def _refresh(self) -> None:
         due, self._due = self._due, set()
         for key in due:
-            for resource, groups in self._found.items():
+            for dialect, groups in self._found.items():
                 if key in groups:
-                    self._refresh_one(resource, groups[key])
+                    self._refresh_one(dialect, groups[key])
 
-    def _refresh_one(self, resource: Resource, group: PodGroup) -> None:
+    def _refresh_one(self, dialect: GroupDialect, group: PodGroup) -> None:
         key, uid = group.metadata.key, group.metadata.uid
         progress = self._tally.progress(key)
         if not progress.pods and uid not in self._told:
             return  # another scheduler's, as far as we know
         known = self._state.groups.get(key)
-        status = group_status(
-            is_volcano=resource == VOLCANO_POD_GROUPS,
+        status = dialect.status(
             wait=self._waits.get(key),
             progress=progress,
             min_member=known.min_member if known else 1,
@@ -137,7 +134,7 @@ class GroupWatch:
         if is_same(status, self._told.get(uid, group.status)):
             return
         self._told[uid] = status
-        task = asyncio.get_running_loop().create_task(self._write(resource, group, status))
+        task = asyncio.get_running_loop().create_task(self._write(dialect.resource, group, status))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
 
@@ -174,19 +171,19 @@ class GroupWatch:
             return False
         return True
 
-    def _group_callback(self, resource: Resource) -> Callable[[PodGroup | None, PodGroup | None], None]:
+    def _group_callback(self, dialect: GroupDialect) -> Callable[[PodGroup | None, PodGroup | None], None]:
         def on_change(old: PodGroup | None, new: PodGroup | None) -> None:
             group = new or old
             if group is None:
                 return
             key = group.metadata.key
             if new is None:
-                self._found[resource].pop(key, None)
+                self._found[dialect].pop(key, None)
                 self._told.pop(group.metadata.uid, None)
                 is_news = self._state.take_group(key, None)
             else:
-                self._found[resource][key] = new
-                is_news = self._state.take_group(key, read_group(new, self._priorities))
+                self._found[dialect][key] = new
+                is_news = self._state.take_group(key, dialect.read(new, self._priorities))
                 if old is None:
                     self._note({key})
             if is_news:
@@ -202,9 +199,9 @@ class GroupWatch:
             self._priorities.pop(entry.metadata.name, None)
         else:
             self._priorities[entry.metadata.name] = new.value
-        for groups in self._found.values():
+        for dialect, groups in self._found.items():
             for key, group in groups.items():
-                if self._state.take_group(key, read_group(group, self._priorities)):
+                if self._state.take_group(key, dialect.read(group, self._priorities)):
                     self._wake()
 
     def _on_queue(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:

@@ -31,6 +31,7 @@ from gangline.scheduler.binder import Binder, regarding
 from gangline.scheduler.by_wires import ByWiresTaints
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.state import SchedulerState
+from gangline.scheduler.storage_watch import StorageWatch
 
 DEFAULT_NAMES = ("gangline-scheduler", "default-scheduler")
 """``spec.schedulerName`` of the pods that are placed here."""
@@ -75,6 +76,7 @@ class Scheduler:
         self._policy = policy or Policy()
         self._state = SchedulerState(names, self._policy.levels)
         self._groups = GroupWatch(client, self._state, self._wake, names)
+        self._storage = StorageWatch(client, self._state, self._wake)
         self._is_due = asyncio.Event()
         self._warned: dict[str, str] = {}
         self._taken_back: dict[str, frozenset[str]] = {}
@@ -97,10 +99,12 @@ class Scheduler:
             group.create_task(self._nodes.run(), name="scheduler nodes")
             group.create_task(self._pods.run(), name="scheduler pods")
             group.create_task(self._groups.run(), name="scheduler groups")
+            group.create_task(self._storage.run(), name="scheduler storage")
             group.create_task(self._taints.run(), name="scheduler taints")
             await _wait_synced(self._nodes)
             await _wait_synced(self._pods)
             await self._groups.ready()
+            await self._storage.ready()
             self.is_synced = True
             for pod in self._refused_before:
                 self._on_refusal(None, pod)
@@ -241,7 +245,7 @@ class Scheduler:
         """Bind a gang; when a pod of it cannot be bound, take all of this attempt back."""
         holders = self._state.holders
         asked = {one.uid: pod.request.get(GPU, 0) for one in bindings if (pod := holders.get(one.uid))}
-        failed = await self._binder.bind_all(bindings, asked)
+        failed = await self._storage.select(bindings) or await self._binder.bind_all(bindings, asked)
         if not failed:
             return
         self._pause(key, f"{failed[0][0].pod} could not be bound ({failed[0][1]})")

@@ -15,6 +15,7 @@ from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.holders import Holders, gang_key
 from gangline.placement.snapshot import GPUS_ANNOTATION, HOSTNAME_LABEL, NodeView, PodView, Snapshot
+from gangline.placement.volumes import Storage
 
 MAIN_ROLES = ("launcher", "master", "chief")
 """Parts of a job whose success is the job's."""
@@ -41,6 +42,9 @@ class SchedulerState:
         self._pending: dict[str, PodView] = {}
         self._paused: set[str] = set()
         self._said: dict[str, str] = {}
+        self._with_claims: dict[str, PodView] = {}
+        self.storage = Storage()
+        """Claims, volumes and storage classes; whoever changes it calls :meth:`take_storage`."""
 
     @property
     def holders(self) -> Holders:
@@ -130,9 +134,27 @@ class SchedulerState:
             before, after = (old.spec, old.metadata.labels), (new.spec, new.metadata.labels)
             if before == after:
                 return False
-        self._pending[uid] = PodView.from_pod(new)
-        self._know_level(self._pending[uid].required_level)
+        view = PodView.from_pod(new)
+        if view.claims:
+            self._with_claims[uid] = view
+        self._pending[uid] = self.storage.applied(view)
+        self._know_level(view.required_level)
         return not self._pending[uid].gated
+
+    def take_storage(self) -> bool:
+        """Look at the claims of waiting pods again."""
+        is_news = False
+        for uid, view in self._with_claims.items():
+            new = self.storage.applied(view)
+            if uid in self._pending and new != self._pending[uid]:
+                self._pending[uid] = new
+                is_news = True
+        return is_news
+
+    def claims_to_make(self, uid: str) -> list[str]:
+        """Return the claims of an assumed pod whose volumes are made on its node."""
+        held = self._holders.get(uid)
+        return self.storage.selects_node(held) if held is not None and held.claims else []
 
     def _know_level(self, level: str) -> None:
         """Have nodes be a level from the first gang on that asks for it: others need not pay for it."""
@@ -142,6 +164,7 @@ class SchedulerState:
 
     def _drop_pending(self, uid: str) -> None:
         self._pending.pop(uid, None)
+        self._with_claims.pop(uid, None)
         self._said.pop(uid, None)
 
     def _add(self, view: PodView) -> None:

@@ -71,6 +71,18 @@ def test_a_list_a_stream_and_json_say_the_same():
     assert [binding.pod for binding in decided.bindings] == ["default/p", "default/q"]
 
 
+def test_claims_of_the_file_keep_pods_waiting():
+    waits = pod("p") | {}
+    waits["spec"] = {**waits["spec"], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+    lazy = {"kind": "StorageClass", "metadata": {"name": "s"}, "volumeBindingMode": "Immediate"}
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": {"storageClassName": "s"}}
+
+    assert read(NODE, waits).waiting[0].refusal == ""
+    assert read(NODE, waits, lazy, claim).waiting[0].refusal == (
+        "waits for claim default/c to be bound to a volume"
+    )
+
+
 def test_an_empty_file_is_an_empty_cluster():
     assert read_snapshot("") == Situation(snapshot=read().snapshot)
 

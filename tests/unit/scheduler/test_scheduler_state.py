@@ -6,6 +6,7 @@ import msgspec
 
 from gangline.api.core import Node, Pod
 from gangline.placement.decisions import Binding
+from gangline.placement.volumes import Claim
 from gangline.scheduler.state import SchedulerState
 
 NAMES = ("gangline-scheduler",)
@@ -130,6 +131,21 @@ def test_idle_workers_of_a_job_whose_launcher_has_succeeded_hold_their_room_and_
 
     state.take_pod(of_job("l", "launcher", "Succeeded"), None)
     assert state.holders.over == set()
+
+
+def test_a_claim_that_is_bound_lets_its_pod_in():
+    state = SchedulerState(NAMES)
+    state.storage.is_known = True
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    state.take_pod(None, pod("one", volumes=volumes))
+    assert "waits for claim team/data" in state.waiting()[0].refusal
+
+    state.storage.claims["team/data"] = Claim(volume="pv")
+    state.storage.volumes["pv"] = None
+
+    assert state.take_storage()
+    assert state.waiting()[0].refusal == ""
+    assert not state.take_storage()
 
 
 def test_a_terminating_pod_holds_its_room():

@@ -1,0 +1,118 @@
+"""Volume claims: which nodes the volumes of a pod allow, and what an unbound claim waits for.
+
+Source: Kubernetes documentation, "Persistent Volumes" and "Storage Classes", volume binding mode.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gangline.placement.snapshot import PodView
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+WAITS_FOR_CONSUMER = "WaitForFirstConsumer"
+BOUND = "Bound"
+
+Terms = tuple[dict[str, Any], ...]
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A PersistentVolumeClaim.
+
+    Attributes:
+        volume: the volume that it is bound to, or empty.
+        storage_class: the name of its class, or empty.
+    """
+
+    volume: str = ""
+    storage_class: str = ""
+
+
+class StorageClass(msgspec.Struct, frozen=True, kw_only=True):
+    """A StorageClass.
+
+    Attributes:
+        waits: volumes are made where the first pod goes, and not before.
+        provisioner: who makes them.
+    """
+
+    waits: bool = False
+    provisioner: str = ""
+
+
+def read_claim(obj: dict[str, Any]) -> Claim:
+    """Return a PersistentVolumeClaim; one that is not bound yet has no volume, whatever its spec asks for."""
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    volume = spec.get("volumeName") if status.get("phase") == BOUND else ""
+    return Claim(volume=volume or "", storage_class=spec.get("storageClassName") or "")
+
+
+def read_volume(obj: dict[str, Any]) -> Terms | None:
+    """Return the node affinity terms of a PersistentVolume, one of which must hold; None for any node."""
+    required = ((obj.get("spec") or {}).get("nodeAffinity") or {}).get("required")
+    return tuple(required.get("nodeSelectorTerms") or ()) if required else None
+
+
+def read_class(obj: dict[str, Any]) -> StorageClass:
+    """Return a StorageClass."""
+    waits = obj.get("volumeBindingMode") == WAITS_FOR_CONSUMER
+    return StorageClass(waits=waits, provisioner=str(obj.get("provisioner") or ""))
+
+
+class Storage:
+    """All claims, volumes and classes of a cluster.
+
+    Attributes:
+        is_known: all has been read; until then, and where nobody may read it, claims decide nothing.
+        claims: by ``NAMESPACE/NAME``.
+        volumes: node affinity terms by name.
+        classes: by name.
+    """
+
+    def __init__(self) -> None:
+        self.is_known = False
+        self.claims: dict[str, Claim] = {}
+        self.volumes: dict[str, Terms | None] = {}
+        self.classes: dict[str, StorageClass] = {}
+
+    def applied(self, pod: PodView) -> PodView:
+        """Return a pod with what its claims say: nodes that their volumes allow, or why it has to wait."""
+        if not pod.claims or not self.is_known or pod.refusal:
+            return pod
+        terms: list[Terms] = []
+        for name in pod.claims:
+            refusal, found = self._one(f"{pod.namespace}/{name}")
+            if refusal:
+                return msgspec.structs.replace(pod, refusal=refusal, shape=pod.shape + refusal.encode())
+            if found is not None:
+                terms.append(found)
+        if not terms:
+            return pod
+        shape = pod.shape + msgspec.json.encode(terms)
+        return msgspec.structs.replace(pod, volume_terms=tuple(terms), shape=shape)
+
+    def selects_node(self, pod: PodView) -> list[str]:
+        """Return the claims whose volumes are made on the node that the pod gets."""
+        found = [(name, self.claims.get(f"{pod.namespace}/{name}")) for name in pod.claims]
+        return [name for name, claim in found if claim is not None and not claim.volume]
+
+    def _one(self, key: str) -> tuple[str, Terms | None]:
+        claim = self.claims.get(key)
+        if claim is None:
+            return f"waits for claim {key}, which does not exist", None
+        if claim.volume:
+            if claim.volume not in self.volumes:
+                return f"waits for volume {claim.volume} of claim {key}, which does not exist", None
+            return "", self.volumes[claim.volume]
+        known = self.classes.get(claim.storage_class)
+        if known is None or not known.waits:
+            return f"waits for claim {key} to be bound to a volume", None
+        if known.provisioner == NO_PROVISIONER:
+            return (
+                f"waits for claim {key}: this scheduler chooses no volume of class {claim.storage_class}, "
+                "name one in spec.volumeName",
+                None,
+            )
+        return "", None
