@@ -7,44 +7,54 @@ conditions Unschedulable, Scheduled).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gangline.placement.decisions import Wait
 from gangline.scheduler.tally import Progress
 
-NOT_ENOUGH = "NotEnoughResources"
+REASON: Final = "reason"
+"""Key of the one word for every reason to wait, in dialects that have only one."""
 
-_VOLCANO: Final = {
+VOLCANO_WORDS: Final = {
     "Scheduling": "Pending",
     "Scheduled": "Inqueue",
     "Failed": "Unknown",
     "Finished": "Completed",
+    REASON: "NotEnoughResources",
 }
-"""Volcano's words for the phases of scheduler-plugins, where they differ."""
+"""Volcano's words where they differ from those of scheduler-plugins."""
+
+_NO_WORDS: Final[Mapping[str, str]] = {}
 
 
 def group_status(
-    *, is_volcano: bool, wait: Wait | None, progress: Progress, min_member: int, now: str
+    *,
+    wait: Wait | None,
+    progress: Progress,
+    min_member: int,
+    now: str,
+    words: Mapping[str, str] = _NO_WORDS,
 ) -> dict[str, Any]:
     """Return the status fields that the scheduler owns.
 
     Args:
-        is_volcano: which dialect.
         wait: why the gang waits, if it does.
         progress: of its pods.
         min_member: pods that must start together.
         now: time of a condition's change.
+        words: of a dialect, in place of those of scheduler-plugins.
     """
     phase = _phase(progress, wait, min_member)
     placed = progress.bound + progress.running
     status: dict[str, Any] = {
-        "phase": _VOLCANO.get(phase, phase) if is_volcano else phase,
+        "phase": words.get(phase, phase),
         "running": progress.running,
         "succeeded": progress.succeeded,
         "failed": progress.failed,
     }
     if wait is not None:
-        reason = NOT_ENOUGH if is_volcano else wait.reason
+        reason = words.get(REASON, wait.reason)
         status["conditions"] = [_condition("Unschedulable", reason, wait.message, now)]
     elif placed:
         message = f"{placed} pods are placed"

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
+from gangline.api.resources import VOLCANO_POD_GROUPS
 from gangline.placement.decisions import Wait
+from gangline.scheduler.dialects import DIALECTS
 from gangline.scheduler.group_status import group_status, is_same
 from gangline.scheduler.tally import Progress, Tally
 
@@ -15,7 +17,8 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 def status(progress: Progress, wait: Wait | None = None, *, volcano: bool = False) -> dict[str, Any]:
-    return group_status(is_volcano=volcano, wait=wait, progress=progress, min_member=3, now=NOW)
+    [write] = [one.status for one in DIALECTS if (one.resource == VOLCANO_POD_GROUPS) is volcano]
+    return write(wait=wait, progress=progress, min_member=3, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +63,6 @@ def test_what_was_said_stays_while_nothing_is_known():
 def test_an_unchanged_status_is_recognised_whatever_its_times_and_other_fields():
     found = status(Progress(pods=3, bound=3))
     later = group_status(
-        is_volcano=False,
         wait=None,
         progress=Progress(pods=3, bound=3),
         min_member=3,

@@ -1,0 +1,51 @@
+"""The kinds of PodGroup that the scheduler follows: how each is read, and what its status says.
+
+A gang is one value inside, :class:`gangline.placement.gangs.Group`. A further kind, such as the one of
+Kubernetes itself in ``scheduling.k8s.io``, takes three things: an entry here; the field by which its pods name
+their group, in :func:`gangline.placement.snapshot.gang_of`; and the rights to watch it and to patch its status,
+in ``deploy/scheduler.yaml``. Nothing else tells kinds apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from gangline.api.pod_group import PodGroup
+from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
+from gangline.placement.decisions import Wait
+from gangline.placement.gangs import Group
+from gangline.placement.read_groups import read_group
+from gangline.scheduler.group_status import VOLCANO_WORDS, group_status
+from gangline.scheduler.tally import Progress
+
+
+class WriteStatus(Protocol):
+    """Returns the status fields that the scheduler owns; see :func:`group_status`."""
+
+    def __call__(self, *, wait: Wait | None, progress: Progress, min_member: int, now: str) -> dict[str, Any]:
+        """Return the fields."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDialect:
+    """One kind of PodGroup.
+
+    Attributes:
+        resource: the kind; it is followed from the moment the cluster has it.
+        read: what an object says about its gang, with the values of all PriorityClasses.
+        status: what is written to it.
+    """
+
+    resource: Resource
+    read: Callable[[PodGroup, Mapping[str, int]], Group]
+    status: WriteStatus
+
+
+DIALECTS = (
+    GroupDialect(SCHEDULER_PLUGINS_POD_GROUPS, read_group, group_status),
+    GroupDialect(VOLCANO_POD_GROUPS, read_group, partial(group_status, words=VOLCANO_WORDS)),
+)
