@@ -303,14 +303,9 @@ class PodStatus(Wire, frozen=True, kw_only=True):
 
 
 REFUSALS = (
-    "OutOf",
-    "UnexpectedAdmissionError",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeShutdown",
-    "TopologyAffinityError",
+    "OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeShutdown", "TopologyAffinityError",
     "Preempting",
-)
+)  # fmt: skip
 """Reasons, or their beginnings, of pods that their kubelet did not take or keep: the node was not as the
 scheduler saw it. Source: pkg/kubelet (lifecycle/predicate.go, cm, nodeshutdown, preemption)."""
 
