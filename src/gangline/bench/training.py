@@ -29,9 +29,9 @@ BUCKET_MB = 25
 """Size of the buckets in which gradients are sent, torch's default.
 
 Two ranks on two shared cores, steps interleaved, against 25 MB: ResNet-50 reached 1.00 times the images/s
-with 5 MB and 0.90 with 100 MB (10 rounds). VGG16, whose largest layer alone is 411 MB, reached 0.95 and 1.12, with
-7 rounds and fastest steps that say 1.10 and 1.02: no size is better there beyond the noise. A static graph
-changed nothing for ResNet-50 (1.00); it lays the buckets out in the order in which gradients come.
+with 5 MB and 0.90 with 100 MB (10 rounds). VGG16, whose largest layer alone is 411 MB, reached 0.95 and
+1.12, with 7 rounds and fastest steps that say 1.10 and 1.02: no size is better there beyond the noise. A
+static graph changed nothing for ResNet-50 (1.00); it lays the buckets out as the gradients come.
 """
 FP16_LOSS_SCALE = 128.0
 POD_VARIABLE = "GANGLINE_POD_NAME"
