@@ -1,9 +1,9 @@
 """The kinds of PodGroup that the scheduler follows: how each is read, and what its status says.
 
 A gang is one value inside, :class:`gangline.placement.gangs.Group`. A further kind, such as the one of
-Kubernetes itself in ``scheduling.k8s.io``, takes three things: an entry here; the field by which its pods name
-their group, in :func:`gangline.placement.snapshot.gang_of`; and the rights to watch it and to patch its status,
-in ``deploy/scheduler.yaml``. Nothing else tells kinds apart.
+Kubernetes itself in ``scheduling.k8s.io``, takes three things: an entry here; the field by which its pods
+name their group, in :func:`gangline.placement.snapshot.gang_of`; the rights to watch it and to patch its
+status, in ``deploy/scheduler.yaml``. Nothing else tells kinds apart.
 """
 
 from __future__ import annotations

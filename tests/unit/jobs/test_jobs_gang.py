@@ -19,7 +19,6 @@ from gangline.jobs.gang import (
     add_resources,
     build_pod_group,
     dialect_of,
-    ensure_pod_group,
     gang_priority_class,
     min_member,
     min_resources,
@@ -419,35 +418,3 @@ def test_a_launcher_that_is_taken_away_with_its_gang_does_not_count_as_failed(
 
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     assert launcher["spec"].get("podFailurePolicy") == ({"rules": [rule]} if want else None)
-
-
-LIMIT = "gangline.dev/limit-seconds"
-
-
-def test_the_pod_group_says_how_long_the_job_may_run(scene: Build) -> None:
-    assert "annotations" not in pod_group(gang(scene))["metadata"]
-    assert pod_group(gang(scene, runPolicy={"activeDeadlineSeconds": 600}))["metadata"]["annotations"] == {
-        LIMIT: "600"
-    }
-
-
-def test_a_limit_that_the_job_states_itself_is_passed_on_and_its_deadline_wins(scene: Build) -> None:
-    stated = gang(scene)
-    stated.meta = msgspec.structs.replace(stated.meta, annotations={LIMIT: "90"})
-    assert pod_group(stated)["metadata"]["annotations"] == {LIMIT: "90"}
-    stated.spec["runPolicy"] = {"activeDeadlineSeconds": 60}
-    assert pod_group(stated)["metadata"]["annotations"] == {LIMIT: "60"}
-
-
-def test_a_limit_that_changes_is_written_and_one_that_somebody_else_wrote_is_left(scene: Build) -> None:
-    one = gang(scene, runPolicy={"activeDeadlineSeconds": 600})
-    made = pod_group(one)
-    meta = ObjectMeta(name="pi", namespace="ns", annotations={LIMIT: "30"})
-    found = PodGroup(metadata=meta, spec=made["spec"])
-    dialect = dialect_of(PLUGINS)
-    assert dialect is not None
-
-    [patch] = ensure_pod_group(one.read().job, found, dialect, {})
-    assert isinstance(patch, Patch)
-    assert patch.body == {"metadata": {"annotations": {LIMIT: "600"}}}
-    assert ensure_pod_group(gang(scene).read().job, found, dialect, {}) == []
