@@ -116,7 +116,8 @@ def view_of(
         for pod in pods
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     }
-    asked = {one.required_level for one in (*groups.values(), *views.values())}
+    asked = {group.required_level for group in groups.values()}
+    asked |= {view.required_level for view in views.values()}
     if HOSTNAME_LABEL in asked and HOSTNAME_LABEL not in levels:
         levels = (*levels, HOSTNAME_LABEL)
     return ClusterView(
