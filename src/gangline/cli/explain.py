@@ -125,13 +125,21 @@ async def _explain(
         subject = await _find(client, view, name, namespace)
         warnings = await warnings_about(client, namespace, subject.pods)
         claims = await _claims(client, namespace, subject.pods)
+        complaints = await _complaints(client, view, subject)
         measured = await read_progress(client, subject.pods) if placement else None
         waits = any(not pod["spec"].get("nodeName") for pod in subject.pods)
         guessed = await _guessed(client, view) if waits else view
         jobs = await list_jobs(client, None) if view.waiting() else []
         why = await why_failed(client, subject.job, subject.pods) if subject.job else ""
     schedulers = set(DEFAULT_NAMES) if target.is_local else {OWN_SCHEDULER}
-    gates = gates_of(subject.job, subject.pods, claims=claims, warnings=warnings, schedulers=schedulers)
+    gates = gates_of(
+        subject.job,
+        subject.pods,
+        claims=claims,
+        warnings=warnings,
+        complaints=complaints,
+        schedulers=schedulers,
+    )
     answering = schedulers | {scheduler_of(pod) for pod in subject.pods}
     over = {f"{job['metadata']['namespace']}/{job['metadata']['name']}" for job in jobs if finished(job)}
     subjects = subject.title, subject.job, subject.pods
@@ -189,6 +197,27 @@ async def _guessed(client: Client, view: ClusterView) -> ClusterView:
 def _job_of(view: ClusterView, pod: Obj) -> str:
     found = view.views.get(pod["metadata"]["uid"])
     return found.job if found else ""
+
+
+async def _complaints(client: Client, view: ClusterView, subject: Subject) -> list[Obj]:
+    """Return warnings about a job and its launcher, the newest first; asked for only while it lacks pods."""
+    from gangline.api.resources import EVENTS
+    from gangline.kube.errors import ApiError
+
+    if subject.job is None:
+        return []
+    meta = subject.job["metadata"]
+    group = view.groups.get(f"{meta.get('namespace')}/{meta['name']}")
+    if len(subject.pods) >= (group.min_member if group else 1):
+        return []
+    found: list[Obj] = []
+    for kind, name in (("MPIJob", meta["name"]), ("Job", meta["name"]), ("Job", f"{meta['name']}-launcher")):
+        selector = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
+        try:
+            found += (await client.list(EVENTS, meta.get("namespace"), field_selector=selector)).items
+        except ApiError:  # not everybody may read events
+            return []
+    return sorted(found, key=lambda event: event.get("lastTimestamp") or "", reverse=True)
 
 
 async def _claims(client: Client, namespace: str, pods: list[Obj]) -> list[Obj]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gangline.api.mpijob_reading import current_spec
 from gangline.cli.cluster_view import scheduler_of
-from gangline.cli.held_up import held_up
+from gangline.cli.held_up import held_up, one_line
 from gangline.cli.job_view import finished
 from gangline.cli.output import plural
 
@@ -24,8 +24,8 @@ class Gate:
     """One thing that must be opened by somebody else.
 
     Attributes:
-        kind: ``Suspended``, ``NoPods``, ``SchedulingGated``, ``UnboundClaim``, ``OtherScheduler``, or the
-            word of Kubernetes for what holds a container up (``ImagePullBackOff``).
+        kind: ``Suspended``, ``NoPods``, ``QuotaExceeded``, ``NotMade``, ``SchedulingGated``, ``UnboundClaim``,
+            ``OtherScheduler``, or the word of Kubernetes for what holds a container up (``ImagePullBackOff``).
         message: what it is, and who opens it.
         pods: names of the pods that it holds.
     """
@@ -41,6 +41,7 @@ def gates_of(
     *,
     claims: Iterable[Obj] = (),
     warnings: Sequence[Obj] = (),
+    complaints: Sequence[Obj] = (),
     schedulers: Collection[str] = (),
 ) -> list[Gate]:
     """Return the gates of a job, those that must open first in front.
@@ -50,12 +51,15 @@ def gates_of(
         pods: of the job.
         claims: PersistentVolumeClaims of the namespace.
         warnings: events about pods.
+        complaints: warnings about the job and its launcher, the newest first.
         schedulers: names that are answered for here; empty for all.
     """
     found = [_suspended(job)] if job else []
     living = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
     if job and not found[0] and not living and not finished(job):
         found.append(_no_pods(job))
+    if job and not finished(job) and not found[0]:
+        found.append(_not_made(complaints))
     found += _scheduling_gates(living)
     found += _unbound_claims(living, claims)
     found.append(_other_scheduler(living, schedulers))
@@ -88,6 +92,17 @@ def _no_pods(job: Obj) -> Gate:
     who = "its operator" if job["kind"] not in ("Job", "Pod") else "the Job controller"
     told = f"; the last that was said: {message}" if message else ""
     return Gate("NoPods", f"{who} has not made its pods yet{told}")
+
+
+def _not_made(complaints: Sequence[Obj]) -> Gate | None:
+    """Return that pods cannot be made, by the newest warning that says so."""
+    for event in complaints:
+        message = one_line(event.get("message") or "")
+        if "exceeded quota" in message:
+            return Gate("QuotaExceeded", f"a ResourceQuota of its namespace allows no more pods: {message}")
+        if event.get("reason") == "FailedCreate" or "created failed" in message:
+            return Gate("NotMade", f"pods of it cannot be made: {message}")
+    return None
 
 
 def _scheduling_gates(pods: Sequence[Obj]) -> list[Gate]:

@@ -40,7 +40,7 @@ class Fix:
 
     Attributes:
         kind: ``level``, ``ends``, ``idle`` (pods of a finished job hold the room), ``split``, ``fewer``,
-            ``quota`` or ``never``.
+            ``label``, ``quota`` or ``never``.
         text: in words, to follow on ``fits ``; a sentence of its own for ``quota`` and ``never``.
         speed: predicted speed as a share of that on the best nodes, where it is another one.
         at: the latest moment at which it comes by itself, where that is known.
@@ -137,6 +137,8 @@ def explain(
         may_start = kept.at if kept else None
     elif wait.reason == "Quota":
         fixes = _quota_fix(core, policy, holders, queue)
+    elif wait.reason == "NoNode":
+        fixes = _label_fix(fleet, core)
     waiting = sum(1 for other in decisions.waits if queues.get(other.gang) == queue)
     return Explanation(key, wait.reason, wait.message, fixes, queue, wait.position, waiting, may_start)
 
@@ -286,6 +288,17 @@ def _fewer(fleet: Fleet, gang: Gang) -> Fix | None:
         return None
     what = (pod.replica_type or "pod") + ("" if room == 1 else "s")
     return Fix("fewer", f"with {room} {what} instead of {len(alike)}")
+
+
+def _label_fix(fleet: Fleet, gang: Gang) -> tuple[Fix, ...]:
+    """Name the labels that the gang selects nodes by and that no node carries."""
+    wanted = dict(sorted(pair for pod in gang.pods for pair in pod.node_selector.items()))
+    missing = [
+        f"{key}={value}"
+        for key, value in wanted.items()
+        if not any(node.labels.get(key) == value for node in fleet.views)
+    ]
+    return (Fix("label", f"when a node gets the label {', '.join(missing)}"),) if missing else ()
 
 
 def _quota_fix(gang: Gang, policy: Policy, holders: Holders, name: str) -> tuple[Fix, ...]:

@@ -223,3 +223,21 @@ def test_nodes_whose_plugin_chooses_are_named_with_the_placement():
     value = placement_report(pods, view_of([plain], pods), Workload())
 
     assert (value["chosen"], value["nodesByPlugin"]) == (None, ["a"])
+
+
+def test_a_resource_quota_that_keeps_pods_from_being_made_is_a_gate():
+    job = {"kind": "MPIJob", "metadata": {"name": "x", "namespace": "team"}, "spec": {}}
+    refusal = (
+        'worker pod created failed: pods "x-worker-0" is forbidden: exceeded quota: team, limited: pods=2'
+    )
+    complaints = [
+        {"reason": "MPIJobFailed", "message": refusal},
+        {"reason": "FailedCreate", "message": "old"},
+    ]
+
+    [none, gate] = gates_of(job, [], complaints=complaints)
+    assert (none.kind, gate.kind) == ("NoPods", "QuotaExceeded")
+    assert gate.message.endswith(refusal)
+
+    [_, other] = gates_of(job, [], complaints=complaints[1:])
+    assert (other.kind, other.message) == ("NotMade", "pods of it cannot be made: old")

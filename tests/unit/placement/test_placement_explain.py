@@ -242,3 +242,12 @@ def test_the_network_of_a_label_counts():
         steps.append(chosen.step_s)
 
     assert steps[0] > steps[1]
+
+
+def test_a_label_that_no_node_carries_is_named():
+    waiting = [pod("g", 1, node_selector={"ack.node.gpu.schedule": "topology", "zone": "z"})]
+
+    found = why("g", [dgx("a", zone="z")], waiting)
+
+    assert found.reason == "NoNode"
+    assert found.fix == "fits when a node gets the label ack.node.gpu.schedule=topology"
