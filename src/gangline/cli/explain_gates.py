@@ -24,8 +24,9 @@ class Gate:
     """One thing that must be opened by somebody else.
 
     Attributes:
-        kind: ``Suspended``, ``NoPods``, ``QuotaExceeded``, ``NotMade``, ``SchedulingGated``, ``UnboundClaim``,
-            ``OtherScheduler``, or the word of Kubernetes for what holds a container up (``ImagePullBackOff``).
+        kind: ``Suspended``, ``NoPods``, ``QuotaExceeded``, ``NotMade``, ``SchedulingGated``,
+            ``UnboundClaim``, ``OtherScheduler``, or the word of Kubernetes for what holds a container up
+            (``ImagePullBackOff``).
         message: what it is, and who opens it.
         pods: names of the pods that it holds.
     """
