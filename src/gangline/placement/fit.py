@@ -70,10 +70,7 @@ def has_rules(fleet: Fleet, gang: Gang) -> bool:
     """Return whether neighbours matter: to pods of the gang, or pods that run to them."""
     if any(pod.relations is not None and pod.relations.is_required for pod in gang.pods):
         return True
-    keeping = fleet.neighbours.keeping if fleet.neighbours is not None else None
-    return bool(keeping) and any(
-        term.matches(pod.namespace, pod.labels) for term in keeping or () for pod in gang.pods
-    )
+    return fleet.neighbours is not None and bool(fleet.neighbours.keeping_away(gang.pods))
 
 
 def _on_rows(fleet: Fleet, room: Room, assigned: list[list[tuple[PodView, int]]]) -> list[Spot]:

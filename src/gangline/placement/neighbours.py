@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from gangline.placement.affinity import Term
 from gangline.placement.snapshot import PodView
 
 TERMS_MAX = 256
 """Terms whose pods are remembered; the oldest is forgotten first."""
+
+
+class TermIndex:
+    """Terms by a label that each asks for, so that for one pod only few are looked at."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[tuple[str, str], dict[Term, None]] = {}
+        self._others: dict[Term, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_label or self._others)
+
+    def add(self, term: Term) -> None:
+        """Take a term."""
+        table = self._by_label.setdefault(term.labels[0], {}) if term.labels else self._others
+        table[term] = None
+
+    def remove(self, term: Term) -> None:
+        """Forget a term."""
+        if not term.labels:
+            del self._others[term]
+            return
+        table = self._by_label[term.labels[0]]
+        del table[term]
+        if not table:
+            del self._by_label[term.labels[0]]
+
+    def about(self, pod: PodView) -> Iterator[Term]:
+        """Yield the terms that are about a pod. Cost: a look-up for each of its labels."""
+        tables = [self._by_label[item] for item in pod.labels.items() if item in self._by_label]
+        for table in [self._others, *tables]:
+            for term in table:
+                if term.matches(pod.namespace, pod.labels):
+                    yield term
 
 
 class Neighbours:
@@ -23,35 +57,44 @@ class Neighbours:
     def __init__(self, pods: Iterable[PodView]) -> None:
         self._pods = pods
         self._known: dict[Term, dict[str, str]] = {}
+        self._known_terms = TermIndex()
         self._keeping: dict[Term, dict[str, str]] = {}
-
-    @property
-    def keeping(self) -> Mapping[Term, Mapping[str, str]]:
-        """Terms that pods which hold room want to be apart from, each with these pods: uid -> node."""
-        return self._keeping
+        self._keeping_terms = TermIndex()
 
     def add(self, pod: PodView) -> None:
         """Take a pod that holds room now."""
-        for term, found in self._known.items():
-            if term.matches(pod.namespace, pod.labels):
-                found[pod.uid] = pod.node_name
+        if self._known_terms:
+            for term in self._known_terms.about(pod):
+                self._known[term][pod.uid] = pod.node_name
         for term in pod.relations.apart if pod.relations else ():
             self._keeping.setdefault(term, {})[pod.uid] = pod.node_name
+            self._keeping_terms.add(term)
 
     def remove(self, pod: PodView) -> None:
         """Forget a pod."""
-        for found in self._known.values():
-            found.pop(pod.uid, None)
+        if self._known_terms:
+            for term in self._known_terms.about(pod):
+                self._known[term].pop(pod.uid, None)
         for term in pod.relations.apart if pod.relations else ():
             self._keeping[term].pop(pod.uid, None)
             if not self._keeping[term]:
                 del self._keeping[term]
+                self._keeping_terms.remove(term)
+
+    def keeping_away(self, pods: Iterable[PodView]) -> dict[Term, Mapping[str, str]]:
+        """Return the terms by which pods that hold room keep one of these away, each with such pods."""
+        if not self._keeping_terms:
+            return {}
+        return {term: self._keeping[term] for pod in pods for term in self._keeping_terms.about(pod)}
 
     def matching(self, term: Term) -> Mapping[str, str]:
         """Return the pods that a term is about: uid -> node. Cost: 1 µs a pod the first time."""
         if term not in self._known:
             while len(self._known) >= TERMS_MAX:
-                del self._known[next(iter(self._known))]
+                oldest = next(iter(self._known))
+                del self._known[oldest]
+                self._known_terms.remove(oldest)
+            self._known_terms.add(term)
             self._known[term] = {
                 pod.uid: pod.node_name for pod in self._pods if term.matches(pod.namespace, pod.labels)
             }

@@ -41,9 +41,8 @@ class Rules:
         own = {term for found in asked for term in (*found.near, *found.apart, *(s.term for s in found.even))}
         near = fleet.neighbours
         self._counts = {term: self._by_domain(term, near.matching(term) if near else {}) for term in own}
-        self._keeping = {
-            term: self._by_domain(term, at) for term, at in (near.keeping if near else {}).items()
-        }
+        keeping = near.keeping_away(pods) if near else {}
+        self._keeping = {term: self._by_domain(term, at) for term, at in keeping.items()}
         for term in {term for found in asked for term in found.apart} - self._keeping.keys():
             self._keeping[term] = self._by_domain(term, {})
 

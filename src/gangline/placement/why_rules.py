@@ -81,10 +81,9 @@ def _changed(gang: Gang, pods: Sequence[PodView]) -> Gang:
 def _kept_away(fleet: Fleet, room: Room, gang: Gang) -> str:
     """Return which running pods keep the gang away, where it would fit but for them."""
     near = fleet.neighbours
-    for term, pods in near.keeping.items() if near is not None else ():
-        about = [pod for pod in gang.pods if term.matches(pod.namespace, pod.labels)]
+    for term, pods in (near.keeping_away(gang.pods) if near is not None else {}).items():
         there = [uid for uid in pods if uid not in room.gone]
-        if about and there:
+        if there:
             left = room.copy()
             left.gone = left.gone | frozenset(there)
             if place(fleet, left, gang) is not None:

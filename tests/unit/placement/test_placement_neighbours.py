@@ -7,8 +7,10 @@ import pytest
 from gang_scenes import NOW, decide, dgx, group, reasons
 
 from gangline.api.core import Pod
+from gangline.placement.affinity import Term
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
+from gangline.placement.neighbours import TERMS_MAX, Neighbours
 from gangline.placement.policy import Policy
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
@@ -239,3 +241,35 @@ def test_what_is_only_preferred_never_keeps_a_pod_waiting_and_decides_among_equa
     found = schedule(snapshot, [pod("p", **spec)], now=NOW, groups=groups)
 
     assert where(found) == {"p": "b" if sign == "podAffinity" else "a"}
+
+
+def test_pods_are_found_by_terms_with_and_without_labels_as_they_come_and_go():
+    any_of = Term(HOST, ("team",), (), (("app", "In", ("x", "y")),))
+    terms = [Term(HOST, ("team",), (("app", "x"),)), any_of, Term(HOST, ("other",), (("app", "x"),))]
+    pods = [running("p", "a", app="x"), running("q", "b", app="y"), running("r", "b", app="z")]
+    held: list[PodView] = []
+    found = Neighbours(held)
+
+    for term in terms:
+        assert found.matching(term) == {}
+    for one in pods:
+        held.append(one)
+        found.add(one)
+
+    assert [dict(found.matching(term)) for term in terms] == [{"p": "a"}, {"p": "a", "q": "b"}, {}]
+    found.remove(pods[0])
+    assert [dict(found.matching(term)) for term in terms] == [{}, {"q": "b"}, {}]
+
+
+def test_more_terms_than_are_remembered_still_have_right_answers():
+    held = [running("p", "a", app="x")]
+    found = Neighbours(held)
+    terms = [
+        Term(HOST, ("team",), (("app", "x"),), (("n", "NotIn", (str(n),)),)) for n in range(TERMS_MAX + 5)
+    ]
+
+    for term in [*terms, *terms[:3]]:
+        assert found.matching(term) == {"p": "a"}
+    found.remove(held.pop())
+
+    assert all(found.matching(term) == {} for term in terms)
