@@ -24,6 +24,7 @@ from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.discovery import resource_for
 from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.events import Recorder
 from gangline.placement.decisions import Wait
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.read_groups import read_queue
@@ -49,11 +50,18 @@ class GroupWatch:
         state: is told of every group.
         wake: called when a waiting gang may fit now.
         names: scheduler names of the pods that are placed here.
+        recorder: for events about PodGroups.
     """
 
     def __init__(
-        self, client: Client, state: SchedulerState, wake: Callable[[], None], names: tuple[str, ...]
+        self,
+        client: Client,
+        state: SchedulerState,
+        wake: Callable[[], None],
+        names: tuple[str, ...],
+        recorder: Recorder,
     ) -> None:
+        self._recorder = recorder
         self._client = client
         self._state = state
         self._wake = wake
@@ -124,16 +132,23 @@ class GroupWatch:
         progress = self._tally.progress(key)
         if not progress.pods and uid not in self._told:
             return  # another scheduler's, as far as we know
-        known = self._state.groups.get(key)
+        known, wait = self._state.groups.get(key), self._waits.get(key)
         status = dialect.status(
-            wait=self._waits.get(key),
+            wait=wait,
             progress=progress,
             min_member=known.min_member if known else 1,
             now=clock.format_time(clock.now()),
         )
-        if is_same(status, self._told.get(uid, group.status)):
+        before = self._told.get(uid, group.status)
+        if is_same(status, before):
             return
         self._told[uid] = status
+        said = [one.get("message") for one in before.get("conditions") or []]
+        if (
+            wait is not None and wait.message not in said
+        ):  # a definition of others may have no room for conditions
+            about = (dialect.resource.api_version, dialect.resource.kind, group.metadata)
+            self._recorder.event(about, "Warning", "Unschedulable", wait.message)
         task = asyncio.get_running_loop().create_task(self._write(dialect.resource, group, status))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)

@@ -75,7 +75,7 @@ class Scheduler:
         self._pods: Cache[Pod] = Cache(client, PODS, Pod)
         self._policy = policy or Policy()
         self._state = SchedulerState(names, self._policy.levels)
-        self._groups = GroupWatch(client, self._state, self._wake, names)
+        self._groups = GroupWatch(client, self._state, self._wake, names, self._recorder)
         self._storage = StorageWatch(client, self._state, self._wake)
         self._is_due = asyncio.Event()
         self._warned: dict[str, str] = {}

@@ -13,6 +13,7 @@ import pytest
 from gangline.api.crds import gang_crds
 from gangline.api.resources import (
     CRDS,
+    EVENTS,
     NODES,
     PODS,
     SCHEDULER_PLUGINS_POD_GROUPS,
@@ -134,6 +135,13 @@ async def test_the_status_follows_the_gang_from_waiting_to_its_end(scene: Scene,
         f"fits when gang {scene.namespace}/first ends"
     )
     assert (await scene.status(resource, "second"))["phase"] == "Pending"
+
+    async def told() -> Any:
+        selector = "involvedObject.kind=PodGroup,involvedObject.name=second"
+        events = (await scene.client.list(EVENTS, scene.namespace, field_selector=selector)).items
+        return [one["message"] for one in events if one["reason"] == "Unschedulable"]
+
+    assert condition["message"] in await until(told)
 
     await scene.set_phase("first", "Succeeded")
     found = await scene.until_phase(resource, "first", "Completed" if is_volcano else "Finished")
