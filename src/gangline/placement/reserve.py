@@ -67,14 +67,16 @@ def reserve(
         if uid not in victims and (moment := end_of(pod, holders)) is not None
     ]
     ending.sort(key=lambda entry: (entry[0], entry[1].key))
-    low, high = 0, len(ending)
-    if high and place(fleet, _later(fleet, ending), gang) is not None:
+    low, high, room = 0, len(ending), fleet.room  # room once the first `low` have ended
+    if high and place(fleet, _later(fleet, room, ending), gang) is not None:
         while low < high:
             middle = (low + high) // 2
-            is_enough = place(fleet, _later(fleet, ending[:middle]), gang) is not None
-            low, high = (low, middle) if is_enough else (middle + 1, high)
-        later = _later(fleet, ending[:low])
-        return _keep(fleet, gang, later, ending[low - 1][0] if low else now, None)
+            later = _later(fleet, room, ending[low:middle])
+            if place(fleet, later, gang) is not None:
+                high = middle
+            else:
+                low, room = middle + 1, _later(fleet, later, ending[middle : middle + 1])
+        return _keep(fleet, gang, room.copy(), ending[low - 1][0] if low else now, None)
     if not is_due:
         return None
     later = fleet.idle().copy()
@@ -86,11 +88,15 @@ def release(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
     """Give back, in a room of trial, what these pods hold."""
     if room.gone is not EVERYBODY:
         room.gone |= {pod.uid for pod in pods}
+    amounts: dict[bytes | str, tuple[tuple[int, int], ...]] = {}  # by shape: equal ones ask for the same
     for pod in pods:
         row = fleet.index(pod.node_name)
         if row < 0:
             continue
-        for column, amount in fleet.amounts(pod):
+        shape = pod.shape or pod.key
+        if shape not in amounts:
+            amounts[shape] = fleet.amounts(pod)
+        for column, amount in amounts[shape]:
             room.free[row, column] += amount
         gpus = fleet.views[row].gpus
         if gpus is not None:
@@ -107,10 +113,10 @@ def end_of(pod: PodView, holders: Holders) -> datetime | None:
     return parse_time(pod.started) + timedelta(seconds=limit)
 
 
-def _later(fleet: Fleet, ending: Sequence[tuple[datetime, PodView]]) -> Room:
-    room = fleet.room.copy()
-    release(fleet, room, [pod for _, pod in ending])
-    return room
+def _later(fleet: Fleet, room: Room, ending: Sequence[tuple[datetime, PodView]]) -> Room:
+    later = room.copy()
+    release(fleet, later, [pod for _, pod in ending])
+    return later
 
 
 def _nearest(fleet: Fleet, gang: Gang, later: Room) -> Bools | None:

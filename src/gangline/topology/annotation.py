@@ -61,8 +61,11 @@ class NodeGpus:
 
     def mask_of(self, uuids: tuple[str, ...] | list[str]) -> int:
         """Return the mask of some of the GPUs; a UUID that is not on this node is left out."""
-        wanted = set(uuids)
-        return sum(1 << bit for bit, uuid in enumerate(self.uuids) if uuid in wanted)
+        mask = 0
+        for bit, uuid in enumerate(self.uuids):
+            if uuid in uuids:  # a few at most: a set would cost more
+                mask |= 1 << bit
+        return mask
 
     def uuids_of(self, mask: int) -> tuple[str, ...]:
         """Return the UUIDs of a mask, in the order of the matrix."""
