@@ -8,6 +8,7 @@ of that label, the tightest first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from gangline.placement.gangs import Gang
 from gangline.placement.snapshot import PodView
 from gangline.topology.wires import members
 
-AREAS_TRIED_MAX = 24
-"""Sets of nodes in which a gang is tried, the narrowest first."""
+AREAS_TRIED_MAX = 8
+"""Domains of one level in which a gang is tried, the tightest first."""
 
 NO_RELATIONS = Relations()
 
@@ -179,7 +180,11 @@ def assign(
     rules = Rules(fleet, room, gang.pods)
     allowed = np.ones(len(fleet), np.bool_) if within is None else within
     counts = np.where(allowed, capacity(fleet, room, shapes[0][0]), 0)
-    for area in _areas(fleet, gang, rules, counts, allowed):
+    first = shapes[0][0]
+    for term in (first.relations or NO_RELATIONS).apart:
+        if term.matches(first.namespace, first.labels):
+            counts = _one_each(counts, fleet.label_domains(term.key)[0])
+    for area in _areas(fleet, gang, rules, counts, allowed, len(shapes[0])):
         inside = _required_domain(fleet, gang, area)
         found = _assign_in(fleet, room, shapes, rules.copy(), area, inside, crowd)
         if found is not None:
@@ -206,43 +211,59 @@ def _by_rank(rules: Rules, found: list[tuple[PodView, int]]) -> list[list[tuple[
     ]
 
 
-def _areas(fleet: Fleet, gang: Gang, rules: Rules, counts: Ints, allowed: Bools) -> Iterator[Bools]:
-    """Yield sets of nodes to try: the domains in which all must be, then narrower levels inside, then all."""
+def _areas(
+    fleet: Fleet, gang: Gang, rules: Rules, counts: Ints, allowed: Bools, wanted: int
+) -> Iterator[Bools]:
+    """Yield sets of nodes to try: narrow levels inside the domains in which all must be, these, then all.
+
+    Args:
+        fleet: the nodes.
+        gang: what is placed.
+        rules: of the gang.
+        counts: how many pods of the first shape each node takes.
+        allowed: nodes that may be used.
+        wanted: how many pods of the first shape there are.
+    """
     keys = rules.joined(gang.pods)
     if gang.group.required_level and fleet.level(gang.group.required_level) < 0:
         return
     labels = [fleet.label_domains(key)[0] for key in keys]
     if gang.group.required_level:
         labels.append(fleet.domains[fleet.level(gang.group.required_level)])
-    tried = 0
-    for level in [*range(len(fleet.levels) - 1, -1, -1), None]:
-        stacked = [*labels, fleet.domains[level]] if level is not None else labels
-        for area in _by_room(stacked, counts, allowed):
-            yield area
-            tried += 1
-            if tried >= AREAS_TRIED_MAX:
-                return
+    for level in range(len(fleet.levels) - 1, -1, -1):
+        yield from islice(_by_room([*labels, fleet.domains[level]], counts, allowed, wanted), AREAS_TRIED_MAX)
+    if labels:
+        yield from _by_room(labels, counts, allowed, wanted)
+    if not gang.group.required_level:
+        yield allowed
 
 
-def _by_room(labels: list[Ints], counts: Ints, allowed: Bools) -> list[Bools]:
-    """Return the sets of nodes that agree in all labels, those with least room first."""
-    if not labels:
-        return [allowed]
+def _one_each(counts: Ints, domains: Ints) -> Ints:
+    """Return the counts of pods of which no two may share a domain: one, at its first node with room."""
+    found = np.zeros_like(counts)
+    rows = np.flatnonzero(counts > 0)
+    _, first = np.unique(domains[rows], return_index=True)
+    found[rows[first]] = 1
+    alone = rows[domains[rows] == NO_DOMAIN]
+    found[alone] = counts[alone]
+    return found
+
+
+def _by_room(labels: list[Ints], counts: Ints, allowed: Bools, wanted: int) -> Iterator[Bools]:
+    """Yield the sets of nodes that agree in all labels and have room enough, those with least room first."""
     stacked = np.stack(labels)
     inside = allowed & (stacked != NO_DOMAIN).all(axis=0)
     if not inside.any():
-        return []
+        return
     _, group = np.unique(stacked[:, inside], axis=1, return_inverse=True)
     group = group.reshape(-1)
     rows = np.flatnonzero(inside)
     totals = np.bincount(group, weights=counts[rows])
-    areas = []
     for number in np.lexsort((np.arange(len(totals)), totals)):
-        if totals[number] > 0:
+        if totals[number] >= wanted:
             area = np.zeros(len(allowed), np.bool_)
             area[rows[group == number]] = True
-            areas.append(area)
-    return areas
+            yield area
 
 
 def _assign_in(

@@ -75,6 +75,39 @@ def test_a_gang_that_keeps_apart_by_host_gets_one_node_for_each_worker():
     assert [where(found)[f"g-{rank}"] for rank in range(3)] == ["a", "b", "c"]  # ranks by name
 
 
+def test_a_gang_of_one_pod_a_node_that_no_rack_holds_goes_over_racks():
+    nodes = [node(f"n{rank:02}", rack=f"r{rank // 2:02}") for rank in range(60)]
+
+    found = decide(
+        nodes, workers(40, 1, **apart(term(job="g"))), group("g", 40), policy=Policy(levels=("rack",))
+    )
+
+    assert len(set(where(found).values())) == 40
+
+
+def test_where_one_rack_holds_it_one_pod_a_node_stays_there():
+    nodes = [node(f"n{rank:02}", rack=f"r{rank // 4}") for rank in range(12)]
+
+    found = decide(
+        nodes, workers(4, 1, **apart(term(job="g"))), group("g", 4), policy=Policy(levels=("rack",))
+    )
+
+    assert len({name[:3] for name in where(found).values()}) == 4
+    assert len({int(name[1:]) // 4 for name in where(found).values()}) == 1
+
+
+def test_a_launcher_without_the_rule_may_be_elsewhere_where_the_workers_share_a_rack():
+    small = msgspec.structs.replace(
+        node("c", rack="2"), gpus=None, allocatable={"cpu": 8_000, "pods": 9, "memory": 1 << 34}
+    )
+    full = msgspec.structs.replace(node("a", rack="1"), allocatable={"pods": 2, "nvidia.com/gpu": 8})
+    gang = [*workers(2, 4, **near(term("rack", job="g"))), pod("g-launcher", gang="g")]
+
+    found = decide([full, small], gang, group("g", 3))
+
+    assert where(found) == {"g-0": "a", "g-1": "a", "g-launcher": "c"}
+
+
 def test_it_waits_whole_where_there_are_too_few_nodes_and_says_how_many():
     found = decide([node("a"), node("b")], workers(3, 1, **apart(term(job="g"))), group("g", 3))
 
