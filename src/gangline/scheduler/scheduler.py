@@ -90,6 +90,7 @@ class Scheduler:
         """Whether nodes, pods and gangs have been seen once."""
         self._evicted: set[str] = set()
         self._forming: dict[str, float] = {}
+        self._next_look: asyncio.TimerHandle | None = None
         self._nodes.on_change(self._on_node)
         self._pods.on_change(self._on_pod)
 
@@ -232,9 +233,14 @@ class Scheduler:
         lacking = {wait.gang for wait in decisions.waits if wait.reason in FORMING}
         self._forming = {key: self._forming.get(key, loop.time()) for key in lacking}
         forming = {key for key, since in self._forming.items() if loop.time() - since < FORMING_S}
-        if forming:
-            loop.call_later(FORMING_S, self._wake)
+        if forming and self._next_look is None:
+            oldest = min(self._forming[key] for key in forming)
+            self._next_look = loop.call_at(oldest + FORMING_S, self._look_again)
         return forming
+
+    def _look_again(self) -> None:
+        self._next_look = None
+        self._wake()
 
     def _start(self, write: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(write)

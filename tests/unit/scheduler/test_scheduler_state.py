@@ -177,3 +177,18 @@ def test_a_message_is_said_once_also_after_a_restart():
     assert state.is_said("one", "no room")
     assert not state.is_said("one", "no ports")
     assert state.is_said("one", "no ports")
+
+
+def test_many_new_nodes_at_once_give_the_arrays_of_one_after_another():
+    at_once, in_turn = SchedulerState(NAMES, ("rack",)), SchedulerState(NAMES, ("rack",))
+    for index in range(100):
+        for state in (at_once, in_turn):
+            state.take_node(None, node(f"n{index:03}", rack=f"r{index // 10}"))
+            if index % 3 == 0:
+                state.take_pod(None, pod(f"p{index}", node=f"n{index:03}"))
+        in_turn.fleet()
+
+    one, other = at_once.fleet(), in_turn.fleet()
+    assert one.names == other.names
+    assert one.room.free.tolist() == other.room.free.tolist()
+    assert one.domains.tolist() == other.domains.tolist()
