@@ -156,7 +156,9 @@ def rules_about_neighbours_hold(scene: Scene, decisions: Decisions) -> None:
         for term in asked.near:
             domain = labels[found.node_name].get(term.key)
             own = term.matches(found.namespace, found.labels)
-            elsewhere = sum(term.matches(o.namespace, o.labels) for o in after if o is not found)
+            elsewhere = sum(
+                count(term, some, found) for some in {at.get(term.key) for at in labels.values()} - {None}
+            )
             assert domain is not None
             assert count(term, domain, found) or (own and not elsewhere)
         for spread in asked.even:
