@@ -26,6 +26,8 @@ from gangline.placement.holders import gang_key
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.read_groups import read_group, read_queue
 from gangline.placement.snapshot import HOSTNAME_LABEL, NodeView, PodView, Snapshot
+from gangline.placement.volumes import Storage
+from gangline.scheduler.storage_watch import CLAIMS, CLASSES, VOLUMES
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -93,7 +95,8 @@ async def look(client: Client, levels: tuple[str, ...] = ()) -> ClusterView:
     nodes, pods, plain, volcano, priorities, queues = await asyncio.gather(
         *(_items(client, resource) for resource in kinds)
     )
-    return view_of(nodes, pods, [*plain, *volcano], priorities, queues, levels)
+    storage = await _storage(client, pods)
+    return view_of(nodes, pods, [*plain, *volcano], priorities, queues, levels, storage)
 
 
 def view_of(
@@ -103,8 +106,10 @@ def view_of(
     priority_classes: Iterable[Obj] = (),
     queues: Iterable[Obj] = (),
     levels: tuple[str, ...] = (),
+    storage: Storage | None = None,
 ) -> ClusterView:
     """Return the view of objects in wire form. Pure."""
+    storage = storage or Storage()
     priorities = {entry["metadata"]["name"]: int(entry.get("value") or 0) for entry in priority_classes}
     groups = {}
     for entry in pod_groups:
@@ -112,7 +117,7 @@ def view_of(
         groups[group.key] = group
     found = [queue for entry in queues if isinstance(queue := read_queue(entry), Queue)]
     views = {
-        pod["metadata"]["uid"]: PodView.from_pod(msgspec.convert(pod, Pod, strict=False))
+        pod["metadata"]["uid"]: storage.applied(PodView.from_pod(msgspec.convert(pod, Pod, strict=False)))
         for pod in pods
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     }
@@ -131,6 +136,21 @@ def view_of(
         groups=groups,
         policy=Policy(levels=levels, queues={queue.name: queue for queue in found}),
     )
+
+
+async def _storage(client: Client, pods: Sequence[Obj]) -> Storage:
+    """Return claims, volumes and classes where a waiting pod has a claim, and where they may be read."""
+    storage = Storage()
+    specs = [pod["spec"] for pod in pods if not pod["spec"].get("nodeName")]
+    volumes = [volume for spec in specs for volume in spec.get("volumes") or []]
+    if not any(volume.get("persistentVolumeClaim") for volume in volumes):
+        return storage
+    try:
+        found = await asyncio.gather(*(client.list(kind, None) for kind in (CLAIMS, VOLUMES, CLASSES)))
+    except ApiError:
+        return storage
+    storage.take(*(listed.items for listed in found))
+    return storage
 
 
 async def _items(client: Client, resource: Resource) -> list[Obj]:

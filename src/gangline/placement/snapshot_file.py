@@ -19,7 +19,7 @@ from gangline.placement.gangs import Group
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.read_groups import read_group
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
-from gangline.placement.volumes import Storage, read_claim, read_class, read_volume
+from gangline.placement.volumes import Storage
 
 STORAGE = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 KINDS = ("Node", "Pod", "PodGroup", "PriorityClass", "Queue", *STORAGE)
@@ -90,13 +90,8 @@ def read_snapshot(text: str, *, name: str = "the snapshot") -> Situation:
 def _storage(found: dict[str, list[Any]]) -> Storage:
     """Return the claims and volumes; a file without any says nothing about them."""
     storage = Storage()
-    claims, volumes, classes = (found[kind] for kind in STORAGE)
-    storage.is_known = bool(claims or volumes or classes)
-    for claim in claims:
-        meta = claim["metadata"]
-        storage.claims[f"{meta['namespace']}/{meta['name']}"] = read_claim(claim)
-    storage.volumes.update({volume["metadata"]["name"]: read_volume(volume) for volume in volumes})
-    storage.classes.update({entry["metadata"]["name"]: read_class(entry) for entry in classes})
+    if any(found[kind] for kind in STORAGE):
+        storage.take(*(found[kind] for kind in STORAGE))
     return storage
 
 

@@ -5,6 +5,7 @@ Source: Kubernetes documentation, "Persistent Volumes" and "Storage Classes", vo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ WAITS_FOR_CONSUMER = "WaitForFirstConsumer"
 BOUND = "Bound"
 
 Terms = tuple[dict[str, Any], ...]
+Obj = dict[str, Any]
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,20 +44,20 @@ class StorageClass(msgspec.Struct, frozen=True, kw_only=True):
     provisioner: str = ""
 
 
-def read_claim(obj: dict[str, Any]) -> Claim:
+def read_claim(obj: Obj) -> Claim:
     """Return a PersistentVolumeClaim; one that is not bound yet has no volume, whatever its spec asks for."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     volume = spec.get("volumeName") if status.get("phase") == BOUND else ""
     return Claim(volume=volume or "", storage_class=spec.get("storageClassName") or "")
 
 
-def read_volume(obj: dict[str, Any]) -> Terms | None:
+def read_volume(obj: Obj) -> Terms | None:
     """Return the node affinity terms of a PersistentVolume, one of which must hold; None for any node."""
     required = ((obj.get("spec") or {}).get("nodeAffinity") or {}).get("required")
     return tuple(required.get("nodeSelectorTerms") or ()) if required else None
 
 
-def read_class(obj: dict[str, Any]) -> StorageClass:
+def read_class(obj: Obj) -> StorageClass:
     """Return a StorageClass."""
     waits = obj.get("volumeBindingMode") == WAITS_FOR_CONSUMER
     return StorageClass(waits=waits, provisioner=str(obj.get("provisioner") or ""))
@@ -77,9 +79,18 @@ class Storage:
         self.volumes: dict[str, Terms | None] = {}
         self.classes: dict[str, StorageClass] = {}
 
+    def take(self, claims: Iterable[Obj], volumes: Iterable[Obj], classes: Iterable[Obj]) -> None:
+        """Take all objects of a cluster, in wire form; from now on all is known."""
+        for claim in claims:
+            meta = claim["metadata"]
+            self.claims[f"{meta['namespace']}/{meta['name']}"] = read_claim(claim)
+        self.volumes.update({volume["metadata"]["name"]: read_volume(volume) for volume in volumes})
+        self.classes.update({entry["metadata"]["name"]: read_class(entry) for entry in classes})
+        self.is_known = True
+
     def applied(self, pod: PodView) -> PodView:
-        """Return a pod with what its claims say: nodes that their volumes allow, or why it has to wait."""
-        if not pod.claims or not self.is_known or pod.refusal:
+        """Return a waiting pod with what its claims say: nodes that their volumes allow, or why it waits."""
+        if not pod.claims or pod.node_name or pod.refusal or not self.is_known:
             return pod
         terms: list[Terms] = []
         for name in pod.claims:

@@ -13,6 +13,7 @@ from gangline.cli.explain_report import placement_report, report
 from gangline.cli.training_progress import TrainingProgress
 from gangline.errors import UserError
 from gangline.placement.prediction import Workload
+from gangline.placement.volumes import Storage
 from gangline.topology.known import known_machine
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -241,3 +242,23 @@ def test_a_resource_quota_that_keeps_pods_from_being_made_is_a_gate():
 
     [_, other] = gates_of(job, [], complaints=complaints[1:])
     assert (other.kind, other.message) == ("NotMade", "pods of it cannot be made: old")
+
+
+def test_nodes_of_a_local_volume_are_honoured_in_the_answer():
+    on_b = {"key": "disk", "operator": "In", "values": ["b"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_b]}]}}
+    claim = {"metadata": {"name": "data", "namespace": "team"}, "spec": {"volumeName": "pv"}}
+    storage = Storage()
+    storage.take(
+        [claim | {"status": {"phase": "Bound"}}],
+        [{"metadata": {"name": "pv"}, "spec": {"nodeAffinity": affinity}}],
+        [],
+    )
+    waits = pod("solo", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    del waits["metadata"]["labels"]
+
+    def reason(**labels: str) -> str:
+        view = view_of([node("a", **labels)], [waits], storage=storage)
+        return str(report("pod", None, [waits], view, [], {"gangline-scheduler"}, Workload(), NOW)["reason"])
+
+    assert (reason(disk="b"), reason(disk="a")) == ("Fits", "NoNode")
