@@ -1,7 +1,7 @@
 """A simulated day on 2,000 GPUs: the scheduling pass beside rack-only, best-fit and FIFO first-fit.
 
-Nodes, GPUs and jobs are simulated, and training speeds predicted: see docs/concepts/simulated-day.md. A round is
-a day of its own, with the number of the round as seed; the same seed gives the same figures on every machine.
+Nodes, GPUs and jobs are simulated, and training speeds predicted: see docs/concepts/simulated-day.md. A round
+is a day of its own, with the number of the round as seed; the same seed gives the same figures everywhere.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def command(
     else:
         _print(site, traces, outcomes)
     for target in plot:
-        _draw(outcomes, target)
+        _draw(outcomes, target, f"simulated: {site.gpus:,} GPUs ({site.machine}), policies by load")
 
 
 def _words(text: str, option: str, known: tuple[str, ...]) -> list[str]:
@@ -102,11 +102,11 @@ def _words(text: str, option: str, known: tuple[str, ...]) -> list[str]:
     return words
 
 
-def _draw(outcomes: list[Outcome], target: str) -> None:
+def _draw(outcomes: list[Outcome], target: str, title: str) -> None:
     from gangline.simulate.plots import draw
 
     try:
-        draw(outcomes, Path(target))
+        draw(outcomes, Path(target), title=title)
     except OSError as error:
         raise UserError(f"cannot write {target}: {error.strerror}") from error
     say(f"drawn: {target}")

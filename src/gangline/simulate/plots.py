@@ -16,8 +16,8 @@ HOUR_S = 3600.0
 WIDE = "wait"
 """Figures with this word in their title reach from seconds to hours, and get a logarithmic scale."""
 
-BREAK = 3.0
-"""A bar more than so many times the median bar is cut off, and its label says how far it goes."""
+CUT_UNIT, BREAK = "hours", 3.0
+"""A bar of this unit is cut off at so many times the median bar; its label says how far it goes."""
 
 Value = Callable[[Outcome], float]
 
@@ -92,7 +92,7 @@ def _bars(
     top = values[-1]
     is_wide = WIDE in title
     usual = values[len(values) // 2]
-    limit = BREAK * usual if not is_wide and 0 < BREAK * usual < top else top
+    limit = BREAK * usual if unit == CUT_UNIT and 0 < BREAK * usual < top else top
     width = 0.84 / len(policies)
     for place, load in enumerate(loads):
         for number, policy in enumerate(policies):
@@ -139,10 +139,18 @@ def _course(left: Any, right: Any, outcomes: Sequence[Outcome]) -> None:
             continue
         samples = chosen[policy].samples
         hours = [sample.at_s / HOUR_S for sample in samples]
+        order = 3 if policy == "gangline" else 2
         left.plot(
-            hours, [sample.useful for sample in samples], color=COLOURS[policy], label=policy, linewidth=1.2
+            hours,
+            [sample.useful for sample in samples],
+            color=COLOURS[policy],
+            label=policy,
+            linewidth=1.2,
+            zorder=order,
         )
-        right.plot(hours, [sample.waiting for sample in samples], color=COLOURS[policy], linewidth=1.2)
+        right.plot(
+            hours, [sample.waiting for sample in samples], color=COLOURS[policy], linewidth=1.2, zorder=order
+        )
     left.set_title(f"GPUs held, weighted by speed, at {_at(highest)}")
     right.set_title(f"GPUs that waiting jobs ask for, at {_at(highest)}")
     right.set_yscale("symlog", linthresh=10)
