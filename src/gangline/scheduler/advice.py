@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gangline.placement.amounts import GPU
 from gangline.placement.decisions import Decisions, Wait
 from gangline.placement.explain import in_one_line, nearest_fixes
 from gangline.placement.fleet import Fleet
@@ -64,12 +65,13 @@ class Advice:
 
 def _of_simulated(decisions: Decisions, fleet: Fleet) -> Decisions:
     """Return the decisions with messages that say of GPUs that they are simulated, where they are."""
+    mentions = next((wait.message for wait in decisions.waits if GPU in wait.message), "")
+    if with_simulated(mentions, fleet.views) == mentions:
+        return decisions
     waits = tuple(
         msgspec.structs.replace(wait, message=with_simulated(wait.message, fleet.views))
         for wait in decisions.waits
     )
-    if waits == decisions.waits:
-        return decisions
     unschedulable = tuple(
         msgspec.structs.replace(entry, message=with_simulated(entry.message, fleet.views))
         for entry in decisions.unschedulable
