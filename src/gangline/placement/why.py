@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 
 from gangline.placement.amounts import GPU, PODS
 from gangline.placement.capacity import capacity
 from gangline.placement.filters import refusal
+from gangline.placement.fit import place
 from gangline.placement.fleet import NO_DOMAIN, Fleet, Room
 from gangline.placement.gangs import Gang
 from gangline.placement.snapshot import NodeView, PodView
@@ -72,13 +74,28 @@ def shortfall(fleet: Fleet, room: Room, gang: Gang) -> tuple[str, str]:
     if len(gang.pods) > 1 and (found := _domain_shortfall(fleet, gang, len(alike), counts)):
         return "NoRoom", found
     fitting = int(counts.sum())
-    if fitting == 0 or len(alike) == 1:
+    if pod.host_ports and fitting < len(alike) and (found := _ports_shortfall(fleet, room, pod, len(alike))):
+        return "NoRoom", found
+    if fitting == 0 or len(gang.pods) == 1:
         return "NoRoom", _one_pod(fleet, room, pod, eligible)
     if fitting >= len(alike):
+        others = [other for other in gang.pods if other.shape != pod.shape]
+        if others and place(fleet, room, gang.only(*others)) is None:
+            return shortfall(fleet, room, gang.only(*others))
         return "NoRoom", f"there is room for {len(alike)} of its pods, but not for all {len(gang.pods)}"
     gpus = pod.request.get(GPU, 0)
     each = f" of {gpus} {GPU}" if gpus else ""
     return "NoRoom", f"needs room for {len(alike)} pods{each} at once; there is room for {fitting}"
+
+
+def _ports_shortfall(fleet: Fleet, room: Room, pod: PodView, wanted: int) -> str:
+    """Return what is short where only ports of the nodes are."""
+    free = msgspec.structs.replace(pod, host_ports=frozenset(), shape=b"")
+    if int((capacity(fleet, room, free) > 0).sum()) < wanted:
+        return ""
+    ports = ", ".join(f"{port}/{protocol}" for protocol, port in sorted(pod.host_ports))
+    nodes = int(capacity(fleet, room, pod).sum())
+    return f"needs host port {ports} on {wanted} nodes, one for each pod; {nodes} with room have it free"
 
 
 def _domain_shortfall(

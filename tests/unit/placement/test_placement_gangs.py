@@ -209,3 +209,22 @@ def test_the_only_rack_that_fits_all_pods_of_a_gang_is_found_among_many_that_fit
     found = decide([*small, dgx("z", rack="z")], gang, group("g", 9, required_level="rack"), policy=RACKS)
 
     assert {binding.node for binding in found.bindings} == {"z"}
+
+
+def test_a_port_that_keeps_a_gang_waiting_is_named():
+    gang = members("g", 2, host_ports=frozenset({("TCP", 80)}))
+    held_port = pod("web", 0, node_name="b", host_ports=frozenset({("TCP", 80)}))
+
+    found = decide([dgx("a"), dgx("b")], gang, group("g", 2), bound=[held_port])
+
+    assert messages(found) == {
+        "g": "needs host port 80/TCP on 2 nodes, one for each pod; 1 with room have it free"
+    }
+
+
+def test_the_pods_that_are_short_are_told_and_not_those_that_fit():
+    gang = [*members("g", 4), pod("g-ps-0", 0, gang="g", request={"cpu": 90_000})]
+
+    found = decide([dgx("a")], gang, group("g", 5))
+
+    assert messages(found) == {"g": "needs 90 cpu on one node; best node a has 80 free"}
