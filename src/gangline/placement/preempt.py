@@ -31,6 +31,9 @@ from gangline.placement.snapshot import PodView
 DOMAINS_TRIED_MAX = 16
 """Nodes, and domains of each level, in which victims are looked for, those with most free first."""
 
+ALONE_TRIED_MAX = 4
+"""Gangs of one domain of which it is tried whether one alone is enough, where several would do."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Running:
@@ -149,7 +152,11 @@ def _only(fleet: Fleet, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Boo
 
 
 def _smallest(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
-    """Return the first candidates that suffice, less those that can be spared; empty if all do not."""
+    """Return candidates that suffice, less those that can be spared; empty if all do not.
+
+    The first that suffice tell how low the highest priority can be. One gang alone, or the largest ones, may
+    then take the place of several.
+    """
 
     def suffices(chosen: list[_Running], within: Bools | None = within) -> bool:
         room = fleet.room.copy()
@@ -158,6 +165,25 @@ def _smallest(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bool
 
     if not suffices(candidates):
         return []
+    chosen = _needed(candidates, suffices)
+    if len(chosen) <= 1:
+        return chosen
+    highest = max(running.priority for running in chosen)
+    allowed = [running for running in candidates if running.priority <= highest]
+    resource = GPU if gang.gpus else "cpu"
+    held = {running.key: _held(fleet, running, resource, within) for running in allowed}
+    missing = gang.request.get(resource, 0) - int(fleet.room.free[within, fleet.column(resource)].sum())
+    enough = [running for running in allowed if held[running.key] >= max(missing, 1)]
+    for running in sorted(enough, key=lambda running: (running.lost, running.key))[:ALONE_TRIED_MAX]:
+        if suffices([running]):
+            return [running]
+    largest = sorted(allowed, key=lambda running: (-held[running.key], running.lost, running.key))
+    fewer = _needed(largest, suffices)
+    return fewer if len(fewer) < len(chosen) else chosen
+
+
+def _needed(candidates: list[_Running], suffices: Callable[..., bool]) -> list[_Running]:
+    """Return the first candidates that suffice, less those that can be spared; all of them suffice."""
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
@@ -168,3 +194,9 @@ def _smallest(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bool
         if suffices(rest, None):  # wherever that may be: it will not be placed here alone
             chosen = rest
     return chosen
+
+
+def _held(fleet: Fleet, running: _Running, resource: str, within: Bools) -> int:
+    """Return how much a gang holds on these nodes."""
+    rows = ((fleet.index(pod.node_name), pod) for pod in running.pods)
+    return sum(pod.request.get(resource, 0) for row, pod in rows if row >= 0 and within[row])

@@ -3,6 +3,7 @@
 from gang_scenes import decide, dgx, gpus_of, group, held, members, pod, reasons
 
 from gangline.placement.policy import Policy, Queue
+from gangline.placement.snapshot import PodView
 
 A, B = dgx("a"), dgx("b")
 LONG_AGO = "2026-01-01T10:00:00Z"
@@ -132,6 +133,25 @@ def test_lower_priorities_give_way_as_whole_gangs_and_no_more_than_needed():
     assert [(entry.gang, entry.beneficiary) for entry in decisions.evictions] == [("team/one", "team/vip")]
     assert reasons(decisions) == {"vip": "Preempting"}
     assert decisions.bindings == ()
+
+
+def test_of_equal_priorities_the_fewest_gangs_give_way_then_those_that_lose_least():
+    single = [held(f"single-{gpu}", "a", gpu, priority=1) for gpu in (4, 5, 6, 7)]
+    quad = held("quad", "a", 0, 1, 2, 3, priority=1)
+    vip = members("vip", 4), group("vip", 4, priority=9)
+
+    def victims(*bound: PodView) -> list[str]:
+        return [entry.gang for entry in decide([A], *vip, bound=bound).evictions]
+
+    assert victims(quad, *single) == ["team/quad"]
+    # A lower priority counts more than their number.
+    assert victims(held("quad", "a", 0, 1, 2, 3, priority=2), *single) == [pod.key for pod in single]
+    # Of two that are enough alone the younger one has less to lose.
+    old = held("old", "a", 0, 1, 2, 3, priority=1, started="2026-01-01T10:00:00Z")
+    young = held("young", "a", 4, 5, 6, 7, priority=1, started="2026-01-01T11:00:00Z")
+    assert victims(old, young) == ["team/young"]
+    pairs = [held(f"pair-{gpu}", "a", gpu, gpu + 1, priority=1) for gpu in (0, 2)]
+    assert len(victims(*pairs, *single)) == 2
 
 
 def test_nobody_gives_way_when_that_would_not_help():
