@@ -12,6 +12,7 @@ from datetime import datetime
 
 from gangline.placement.amounts import GPU
 from gangline.placement.capacity import capacity
+from gangline.placement.closed_nodes import when_opened
 from gangline.placement.fit import has_rules, place
 from gangline.placement.fleet import Fleet, Room
 from gangline.placement.gangs import Gang, Group, collect_gangs
@@ -40,7 +41,7 @@ class Fix:
 
     Attributes:
         kind: ``level``, ``ends``, ``idle`` (pods of a finished job hold the room), ``split``, ``fewer``,
-            ``label``, ``quota`` or ``never``.
+            ``label``, ``node`` (one that is closed opens), ``quota`` or ``never``.
         text: in words, to follow on ``fits ``; a sentence of its own for ``quota`` and ``never``.
         speed: predicted speed as a share of that on the best nodes, where it is another one.
         at: the latest moment at which it comes by itself, where that is known.
@@ -112,7 +113,7 @@ def explain(
         workload: what speeds are predicted for.
         over: finished jobs, of which idle workers may still hold room.
 
-    Cost: one pass, and at most some 30 trial placements.
+    Cost: one pass, and at most some 30 trial placements; those with closed nodes build the arrays anew.
     """
     policy, groups = policy or Policy(), groups or {}
     holders = Holders(snapshot.pods, groups)
@@ -139,6 +140,8 @@ def explain(
         fixes = _quota_fix(core, policy, holders, queue)
     elif wait.reason == "NoNode":
         fixes = _label_fix(fleet, core)
+    if wait.reason in (*NO_ROOM, "NoNode") and (opened := when_opened(fleet, holders, core)):
+        fixes += (Fix("node", opened),)
     waiting = sum(1 for other in decisions.waits if queues.get(other.gang) == queue)
     return Explanation(key, wait.reason, wait.message, fixes, queue, wait.position, waiting, may_start)
 

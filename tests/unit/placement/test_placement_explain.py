@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from gang_scenes import NOW, dgx, group, held, members, pod
 
+from gangline.api.core import Taint
 from gangline.placement.explain import Explanation, explain
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Group
@@ -47,6 +48,29 @@ def test_a_pod_of_eight_gpus_is_told_whose_end_helps_and_what_leftovers_are_wort
     assert found.fixes[1].text.startswith("as 2+6 over a, b at 0.")
     assert 0 < (found.fixes[1].speed or 0) < 1
     assert found.fix.startswith("fits when job team/x ends, or as 2+6 over a, b at 0.")
+
+
+def test_a_closed_node_that_would_help_is_named_with_what_opens_it():
+    full = held("x", "a", *range(8), job="team/x")
+    away = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+    cordoned = msgspec.structs.replace(dgx("b"), unschedulable=True)
+    gone = msgspec.structs.replace(dgx("c"), taints=(away,))
+    sick = dgx("d", unhealthy=[3, 6])
+    sick = msgspec.structs.replace(sick, allocatable=sick.allocatable | {"nvidia.com/gpu": 6})
+    one, two = pod("big", 8), members("two", 2, gpus=8)
+
+    def opened(nodes: list[NodeView], waiting: list[PodView], key: str, *groups: Group) -> list[str]:
+        found = why(key, nodes, waiting, *groups, bound=[full])
+        return [fix.text for fix in found.fixes if fix.kind == "node"]
+
+    assert opened([dgx("a"), cordoned], [one], "big") == ["when node b is uncordoned"]
+    assert opened([dgx("a"), gone], [one], "big") == ["when node c is ready again"]
+    assert opened([dgx("a"), sick], [one], "big") == ["when GPUs 3, 6 of node d are healthy again"]
+    assert opened([cordoned], [one], "big") == ["when node b is uncordoned"]
+    assert opened([dgx("a"), cordoned, gone], two, "two", group("two", 2)) == [
+        "when node b is uncordoned and node c is ready again"
+    ]
+    assert opened([dgx("a"), cordoned], two, "two", group("two", 2)) == []
 
 
 def test_left_over_gpus_need_their_share_of_everything_else_too():
