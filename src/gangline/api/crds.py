@@ -8,12 +8,13 @@ import msgspec
 
 from gangline.api.mpijob import MPIJobSpec, MPIJobStatus
 from gangline.api.mpijob_legacy import RESTART_POLICIES_SERVED, V1ALPHA1, LegacyFields
-from gangline.api.pod_group import SchedulerPluginsPodGroupSpec, VolcanoPodGroupSpec
+from gangline.api.pod_group import SchedulerPluginsPodGroupSpec, VolcanoPodGroupSpec, VolcanoQueueSpec
 from gangline.api.resources import (
     MPIJOB_VERSIONS,
     MPIJOBS,
     SCHEDULER_PLUGINS_POD_GROUPS,
     VOLCANO_POD_GROUPS,
+    VOLCANO_QUEUES,
     Resource,
 )
 from gangline.api.schema import schema_of
@@ -37,17 +38,28 @@ def crds() -> list[dict[str, Any]]:
 
 
 def gang_crds() -> list[dict[str, Any]]:
-    """Return the definitions of PodGroup in both dialects, for clusters where their scheduler has none."""
+    """Return the definitions of PodGroup in both dialects and of Queue, for clusters that have none."""
+    group = "Pods that start together or not at all."
+    queue = "Gangs that share a quota."
+    members = _column("Members", "integer", ".spec.minMember", 0)
+    weight = _column("Weight", "integer", ".spec.weight", 0)
     return [
-        _pod_group(SCHEDULER_PLUGINS_POD_GROUPS, SchedulerPluginsPodGroupSpec, ["pg", "pgs"]),
-        _pod_group(VOLCANO_POD_GROUPS, VolcanoPodGroupSpec, ["pg", "podgroup-v1beta1"]),
+        _gang_kind(SCHEDULER_PLUGINS_POD_GROUPS, SchedulerPluginsPodGroupSpec, ["pg", "pgs"], group, members),
+        _gang_kind(VOLCANO_POD_GROUPS, VolcanoPodGroupSpec, ["pg", "podgroup-v1beta1"], group, members),
+        _gang_kind(VOLCANO_QUEUES, VolcanoQueueSpec, ["q", "queue-v1beta1"], queue, weight),
     ]
 
 
-def _pod_group(resource: Resource, spec: type[msgspec.Struct], short_names: list[str]) -> dict[str, Any]:
+def _gang_kind(
+    resource: Resource,
+    spec: type[msgspec.Struct],
+    short_names: list[str],
+    description: str,
+    column: dict[str, Any],
+) -> dict[str, Any]:
     keep = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {
-        "description": "Pods that start together or not at all.",
+        "description": description,
         "type": "object",
         "properties": {
             "apiVersion": {"type": "string"},
@@ -74,14 +86,14 @@ def _pod_group(resource: Resource, spec: type[msgspec.Struct], short_names: list
                 "singular": resource.kind.lower(),
                 "shortNames": short_names,
             },
-            "scope": "Namespaced",
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
             "versions": [
                 {
                     "name": resource.version,
                     "served": True,
                     "storage": True,
                     "additionalPrinterColumns": [
-                        _column("Members", "integer", ".spec.minMember", 0),
+                        column,
                         _column("Age", "date", ".metadata.creationTimestamp", 0),
                     ],
                     "schema": {"openAPIV3Schema": schema},

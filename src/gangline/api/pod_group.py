@@ -43,6 +43,27 @@ class VolcanoPodGroupSpec(Wire, frozen=True, kw_only=True):
     priority_class_name: Annotated[str, _doc("PriorityClass of the gang.")] = ""
 
 
+class QueueGuarantee(Wire, frozen=True, kw_only=True):
+    """``spec.guarantee`` of a Queue."""
+
+    resource: Annotated[dict[str, str | int | float], _doc("Amounts that nobody else may use.")] = {}
+
+
+class VolcanoQueueSpec(Wire, frozen=True, kw_only=True):
+    """``spec`` of a Queue in ``scheduling.volcano.sh/v1beta1``, as far as Gangline reads it."""
+
+    capability: Annotated[
+        dict[str, str | int | float], _doc("The most that its gangs may use together.")
+    ] = {}
+    deserved: Annotated[
+        dict[str, str | int | float], _doc("What it may use before it borrows from others.")
+    ] = {}
+    guarantee: QueueGuarantee = QueueGuarantee()
+    weight: Annotated[Int32, _doc("Its share of what nobody deserves.", minimum=1)] = 1
+    priority: Annotated[Int32, _doc("Queues of higher priority go first.")] = 0
+    reclaimable: Annotated[bool | None, _doc("Whether what it borrows may be taken back.")] = None
+
+
 class PodGroup(Wire, frozen=True, kw_only=True):
     """A PodGroup of either dialect; spec and status stay raw, for schedulers add fields of their own."""
 

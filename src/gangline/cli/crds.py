@@ -9,6 +9,7 @@ import click
 from gangline.cli.target import Target, target_options
 
 if TYPE_CHECKING:
+    from gangline.jobs.gang import Dialect
     from gangline.kube.client import Client
 
 served_limit_s = 30.0
@@ -21,7 +22,7 @@ served_limit_s = 30.0
     "--gang-scheduling",
     default="",
     metavar="NAME",
-    help="Also the PodGroup that this scheduler reads: volcano's, else that of scheduler-plugins.",
+    help="Also what this scheduler reads: the PodGroup of volcano or of scheduler-plugins, and queues.",
 )
 @click.option(
     "--install",
@@ -39,7 +40,7 @@ def command(output: str, gang_scheduling: str, install: bool, target: Target) ->
 
     found = crds()
     dialect = dialect_of(gang_scheduling)
-    gangs = [crd for crd in gang_crds() if dialect and crd["spec"]["group"] == dialect.resource.group]
+    gangs = [crd for crd in gang_crds() if dialect and _is_read_by(dialect, crd)]
     if install:
         asyncio.run(_install(target, found, gangs))
     elif output == "name":
@@ -48,6 +49,15 @@ def command(output: str, gang_scheduling: str, install: bool, target: Target) ->
         print(dump_json({"apiVersion": "v1", "kind": "List", "items": [*found, *gangs]}))
     else:
         print(dump_yaml(*found, *gangs), end="")
+
+
+def _is_read_by(dialect: Dialect, crd: dict[str, Any]) -> bool:
+    """Whether a scheduler reads a kind: those of its group, and Gangline's reads Volcano's queues too."""
+    from gangline.jobs.gang import GANGLINE
+
+    if crd["spec"]["group"] == dialect.resource.group:
+        return True
+    return dialect.scheduler == GANGLINE and crd["spec"]["names"]["kind"] == "Queue"
 
 
 async def _install(target: Target, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:

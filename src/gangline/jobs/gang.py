@@ -22,6 +22,8 @@ from gangline.units import format_quantity, parse_quantity
 Object = dict[str, Any]
 
 VOLCANO: Final = "volcano"
+GANGLINE: Final = "gangline-scheduler"
+"""Names of schedulers: Volcano's, and the one of this house."""
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 LIMIT_ANNOTATION: Final = "gangline.dev/limit-seconds"
 """On a job and its PodGroup: after how many seconds it is ended; then its room is free at the latest."""
@@ -73,16 +75,15 @@ def build_pod_group(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]
     if resources is not None:
         spec["minResources"] = resources
     if dialect.is_volcano:
-        queue = policy.queue or job.metadata.annotations.get(QUEUE_ANNOTATION, "")
-        spec |= {"queue": queue} if queue else {}
+        spec |= {"queue": queue} if (queue := _queue(job)) else {}
         priority_class = gang_priority_class(job)
         spec |= {"priorityClassName": priority_class} if priority_class else {}
     else:
         spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds or 0
     names = Names.of(job)
     metadata = child_metadata(job.metadata, names.job, other_child_labels(names.job))
-    if limit := _limit(job):
-        metadata["annotations"] = {LIMIT_ANNOTATION: limit}
+    if annotations := _annotations(job, dialect):
+        metadata["annotations"] = annotations
     return {
         "apiVersion": dialect.resource.api_version,
         "kind": dialect.resource.kind,
@@ -91,10 +92,20 @@ def build_pod_group(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]
     }
 
 
-def _limit(job: MPIJob) -> str | None:
-    """Return after how many seconds the job ends: by its deadline, else by its own annotation."""
+def _queue(job: MPIJob) -> str:
+    return _policy(job).queue or job.metadata.annotations.get(QUEUE_ANNOTATION, "")
+
+
+def _annotations(job: MPIJob, dialect: Dialect) -> dict[str, str]:
+    """Return what a gang's scheduler should know and its PodGroup has no field for.
+
+    After how many seconds the job ends: by its deadline, else by its own annotation. Which queue it is in:
+    scheduler-plugins has no queues, Gangline's scheduler has them in both dialects.
+    """
     seconds = job.spec.run_policy.active_deadline_seconds
-    return str(seconds) if seconds is not None else job.metadata.annotations.get(LIMIT_ANNOTATION)
+    limit = str(seconds) if seconds is not None else job.metadata.annotations.get(LIMIT_ANNOTATION, "")
+    queue = "" if dialect.is_volcano else _queue(job)
+    return {key: value for key, value in ((LIMIT_ANNOTATION, limit), (QUEUE_ANNOTATION, queue)) if value}
 
 
 def ensure_pod_group(
@@ -109,9 +120,9 @@ def ensure_pod_group(
     patch: Object = {}
     if change := merge_patch_between(before, wanted["spec"]):
         patch["spec"] = change
-    limit = _limit(job)
-    if limit and found.metadata.annotations.get(LIMIT_ANNOTATION) != limit:
-        patch["metadata"] = {"annotations": {LIMIT_ANNOTATION: limit}}
+    annotations = _annotations(job, dialect)
+    if change := {k: v for k, v in annotations.items() if found.metadata.annotations.get(k) != v}:
+        patch["metadata"] = {"annotations": change}
     names = Names.of(job)
     return [Patch(dialect.resource, names.namespace, names.job, patch)] if patch else []
 

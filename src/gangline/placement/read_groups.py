@@ -15,6 +15,8 @@ from gangline.placement.snapshot import required_level
 
 LIMIT_ANNOTATION: Final = "gangline.dev/limit-seconds"
 """On a PodGroup: how long its job may run, which lets others run before or beside a reservation."""
+QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+"""On a PodGroup whose dialect has no field for its queue."""
 
 
 def read_group(pod_group: PodGroup, priorities: Mapping[str, int]) -> Group:
@@ -30,7 +32,7 @@ def read_group(pod_group: PodGroup, priorities: Mapping[str, int]) -> Group:
     return Group(
         key=meta.key,
         min_member=_count(spec.get("minMember"), default=1),
-        queue=_text(spec.get("queue")),
+        queue=_text(spec.get("queue")) or meta.annotations.get(QUEUE_ANNOTATION, ""),
         priority=priorities.get(priority_class, 0) if priority_class else None,
         created=meta.creation_timestamp or "",
         required_level=required_level(meta.annotations),

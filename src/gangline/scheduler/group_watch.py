@@ -26,7 +26,7 @@ from gangline.kube.discovery import resource_for
 from gangline.kube.errors import ApiError, NotFound
 from gangline.kube.events import Recorder
 from gangline.placement.decisions import Wait
-from gangline.placement.policy import Policy, Queue
+from gangline.placement.policy import DEFAULT_QUEUE, Policy, Queue
 from gangline.placement.read_groups import read_queue
 from gangline.scheduler.dialects import DIALECTS, GroupDialect
 from gangline.scheduler.group_status import is_same
@@ -133,6 +133,8 @@ class GroupWatch:
         if not progress.pods and uid not in self._told:
             return  # another scheduler's, as far as we know
         known, wait = self._state.groups.get(key), self._waits.get(key)
+        if known is not None and uid not in self._told:
+            self._warn_of_queue(dialect, group, known.queue)
         status = dialect.status(
             wait=wait,
             progress=progress,
@@ -152,6 +154,14 @@ class GroupWatch:
         task = asyncio.get_running_loop().create_task(self._write(dialect.resource, group, status))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
+
+    def _warn_of_queue(self, dialect: GroupDialect, group: PodGroup, queue: str) -> None:
+        """Say of a gang whose queue is not there that it counts against no quota."""
+        if queue in ("", DEFAULT_QUEUE, *self._queues) or not self._first[VOLCANO_QUEUES].is_set():
+            return
+        about = (dialect.resource.api_version, dialect.resource.kind, group.metadata)
+        message = f"Queue {queue} does not exist: the gang is placed without a quota"
+        self._recorder.event(about, "Warning", "QueueNotFound", message)
 
     async def _write(self, resource: Resource, group: PodGroup, status: dict[str, Any]) -> None:
         meta = group.metadata

@@ -17,8 +17,8 @@ from gangline.errors import UserError
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
-from gangline.kube.lease import LeaseTiming
 from gangline.kube.http_paths import Answer, serve_paths
+from gangline.kube.lease import LeaseTiming
 from gangline.operator.service import OperatorService, ServiceOptions
 
 Build = Callable[..., dict[str, Any]]

@@ -43,8 +43,8 @@ class Scene:
     def __init__(self, client: Client, namespace: str, node: str) -> None:
         self.client, self.namespace, self.node = client, namespace, node
 
-    async def add_group(self, resource: Resource, name: str, *, size: int = 2) -> None:
-        metadata = {"name": name, "namespace": self.namespace}
+    async def add_group(self, resource: Resource, name: str, *, size: int = 2, **annotations: str) -> None:
+        metadata: dict[str, Any] = {"name": name, "namespace": self.namespace, "annotations": annotations}
         group = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
         await self.client.create(resource, {**group, "spec": {"minMember": size}})
 
@@ -160,3 +160,18 @@ async def test_the_groups_of_other_schedulers_keep_what_these_say(scene: Scene) 
     await scene.until_phase(resource, "ours", "Inqueue")
 
     assert await scene.status(resource, "theirs") == {"phase": "Inqueue"}
+
+
+async def test_a_queue_that_is_not_there_is_said_and_keeps_no_gang_waiting(scene: Scene) -> None:
+    resource = SCHEDULER_PLUGINS_POD_GROUPS
+    await scene.add_group(resource, "queued", **{"scheduling.volcano.sh/queue-name": "research"})
+    await scene.add_pods(resource, "queued")
+    await scene.until_phase(resource, "queued", "Scheduled")
+
+    async def told() -> Any:
+        selector = "involvedObject.kind=PodGroup,involvedObject.name=queued"
+        found = (await scene.client.list(EVENTS, scene.namespace, field_selector=selector)).items
+        return [event for event in found if event["reason"] == "QueueNotFound"]
+
+    [event] = await until(told)
+    assert event["message"] == "Queue research does not exist: the gang is placed without a quota"

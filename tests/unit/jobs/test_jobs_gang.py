@@ -398,10 +398,11 @@ def test_a_pod_group_of_somebody_else_stops_the_job(scene: Build) -> None:
     assert [warning.reason for warning in plan.warnings] == ["ErrResourceExists"]
 
 
-def test_definitions_of_both_kinds_of_pod_groups() -> None:
+def test_definitions_of_both_kinds_of_pod_groups_and_of_queues() -> None:
     assert [crd["metadata"]["name"] for crd in gang_crds()] == [
         "podgroups.scheduling.x-k8s.io",
         "podgroups.scheduling.volcano.sh",
+        "queues.scheduling.volcano.sh",
     ]
 
 

@@ -1,4 +1,4 @@
-"""How long a job may run, as its PodGroup tells the scheduler."""
+"""What a PodGroup says beside its fields: how long the job may run, and the queue it is in."""
 
 from __future__ import annotations
 
@@ -59,3 +59,12 @@ def test_a_limit_that_changes_is_written_and_one_that_somebody_else_wrote_is_lef
     assert isinstance(patch, Patch)
     assert patch.body == {"metadata": {"annotations": {LIMIT: "600"}}}
     assert ensure_pod_group(gang_of(scene).read().job, found, dialect, {}) == []
+
+
+def test_the_queue_of_a_dialect_without_queues_stands_in_an_annotation(scene: Build) -> None:
+    one = gang_of(scene, runPolicy={"schedulingPolicy": {"queue": "research"}})
+
+    found = pod_group(one)
+
+    assert found["metadata"]["annotations"] == {"scheduling.volcano.sh/queue-name": "research"}
+    assert "queue" not in found["spec"]  # scheduler-plugins' PodGroup has no such field

@@ -96,6 +96,12 @@ def test_a_pod_that_names_a_pod_group_waits_until_the_group_says_how_many(metada
     assert (gang.is_known, gang.needed, gang.group.queue, gang.priority) == (True, 2, "q", 7)
 
 
+def test_a_pod_group_without_a_field_for_its_queue_names_it_in_an_annotation() -> None:
+    meta = msgspec.structs.replace(pod("g").metadata, annotations={"scheduling.volcano.sh/queue-name": "q"})
+
+    assert read_group(PodGroup(metadata=meta, spec={"minMember": 2}), {}).queue == "q"
+
+
 @pytest.mark.parametrize("key", ["gangline.dev/required-topology", "kueue.x-k8s.io/podset-required-topology"])
 def test_a_pod_group_may_require_a_level_in_our_words_or_kueues(key: str) -> None:
     metadata = msgspec.structs.replace(pod("g").metadata, annotations={key: RACK})
