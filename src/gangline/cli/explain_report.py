@@ -155,7 +155,7 @@ def print_report(value: dict[str, Any]) -> None:
     print(f"  why           {value['message']}")
     if value["fix"]:
         print(f"  nearest fix   {value['fix']}")
-    for fix in value["fixes"][2:]:
+    for fix in [fix for fix in value["fixes"] if fix["kind"] not in ("quota", "never")][2:]:
         print(f"                {fix['line']}")
     if any(fix["speed"] is not None for fix in value["fixes"]):
         print(

@@ -9,7 +9,7 @@ import pytest
 from gangline.cli.cluster_view import view_of
 from gangline.cli.explain import _is_of, read_workload
 from gangline.cli.explain_gates import gates_of
-from gangline.cli.explain_report import placement_report, report
+from gangline.cli.explain_report import placement_report, print_report, report
 from gangline.cli.training_progress import TrainingProgress
 from gangline.errors import UserError
 from gangline.placement.prediction import Workload
@@ -262,3 +262,27 @@ def test_nodes_of_a_local_volume_are_honoured_in_the_answer():
         return str(report("pod", None, [waits], view, [], {"gangline-scheduler"}, Workload(), NOW)["reason"])
 
     assert (reason(disk="b"), reason(disk="a")) == ("Fits", "NoNode")
+
+
+def test_each_way_that_would_help_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = ("never", "split", "node", "fewer")
+    value = {
+        "job": "pod team/big",
+        "state": "waits",
+        "reason": "NoRoom",
+        "gates": [],
+        "unhealthy": [],
+        "gang": "team/big",
+        "otherGangs": 0,
+        "message": "needs room",
+        "fix": "never; fits split, or node",
+        "fixes": [{"kind": kind, "line": f"fits {kind}", "speed": None} for kind in kinds],
+        "position": 0,
+        "mayStart": None,
+    }
+    print_report(value)
+
+    assert [line.split("  ")[-1].strip() for line in capsys.readouterr().out.splitlines()[-2:]] == [
+        "never; fits split, or node",
+        "fits fewer",
+    ]
