@@ -232,6 +232,7 @@ def mpijob(
             "no command: say what the launcher runs",
             hint='gangline submit mpi … "mpirun -np 4 python train.py"',
         )
+    _refuse_late_options(words)
     wanted = Submission(
         namespace=target.namespace or ("default" if target.is_local else target.connection().namespace),
         command=" ".join(words),
@@ -254,6 +255,24 @@ def mpijob(
 
         Cluster(target.paths).ensure_up(keep=True, say=say)
     asyncio.run(_submit(target, wanted, objects))
+
+
+def _refuse_late_options(words: tuple[str, ...]) -> None:
+    """Refuse an option of ours behind a command in quotes, which would become part of the command.
+
+    Raises:
+        UserError: with the option.
+    """
+    if not any(letter.isspace() for letter in words[0]):
+        return
+    ours = {name for option in mpijob.params for name in option.opts if name.startswith("-")}
+    for word in words[1:]:
+        name = word.partition("=")[0]
+        if name in ours:
+            raise UserError(
+                f"{name} stands behind the command, where it would become part of it",
+                hint="put it in front of the command, or into its quotes if the program takes it",
+            )
 
 
 def _check_local(wanted: Submission) -> None:

@@ -156,6 +156,13 @@ def test_flags_are_written_as_arena_writes_them(capsys):
     assert "- mpirun -np 1 x" in out
 
 
+@pytest.mark.parametrize("command", [("mpirun", "x", "--name", "y"), ("mpirun x", "--epochs", "3")])
+def test_words_that_are_the_programs_stay_with_it(command, capsys):
+    run(*BASE, *command)
+
+    assert f"- {' '.join(command)}" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -167,6 +174,8 @@ def test_flags_are_written_as_arena_writes_them(capsys):
         ((*BASE, "--rdma=true", "x"), "--rdma: the one-machine cluster has no RDMA devices"),
         ((*BASE, "--hostIPC", "x"), "--hostIPC: the one-machine cluster has no host IPC"),
         (BASE, "no command"),
+        ((*BASE, "mpirun -np 1 x", "--dry-run"), "--dry-run stands behind the command"),
+        ((*BASE, "mpirun -np 1 x", "--cluster=sim"), "--cluster stands behind the command"),
     ],
 )
 def test_what_is_not_served_is_refused_by_name(words, message):
