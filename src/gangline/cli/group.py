@@ -123,6 +123,11 @@ def invoke(argv: list[str]) -> int:
         _close_output()
         return EXIT_BROKEN_PIPE
     except OSError as error:
+        if error.errno == errno.ENOENT and _is_folder_gone():
+            print(
+                "error[machine]: the current folder is gone\n\nhint: go to another one: cd", file=sys.stderr
+            )
+            return EXIT_MACHINE
         if error.errno not in _SURROUNDINGS:
             return _show_bug()
         return _show_surroundings(error)
@@ -151,6 +156,16 @@ def _close_output() -> None:
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_folder_gone() -> bool:
+    from pathlib import Path
+
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _show_surroundings(error: OSError) -> int:

@@ -26,6 +26,19 @@ def test_home_that_cannot_be_written_is_said_with_its_path_and_the_way_on(file_a
     assert "Traceback" not in said
 
 
+def test_current_folder_that_was_deleted_is_said(tmp_path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    assert invoke(["run", "--", "python3", "train.py"]) == EXIT_MACHINE
+
+    said = capsys.readouterr().err
+    assert said.startswith("error[machine]: the current folder is gone")
+    assert "Traceback" not in said
+
+
 def test_full_disk_loses_lines_of_a_log_and_nothing_else():
     if not os.path.exists("/dev/full"):  # noqa: PTH110
         pytest.skip("this system has no /dev/full")
