@@ -359,9 +359,10 @@ def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
     if not was_up:
         mode = cluster.isolation_in_use() or facts.isolation
         took_s = time.monotonic() - started_s
+        named = Target(cluster=facts.name).options
         say(
             f"started cluster `{facts.name}` in {took_s:.1f} s, isolation `{mode}`{simulated(facts)}; "
-            "`gangline status` shows it, `gangline down` ends it"
+            f"`gangline status{named}` shows it, `gangline down{named}` ends it"
         )
 
 
