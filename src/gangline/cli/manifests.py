@@ -172,7 +172,7 @@ def _check_kind(document: Document, *, is_local: bool) -> list[FieldError]:
         return errors
     versions = [version for version, kind in KNOWN if kind == document.kind]
     if versions and (is_local or document.kind == "MPIJob"):
-        rule = f"{document.kind} is served in version `{versions[0]}`"
+        rule = f"{document.kind} is served in version {', '.join(f'`{version}`' for version in versions)}"
         return [FieldError("NotSupported", "apiVersion", rule, document.api_version)]
     if not is_local:
         return []
