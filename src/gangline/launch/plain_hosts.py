@@ -106,9 +106,8 @@ def run_launch(launch: Launch, say: Callable[[str], None]) -> None:
     if is_remote and launch.check:
         facts = _preflight(launch, hosts, mpi, say)
     how = mpi.title if mpi else "the remote shell alone" if is_remote else "no MPI"
-    say(
-        f"starting {len(launch.places)} ranks on {', '.join(f'{h.name}:{h.slots}' for h in hosts)} with {how}"
-    )
+    count = "1 rank" if len(launch.places) == 1 else f"{len(launch.places)} ranks"
+    say(f"starting {count} on {', '.join(f'{h.name}:{h.slots}' for h in hosts)} with {how}")
     if mpi is None:
         output = RankOutput(show_output, launch.prefix, launch.output_folder, len(launch.places))
         asyncio.run(RankStart(launch.places, launch.options, output).run())
