@@ -220,7 +220,7 @@ def mpijob(
 
     \b
     gangline submit mpi --name=vgg --gpus=1 --workers=4 --gang --gputopology=true \\
-        --image=gangline/base "mpirun -np 4 python train.py"
+        --image=gangline/base --config-file=train.py:/train.py "mpirun -np 4 python /train.py"
     """  # noqa: D301 - click's mark for text that is not filled
     from gangline.api.codec import Document
     from gangline.cli.image_options import image_check_of
