@@ -144,8 +144,9 @@ def _hint_for(message: str) -> str:
 
 
 def _show_usage(error: click.UsageError) -> int:
-    print(f"error[bad-input]: {error.format_message()}", file=sys.stderr)
-    if error.ctx is not None and "hint:" not in error.format_message():
+    message = error.format_message().replace("\n\t", " ")  # click puts each choice on a line of its own
+    print(f"error[bad-input]: {message}", file=sys.stderr)
+    if error.ctx is not None and "hint:" not in message:
         path = error.ctx.command_path
         print(f"\nhint: see `{path} --help`", file=sys.stderr)
     return 2

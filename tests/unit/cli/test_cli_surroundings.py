@@ -47,3 +47,9 @@ def test_full_disk_loses_lines_of_a_log_and_nothing_else():
 
         assert log.write("lost\n") == 0
         log.flush()
+
+
+def test_choices_of_a_missing_argument_stand_on_one_line(capsys):
+    assert invoke(["completion"]) == 2
+
+    assert "Choose from: bash, zsh, fish\n" in capsys.readouterr().err
