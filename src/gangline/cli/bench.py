@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline.cli.output import plural
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
@@ -85,9 +86,7 @@ def scaling(ranks: str, model: str, batch_size: int, num_batches: int, python: s
         flags = [f"--model={model}", f"--batch_size={batch_size}", f"--num_batches={num_batches}"]
         _measure(count, python or sys.executable, [*flags, "--variable_update=horovod"], target)
         results.append(json.loads(target.read_text(encoding="utf-8")))
-        click.echo(
-            f"{count} {'rank' if count == 1 else 'ranks'}: {results[-1]['images_per_s']:,.1f} images/s"
-        )
+        click.echo(f"{plural(count, 'rank')}: {results[-1]['images_per_s']:,.1f} images/s")
     series = series_of(results, [str(folder)] * len(results))
     for line in series:
         click.echo("\n" + "\n".join(table_lines(line)))
@@ -143,8 +142,13 @@ def _measure(ranks: int, python: str, flags: list[str], target: Path) -> None:
     if done.returncode == 130:
         raise KeyboardInterrupt
     if done.returncode != 0 or not target.exists():
-        tail = "\n".join(done.stdout.decode(errors="replace").splitlines()[-12:])
-        raise UserError(f"the benchmark on {ranks} ranks ended with code {done.returncode}:\n{tail}")
+        said = done.stdout.decode(errors="replace")
+        if "error[no-torch]" in said:
+            raise UserError(f"{python} has no torch", hint="name a Python that has it: --python FILE")
+        tail = "\n".join(said.splitlines()[-12:])
+        raise UserError(
+            f"the benchmark on {plural(ranks, 'rank')} ended with code {done.returncode}:\n{tail}"
+        )
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -270,7 +270,8 @@ def wrong_implementation(launcher: Launcher, meant: str) -> str:
     return (
         f"error[mpi-mismatch]: `mpiImplementation` of this job is `{value[meant]}`, but the image's "
         f"`{launcher.program}` is of {launcher.family}: it would start every rank on the launcher\n\n"
-        f"hint: write `mpiImplementation: {value[launcher.family]}`, or use an image that has {meant}\n"
+        f"hint: write `mpiImplementation: {value[launcher.family]}`, or use an image that has {meant}; on "
+        "the one-machine cluster `--image NAME=FOLDER` lends the image an environment of yours\n"
     )
 
 
