@@ -91,7 +91,8 @@ class InvalidObjectError(UserError):
     def __init__(self, subject: str, errors: list[FieldError], *, where: str = "", hint: str = "") -> None:
         count = len(errors)
         noun = "rule" if count == 1 else "rules"
-        super().__init__(f"{subject} breaks {count} {noun}", where=where, hint=hint)
+        verb = "break" if " and " in subject else "breaks"
+        super().__init__(f"{subject} {verb} {count} {noun}", where=where, hint=hint)
         self.errors = errors
 
     def render(self) -> str:

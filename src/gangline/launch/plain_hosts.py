@@ -184,10 +184,9 @@ def preflight_error(faults: Sequence[Finding], hosts: int, hint: str = HINT) -> 
     more = len(lines) - SHOWN_FINDINGS_MAX
     shown = [*lines[:SHOWN_FINDINGS_MAX], *([f"… and {more} more"] if more > 0 else [])]
     bad = len({fault.host for fault in faults})
+    subject = f"{bad} of {hosts} {'host' if hosts == 1 else 'hosts'} {'is' if bad == 1 else 'are'}"
     return PreflightError(
-        f"{bad} of {hosts} hosts {'is' if bad == 1 else 'are'} not fit for a start; nothing was started\n\n  "
-        + "\n  ".join(shown),
-        hint=hint,
+        f"{subject} not fit for a start; nothing was started\n\n  " + "\n  ".join(shown), hint=hint
     )
 
 
