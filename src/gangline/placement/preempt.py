@@ -20,12 +20,12 @@ from gangline.clock import parse_time
 from gangline.placement.amounts import GPU
 from gangline.placement.capacity import capacity
 from gangline.placement.fit import place
-from gangline.placement.fleet import Bools, Fleet
+from gangline.placement.fleet import Bools, Fleet, Room
 from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
 from gangline.placement.quota import borrows, is_over, queue_of
-from gangline.placement.reserve import release
+from gangline.placement.reserve import release, retake
 from gangline.placement.snapshot import PodView
 
 DOMAINS_TRIED_MAX = 16
@@ -157,15 +157,9 @@ def _smallest(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bool
     The first that suffice tell how low the highest priority can be. One gang alone, or the largest ones, may
     then take the place of several.
     """
-
-    def suffices(chosen: list[_Running], within: Bools | None = within) -> bool:
-        room = fleet.room.copy()
-        release(fleet, room, [pod for running in chosen for pod in running.pods])
-        return place(fleet, room, gang, within=within) is not None
-
-    if not suffices(candidates):
+    if place(fleet, _freed(fleet, candidates), gang, within=within) is None:
         return []
-    chosen = _needed(candidates, suffices)
+    chosen = _needed(fleet, gang, candidates, within)
     if len(chosen) <= 1:
         return chosen
     highest = max(running.priority for running in chosen)
@@ -175,25 +169,37 @@ def _smallest(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bool
     missing = gang.request.get(resource, 0) - int(fleet.room.free[within, fleet.column(resource)].sum())
     enough = [running for running in allowed if held[running.key] >= max(missing, 1)]
     for running in sorted(enough, key=lambda running: (running.lost, running.key))[:ALONE_TRIED_MAX]:
-        if suffices([running]):
+        if place(fleet, _freed(fleet, [running]), gang, within=within) is not None:
             return [running]
     largest = sorted(allowed, key=lambda running: (-held[running.key], running.lost, running.key))
-    fewer = _needed(largest, suffices)
+    fewer = _needed(fleet, gang, largest, within)
     return fewer if len(fewer) < len(chosen) else chosen
 
 
-def _needed(candidates: list[_Running], suffices: Callable[..., bool]) -> list[_Running]:
+def _needed(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
     """Return the first candidates that suffice, less those that can be spared; all of them suffice."""
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if suffices(candidates[:middle]) else (middle + 1, high)
-    chosen = candidates[:low]
+        is_enough = place(fleet, _freed(fleet, candidates[:middle]), gang, within=within) is not None
+        low, high = (low, middle) if is_enough else (middle + 1, high)
+    chosen = []
+    room = _freed(fleet, candidates[:low])
     for running in reversed(candidates[:low]):
-        rest = [other for other in chosen if other is not running]
-        if suffices(rest, None):  # wherever that may be: it will not be placed here alone
-            chosen = rest
-    return chosen
+        without = room.copy()
+        retake(fleet, without, running.pods)
+        if place(fleet, without, gang) is None:  # wherever that may be: it will not be placed here alone
+            chosen.append(running)
+        else:
+            room = without
+    return chosen[::-1]
+
+
+def _freed(fleet: Fleet, chosen: list[_Running]) -> Room:
+    """Return the room that there is when these gangs have ended."""
+    room = fleet.room.copy()
+    release(fleet, room, [pod for running in chosen for pod in running.pods])
+    return room
 
 
 def _held(fleet: Fleet, running: _Running, resource: str, within: Bools) -> int:

@@ -105,6 +105,20 @@ def release(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
             room.ports[row] = room.ports.get(row, frozenset()) - pod.host_ports
 
 
+def retake(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
+    """Take again, in a room of trial, what :func:`release` gave back of these pods."""
+    room.gone -= {pod.uid for pod in pods}
+    for pod in pods:
+        row = fleet.index(pod.node_name)
+        if row < 0:
+            continue
+        for column, amount in fleet.amounts(pod):
+            room.free[row, column] -= amount
+        room.gpus[row] &= ~fleet.gpus_of(pod, row)
+        if pod.host_ports:
+            room.ports[row] = room.ports.get(row, frozenset()) | pod.host_ports
+
+
 def end_of(pod: PodView, holders: Holders) -> datetime | None:
     """Return when a running pod is ended at the latest, or None when nobody knows."""
     limit = holders.limit_of(pod)

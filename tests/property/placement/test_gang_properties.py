@@ -35,7 +35,7 @@ from gangline.placement.gpu_tables import tables_of
 from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
 from gangline.placement.preempt import find_victims
-from gangline.placement.reserve import release
+from gangline.placement.reserve import release, retake
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.known import known_machine
@@ -261,6 +261,23 @@ def test_when_all_that_runs_is_given_back_the_cluster_is_idle(scene: Scene):
     assert (room.free == fleet.idle().free).all()
     assert (room.gpus == fleet.idle().gpus).all()
     assert not any(room.ports.values())
+
+
+@many
+@given(scenes)
+def test_room_that_is_given_back_and_taken_again_is_as_it_was(scene: Scene):
+    snapshot, _, _ = scene
+    fleet = Fleet.of(snapshot.nodes, snapshot.pods, LEVELS)
+    room = fleet.room.copy()
+    release(fleet, room, snapshot.pods)
+    retake(fleet, room, snapshot.pods)
+
+    assert (room.free == fleet.room.free).all()
+    assert (room.gpus == fleet.room.gpus).all()
+    assert {row: ports for row, ports in room.ports.items() if ports} == {
+        row: ports for row, ports in fleet.room.ports.items() if ports
+    }
+    assert room.gone == fleet.room.gone
 
 
 @pytest.mark.parametrize("count", range(1, 9))
