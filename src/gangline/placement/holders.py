@@ -32,7 +32,7 @@ class Holders:
     """
 
     def __init__(self, pods: Iterable[PodView] = (), groups: Mapping[str, Group] | None = None) -> None:
-        self.groups: Mapping[str, Group] = groups or {}
+        self.groups: Mapping[str, Group] = groups if groups is not None else {}
         self.by_node: dict[str, dict[str, PodView]] = {}
         self.by_gang: dict[str, dict[str, PodView]] = {}
         self.used: defaultdict[str, Counter[str]] = defaultdict(Counter)

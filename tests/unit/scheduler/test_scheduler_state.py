@@ -6,6 +6,7 @@ import msgspec
 
 from gangline.api.core import Node, Pod
 from gangline.placement.decisions import Binding
+from gangline.placement.gangs import Group
 from gangline.placement.volumes import Claim
 from gangline.scheduler.state import SchedulerState
 
@@ -192,3 +193,27 @@ def test_many_new_nodes_at_once_give_the_arrays_of_one_after_another():
     assert one.names == other.names
     assert one.room.free.tolist() == other.room.free.tolist()
     assert one.domains.tolist() == other.domains.tolist()
+
+
+def test_what_a_pod_group_says_counts_for_the_pods_that_run():
+    state = SchedulerState(NAMES)
+    group = Group(key="team/g", min_member=1, queue="research", priority=7, limit_s=60.0)
+    state.take_group("team/g", group)
+    member = pod("one", node="a")
+    member = msgspec.structs.replace(
+        member,
+        metadata=msgspec.structs.replace(member.metadata, labels={"scheduling.x-k8s.io/pod-group": "g"}),
+    )
+    state.take_pod(None, member)
+
+    held = state.holders.get("one")
+    assert held is not None
+    assert state.holders.queue_of(held) == "research"
+    assert state.holders.used_by("research")["pods"] == 1
+    assert state.holders.has_weaker(8)
+    assert not state.holders.has_weaker(7)
+    assert state.holders.limit_of(held) == 60.0
+
+    state.take_group("team/g", msgspec.structs.replace(group, queue="other"))
+    assert state.holders.used_by("research")["pods"] == 0
+    assert state.holders.used_by("other")["pods"] == 1
