@@ -18,6 +18,7 @@ from gangline.api.resources import (
     PODS,
     SCHEDULER_PLUGINS_POD_GROUPS,
     VOLCANO_POD_GROUPS,
+    VOLCANO_QUEUES,
     Resource,
 )
 from gangline.kube.apply import apply
@@ -90,6 +91,7 @@ async def scene(api: Any) -> AsyncIterator[Scene]:
             with contextlib.suppress(ApiError):
                 for resource in (VOLCANO_POD_GROUPS, SCHEDULER_PLUGINS_POD_GROUPS):
                     await client.list(resource, api.namespace)
+                await client.list(VOLCANO_QUEUES)
                 return True
             return False
 
@@ -175,3 +177,24 @@ async def test_a_queue_that_is_not_there_is_said_and_keeps_no_gang_waiting(scene
 
     [event] = await until(told)
     assert event["message"] == "Queue research does not exist: the gang is placed without a quota"
+
+
+async def test_a_queues_quota_holds_whatever_room_there_is(scene: Scene) -> None:
+    resource = SCHEDULER_PLUGINS_POD_GROUPS
+    queue = {"apiVersion": VOLCANO_QUEUES.api_version, "kind": "Queue", "metadata": {"name": scene.namespace}}
+    await scene.client.create(VOLCANO_QUEUES, {**queue, "spec": {"capability": {"cpu": "3"}}})
+    note = {"scheduling.volcano.sh/queue-name": scene.namespace}
+    await scene.add_group(resource, "one", size=1, **note)
+    await scene.add_pods(resource, "one", count=1)
+    await scene.until_phase(resource, "one", "Scheduled")
+    await scene.add_group(resource, "two", size=1, **note)
+    await scene.add_pods(resource, "two", count=1)
+
+    async def waits() -> Any:
+        status = await scene.status(resource, "two")
+        return next((one for one in status.get("conditions", []) if one["type"] == "Unschedulable"), None)
+
+    assert (await until(waits))["reason"] == "Quota"
+    await scene.client.delete(PODS, "one-0", scene.namespace, grace_period_s=0)
+    await scene.until_phase(resource, "two", "Scheduled")
+    await scene.client.delete(VOLCANO_QUEUES, scene.namespace)
