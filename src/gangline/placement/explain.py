@@ -21,7 +21,7 @@ from gangline.placement.left_over import left_over
 from gangline.placement.policy import Policy
 from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.quota import queue_of
-from gangline.placement.reserve import end_of, release, reserve
+from gangline.placement.reserve import Reservation, end_of, release, reserve
 from gangline.placement.schedule import Pass
 from gangline.placement.snapshot import PodView, Snapshot
 
@@ -41,7 +41,8 @@ class Fix:
 
     Attributes:
         kind: ``level``, ``ends``, ``idle`` (pods of a finished job hold the room), ``split``, ``fewer``,
-            ``label``, ``node`` (one that is closed opens), ``quota`` or ``never``.
+            ``label``, ``limit`` (it ends before the room is needed), ``after`` (the gang before it has
+            started), ``node`` (one that is closed opens), ``quota`` or ``never``.
         text: in words, to follow on ``fits ``; a sentence of its own for ``quota`` and ``never``.
         speed: predicted speed as a share of that on the best nodes, where it is another one.
         at: the latest moment at which it comes by itself, where that is known.
@@ -123,7 +124,8 @@ def explain(
     gang = next((found for found in gangs if found.key == key), None)
     if gang is None:
         return None
-    decisions = Pass(fleet, holders, policy, now=now).run(gangs)
+    one_pass = Pass(fleet, holders, policy, now=now)
+    decisions = one_pass.run(gangs)
     queues = {found.key: queue_of(found) for found in gangs}
     queue = queues[key]
     wait = next((wait for wait in decisions.waits if wait.gang == key), None)
@@ -132,7 +134,9 @@ def explain(
     core = gang.first(gang.needed) if gang.needed else gang
     fixes: tuple[Fix, ...] = ()
     may_start = None
-    if wait.reason in NO_ROOM and len(core.pods) >= gang.needed:
+    if wait.reason == "Reserved":
+        fixes = _reserved_fix(one_pass.reservation, now)
+    elif wait.reason in NO_ROOM and len(core.pods) >= gang.needed:
         fixes = nearest_fixes(fleet, holders, core, workload=workload)
         kept = reserve(fleet, holders, core, now, victims=set(), is_due=False)
         may_start = kept.at if kept else None
@@ -140,7 +144,7 @@ def explain(
         fixes = _quota_fix(core, policy, holders, queue)
     elif wait.reason == "NoNode":
         fixes = _label_fix(fleet, core)
-    if wait.reason in (*NO_ROOM, "NoNode") and (opened := when_opened(fleet, holders, core)):
+    if wait.reason in ("NoRoom", "Preempting", "NoNode") and (opened := when_opened(fleet, holders, core)):
         fixes += (Fix("node", opened),)
     waiting = sum(1 for other in decisions.waits if queues.get(other.gang) == queue)
     return Explanation(key, wait.reason, wait.message, fixes, queue, wait.position, waiting, may_start)
@@ -256,6 +260,18 @@ def _idle(pods: Sequence[PodView]) -> str:
 
 def _by(end: datetime | None) -> str:
     return f" (by {end:%H:%M:%S} UTC at the latest)" if end else ""
+
+
+def _reserved_fix(kept: Reservation | None, now: datetime) -> tuple[Fix, ...]:
+    """Return what lets a gang start for which there is room that is kept for another one."""
+    if kept is None:
+        return ()
+    after = Fix("after", f"once {kept.gang} has started")
+    seconds = int((kept.at - now).total_seconds()) if kept.at else 0
+    if kept.at is None or seconds < 1:
+        return (after,)
+    end = f"{kept.at:%H:%M:%S} UTC"
+    return (Fix("limit", f"if it ends by {end} (activeDeadlineSeconds of at most {seconds})"), after)
 
 
 def _never(fleet: Fleet, gang: Gang) -> Fix | None:

@@ -96,6 +96,11 @@ class Pass:
         self._fitting: dict[tuple[Form, int], bool] = {}
         self._shortfalls: dict[tuple[Form, int], tuple[str, str]] = {}
 
+    @property
+    def reservation(self) -> Reservation | None:
+        """What is kept for the first gang that waits, once the pass has run."""
+        return self._reservation
+
     def run(self, gangs: Sequence[Gang]) -> Decisions:
         """Return what is decided about these gangs."""
         line = QueueLine(gangs, self._policy, self._holders, self._now)

@@ -50,6 +50,23 @@ def test_a_pod_of_eight_gpus_is_told_whose_end_helps_and_what_leftovers_are_wort
     assert found.fix.startswith("fits when job team/x ends, or as 2+6 over a, b at 0.")
 
 
+def test_where_room_is_kept_for_another_it_says_until_when_and_for_whom():
+    # Eight GPUs are held until 12:30, and it is 12:00; `head` wants all 16.
+    bound = [held("x", "a", *range(8), started="2026-01-01T11:30:00Z", limit_s=3600, priority=9)]
+    waiting = [*members("head", 2, gpus=8), *members("long", 4)]
+    groups = [group("head", 2, priority=9), group("long", 4)]
+
+    found = why("long", [dgx("a"), dgx("b")], waiting, *groups, bound=bound)
+
+    assert (found.reason, found.may_start) == ("Reserved", None)
+    assert found.fix == (
+        "fits if it ends by 12:30:00 UTC (activeDeadlineSeconds of at most 1800), "
+        "or once team/head has started"
+    )
+    groups[1] = group("long", 4, limit_s=1800)
+    assert why("long", [dgx("a"), dgx("b")], waiting, *groups, bound=bound).reason == "Fits"
+
+
 def test_a_closed_node_that_would_help_is_named_with_what_opens_it():
     full = held("x", "a", *range(8), job="team/x")
     away = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
