@@ -181,7 +181,7 @@ class Cluster:
         fresh = decide_facts(
             self.paths,
             facts,
-            nodes=max(nodes, facts.nodes if facts and found.state == "killed" else 1),
+            nodes=max(nodes, facts.nodes if facts else 1),  # those of an earlier start are still objects
             isolation=wanted,
             keep=keep,
             simulation=simulation or NO_SIMULATION,

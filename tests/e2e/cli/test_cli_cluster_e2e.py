@@ -31,6 +31,16 @@ def test_a_cluster_starts_is_shown_and_leaves_nothing(fresh):
     assert fresh("status").returncode == 3
 
 
+def test_a_cluster_that_starts_again_counts_the_nodes_it_has(fresh):
+    fresh("up", "--nodes", "2")
+    fresh("down")
+
+    up = fresh("up")
+
+    assert "2 nodes" in up.stderr
+    assert len(status(fresh)["nodes"]) == 2
+
+
 def test_an_interrupt_of_the_terminal_does_not_reach_the_daemons(fresh):
     process = fresh.start("up", start_new_session=True)
     assert process.wait(60) == 0
