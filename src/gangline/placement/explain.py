@@ -234,7 +234,7 @@ def _when_jobs_end(fleet: Fleet, holders: Holders, gang: Gang, trials: int) -> F
         return Fix("ends", f"when {names[0]} ends{_by(last)}{idle}", at=last)
     bare = [names[0], *(name.removeprefix("job ") for name in names[1:])]
     words = f"{', '.join(bare[:-1])} and {bare[-1]} end"
-    return Fix("ends", f"when {words.replace('job ', 'jobs ', 1)}{_by(last)}", at=last)
+    return Fix("ends", f"when {words.replace('job ', 'jobs ', 1)}{_by(last)}{idle}", at=last)
 
 
 def _all(entries: Iterable[tuple[bool, float, int, str, datetime | None, list[PodView]]]) -> list[PodView]:

@@ -67,6 +67,22 @@ def test_where_room_is_kept_for_another_it_says_until_when_and_for_whom():
     assert why("long", [dgx("a"), dgx("b")], waiting, *groups, bound=bound).reason == "Fits"
 
 
+def test_idle_pods_are_named_beside_several_jobs():
+    bound = [
+        held("done", "a", 0, 1, job="team/done"),
+        held("x", "a", 2, 3, 4, 5, 6, 7, job="team/x"),
+        held("y", "b", *range(8), job="team/y"),
+    ]
+    found = why(
+        "g", [dgx("a"), dgx("b")], members("g", 2, gpus=8), group("g", 2), bound=bound, over={"team/done"}
+    )
+
+    assert found.fixes[0].text == (
+        "when jobs team/x and team/y end, and the idle pod of finished job team/done goes: "
+        "set its cleanPodPolicy: Running, or delete it"
+    )
+
+
 def test_a_closed_node_that_would_help_is_named_with_what_opens_it():
     full = held("x", "a", *range(8), job="team/x")
     away = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
