@@ -113,6 +113,17 @@ def master_address(name: str, namespace: str, nodes: int, *, names_resolve: bool
     return f"{name}-worker-0.{name}.{namespace}.svc"
 
 
+def literal(word: str) -> str:
+    """Return a word of a container's command that Kubernetes hands on as the given one.
+
+    Kubernetes puts variables in for `$(NAME)`, and one dollar for two (reference of the Pod API, `command`).
+
+    >>> literal("kill $$"), literal("$HOME")
+    ('kill $$$$', '$HOME')
+    """
+    return word.replace("$", "$$") if "$$" in word or "$(" in word else word
+
+
 def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
     """Return the MPIJob in wire form."""
     slots = -(-run.ranks // run.nodes)
@@ -131,7 +142,7 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
     launcher: dict[str, Any] = {
         "name": "launcher",
         "image": IMAGE,
-        "command": mpirun_line(mpi, ranks, run.program.line),
+        "command": [literal(word) for word in mpirun_line(mpi, ranks, run.program.line)],
         # Also where the cluster was started with another MPI than the one that is first on the PATH now.
         "env": [{"name": BIN_VARIABLE, "value": str(mpi.bin)}, *libraries],
     }

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gangline.cli.run import port_of
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.program import HostFolder, find_program, resolve_program
+from gangline.local.agent.env import expand
 
 MPI = MpiInstallation("openmpi", "5.0.11", Path("/m/bin"), Path("/m/lib"), Path("/m"))
 
@@ -161,6 +163,18 @@ def test_one_pod_takes_all_ranks_and_meets_on_loopback(project):
     assert "MASTER_PORT=20007" in command
     assert "SEED=1" in command
     assert spec["runPolicy"] == {"cleanPodPolicy": "Running", "backoffLimit": 0}
+
+
+def test_dollars_of_a_program_and_its_variables_reach_it_as_they_are(project):
+    run = make_run(project, ranks=1, nodes=1)
+    line = ("sh", "-c", "echo $$ $(hostname) $(SEED)", "$HOME", "x$")
+    run = replace(run, program=replace(run.program, line=line), environment={"SEED": "a$$b"})
+    launcher = build_job(run, MPI)["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+
+    received = [expand(word, {"SEED": "replaced"}) for word in launcher["command"]]
+
+    assert tuple(received[-5:]) == line
+    assert "SEED=a$$b" in received
 
 
 def test_ranks_are_spread_over_the_nodes_with_slots_rounded_up(project):
