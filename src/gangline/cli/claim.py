@@ -30,8 +30,8 @@ async def apply_object(client: Client, resource: Resource, obj: Obj) -> Obj:
     return result
 
 
-async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: str) -> Obj:
-    """Return the job to follow: a new one, or the one of that name and specification that runs already.
+async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: str) -> tuple[Obj, bool]:
+    """Return the job to follow, and whether it ran already with this name and specification; else it is new.
 
     A finished one is replaced, which is said; one that is being deleted is waited for.
 
@@ -48,7 +48,7 @@ async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: 
             live = await client.get(resource, name, namespace)
         except NotFound:
             try:
-                return await client.create(resource, desired)
+                return await client.create(resource, desired), False
             except AlreadyExists:
                 continue
         live.setdefault("kind", resource.kind)
@@ -63,7 +63,7 @@ async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: 
             desired, LAST_APPLIED
         ):
             say(f"{title} is running already with the same specification; following it")
-            return live
+            return live, True
         else:
             raise UserError(
                 f"cannot run {title}: a job of that name is running with another specification",

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gangline.api.codec import Document
 from gangline.api.resources import Resource
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from gangline.local.image_map import ImageMap
 
 Obj = dict[str, Any]
-Claimed = tuple[Resource, Obj]
+
+
+class Claimed(NamedTuple):
+    """A job that this command follows, and whether another one had started it."""
+
+    resource: Resource
+    job: Obj
+    was_there: bool = False
+
 
 EXIT_INTERRUPTED = 130
 DETACH_WINDOW_S = 1.0
@@ -80,12 +88,12 @@ async def run_documents(
         claimed = await _create(client, documents, target, created)
         if not claimed:
             return 0
-        kind = await gpu_kind(client, (job for _, job in claimed))
+        kind = await gpu_kind(client, (job for _, job, _ in claimed))
         view = open_view(prefix_logs=len(claimed) > 1, started_s=started_s, gpu_kind=kind)
         try:
             return await _wait(client, claimed, target, view, interrupts, started_s, images)
         except BrokenPipeError:
-            for _, job in claimed:
+            for _, job, _ in claimed:
                 way = f"`gangline logs -f {job['metadata']['name']}{way_back(job, target)}`"
                 say(f"{job_title(job)} goes on without a reader of this output; follow it with {way}")
             raise
@@ -104,10 +112,11 @@ async def _create(
         resource = await resource_for(client, document.api_version, document.kind)
         if id(document) in created:
             if document.kind in WORKLOADS:
-                claimed.append((resource, created[id(document)]))
+                claimed.append(Claimed(resource, created[id(document)]))
         elif document.kind in WORKLOADS:
             hint = f"{document.name}{way_back(document.value, target)}"
-            claimed.append((resource, await claim_job(client, resource, document.value, logs_hint=hint)))
+            job, was_there = await claim_job(client, resource, document.value, logs_hint=hint)
+            claimed.append(Claimed(resource, job, was_there))
         else:
             await apply_object(client, resource, document.value)
     return claimed
@@ -146,13 +155,14 @@ async def _results(
     try:
         return following.result()
     except UnschedulableError:
-        for resource, job in claimed:
-            await delete_job(client, resource, job)
+        for resource, job, was_there in claimed:
+            if not was_there:
+                await delete_job(client, resource, job)
         raise
 
 
 async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainView) -> Outcome:
-    resource, job = claimed
+    resource, job, _ = claimed
     if not target.is_local:
         return await Follower(client, resource, job, view).run()
 
@@ -174,7 +184,13 @@ def _refuse_image(job: Obj, pod: Obj, reason: HeldUp) -> None:
 
 
 async def _interrupted(client: Client, claimed: list[Claimed], target: Target, interrupts: Interrupts) -> int:
-    names = ", ".join(job_title(job) for _, job in claimed)
+    if theirs := [one for one in claimed if one.was_there]:
+        say("\ninterrupted")
+        _say_detached(theirs, target, "which another command started and which goes on")
+    claimed = [one for one in claimed if not one.was_there]
+    if not claimed:
+        return EXIT_INTERRUPTED
+    names = ", ".join(job_title(job) for _, job, _ in claimed)
     say(f"\ninterrupted: deleting {names} (Ctrl-C again within {DETACH_WINDOW_S:.0f} s leaves it running)")
     try:
         await asyncio.wait_for(interrupts.second.wait(), DETACH_WINDOW_S)
@@ -186,7 +202,7 @@ async def _interrupted(client: Client, claimed: list[Claimed], target: Target, i
 
 async def _delete_all(client: Client, claimed: list[Claimed], target: Target, interrupts: Interrupts) -> int:
     """Delete the jobs and wait for their end; a second Ctrl-C ends the wait."""
-    deleting = asyncio.gather(*(delete_job(client, resource, job) for resource, job in claimed))
+    deleting = asyncio.gather(*(delete_job(client, resource, job) for resource, job, _ in claimed))
     second = asyncio.create_task(interrupts.second.wait())
     await asyncio.wait((deleting, second), return_when=asyncio.FIRST_COMPLETED)
     second.cancel()
@@ -200,7 +216,7 @@ async def _delete_all(client: Client, claimed: list[Claimed], target: Target, in
 
 
 def _say_detached(claimed: list[Claimed], target: Target, state: str) -> None:
-    for _, job in claimed:
+    for _, job, _ in claimed:
         name = f"{job['metadata']['name']}{way_back(job, target)}"
         say(f"detached from {job_title(job)}, {state}")
         say(f"hint: see it with `gangline logs -f {name}`, delete it with `gangline delete {name}`")

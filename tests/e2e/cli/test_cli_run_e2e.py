@@ -150,6 +150,24 @@ def test_a_killed_command_leaves_a_job_that_the_same_command_follows(gangline, p
     assert "following it" in again.stderr
 
 
+def test_an_interrupted_follower_leaves_the_job_of_the_command_that_started_it(gangline, pod_manifest):
+    manifest = str(pod_manifest("shared", "echo on; exec sleep 600"))
+    first = gangline.start("run", manifest)
+    assert first.stdout.readline() == "on\n"
+    second = gangline.start("run", manifest)
+    assert second.stdout.readline() == "on\n"
+
+    second.send_signal(signal.SIGINT)
+
+    _, err = second.communicate(timeout=60)
+    assert second.returncode == 130
+    assert "detached from Pod default/shared, which another command started and which goes on" in err
+    assert "gangline delete shared" in err
+    assert json.loads(gangline("get", "shared", "-o", "json").stdout)["status"] == "RUNNING"
+    first.send_signal(signal.SIGINT)
+    assert first.wait(timeout=60) == 130
+
+
 def test_a_job_of_the_name_with_another_specification_is_not_touched(gangline, pod_manifest):
     process = gangline.start("run", str(pod_manifest("busy", "echo on; exec sleep 600")))
     assert process.stdout.readline() == "on\n"
