@@ -38,8 +38,9 @@ LOOK_AGAIN_S = 30.0
 
 READY_TIMEOUT_S = 10.0
 
-TOGETHER_S = 0.2
-"""Changes of a PodGroup's status that come within this time are written as one."""
+TOGETHER_S = 0.5
+"""A change of a PodGroup's status is written after this time, at most twice it, with what came meanwhile:
+most gangs are placed by then, and the API server has one write less to serve."""
 
 
 class GroupWatch:
@@ -72,6 +73,7 @@ class GroupWatch:
         self._waits: dict[str, Wait] = {}
         self._tally = Tally(names)
         self._due: set[str] = set()
+        self._fresh: set[str] = set()
         self._writes: set[asyncio.Task[None]] = set()
         self._first: dict[Resource, asyncio.Event] = {
             resource: asyncio.Event()
@@ -116,12 +118,14 @@ class GroupWatch:
 
     def _note(self, gangs: set[str]) -> None:
         """Have the status of gangs written in a moment: pods of one gang change together."""
-        if gangs and not self._due:
+        if gangs and not self._due and not self._fresh:
             asyncio.get_running_loop().call_later(TOGETHER_S, self._refresh)
-        self._due |= gangs
+        self._fresh |= gangs - self._due
 
     def _refresh(self) -> None:
-        due, self._due = self._due, set()
+        due, self._due, self._fresh = self._due, self._fresh, set()
+        if self._due:
+            asyncio.get_running_loop().call_later(TOGETHER_S, self._refresh)
         for key in due:
             for dialect, groups in self._found.items():
                 if key in groups:
