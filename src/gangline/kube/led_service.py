@@ -1,0 +1,97 @@
+"""A controller as a process: of several one works, and each tells how it is."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from gangline.kube.client import Client
+from gangline.kube.http_paths import Answer, serve_paths
+from gangline.kube.lease import LeaderElection, LeaseTiming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedOptions:
+    """How such a process runs.
+
+    Attributes:
+        leader_elect: work only while holding the Lease.
+        lock_namespace: of the Lease.
+        lease_timing: how fast leadership moves.
+        address: where it listens.
+        health_port: of ``/healthz`` and ``/readyz``; None for none, 0 for any.
+    """
+
+    leader_elect: bool = False
+    lock_namespace: str = "default"
+    lease_timing: LeaseTiming = field(default_factory=LeaseTiming)
+    address: str = "127.0.0.1"
+    health_port: int | None = None
+
+
+class LedService:
+    """One process; construct it in a running event loop. Subclasses say what the work is.
+
+    Args:
+        client: of the work. The Lease goes through it as well.
+        lease_name: of the Lease.
+        options: see :class:`LedOptions`.
+    """
+
+    def __init__(self, client: Client, lease_name: str, options: LedOptions) -> None:
+        self._client = client
+        self._led_options = options
+        self._election = (
+            LeaderElection(client, lease_name, options.lock_namespace, timing=options.lease_timing)
+            if options.leader_elect
+            else None
+        )
+        self.ports: dict[str, int] = {}
+        """Ports in use: ``health``, and what a subclass serves besides."""
+
+    async def run(self) -> None:
+        """Serve until cancelled; then what is in work is left as it is, and the Lease given back.
+
+        Raises:
+            LeadershipLost: start again, as a candidate.
+            UserError: a port cannot be used.
+        """
+        async with AsyncExitStack() as stack:
+            await self._listen(stack)
+            if self._election:
+                await self._election.run(self._work)
+            else:
+                await self._work()
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process works; without election it always does."""
+        return self._election.is_leader if self._election else True
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the work has seen the cluster once."""
+        raise NotImplementedError
+
+    async def _work(self) -> None:
+        raise NotImplementedError
+
+    async def _listen(self, stack: AsyncExitStack) -> None:
+        """Serve health for as long as the stack is open."""
+        options = self._led_options
+        if options.health_port is not None:
+            paths = {"/healthz": self._health, "/readyz": self._readiness}
+            self.ports["health"] = await stack.enter_async_context(
+                serve_paths(options.address, options.health_port, paths)
+            )
+
+    def _health(self) -> Answer:
+        if self._election and not self._election.is_healthy():
+            return Answer(500, b"the lease has run out and this process still leads\n")
+        return Answer(200, b"ok")
+
+    def _readiness(self) -> Answer:
+        """Ready is a candidate that waits, and a leader that is synced."""
+        if not self.is_leader or self.is_synced:
+            return Answer(200, b"ok")
+        return Answer(503, b"the first lists have not come yet\n")
