@@ -6,12 +6,19 @@ that runs such a scheduler has definitions of its own, with more fields.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from gangline.api.core import ObjectMeta, Wire
 from gangline.api.mpijob import Int32
+
+GANGLINE_SCHEDULER: Final = "gangline-scheduler"
+"""``schedulerName`` of the pods that the scheduler of this house places."""
+QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+"""On a job, a pod, or a PodGroup whose dialect has no field for it: its queue."""
+LIMIT_ANNOTATION: Final = "gangline.dev/limit-seconds"
+"""On a job and its PodGroup: after how many seconds it is ended; then its room is free at the latest."""
 
 
 def _doc(text: str, **schema: Any) -> msgspec.Meta:

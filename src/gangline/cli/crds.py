@@ -53,11 +53,11 @@ def command(output: str, gang_scheduling: str, install: bool, target: Target) ->
 
 def _is_read_by(dialect: Dialect, crd: dict[str, Any]) -> bool:
     """Whether a scheduler reads a kind: those of its group, and Gangline's reads Volcano's queues too."""
-    from gangline.jobs.gang import GANGLINE
+    from gangline.api.pod_group import GANGLINE_SCHEDULER
 
     if crd["spec"]["group"] == dialect.resource.group:
         return True
-    return dialect.scheduler == GANGLINE and crd["spec"]["names"]["kind"] == "Queue"
+    return dialect.scheduler == GANGLINE_SCHEDULER and crd["spec"]["names"]["kind"] == "Queue"
 
 
 async def _install(target: Target, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:

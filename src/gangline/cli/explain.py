@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 
-OWN_SCHEDULER = "gangline-scheduler"
-
 JOBS_ASKED = 16
 """Running jobs whose progress is read to tell when a job may start."""
 
@@ -131,7 +129,7 @@ async def _explain(
         guessed = await _guessed(client, view) if waits else view
         jobs = await list_jobs(client, None) if view.waiting() else []
         why = await why_failed(client, subject.job, subject.pods) if subject.job else ""
-    schedulers = set(DEFAULT_NAMES) if target.is_local else {OWN_SCHEDULER}
+    schedulers = set(DEFAULT_NAMES) if target.is_local else {DEFAULT_NAMES[0]}
     gates = gates_of(
         subject.job,
         subject.pods,

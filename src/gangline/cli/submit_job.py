@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from gangline.api.dns_names import is_dns_1123_label
+from gangline.api.pod_group import GANGLINE_SCHEDULER
 from gangline.errors import UserError
 from gangline.placement.snapshot import BY_WIRES, MODE_LABEL
 from gangline.units import parse_quantity
@@ -252,7 +253,7 @@ def _pod(wanted: Submission, *, is_launcher: bool) -> Obj:
         "nodeSelector": selector,
         "tolerations": [read_toleration(text) for text in wanted.tolerations],
         "imagePullSecrets": [{"name": name} for name in wanted.pull_secrets],
-        "schedulerName": wanted.scheduler or ("gangline-scheduler" if wanted.gang else ""),
+        "schedulerName": wanted.scheduler or (GANGLINE_SCHEDULER if wanted.gang else ""),
         "priorityClassName": wanted.priority,
         "hostNetwork": wanted.host_network,
         "dnsPolicy": "ClusterFirstWithHostNet" if wanted.host_network else "",

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gangline.api.core import find_condition
 from gangline.api.mpijob import LAUNCHER, WORKER, MPIJob, ReplicaSpec, SchedulingPolicy
-from gangline.api.pod_group import PodGroup
+from gangline.api.pod_group import LIMIT_ANNOTATION, QUEUE_ANNOTATION, PodGroup
 from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
 from gangline.jobs.names import Names, child_metadata, other_child_labels
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, merge_patch_between
@@ -22,11 +22,6 @@ from gangline.units import format_quantity, parse_quantity
 Object = dict[str, Any]
 
 VOLCANO: Final = "volcano"
-GANGLINE: Final = "gangline-scheduler"
-"""Names of schedulers: Volcano's, and the one of this house."""
-QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
-LIMIT_ANNOTATION: Final = "gangline.dev/limit-seconds"
-"""On a job and its PodGroup: after how many seconds it is ended; then its room is free at the latest."""
 
 NOT_SERVED: Final = "PodGroupsNotServed"
 _GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"

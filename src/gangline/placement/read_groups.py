@@ -6,17 +6,12 @@ Sources: scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``, Volcano's ``schedu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from gangline.api.pod_group import PodGroup
+from gangline.api.pod_group import LIMIT_ANNOTATION, QUEUE_ANNOTATION, PodGroup
 from gangline.placement.gangs import Group
 from gangline.placement.policy import Queue
 from gangline.placement.snapshot import required_level
-
-LIMIT_ANNOTATION: Final = "gangline.dev/limit-seconds"
-"""On a PodGroup: how long its job may run, which lets others run before or beside a reservation."""
-QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
-"""On a PodGroup whose dialect has no field for its queue."""
 
 
 def read_group(pod_group: PodGroup, priorities: Mapping[str, int]) -> Group:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Node, Pod, Taint, Toleration, find_condition
+from gangline.api.pod_group import QUEUE_ANNOTATION
 from gangline.errors import UserError
 from gangline.placement.affinity import REQUIRED, Relations, read_relations
 from gangline.placement.amounts import GPU, capacity_amounts, pod_request, request_amounts
@@ -24,8 +25,6 @@ GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.
 
 GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 """Volcano's."""
-
-QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
 
 SIZE_LABELS = ("pod-group.scheduling.sigs.k8s.io/min-available", "gpu-topology-replica")
 """Labels that tell the size of a gang for which there is no PodGroup."""

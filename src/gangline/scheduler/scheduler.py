@@ -14,6 +14,7 @@ from typing import Any
 
 from gangline import clock
 from gangline.api.core import Node, Pod
+from gangline.api.pod_group import GANGLINE_SCHEDULER
 from gangline.api.resources import NODES, PODS
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
@@ -33,7 +34,7 @@ from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.storage_watch import StorageWatch
 
-DEFAULT_NAMES = ("gangline-scheduler", "default-scheduler")
+DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
 """``spec.schedulerName`` of the pods that are placed here."""
 
 OVERDUE_CHECK_S = 60.0
