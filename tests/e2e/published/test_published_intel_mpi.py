@@ -25,8 +25,11 @@ def test_example_for_intel_mpi_estimates_pi_in_two_pods_that_are_not_root(start_
         (container,) = launcher["spec"]["containers"]
         variables = {variable["name"]: variable.get("value") for variable in container["env"]}
 
-    assert log[0] == "Workers: 2"
-    assert sorted(log[1:3]) == [f"Rank {rank} on host pi-worker-{rank}" for rank in (0, 1)]
-    assert log[3].startswith("pi is approximately 3.14")
+    # Hydra passes on what each host prints as it comes: only lines of the same rank keep their order.
+    of_rank_1 = "Rank 1 on host pi-worker-1"
+    of_rank_0 = [line for line in log if line != of_rank_1]
+    assert of_rank_1 in log
+    assert of_rank_0[:2] == ["Workers: 2", "Rank 0 on host pi-worker-0"]
+    assert of_rank_0[2].startswith("pi is approximately 3.14")
     assert variables["I_MPI_HYDRA_HOST_FILE"] == "/etc/mpi/hostfile"
     assert launcher["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
