@@ -190,7 +190,7 @@ def _pack(fleet: Fleet, room: Room, pods: list[PodView], rows: Ints) -> list[Spo
     shares = fewest(counts, len(pods))
     spots: list[Spot] = []
     first = 0
-    for position in sorted(shares):
+    for position in sorted(shares, key=lambda position: fleet.names[rows[position]]):
         count, row = shares[position], int(rows[position])
         spots += _on_node(fleet, room, pods[first : first + count], row)
         first += count

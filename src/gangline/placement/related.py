@@ -188,7 +188,7 @@ def assign(
         inside = _required_domain(fleet, gang, area)
         found = _assign_in(fleet, room, shapes, rules.copy(), area, inside, crowd)
         if found is not None:
-            return _by_rank(rules, found)
+            return _by_rank(fleet, rules, found)
     return None
 
 
@@ -200,13 +200,14 @@ def _required_domain(fleet: Fleet, gang: Gang, area: Bools) -> Bools:
     return np.asarray(domains == domains[int(np.argmax(area))])
 
 
-def _by_rank(rules: Rules, found: list[tuple[PodView, int]]) -> list[list[tuple[PodView, int]]]:
+def _by_rank(fleet: Fleet, rules: Rules, found: list[tuple[PodView, int]]) -> list[list[tuple[PodView, int]]]:
     """Return the rows by groups of pods for which the same rules hold; ranks go to nodes by name."""
+    name = fleet.names.__getitem__
     alike: dict[object, list[tuple[PodView, int]]] = {}
     for pod, row in found:
         alike.setdefault((pod.shape or pod.key, rules.about(pod)), []).append((pod, row))
     return [
-        list(zip((pod for pod, _ in group), sorted(row for _, row in group), strict=True))
+        list(zip((pod for pod, _ in group), sorted((row for _, row in group), key=name), strict=True))
         for group in alike.values()
     ]
 

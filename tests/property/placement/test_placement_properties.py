@@ -121,3 +121,17 @@ def test_the_shape_is_only_a_shortcut(scene: PodScene):
     bare = [msgspec.structs.replace(pod, shape=b"") for pod in new]
 
     assert schedule(snapshot, bare, now=NOW).bindings == schedule(snapshot, new, now=NOW).bindings
+
+
+@many
+@given(drawn(lambda draws: (scene(draws), draws), 320))
+def test_a_seed_decides_ties_and_nothing_else(drawn_scene: tuple[PodScene, Draws]):
+    (snapshot, new), draws = drawn_scene
+    seed = 1 + draws.below(250)
+    mixed = Snapshot(nodes=tuple(draws.shuffled(snapshot.nodes)), pods=snapshot.pods)
+    found = schedule(snapshot, new, now=NOW, seed=seed)
+
+    assert found == schedule(mixed, draws.shuffled(new), now=NOW, seed=seed)
+    for pod in new:
+        alone, plain = (schedule(snapshot, [pod], now=NOW, seed=each) for each in (seed, 0))
+        assert len(alone.bindings) == len(plain.bindings)

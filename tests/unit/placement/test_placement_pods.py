@@ -216,3 +216,21 @@ def test_required_node_affinity(terms: Any, fits: bool):
     decisions = place([node("a", labels={"gen": "7"})], [pod("p", affinity=affinity(*terms))])
 
     assert bool(decisions.bindings) is fits
+
+
+def test_seeds_choose_among_equal_nodes_and_zero_the_first_by_name():
+    nodes = [node(f"node-{index}") for index in range(4)]
+    snapshot = Snapshot(nodes=tuple(nodes))
+    chosen = {seed: where(schedule(snapshot, [pod("a")], now=NOW, seed=seed))["a"] for seed in range(20)}
+
+    assert chosen[0] == "node-0"
+    assert set(chosen.values()) == {one.name for one in nodes}
+
+
+def test_ranks_go_to_nodes_by_name_whatever_the_seed():
+    nodes = [node(f"node-{index}", **{"nvidia.com/gpu": "1"}) for index in range(4)]
+    gang = {"scheduling.x-k8s.io/pod-group": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "4"}
+    workers = [pod(f"w-{rank}", labels=gang, requests={"nvidia.com/gpu": "1"}) for rank in range(4)]
+    for seed in range(5):
+        found = where(schedule(Snapshot(nodes=tuple(nodes)), workers, now=NOW, seed=seed))
+        assert found == {f"w-{rank}": f"node-{rank}" for rank in range(4)}
