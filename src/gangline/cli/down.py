@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
+from gangline.cli.home import usable_paths
 from gangline.cli.output import plural, say
 from gangline.cli.target import cluster_option
 from gangline.errors import ClusterError
 from gangline.local.agent.oci_containers import remove_cgroups
 from gangline.local.cluster import Cluster
 from gangline.local.left_pods import end_left_pods, remove_left_bridge
-from gangline.local.paths import ClusterPaths
 from gangline.local.runtime.containerd import end_containerd
 
 PODS_TIMEOUT_S = 15.0
@@ -26,7 +26,7 @@ _WORKLOADS = ("/apis/kubeflow.org/v2beta1", "mpijobs"), ("/apis/batch/v1", "jobs
 @cluster_option
 def command(purge: bool, cluster: str) -> None:
     """Stop the one-machine cluster: its unfinished jobs are deleted, then its processes end."""
-    paths = ClusterPaths.of(cluster)
+    paths = usable_paths(cluster)
     found = Cluster(paths)
     if found.status().ready:
         stop_workloads(found)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from gangline.cli.home import usable_paths
 from gangline.cli.output import say
 from gangline.cli.target import cluster_option
-from gangline.local.paths import ClusterPaths
 
 
 @click.command("kubeconfig")
@@ -19,6 +19,6 @@ def command(show_path: bool, cluster: str) -> None:
     """
     from gangline.local.cluster import Cluster
 
-    paths = ClusterPaths.of(cluster)
+    paths = usable_paths(cluster)
     Cluster(paths).ensure_up(keep=True, say=say)
     print(paths.kubeconfig if show_path else paths.kubeconfig.read_text().rstrip("\n"))

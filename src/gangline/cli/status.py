@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from gangline.cli.home import usable_paths
 from gangline.cli.image_options import describe_map
 from gangline.cli.output import Column, print_table, print_value
 from gangline.cli.target import cluster_option
 from gangline.local.cluster import Cluster, ClusterStatus
 from gangline.local.kept_images import load_image_map
-from gangline.local.paths import ClusterPaths
 from gangline.units import format_bytes
 
 EXIT_DOWN = 3
@@ -33,7 +33,7 @@ _NODE_COLUMNS = (
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print JSON or YAML.")
 def command(cluster: str, output: str | None) -> int:
     """Show the cluster's processes with their memory, and its nodes; exit code 3 when it is not up."""
-    found = Cluster(ClusterPaths.of(cluster))
+    found = Cluster(usable_paths(cluster))
     report = describe(found, found.status())
     if output:
         print_value(report, output)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gangline.errors import ClusterError
-from gangline.local.paths import DEFAULT_CLUSTER, ClusterPaths
+from gangline.local.paths import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
     from gangline.kube.config import Connection
+    from gangline.local.paths import ClusterPaths
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,8 +44,14 @@ class Target:
 
     @property
     def paths(self) -> ClusterPaths:
-        """Files of the one-machine cluster."""
-        return ClusterPaths.of(self.cluster)
+        """Files of the one-machine cluster.
+
+        Raises:
+            UserError: its folder cannot be used.
+        """
+        from gangline.cli.home import usable_paths
+
+        return usable_paths(self.cluster)
 
     @property
     def title(self) -> str:

@@ -7,10 +7,11 @@ import time
 import click
 
 from gangline.cli.gpu_options import GpuOptions, simulated, simulation_options
+from gangline.cli.home import usable_paths
 from gangline.cli.image_options import ImageOptions, describe_map, image_options
 from gangline.cli.output import plural, say
 from gangline.cli.target import cluster_option
-from gangline.local.paths import DEFAULT_CLUSTER, ClusterPaths
+from gangline.local.paths import DEFAULT_CLUSTER
 
 
 @click.command("up")
@@ -42,7 +43,7 @@ def command(
     from gangline.local.cluster import Cluster
 
     started = time.monotonic()
-    found = Cluster(ClusterPaths.of(cluster))
+    found = Cluster(usable_paths(cluster))
     was_up = found.status().server.state == "held"
     wanted = gpus.simulation
     images.planned(found, isolation or "")

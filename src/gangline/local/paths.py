@@ -15,13 +15,17 @@ from pathlib import Path
 
 DEFAULT_CLUSTER = "default"
 
+RUN_BYTES_MAX = 107 - len("/01234567-89ab-cdef-0123-456789abcdef.sock")
+"""A longer folder leaves no room for the path of a pod's socket."""
+
 
 def gangline_home() -> Path:
     """Return the folder that holds one folder for each cluster of this user."""
     if home := os.environ.get("GANGLINE_HOME"):
         return Path(home).absolute()
-    if state := os.environ.get("XDG_STATE_HOME"):
-        return Path(state) / "gangline"
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if state.is_absolute():  # a relative one is to be ignored: XDG Base Directory Specification
+        return state / "gangline"
     return Path.home() / ".local" / "state" / "gangline"
 
 
@@ -53,7 +57,9 @@ class ClusterPaths:
         base = os.environ.get("XDG_RUNTIME_DIR")
         if base and len(base) < 24 and Path(base).is_dir():
             return Path(base) / "gangline" / self.cluster_id
-        return Path(tempfile.gettempdir()) / f"gangline-{os.getuid()}" / self.cluster_id
+        own = Path(f"gangline-{os.getuid()}", self.cluster_id)
+        wanted = tempfile.gettempdir() / own
+        return wanted if len(os.fsencode(wanted)) <= RUN_BYTES_MAX else "/tmp" / own
 
     @property
     def api_socket(self) -> Path:

@@ -6,24 +6,104 @@ import os
 import pytest
 
 from gangline.cli.group import EXIT_MACHINE, invoke
+from gangline.cli.home import usable_paths
 from gangline.cli.serve import LossyLog
+
+COMMANDS = (
+    ["up"],
+    ["down", "--purge"],
+    ["status"],
+    ["kubeconfig"],
+    ["list"],
+    ["get", "x"],
+    ["logs", "x"],
+    ["explain", "x"],
+    ["top", "node"],
+    ["top", "job"],
+    ["delete", "x"],
+    ["node", "set-gpu", "node-0", "0", "unhealthy"],
+    ["run", "-n", "1", "--", "true"],
+    ["run", "--dry-run", "-n", "1", "--", "true"],
+    ["submit", "mpi", "--name", "x", "--image", "gangline/base", "true"],
+)
+"""Every command that uses the one-machine cluster; ``apply`` takes a manifest and has a test of its own."""
 
 
 @pytest.fixture
-def file_as_home(tmp_path, monkeypatch):
-    home = tmp_path / "home"
-    home.write_text("")
+def file(tmp_path):
+    found = tmp_path / "file"
+    found.write_text("")
+    return found
+
+
+def refused(argv, home, monkeypatch, capsys):
+    """Run a command with a home, and return the one error that it prints."""
     monkeypatch.setenv("GANGLINE_HOME", str(home))
-    return home
 
-
-def test_home_that_cannot_be_written_is_said_with_its_path_and_the_way_on(file_as_home, capsys):
-    assert invoke(["up"]) == EXIT_MACHINE
+    assert invoke(list(argv)) == 2
 
     said = capsys.readouterr().err
-    assert said.startswith(f"error[machine]: cannot use `{file_as_home}")
-    assert "hint: set GANGLINE_HOME" in said
-    assert "Traceback" not in said
+    assert said.startswith("error[bad-input]: cannot use `")
+    assert said.endswith("\n\nhint: set GANGLINE_HOME to a folder that you can write to\n")
+    assert said.count("\n") == 3
+    return said
+
+
+@pytest.mark.parametrize("argv", COMMANDS, ids=" ".join)
+def test_home_that_is_a_file_is_refused_by_every_command(argv, file, monkeypatch, capsys):
+    assert f"`{file}` is no folder" in refused(argv, file, monkeypatch, capsys)
+
+
+def test_home_that_is_a_file_is_refused_before_a_manifest_is_applied(file, monkeypatch, capsys):
+    manifest = file.with_name("one.yaml")
+    manifest.write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}")
+
+    refused(["apply", str(manifest)], file, monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("home", "rule"),
+    [
+        ("/proc/none", "no folder can be made in `/proc`: No such file or directory"),
+        ("/tmp/" + 300 * "a", "File name too long"),
+        ("/tmp/" + 50 * "0123456789/", "480 at most"),
+        ("/tmp/\udcff", "its path is no UTF-8"),
+    ],
+    ids=["system", "name", "path", "bytes"],
+)
+def test_home_that_cannot_be_made_is_said_with_the_rule(home, rule, monkeypatch, capsys):
+    assert rule in refused(["list"], home, monkeypatch, capsys)
+
+
+def test_home_behind_a_link_that_leads_nowhere_is_refused(tmp_path, monkeypatch, capsys):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "none")
+
+    assert f"`{link}` is a link that leads nowhere" in refused(["up"], link, monkeypatch, capsys)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_home_that_may_not_be_written_is_refused(tmp_path, monkeypatch, capsys):
+    tmp_path.chmod(0o500)
+
+    assert "Permission denied" in refused(["list"], tmp_path / "home", monkeypatch, capsys)
+
+
+def test_home_that_can_be_made_is_not_made_by_looking(tmp_path, monkeypatch):
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "a" / "b"))
+
+    assert usable_paths("test").state == tmp_path / "a" / "b" / "test"
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_folder_for_temporary_files_leaves_sockets_a_short_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", "/" + 90 * "x")
+
+    socket = usable_paths("test").pod_socket("01234567-89ab-cdef-0123-456789abcdef")
+
+    assert len(os.fsencode(socket)) <= 107  # unix(7): 108 with the zero at the end
 
 
 def test_current_folder_that_was_deleted_is_said(tmp_path, monkeypatch, capsys):
