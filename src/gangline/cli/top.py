@@ -81,6 +81,9 @@ def _print_nodes(nodes: Sequence[NodeGpuView]) -> None:
     if signs := grid(nodes):
         print("\nGPUs by index (`.` free, `x` unhealthy, `!` held and unhealthy, a letter: its job):")
         print("\n".join(signs))
+    for row in nodes:
+        if row.note:
+            print(f"\nnode {row.name}: {row.note}")
 
 
 def _share(part: int, whole: int) -> str:
@@ -133,7 +136,7 @@ def _heads(row: NodeGpuView) -> list[tuple[str, str]]:
         ("Name", row.name),
         ("Status", row.status),
         ("Role", row.role),
-        ("Type", row.mode),
+        ("Type", f"{row.mode} ({row.note})" if row.note else row.mode),
         ("Model", f"simulated {row.model}" if row.kind == "simulated" else row.model or "N/A"),
         ("Address", row.address or "N/A"),
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.cli.gpu_words import kind_of_nodes
 from gangline.placement.amounts import GPU
-from gangline.placement.snapshot import BY_WIRES, NodeView, PodView
+from gangline.placement.snapshot import BY_WIRES, NodeView, PodView, unknown_mode
 from gangline.topology.rings import pair_matrix
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class NodeGpuView:
         gpus: each one; empty where only their number is known.
         links: names of links, row by row; empty where unknown.
         bandwidths: predicted GB/s one way between each two.
+        note: what is wrong with its label of the mode, or empty.
     """
 
     name: str
@@ -78,6 +79,7 @@ class NodeGpuView:
     holders: tuple[HolderView, ...] = ()
     links: tuple[tuple[str, ...], ...] = ()
     bandwidths: tuple[tuple[float, ...], ...] = field(default=())
+    note: str = ""
 
     @property
     def unhealthy(self) -> int:
@@ -125,6 +127,7 @@ def _view(node: Obj, seen: NodeView, pods: Sequence[PodView]) -> NodeGpuView:
         holders=tuple(_holder(seen, pod) for pod in sorted(holding, key=lambda pod: pod.key)),
         links=gpus.machine.links if gpus else (),
         bandwidths=tuple(map(tuple, pair_matrix(gpus.machine))) if gpus else (),
+        note=unknown_mode(seen.labels),
     )
 
 
@@ -188,6 +191,7 @@ def node_report(node: NodeGpuView) -> dict[str, Any]:
         "status": node.status,
         "type": node.mode,
         "idsChosenBy": node.chooser or None,
+        "note": node.note or None,
         "gpuKind": node.kind or None,
         "model": node.model,
         "totalGPUs": node.total,

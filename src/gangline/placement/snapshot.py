@@ -46,6 +46,9 @@ MODE_LABEL = "ack.node.gpu.schedule"
 BY_WIRES = "topology"
 """Value of that label on nodes whose GPUs are chosen by their links; on others the lowest ids go first."""
 
+BY_INDEX = "default"
+"""Value that says so; another value, for example a slip of the pen, counts as this one."""
+
 BY_WIRES_TAINT = Taint(key="gangline.dev/gpu-schedule", value=BY_WIRES, effect="NoSchedule")
 """On these nodes: keeps the pods of other schedulers away. Every pod that is placed here tolerates it."""
 
@@ -256,6 +259,14 @@ def gang_of(pod: Pod) -> str:
 def _gang_size(labels: dict[str, str]) -> int:
     sizes = [labels[key] for key in SIZE_LABELS if labels.get(key, "").isdigit()]
     return int(sizes[0]) if sizes else 0
+
+
+def unknown_mode(labels: Mapping[str, str]) -> str:
+    """Return what is wrong with the label of a node that says how its GPUs are chosen, or nothing."""
+    value = labels.get(MODE_LABEL, BY_INDEX)
+    if value in (BY_WIRES, BY_INDEX):
+        return ""
+    return f"{MODE_LABEL}={value} is not known and counts as {BY_INDEX}: use {BY_WIRES} or {BY_INDEX}"
 
 
 def required_level(annotations: Mapping[str, str]) -> str:

@@ -1,7 +1,8 @@
 """Keeps a taint on the nodes whose GPUs are chosen by their links, so that no other scheduler hands them out.
 
-The label ``ack.node.gpu.schedule=topology`` turns it on, any other value or none off. Pods that are placed
-here tolerate the taint without saying so; the pods of other schedulers, DaemonSets too, need a toleration.
+The label ``ack.node.gpu.schedule=topology`` turns it on, any other value or none off; of a value that is
+not known an event tells. Pods that are placed here tolerate the taint without saying so; the pods of other
+schedulers, DaemonSets too, need a toleration.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
-from gangline.placement.snapshot import BY_WIRES, BY_WIRES_TAINT, MODE_LABEL
+from gangline.placement.snapshot import BY_WIRES, BY_WIRES_TAINT, MODE_LABEL, unknown_mode
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
 from gangline.topology.annotation import read_annotation
 
@@ -76,9 +77,11 @@ class ByWiresTaints:
         if new is not None and wanted_taints(new) is not None:
             self._queue.add(new.metadata.name)
         if new is not None and self._recorder is not None:
-            message = unknown_wires(new)
+            mode = unknown_mode(new.metadata.labels)
+            message = mode or unknown_wires(new)
             if message and self._told.get(new.metadata.name) != message:
-                self._recorder.event(("v1", "Node", new.metadata), "Warning", "UnknownTopology", message)
+                reason = "UnknownMode" if mode else "UnknownTopology"
+                self._recorder.event(("v1", "Node", new.metadata), "Warning", reason, message)
             self._told[new.metadata.name] = message
 
     async def _reconcile(self, name: str) -> float | None:

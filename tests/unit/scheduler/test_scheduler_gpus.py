@@ -14,6 +14,7 @@ from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
 from gangline.placement.schedule import Pass
+from gangline.placement.snapshot import NodeView, unknown_mode
 from gangline.scheduler.advice import Advice
 from gangline.scheduler.binder import gpu_annotations
 from gangline.scheduler.by_wires import unknown_wires, wanted_taints
@@ -104,6 +105,15 @@ def test_a_node_without_a_readable_annotation_cannot_have_its_gpus_chosen_by_lin
         "its own device plugin goes on choosing GPUs"
     )
     assert "its own device plugin goes on choosing GPUs" in unknown_wires(broken)
+
+
+def test_a_mode_that_is_not_known_counts_as_the_default_and_says_so():
+    assert unknown_mode({}) == unknown_mode(node("topology").metadata.labels) == ""
+    assert unknown_mode(node("default").metadata.labels) == ""
+    assert unknown_mode(node("weird").metadata.labels) == (
+        "ack.node.gpu.schedule=weird is not known and counts as default: use topology or default"
+    )
+    assert not NodeView.from_node(node("weird")).by_wires
 
 
 def decided(advice: Advice, taken: int, job: str) -> Decisions:
