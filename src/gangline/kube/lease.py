@@ -15,7 +15,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,7 @@ class LeaderElection:
         namespace: of the Lease.
         identity: of this candidate, unique; by default host and a random part.
         timing: see :class:`LeaseTiming`.
+        annotations: of the Lease, while this candidate holds it.
         now_s: a clock that never goes back; tests pass their own.
         sleep: how to pause; tests pass their own.
     """
@@ -97,12 +98,14 @@ class LeaderElection:
         *,
         identity: str = "",
         timing: LeaseTiming | None = None,
+        annotations: Mapping[str, str] | None = None,
         now_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.identity = identity or default_identity()
         self.timing = timing or LeaseTiming()
         self._client = client
+        self._annotations = dict(annotations or {})
         self._name = name
         self._namespace = namespace
         self._now_s = now_s
@@ -218,7 +221,9 @@ class LeaderElection:
         moment = clock.format_micro_time(clock.now())
         is_renewal = self.holder == self.identity
         acquired = self._observed.spec.get("acquireTime") if is_renewal else None
-        metadata = {"name": self._name, "namespace": self._namespace}
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
+        if self._annotations:
+            metadata["annotations"] = self._annotations
         if self._observed.version:
             metadata["resourceVersion"] = self._observed.version
         return {

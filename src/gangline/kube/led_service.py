@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -36,13 +37,27 @@ class LedService:
         client: of the work. The Lease goes through it as well.
         lease_name: of the Lease.
         options: see :class:`LedOptions`.
+        annotations: of the Lease, while this process holds it.
     """
 
-    def __init__(self, client: Client, lease_name: str, options: LedOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        lease_name: str,
+        options: LedOptions,
+        *,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
         self._client = client
         self._led_options = options
         self._election = (
-            LeaderElection(client, lease_name, options.lock_namespace, timing=options.lease_timing)
+            LeaderElection(
+                client,
+                lease_name,
+                options.lock_namespace,
+                timing=options.lease_timing,
+                annotations=annotations,
+            )
             if options.leader_elect
             else None
         )

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from gangline.kube.client import Client
 from gangline.kube.led_service import LedOptions, LedService
 from gangline.placement.policy import Policy
+from gangline.scheduler.published import LEASE_NAME, Published
 from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
-
-LEASE_NAME = "gangline-scheduler"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +31,8 @@ class SchedulerService(LedService):
     """One scheduler process; see :class:`LedService`."""
 
     def __init__(self, client: Client, options: ServiceOptions) -> None:
-        super().__init__(client, LEASE_NAME, options)
+        published = Published(options.names, options.policy.levels)
+        super().__init__(client, LEASE_NAME, options, annotations=published.annotations)
         self._options = options
         self._scheduler: Scheduler | None = None
 

@@ -89,7 +89,7 @@ class Leases:
 class Candidate:
     """A process that wants to lead, and forever once it does."""
 
-    def __init__(self, leases: Leases, clock: Clock, identity: str) -> None:
+    def __init__(self, leases: Leases, clock: Clock, identity: str, **annotations: str) -> None:
         client: Any = leases
         self.election = LeaderElection(
             client,
@@ -97,6 +97,7 @@ class Candidate:
             "ns",
             identity=identity,
             timing=TIMING,
+            annotations=annotations,
             now_s=lambda: clock.now_s,
             sleep=clock.sleep,
         )
@@ -114,6 +115,23 @@ class Candidate:
         self.task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self.task
+
+
+async def test_what_a_leader_says_of_itself_stands_on_the_lease_until_another_leads() -> None:
+    clock, leases = Clock(), Leases()
+    one = Candidate(leases, clock, "one", levels="rack")
+    await clock.until(lambda: one.is_at_work)
+    first = leases.spec["renewTime"]
+    await clock.until(lambda: leases.spec["renewTime"] != first)
+
+    assert leases.lease and leases.lease["metadata"]["annotations"] == {"levels": "rack"}
+
+    await one.stop()
+    two = Candidate(leases, clock, "two")
+    await clock.until(lambda: two.is_at_work)
+
+    assert "annotations" not in leases.lease["metadata"]
+    await two.stop()
 
 
 async def test_the_first_creates_the_lease_and_leads() -> None:
