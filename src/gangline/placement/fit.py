@@ -18,6 +18,7 @@ from gangline.placement.amounts import GPU
 from gangline.placement.capacity import UNBOUNDED, Spot, capacity, node_scores, take
 from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Floats, Ints, Room
 from gangline.placement.gangs import Gang
+from gangline.placement.mixed import mixes_on
 from gangline.placement.related import assign
 from gangline.placement.snapshot import PodView
 
@@ -26,6 +27,9 @@ CROWD_STEP = 1 << 20
 
 DOMAINS_TRIED_MAX = 8
 """Domains of one level in which a gang of several shapes is tried, the best ones first."""
+
+MIXED_DOMAINS_MAX = 32
+"""Domains of one level in which the shapes of a gang are packed together."""
 
 
 def place(
@@ -63,7 +67,7 @@ def place(
         spots = _place_in(fleet, room, shapes, rows, _around(fleet, gang, rows, within))
         if spots is not None:
             return spots
-    return None
+    return _mixed(fleet, room, gang, shapes, within) if len(shapes) > 1 else None
 
 
 def has_rules(fleet: Fleet, gang: Gang) -> bool:
@@ -177,6 +181,49 @@ def _place_in(
                 break
         else:
             return None
+    return spots
+
+
+def _mixed(
+    fleet: Fleet, room: Room, gang: Gang, shapes: list[list[PodView]], within: Bools | None
+) -> list[Spot] | None:
+    """Place shapes together that do not fit one after the other: everywhere, and then as near as may be."""
+    allowed = np.ones(len(fleet), np.bool_) if within is None else within
+    required = fleet.level(gang.group.required_level)
+    if gang.group.required_level and required < 0:
+        return None
+    found = None
+    if not gang.group.required_level:
+        found = mixes_on(fleet, room, shapes, np.flatnonzero(allowed))
+        if found is None:
+            return None
+    counts = [np.where(allowed, capacity(fleet, room, pods[0]), 0) for pods in shapes]
+    for level in range(len(fleet.levels) - 1, max(required, 0) - 1, -1):
+        domains = fleet.domains[level]
+        inside = domains != NO_DOMAIN
+        totals = [np.bincount(domains[inside], weights=one[inside]) for one in counts]
+        fitting = [total >= len(pods) for total, pods in zip(totals, shapes, strict=True)]
+        for domain in np.flatnonzero(np.logical_and.reduce(fitting))[:MIXED_DOMAINS_MAX]:
+            near = mixes_on(fleet, room, shapes, np.flatnonzero(allowed & (domains == domain)))
+            if near is not None:
+                return _spots_of(fleet, room, shapes, near)
+    return _spots_of(fleet, room, shapes, found) if found is not None else None
+
+
+def _spots_of(
+    fleet: Fleet, room: Room, shapes: list[list[PodView]], found: list[tuple[int, tuple[int, ...]]]
+) -> list[Spot]:
+    """Return the spots of pods of which so many of each shape go to these rows; ranks by names of nodes."""
+    left = room.copy()
+    spots: list[Spot] = []
+    found = sorted(found, key=lambda entry: fleet.names[entry[0]])
+    for place, pods in enumerate(shapes):
+        first = 0
+        for row, mix in found:
+            here = _on_node(fleet, left, pods[first : first + mix[place]], row) if mix[place] else []
+            take(fleet, left, here)
+            spots += here
+            first += mix[place]
     return spots
 
 

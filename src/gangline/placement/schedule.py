@@ -8,6 +8,7 @@ may start where they do not delay it. Where allowed, gangs of lower priority giv
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -29,8 +30,8 @@ from gangline.placement.why import pod_message, shortfall
 
 DEFAULT_POLICY = Policy()
 
-Form = tuple[bytes, int, str]
-"""Shape of the pods of a gang, their number, and the level that must hold all."""
+Form = tuple[frozenset[tuple[bytes, int]], str]
+"""How many pods of which shape a gang has, and the level that must hold all."""
 
 HEADS_MAX = 4
 """Gangs that wait for which, one after another, room is looked for in the future or taken from others: nobody
@@ -175,11 +176,10 @@ class Pass:
 
         Room only shrinks during a pass, so what was refused once need not be tried again.
         """
-        shape, level = gang.pods[0].shape, gang.group.required_level
-        is_alike = bool(shape) and all(pod.shape == shape for pod in gang.pods)
-        if not is_alike or (level and gang.placed) or has_rules(self._fleet, gang):
+        shapes, level = Counter(pod.shape for pod in gang.pods), gang.group.required_level
+        if b"" in shapes or (level and gang.placed) or has_rules(self._fleet, gang):
             return None
-        return shape, len(gang.pods), level
+        return frozenset(shapes.items()), level
 
     def _fits_beside(self, gang: Gang) -> bool:
         """Return whether a gang would fit if no room were kept."""

@@ -7,13 +7,15 @@ gangs that our pass placed, the highest speed.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from gang_scenes import NOW, dgx, group, held, members
+from gang_scenes import NOW, dgx, group, held, members, pod
+from msgspec import structs
 from ortools.sat.python import cp_model
 
+from gangline.placement.amounts import add_amounts
 from gangline.placement.fit import place
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group
@@ -196,3 +198,70 @@ def _solve(
         for literal, masks, _ in found
         if solver.boolean_value(literal)
     }
+
+
+MixedCluster = tuple[list[NodeView], list[PodView], list[PodView]]
+"""Nodes, pods that run, and the pods of one gang of several shapes."""
+
+
+def mixed_cluster(below: Callable[[int], int]) -> MixedCluster:
+    """Return up to four small nodes and a gang of workers, parameter servers and a launcher.
+
+    Args:
+        below: returns a number that is less than its argument.
+    """
+    nodes: list[NodeView] = []
+    bound: list[PodView] = []
+    for name in "abcd"[: 1 + below(4)]:
+        node = dgx(name, wires=bool(below(2)))
+        cpu = 1000 * (2 + below(12))
+        kind = below(4)
+        if kind == 3:  # without GPUs
+            node = NodeView(name=name, allocatable={"cpu": cpu, "pods": 110})
+        else:
+            gpus = node.gpus if kind else None  # counted only, or by id
+            amounts = {**node.allocatable, "cpu": cpu}
+            node = structs.replace(node, gpus=gpus, allocatable=amounts)
+            taken = [index for index in range(8) if below(3) == 2]
+            if taken:
+                request = {"cpu": 100, "pods": 1, "nvidia.com/gpu": len(taken)}
+                more = {"request": request, "gpu_uuids": tuple(f"{name}-{i}" for i in taken) if gpus else ()}
+                bound.append(pod(f"held-{name}", len(taken), node_name=name, **more))
+        nodes.append(node)
+    each, cores = [1, 2, 4, 8][below(4)], 1000 * (1 + below(4))
+    ports = frozenset({("TCP", 80)}) if below(5) == 4 else frozenset[tuple[str, int]]()
+    pods = members("g", 1 + below(5), each, request={"cpu": cores})
+    servers = 1 + below(4)
+    pods += [
+        pod(f"g-ps-{i}", below(2), gang="g", request={"cpu": 2000}, host_ports=ports) for i in range(servers)
+    ]
+    if below(2):
+        pods.append(pod("g-launcher", 0, gang="g", request={"cpu": 1000 * (1 + below(6))}, host_ports=ports))
+    return nodes, bound, pods
+
+
+def fits_exactly(nodes: list[NodeView], bound: list[PodView], pods: list[PodView]) -> bool:
+    """Return whether a solver finds a node for every pod: amounts and ports, no matter which GPUs."""
+    model = cp_model.CpModel()
+    on = {(pod.key, node.name): model.new_bool_var("") for pod in pods for node in nodes}
+    for pod_ in pods:
+        model.add_exactly_one(on[pod_.key, node.name] for node in nodes)
+    for node in nodes:
+        used = add_amounts([held.request for held in bound if held.node_name == node.name])
+        for name in add_amounts([pod_.request for pod_ in pods]):
+            free = node.allocatable.get(name, 0) - used.get(name, 0)
+            asked = [on[pod_.key, node.name] * pod_.request.get(name, 0) for pod_ in pods]
+            model.add(sum(asked) <= max(free, 0))
+        model.add_at_most_one(on[pod_.key, node.name] for pod_ in pods if pod_.host_ports)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    status = solver.solve(model)
+    assert status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.INFEASIBLE)
+    return bool(status != cp_model.INFEASIBLE)
+
+
+def mixed_fits(seed: int) -> tuple[bool, bool]:
+    """Return whether we place the gang of a cluster of :func:`mixed_cluster`, and whether a solver does."""
+    nodes, bound, pods = mixed_cluster(random.Random(seed).randrange)
+    fleet = Fleet.of(nodes, bound)
+    return place(fleet, fleet.room, Gang("team/g", pods)) is not None, fits_exactly(nodes, bound, pods)
