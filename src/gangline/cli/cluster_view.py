@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -67,6 +67,14 @@ class ClusterView:
             and (names is None or scheduler_of(pod) in names)
         ]
 
+    def with_levels(self, levels: tuple[str, ...]) -> ClusterView:
+        """Return the view with these levels of the network, and single nodes where a gang asks for one."""
+        asked = {group.required_level for group in self.groups.values()}
+        asked |= {view.required_level for view in self.views.values()}
+        if HOSTNAME_LABEL in asked and HOSTNAME_LABEL not in levels:
+            levels = (*levels, HOSTNAME_LABEL)
+        return replace(self, policy=msgspec.structs.replace(self.policy, levels=levels))
+
     def gang_of(self, pod: Obj) -> str:
         """Return the key of the gang of a pod that is not over, else nothing."""
         view = self.views.get(pod["metadata"]["uid"])
@@ -78,7 +86,7 @@ def scheduler_of(pod: Obj) -> str:
     return str(pod["spec"].get("schedulerName") or "default-scheduler")
 
 
-async def look(client: Client, levels: tuple[str, ...] = ()) -> ClusterView:
+async def look(client: Client) -> ClusterView:
     """Read a cluster: nodes, pods, gangs, priorities and queues, all at once.
 
     Raises:
@@ -96,7 +104,7 @@ async def look(client: Client, levels: tuple[str, ...] = ()) -> ClusterView:
         *(_items(client, resource) for resource in kinds)
     )
     storage = await _storage(client, pods)
-    return view_of(nodes, pods, [*plain, *volcano], priorities, queues, levels, storage)
+    return view_of(nodes, pods, [*plain, *volcano], priorities, queues, storage=storage)
 
 
 def view_of(
@@ -121,10 +129,6 @@ def view_of(
         for pod in pods
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     }
-    asked = {group.required_level for group in groups.values()}
-    asked |= {view.required_level for view in views.values()}
-    if HOSTNAME_LABEL in asked and HOSTNAME_LABEL not in levels:
-        levels = (*levels, HOSTNAME_LABEL)
     return ClusterView(
         nodes=nodes,
         pods=pods,
@@ -134,8 +138,8 @@ def view_of(
             pods=tuple(view for view in views.values() if view.node_name),
         ),
         groups=groups,
-        policy=Policy(levels=levels, queues={queue.name: queue for queue in found}),
-    )
+        policy=Policy(queues={queue.name: queue for queue in found}),
+    ).with_levels(levels)
 
 
 async def _storage(client: Client, pods: Sequence[Obj]) -> Storage:

@@ -44,7 +44,7 @@ JOBS_ASKED = 16
     default="",
     metavar="LABEL[:FACTOR],...",
     help="Node labels of the network's levels, the widest first, and their oversubscription.  "
-    "[default: the scheduler's own defaults]",
+    "[default: the scheduler's own]",
 )
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default=None, help="Print JSON or YAML.")
 @target_options()
@@ -108,6 +108,7 @@ async def _explain(
     from gangline.cli.cluster_view import look, scheduler_of
     from gangline.cli.explain_gates import gates_of
     from gangline.cli.explain_report import placement_report, print_placement, print_report, report
+    from gangline.cli.explain_scheduler import levels_of, see_schedulers, with_schedulers
     from gangline.cli.job_lookup import list_jobs, warnings_about
     from gangline.cli.job_view import finished
     from gangline.cli.past_failure import why_failed
@@ -115,12 +116,14 @@ async def _explain(
     from gangline.clock import now
     from gangline.placement.explain import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
-    from gangline.topology.network import DEFAULT_LEVELS
 
     async with open_client(target) as client:
         namespace = client.connection.namespace
-        view = await look(client, tuple(level.label for level in workload.levels) or DEFAULT_LEVELS)
+        view = await look(client)
         subject = await _find(client, view, name, namespace)
+        seen = await see_schedulers(client, target, subject.pods)
+        levels = tuple(level.label for level in workload.levels) or levels_of(seen)
+        view = view.with_levels(levels)
         warnings = await warnings_about(client, namespace, subject.pods)
         claims = await _claims(client, namespace, subject.pods)
         complaints = await _complaints(client, view, subject)
@@ -129,22 +132,23 @@ async def _explain(
         guessed = await _guessed(client, view) if waits else view
         jobs = await list_jobs(client, None) if view.waiting() else []
         why = await why_failed(client, subject.job, subject.pods) if subject.job else ""
-    schedulers = set(DEFAULT_NAMES) if target.is_local else {DEFAULT_NAMES[0]}
     gates = gates_of(
         subject.job,
         subject.pods,
         claims=claims,
         warnings=warnings,
         complaints=complaints,
-        schedulers=schedulers,
+        schedulers={DEFAULT_NAMES[0]} | {one.name for one in seen if one.is_ours or one.state == "gone"},
     )
-    answering = schedulers | {scheduler_of(pod) for pod in subject.pods}
+    answering = set(DEFAULT_NAMES if target.is_local else DEFAULT_NAMES[:1])
+    answering |= {scheduler_of(pod) for pod in subject.pods}
     over = {f"{job['metadata']['namespace']}/{job['metadata']['name']}" for job in jobs if finished(job)}
     subjects = subject.title, subject.job, subject.pods
     value = report(*subjects, view, gates, answering, workload, now(), over)
     if value.get("reason") in NO_ROOM and not value["mayStart"] and guessed is not view:
         other = report(*subjects, guessed, gates, answering, workload, now(), over)
         value["mayStartAbout"] = other.get("mayStart")
+    value = with_schedulers(value, seen)
     if why:
         value["message"] = why
     if placement:

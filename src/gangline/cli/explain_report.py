@@ -145,6 +145,10 @@ def print_report(value: dict[str, Any]) -> None:
     print(f"{value['job']} {value['state']}{reason}")
     for gate in value["gates"]:
         print(f"  gate          {gate['kind']}: {gate['message']}")
+    for one in value.get("schedulers", ()):
+        print(f"  scheduler     {one['name']} {one['message']}")
+        if one["start"]:
+            print(f"  start it      {one['start']}")
     for entry in value["unhealthy"]:
         print(f"  unhealthy     GPU {entry['index']} of {entry['node']}, which {entry['pod']} holds")
     if "gang" not in value:

@@ -406,7 +406,4 @@ def no_open_node(nodes: Sequence[dict[str, Any]], target: Target) -> str:
         way = "`gangline up --simulate-gpus 8 --cluster NAME` starts a cluster with simulated ones"
         return f"{waits}, and no node has GPUs" + (f"; {way}" if target.is_local else "")
     name = min(node["metadata"]["name"] for node in having)
-    config = (
-        f" --kubeconfig $(gangline kubeconfig --path{target.options})" if target.is_local else target.options
-    )
-    return f"{waits}; `kubectl{config} label node {name} {label}` opens one"
+    return f"{waits}; `kubectl{target.kube_options} label node {name} {label}` opens one"

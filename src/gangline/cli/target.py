@@ -72,6 +72,11 @@ class Target:
             words += f" --cluster {self.cluster}"
         return words
 
+    @property
+    def kube_options(self) -> str:
+        """The options that lead kubectl and services there, with a space in front, or nothing."""
+        return f" --kubeconfig $(gangline kubeconfig --path{self.options})" if self.is_local else self.options
+
     def connection(self) -> Connection:
         """Return how to reach it, with the namespace that the command means."""
         from dataclasses import replace
