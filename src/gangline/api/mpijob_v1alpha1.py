@@ -19,7 +19,8 @@ GPU: Final = "nvidia.com/gpu"
 _UNITS_MAX: Final = 2**31 - 1
 _CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 _MASTER: Final = "node-role.kubernetes.io/master"
-_TOTALS: Final = {"gpus": "gpusPerNode", "processingUnits": "processingUnitsPerNode"}
+UNITS_PER_NODE: Final = {"gpus": "gpusPerNode", "processingUnits": "processingUnitsPerNode"}
+"""The fields that count units of the whole job, and for each the one that says how many a worker has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +96,12 @@ def _allocate(
     wanted = legacy.gpus_per_node if counted == "gpus" else legacy.processing_units_per_node
     per_node = 1 if wanted is None else wanted
     if per_node < 1:
-        error = FieldError("Invalid", f"spec.{_TOTALS[counted]}", "must be at least 1", show(per_node))
+        error = FieldError("Invalid", f"spec.{UNITS_PER_NODE[counted]}", "must be at least 1", show(per_node))
         return counted, 1, 1, [error]
     if total < per_node:
         return counted, 1, total, []
     if total % per_node:
-        rule = f"must be a multiple of `{_TOTALS[counted]}` ({per_node}), or less than it"
+        rule = f"must be a multiple of `{UNITS_PER_NODE[counted]}` ({per_node}), or less than it"
         return counted, 1, 1, [FieldError("Invalid", f"spec.{counted}", rule, show(total))]
     return counted, total // per_node, per_node, []
 

@@ -11,10 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from gangline.api.mpijob import WORKER
+from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.mpijob_reading import read_mpijob
+from gangline.api.mpijob_v1alpha1 import UNITS_PER_NODE
 from gangline.cli.gpu_demand import GPU_NAMES, GpuDemand, GpuRoom, container_gpus
 from gangline.cli.manifests import pod_templates
+from gangline.devices.inventory import RESOURCE
 from gangline.errors import UserError
 
 Obj = dict[str, Any]
@@ -91,20 +93,18 @@ def _fit_pods(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
 
 
 def _fit_mpijob(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
-    spec = obj["spec"]
-    worker = (spec.get("mpiReplicaSpecs") or {}).get(WORKER)
-    if worker is None:
-        raise UserError(
-            "--fit knows MPIJobs with a role `Worker`; this one says its size in another way",
-            hint="state it as kubeflow.org/v2beta1, or lower its GPUs in the manifest",
-        )
-    before = Shape(demand.pods, int(spec.get("slotsPerWorker") or 1), demand.each)
+    spec, job = obj["spec"], read_mpijob(obj).job
+    before = Shape(demand.pods, job.spec.slots_per_worker or 1, demand.each)
     if not before.gpus:
         return []
     after = fit_shape(before, room, demand.beside)
-    worker["replicas"] = after.workers
     spec["slotsPerWorker"] = after.slots
-    _set_gpus(worker.get("template") or {}, after.gpus)
+    roles = spec.get("mpiReplicaSpecs")
+    if roles:
+        roles[WORKER]["replicas"] = after.workers
+        _set_gpus(roles[WORKER].get("template") or {}, after.gpus)
+    else:
+        _resize_v1alpha1(spec, demand.pods, after)
     changes = [
         f"{what} {old} -> {new}"
         for what, old, new in (
@@ -116,10 +116,33 @@ def _fit_mpijob(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
         if old != new
     ]
     for path, template in pod_templates(obj):
-        if "Launcher" in path and _set_ranks(template, before.ranks, after.ranks):
+        if (not roles or LAUNCHER in path) and _set_ranks(template, before.ranks, after.ranks):
             changes.append(f"the launcher starts {after.ranks}")
-    launchers = 0 if read_mpijob(obj).job.launcher_waits else 1
+    launchers = 0 if job.launcher_waits else 1
     return changes + _fit_gang(spec, after.workers + launchers)
+
+
+def _resize_v1alpha1(spec: Obj, workers: int, after: Shape) -> None:
+    """Say the shape in the words of v1alpha1: a number for the whole job beside one template for both roles.
+
+    Args:
+        spec: is changed; one of ``gpus``, ``processingUnits`` and ``replicas`` counts in it.
+        workers: before.
+        after: what it shall be. Units that are no GPUs stay as many for each worker.
+    """
+    _set_gpus(spec["template"], after.gpus)
+    counted = next(name for name in (*UNITS_PER_NODE, "replicas") if spec.get(name) is not None)
+    if counted == "replicas":
+        spec["replicas"] = after.workers
+        return
+    is_gpus = counted == "gpus" or spec.get("processingResourceType", RESOURCE) in GPU_NAMES
+    each = after.gpus if is_gpus else spec[counted] // workers
+    spec.pop(UNITS_PER_NODE[counted], None)
+    if each:
+        spec |= {counted: after.workers * each, UNITS_PER_NODE[counted]: each}
+    else:
+        del spec[counted]
+        spec["replicas"] = after.workers
 
 
 def _fit_gang(spec: Obj, pods: int) -> list[str]:

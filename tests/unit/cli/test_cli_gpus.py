@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gangline.api.mpijob_reading import read_mpijob
 from gangline.cli.gpu_demand import GpuDemand, GpuRoom, nodes_for
 from gangline.cli.gpu_fit import Shape, fit_object, fit_shape
 from gangline.cli.gpu_options import GpuOptions
@@ -68,21 +69,64 @@ def test_what_can_never_be_had(job: dict[str, Any], room: GpuRoom, words: str) -
     assert GpuDemand.of(job).shortage(room) == words
 
 
-def test_old_versions_ask_in_their_own_words() -> None:
-    job = {
+def first_version(**spec: Any) -> dict[str, Any]:
+    """An MPIJob of v1alpha1; ``gpus_of_container`` is a limit in its template."""
+    gpus = spec.pop("gpus_of_container", None)
+    container = {"name": "m", "image": "i", "command": ["mpirun", "-n", "16", "x"]}
+    if gpus is not None:
+        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
+    spec["template"] = {"spec": {"containers": [container]}}
+    return {
         "apiVersion": "kubeflow.org/v1alpha1",
         "kind": "MPIJob",
         "metadata": {"name": "old"},
-        "spec": {
-            "gpus": 16,
-            "gpusPerNode": 8,
-            "template": {"spec": {"containers": [{"name": "m", "image": "i", "command": ["mpirun", "x"]}]}},
-        },
+        "spec": spec,
     }
 
-    assert GpuDemand.of(job) == GpuDemand(pods=2, each=8)
-    with pytest.raises(UserError, match="--fit knows MPIJobs with a role `Worker`"):
-        fit_object(job, REAL_2)
+
+def test_old_versions_ask_in_their_own_words() -> None:
+    assert GpuDemand.of(first_version(gpus=16, gpusPerNode=8)) == GpuDemand(pods=2, each=8)
+
+
+@pytest.mark.parametrize(
+    ("job", "fitted"),
+    [
+        (first_version(gpus=16, gpusPerNode=8), {"gpus": 2, "gpusPerNode": 2, "slotsPerWorker": 2}),
+        (first_version(gpus=16), {"gpus": 2, "gpusPerNode": 1, "slotsPerWorker": 1}),
+        (
+            first_version(
+                processingUnits=16, processingUnitsPerNode=8, processingResourceType="nvidia.com/gpu"
+            ),
+            {"processingUnits": 2, "processingUnitsPerNode": 2, "slotsPerWorker": 2},
+        ),
+        (first_version(replicas=2, gpus_of_container=8), {"replicas": 1, "slotsPerWorker": 2}),
+        (first_version(replicas=4, gpus_of_container=1), {"replicas": 2, "slotsPerWorker": 1}),
+    ],
+)
+def test_the_first_version_is_made_to_fit_in_its_own_words(
+    job: dict[str, Any], fitted: dict[str, Any]
+) -> None:
+    smaller, changes = fit_object(job, REAL_2)
+
+    assert smaller["apiVersion"] == "kubeflow.org/v1alpha1"
+    assert fitted.items() <= smaller["spec"].items()
+    assert read_mpijob(smaller).errors == []
+    assert GpuDemand.of(smaller).total == 2
+    command = smaller["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert (command[2] == "2") == ("the launcher starts 2" in changes)
+
+
+def test_the_first_version_without_any_gpu_counts_its_workers() -> None:
+    smaller, changes = fit_object(first_version(gpus=16, gpusPerNode=8), GpuRoom((0,), cores=2))
+
+    assert "ranks 16 -> 2" in changes
+    assert {name: smaller["spec"].get(name) for name in ("gpus", "gpusPerNode", "replicas")} == {
+        "gpus": None,
+        "gpusPerNode": None,
+        "replicas": 2,
+    }
+    assert read_mpijob(smaller).errors == []
+    assert GpuDemand.of(smaller).total == 0
 
 
 @pytest.mark.parametrize(
