@@ -25,7 +25,7 @@ def refusal(node: NodeView, pod: PodView) -> str:
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     if not matches_node(node, pod):
         return "node(s) didn't match Pod's node affinity/selector"
-    if not all(any(_term_holds(term, node) for term in terms) for terms in pod.volume_terms):
+    if not all(any(term_holds(term, node) for term in terms) for terms in pod.volume_terms):
         return "node(s) had volume node affinity conflict"
     return ""
 
@@ -51,10 +51,10 @@ def matches_node(node: NodeView, pod: PodView) -> bool:
     """Return whether the node's labels satisfy the selector and the required affinity: terms are ORed."""
     if any(node.labels.get(name) != value for name, value in pod.node_selector.items()):
         return False
-    return pod.node_terms is None or any(_term_holds(term, node) for term in pod.node_terms)
+    return pod.node_terms is None or any(term_holds(term, node) for term in pod.node_terms)
 
 
-def _term_holds(term: dict[str, Any], node: NodeView) -> bool:
+def term_holds(term: dict[str, Any], node: NodeView) -> bool:
     """Return whether all expressions of a term hold; a term without any matches nothing."""
     expressions = term.get("matchExpressions") or []
     fields = term.get("matchFields") or []

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gangline.placement.amounts import GPU
-from gangline.placement.capacity import UNBOUNDED, Spot, capacity, node_scores, take
+from gangline.placement.capacity import UNBOUNDED, Spot, by_likes, capacity, node_scores, take
 from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Floats, Ints, Room
 from gangline.placement.gangs import Gang
+from gangline.placement.likes import likes
 from gangline.placement.mixed import mixes_on
 from gangline.placement.related import assign
 from gangline.placement.snapshot import PodView
@@ -58,7 +59,7 @@ def place(
         counts = np.where(within, counts, 0)
     if len(shapes) == 1 and not gang.gpus:
         if gang.group.required_level:
-            rows = next(_level_domains(fleet, gang, len(gang.pods), counts), None)
+            rows = next(_level_domains(fleet, gang, len(gang.pods), counts, likes(fleet, gang.pods[0])), None)
             counts = (
                 np.where(np.isin(np.arange(len(fleet)), rows), counts, 0) if rows is not None else counts * 0
             )
@@ -115,19 +116,25 @@ def _around(fleet: Fleet, gang: Gang, rows: Ints, within: Bools | None) -> Bools
 
 def _domains(fleet: Fleet, room: Room, gang: Gang, pods: list[PodView], counts: Ints) -> Iterator[Ints]:
     """Yield sets of rows in which the pods fit, the best first: nodes, then domains level by level."""
-    wanted = len(pods)
+    wanted, liked = len(pods), likes(fleet, pods[0])
+    gpus = wanted * pods[0].request.get(GPU, 0)
     rows = np.flatnonzero(counts >= wanted)
     if len(rows):
-        scores = node_scores(fleet, room, wanted * pods[0].request.get(GPU, 0))[rows]
+        scores = (node_scores(fleet, room, gpus) if liked is None else by_likes(fleet, room, gpus, liked))[
+            rows
+        ]
         for position in _lowest(scores, DOMAINS_TRIED_MAX):
             yield rows[position : position + 1]
-    yield from _level_domains(fleet, gang, wanted, counts)
+    yield from _level_domains(fleet, gang, wanted, counts, liked)
     if not gang.group.required_level and int(counts.sum()) >= wanted:
         yield np.flatnonzero(counts > 0)
 
 
-def _level_domains(fleet: Fleet, gang: Gang, wanted: int, counts: Ints) -> Iterator[Ints]:
-    """Yield the rows of domains with room for the pods: narrow levels first, in each the least room."""
+def _level_domains(fleet: Fleet, gang: Gang, wanted: int, counts: Ints, liked: Ints | None) -> Iterator[Ints]:
+    """Yield the rows of domains with room for the pods: narrow levels first, in each the least room.
+
+    Domains are liked by the mean of their nodes with room; that counts before how much room is left over.
+    """
     required = fleet.level(gang.group.required_level)
     if gang.group.required_level and required < 0:
         return
@@ -136,9 +143,15 @@ def _level_domains(fleet: Fleet, gang: Gang, wanted: int, counts: Ints) -> Itera
         inside = domains != NO_DOMAIN
         totals = np.bincount(domains[inside], weights=counts[inside]).astype(np.float64)
         fitting = np.flatnonzero(totals >= wanted)
+        values = totals[fitting]
+        if liked is not None:
+            has_room = inside & (counts > 0)
+            sums = np.bincount(domains[has_room], weights=liked[has_room], minlength=len(totals))
+            means = sums[fitting] / np.bincount(domains[has_room], minlength=len(totals))[fitting]
+            values = np.argsort(np.lexsort((values, -means))).astype(np.float64)
         # Of a required level every domain may be the only one that the other pods of the gang fit as well.
         is_last = level == required and gang.group.required_level
-        for position in _lowest(totals[fitting], len(fitting) if is_last else DOMAINS_TRIED_MAX):
+        for position in _lowest(values, len(fitting) if is_last else DOMAINS_TRIED_MAX):
             yield np.flatnonzero((domains == fitting[position]) & (counts > 0))
 
 
@@ -233,6 +246,9 @@ def _pack(fleet: Fleet, room: Room, pods: list[PodView], rows: Ints) -> list[Spo
     Nodes are filled from the one with most room; the last one is the fullest that takes the rest. Ranks go to
     the nodes in the order of their names.
     """
+    liked = likes(fleet, pods[0])
+    if liked is not None:  # of nodes with equal room the first ones are taken
+        rows = rows[np.lexsort((rows, -liked[rows]))]
     counts = capacity(fleet, room, pods[0])[rows]
     shares = fewest(counts, len(pods))
     spots: list[Spot] = []

@@ -65,6 +65,7 @@ class Fleet:
         self._assumed: dict[str, dict[str, int]] = {}  # GPUs by node and pod, where a plugin chose them
         self._idle: Room | None = None
         self._label_domains: dict[str, tuple[Ints, int]] = {}
+        self._of_nodes: dict[bytes, Ints] = {}
 
     @classmethod
     def of(
@@ -166,6 +167,7 @@ class Fleet:
         """Forget what is worked out from all nodes."""
         self._idle = None
         self._label_domains.clear()
+        self._of_nodes.clear()
 
     def hold(self, pod: PodView) -> None:
         """Count a pod that holds room on its node. A pod on a node that is not there counts nowhere."""
@@ -222,6 +224,17 @@ class Fleet:
             values = (view.labels.get(key) for view in self.views)
             domains = [NO_DOMAIN if value is None else ids.setdefault(value, len(ids)) for value in values]
             found = self._label_domains[key] = (np.array(domains, np.int64), len(ids))
+        return found
+
+    def of_nodes(self, shape: bytes, compute: Callable[[], Ints]) -> Ints:
+        """Return numbers by node that depend on the nodes alone, remembered by the shape of a pod."""
+        found = self._of_nodes.get(shape) if shape else None
+        if found is None:
+            found = compute()
+            if len(self._of_nodes) >= SHAPES_MAX:
+                self._of_nodes.clear()
+            if shape:
+                self._of_nodes[shape] = found
         return found
 
     def total(self, resource: str) -> int:

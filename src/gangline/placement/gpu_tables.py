@@ -43,6 +43,7 @@ class GpuTables:
         self.count = machine.count
         self._choices: Choices = choices(machine)
         self._scores: dict[int, Scores] = {}
+        self._speeds: dict[int, Scores] = {}
         self._whole = self._choices.left(machine.everything)
 
     def choose(self, free: int, count: int) -> int:
@@ -65,6 +66,15 @@ class GpuTables:
             small = self.count <= TABLE_MAX
             self._scores[count] = self._exact_scores(count) if small else self._equal_scores(count)
         return self._scores[count]
+
+    def speeds(self, count: int) -> Scores:
+        """Return the bandwidth part of :meth:`scores` alone, by mask of the free GPUs: (2^n,)."""
+        if count not in self._speeds:
+            speeds = np.zeros(1 << self.count)
+            for free in range(1 << self.count) if self.count <= TABLE_MAX else ():
+                speeds[free] = self._speed(self.choose(free, count))
+            self._speeds[count] = speeds
+        return self._speeds[count]
 
     def _exact_scores(self, count: int) -> Scores:
         scores = np.full(1 << self.count, IMPOSSIBLE)

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from gangline.placement.fit import CROWD_STEP
-from gangline.placement.fleet import NO_DOMAIN, Fleet, Ints
+from gangline.placement.fleet import Fleet, Ints
 from gangline.placement.gangs import Group
+from gangline.placement.likes import likes
 from gangline.placement.neighbours import Neighbours
 from gangline.placement.policy import DEFAULT_QUEUE
 from gangline.placement.snapshot import PodView
@@ -127,22 +128,17 @@ class Holders:
         return {key: len(pods) - self._ending[key] for key, pods in self.by_gang.items()}
 
     def crowd(self, fleet: Fleet, pod: PodView) -> Ints | None:
-        """Return how crowded each node is for the pod, by its job and preferred rules; None when nowhere."""
+        """Return how crowded each node is for the pod, by its job and what it likes; None when nowhere."""
         job = self._by_job.get(pod.job) if pod.job else None
-        liked = pod.relations.liked if pod.relations else ()
-        if not job and not liked:
+        liked = likes(fleet, pod)
+        if not job and liked is None:
             return None
         crowd = np.zeros(len(fleet), np.int64)
         for (node, role), count in job.items() if job else ():
             index = fleet.index(node)
             if index >= 0:
                 crowd[index] += count * (CROWD_STEP if role == pod.replica_type else 1)
-        for weight, term in liked:
-            rows = [fleet.index(node) for node in self.neighbours.matching(term).values()]
-            domains, _ = fleet.label_domains(term.key)
-            there = {int(domains[row]) for row in rows if row >= 0} - {NO_DOMAIN}
-            crowd[np.isin(domains, sorted(there))] -= weight * LIKED_STEP
-        return crowd
+        return crowd if liked is None else crowd - LIKED_STEP * liked
 
 
 def _add_amounts(total: Counter[str], amounts: dict[str, int], sign: int) -> None:

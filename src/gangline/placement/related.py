@@ -14,9 +14,10 @@ import numpy as np
 
 from gangline.placement.affinity import Relations, Spread, Term
 from gangline.placement.amounts import GPU
-from gangline.placement.capacity import Spot, capacity, node_scores, take
+from gangline.placement.capacity import Spot, by_likes, capacity, node_scores, take
 from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Floats, Ints, Room
 from gangline.placement.gangs import Gang
+from gangline.placement.likes import likes
 from gangline.placement.snapshot import PodView
 from gangline.topology.wires import members
 
@@ -292,7 +293,12 @@ def _assign_in(
             keys: list[Floats | Ints]
             if has_gpus:
                 most = 1 if rules.is_alone(pod) else len(shape) - number
-                scores = node_scores(fleet, left, gpus)[rows] if gpus else np.zeros(len(rows))
+                liked = likes(fleet, pod)
+                scores = np.zeros(len(rows)) if liked is None else -liked[rows].astype(np.float64)
+                if gpus and liked is None:
+                    scores = node_scores(fleet, left, gpus)[rows]
+                elif gpus and liked is not None:
+                    scores = by_likes(fleet, left, gpus, liked)[rows]
                 keys = [rows, scores, -np.minimum(counts[rows], most), -used[rows], busy[rows]]
             elif crowd is not None:
                 keys = [rows, used[rows] + crowd[rows], busy[rows]]

@@ -13,7 +13,7 @@ import msgspec
 from gangline.api.core import Node, Pod, Taint, Toleration, find_condition
 from gangline.api.pod_group import QUEUE_ANNOTATION
 from gangline.errors import UserError
-from gangline.placement.affinity import REQUIRED, Relations, read_relations
+from gangline.placement.affinity import PREFERRED, REQUIRED, Relations, read_relations
 from gangline.placement.amounts import GPU, capacity_amounts, pod_request, request_amounts
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
 from gangline.topology.annotation import NodeGpus, read_annotation
@@ -129,6 +129,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         node_name: where it is bound, or empty.
         node_selector: labels that the node must have.
         node_terms: required node affinity, one term of which must hold; None where there is none.
+        node_likes: (weight, term) of preferred node affinity.
         labels: its labels. relations: what it asks of its neighbours, or None.
         claims: names of the volume claims that it mounts. volume_terms: node affinity of their volumes, one
         term of each must hold.
@@ -156,6 +157,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     node_name: str = ""
     node_selector: dict[str, str] = {}
     node_terms: tuple[dict[str, Any], ...] | None = None
+    node_likes: tuple[tuple[int, dict[str, Any]], ...] = ()
     labels: dict[str, str] = {}
     relations: Relations | None = None
     claims: tuple[str, ...] = ()
@@ -186,7 +188,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         except ValueError as error:
             refusal = str(error)
         labels, namespace = pod.metadata.labels, pod.metadata.namespace
-        terms, relations, unserved = _node_terms(spec.affinity), None, ""
+        terms, likes = _node_terms(spec.affinity), _node_likes(spec.affinity) if spec.affinity else ()
+        relations, unserved = None, ""
         if spec.affinity or spec.topology_spread_constraints:
             spread = spec.topology_spread_constraints
             relations, unserved = read_relations(spec.affinity, spread, namespace, labels)
@@ -197,7 +200,16 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             if port.host_port or spec.host_network
         )
         refusal = refusal or unserved
-        shape = (request, sorted(ports), spec.node_selector, terms, spec.tolerations, refusal, relations)
+        shape = (
+            request,
+            sorted(ports),
+            spec.node_selector,
+            terms,
+            likes,
+            spec.tolerations,
+            refusal,
+            relations,
+        )
         job = next((labels[name] for name in JOB_NAME_LABELS if labels.get(name)), "")
         return cls(
             key=pod.metadata.key,
@@ -209,6 +221,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             node_name=spec.node_name,
             node_selector=spec.node_selector,
             node_terms=terms,
+            node_likes=likes,
             labels=labels,
             relations=relations,
             claims=tuple(
@@ -293,6 +306,12 @@ def _node_terms(affinity: dict[str, Any] | None) -> tuple[dict[str, Any], ...] |
     """Return the required node affinity terms."""
     required = ((affinity or {}).get("nodeAffinity") or {}).get(REQUIRED)
     return tuple(required.get("nodeSelectorTerms") or ()) if required else None
+
+
+def _node_likes(affinity: dict[str, Any]) -> tuple[tuple[int, dict[str, Any]], ...]:
+    """Return the preferred node affinity; an entry without a weight counts for nothing."""
+    entries = (affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()
+    return tuple((int(entry.get("weight") or 0), entry.get("preference") or {}) for entry in entries)
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from collections import Counter
 from itertools import combinations
 
+import msgspec
 import pytest
 from drawn_scenes import (
     GPU,
@@ -298,3 +299,25 @@ def test_the_choice_on_a_dgx_1_is_within_one_percent_of_the_best_there_is(count:
                 for found in combinations(indices, count)
             )
             assert bus_gb_s(machine, chosen) >= 0.99 * best
+
+
+def preferring(draws: Draws) -> tuple[Snapshot, list[PodView], list[PodView]]:
+    """A snapshot, a gang without rules about neighbours, and the same gang with a preference."""
+    on = nodes(draws)
+    running = bound(draws, on)
+    plain = [msgspec.structs.replace(pod, relations=None) for pod in gang_pods(draws, "g0")]
+    rack = {"key": "rack", "operator": "In", "values": ["A2"]}
+    likes = ((1 + draws.below(3), {"matchExpressions": [rack]}),)
+    fussy = [msgspec.structs.replace(pod, node_likes=likes, shape=pod.shape + b"fussy") for pod in plain]
+    return Snapshot(nodes=tuple(on), pods=tuple(running)), plain, fussy
+
+
+@many
+@given(drawn(preferring))
+def test_what_a_gang_prefers_never_decides_whether_it_fits(
+    scene: tuple[Snapshot, list[PodView], list[PodView]],
+):
+    snapshot, plain, fussy = scene
+    table = {"team/g0": group("g0", len(plain))}
+
+    assert len(run(snapshot, fussy, table).bindings) == len(run(snapshot, plain, table).bindings)
