@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.output import plural
+from gangline.cli.subcommands import Subcommands
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.bench.scaling import Series
 
 
-@click.group("bench", invoke_without_command=True)
+@click.group("bench", cls=Subcommands, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Make data for the benchmarks, measure how they scale, draw their results."""

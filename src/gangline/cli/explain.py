@@ -256,7 +256,10 @@ async def _find(client: Client, view: ClusterView, name: str, namespace: str) ->
             title = f"{job['kind'].lower()} {namespace}/{bare}"
             return Subject(title, job, sort_pods(pod for pod in own if belongs(job, pod)))
     else:
-        unknown = UserError(f"no {kind} `{bare}` in namespace `{namespace}` has pods")
+        unknown = UserError(
+            f"no {kind} `{bare}` in namespace `{namespace}` has pods",
+            hint="KIND is mpijob, job, pod, podgroup, or that of what owns the pods, such as pytorchjob",
+        )
     gang = f"{namespace}/{bare}"
     if wanted in ("", "podgroup", "pg"):
         found = [pod for pod in own if view.gang_of(pod) == gang]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.output import plural
+from gangline.cli.subcommands import Subcommands
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import ClusterError, UserError
 
@@ -19,7 +20,7 @@ PUBLISH_TIMEOUT_S = 20.0
 PUBLISH_LOOK_S = 0.05
 
 
-@click.group("node", invoke_without_command=True)
+@click.group("node", cls=Subcommands, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Change nodes of the one-machine cluster."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gangline.cli.output import print_value, say
+from gangline.cli.subcommands import Subcommands
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import UserError
 
@@ -50,7 +51,7 @@ _NOT_SERVED = {
 """arena's flags that nothing here stands behind, each with the way on."""
 
 
-class _Kinds(click.Group):
+class _Kinds(Subcommands):
     """Knows arena's other kinds by name, to say that they are not served."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -10,6 +10,7 @@ import click
 
 from gangline.cli.job_names import complete_job_name
 from gangline.cli.output import Column, print_table, print_value, render_table, say
+from gangline.cli.subcommands import Subcommands
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import UserError
 
@@ -22,7 +23,7 @@ output = click.option(
 )
 
 
-@click.group("top", invoke_without_command=True)
+@click.group("top", cls=Subcommands, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Show which GPUs nodes have and jobs hold."""
@@ -93,6 +94,7 @@ def _share(part: int, whole: int) -> str:
 def _details(row: NodeGpuView) -> list[str]:
     """Return one node as arena draws a node whose links are known."""
     from gangline.cli.top_view import BY_PLUGIN
+    from gangline.topology.links import legend
 
     simulated = "simulated " if row.kind == "simulated" else ""
     lines = [f"{key + ':':9} {value}" for key, value in _heads(row)]
@@ -116,6 +118,8 @@ def _details(row: NodeGpuView) -> list[str]:
             for gpu in row.gpus
         ]
         lines += ["LinkTypeMatrix:", *_table(("", *names), links)]
+        if text := legend(row.links):
+            lines += [f"  ({text})"]
         lines += ["BandwidthMatrix (predicted, GB/s one way):", *_table(("", *names), rates)]
         lines += ["GPUs:", *_table(("INDEX", "STATUS", "HEALTHY", "INSTANCE"), states)]
     elif row.chooser:

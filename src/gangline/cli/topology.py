@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.output import Column, plural, print_table, print_value
+from gangline.cli.subcommands import Subcommands
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +21,27 @@ output_option = click.option(
 )
 
 
-@click.group("topology", invoke_without_command=True)
+class _Machines(Subcommands):
+    """Takes the name of a machine, or a file, for `show` of it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve a command, else a machine."""
+        from pathlib import Path
+
+        from gangline.topology.known import machine_of_name, near_names
+
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            if machine_of_name(name) is not None or Path(name).is_file():
+                args = ["show", *args]
+            elif near := near_names(name):
+                ctx.fail(f"no command and no known machine is called `{name}`\n\nhint: did you mean {near}?")
+        return super().resolve_command(ctx, args)
+
+
+@click.group("topology", cls=_Machines, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Show the links between the GPUs of a machine and what they carry, by the model that places gangs."""
@@ -183,12 +204,16 @@ def _print(machine: Machine, title: str) -> None:
     print(f"{machine.model}: {title}")
     print(f"{machine.count} x {gpu.kind}, {nvlinks}, PCIe {gpu.pcie}")
     print(f"CPUs taken as {machine.host.name}, network as {machine.network_gbit_s:g} Gbit/s\n")
+    from gangline.topology.links import legend
+
     columns = [Column(""), *(Column(str(index)) for index in range(machine.count)), Column("NUMA")]
     rows = [
         [str(index), *(name if name != "X" else "-" for name in row), str(machine.numa[index])]
         for index, row in enumerate(machine.links)
     ]
     print_table(columns, rows)
+    if text := legend(machine.links):
+        print(f"\n{text}")
     if machine.count < 2:
         return
     if machine.nvswitch_links:

@@ -194,12 +194,19 @@ def _resolve(name: str) -> str:
     names = _names()
     if (first := names.get(_folded(name))) is not None:
         return first
-    near = get_close_matches(_folded(name), names, n=1)
-    hint = f"did you mean `{names[near[0]]}`? " if near else ""
+    near = near_names(name)
+    hint = f"did you mean {near}? " if near else ""
     raise UserError(
         f"no known machine is called `{name}`",
         hint=f"{hint}known are {', '.join(_TABLE)}",
     )
+
+
+def near_names(name: str) -> str:
+    r"""Return the known machines with names near this one, at most three, as ``\`a\` or \`b\```."""
+    names = _names()
+    near = get_close_matches(_folded(name), names, n=3, cutoff=0.75)
+    return " or ".join(dict.fromkeys(f"`{names[one]}`" for one in near))
 
 
 @cache

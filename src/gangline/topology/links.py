@@ -20,6 +20,14 @@ PCIE_NAMES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 SAME_SWITCH = ("PIX", "PXB")
 """Links that stay below one way to the CPU."""
 
+_MEANINGS = {
+    "PIX": "one PCIe switch",
+    "PXB": "several PCIe switches",
+    "PHB": "the PCIe host bridge of a CPU",
+    "NODE": "host bridges of one NUMA node",
+    "SYS": "between CPU sockets",
+}
+
 OLD_NAMES = {"SOC": "SYS"}
 NVLINKS_MAX = 99
 
@@ -35,6 +43,14 @@ def nvlinks(name: str) -> int:
 def is_link(name: str) -> bool:
     """Return whether this is a name of the legend (``X`` is none: it is no link)."""
     return name in PCIE_NAMES or nvlinks(name) > 0
+
+
+def legend(links: Matrix) -> str:
+    """Return what the names in a matrix mean, the best link first, in one line; empty for no links."""
+    found = {name for row in links for name in row}
+    bonds = sorted((name for name in found if nvlinks(name)), key=nvlinks, reverse=True)
+    parts = [f"{', '.join(bonds)}: so many NVLinks"] if bonds else []
+    return "; ".join(parts + [f"{name}: {_MEANINGS[name]}" for name in PCIE_NAMES if name in found])
 
 
 def check_matrix(rows: Matrix, what: str) -> Matrix:

@@ -104,3 +104,28 @@ def test_all_known_machines_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     assert "p3.16xlarge" in capsys.readouterr().out
     assert invoke(["topology"]) == 0
     assert "show" in capsys.readouterr().out
+
+
+def test_name_of_a_machine_stands_for_showing_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["topology", "v100-dgx1"]) == 0
+
+    shown = capsys.readouterr().out
+    assert shown.startswith("v100-dgx1: ")
+    assert "\nNV2, NV1: so many NVLinks; SYS: between CPU sockets\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["topology", "v100-dgx"], "did you mean `v100-dgx2` or `v100-dgx1`?"),
+        (["topology", "shw"], "did you mean `show`?"),
+        (["top", "nodes"], "did you mean `node`?"),
+        (["bench", "x"], "there are make-data, plot, scaling"),
+    ],
+)
+def test_unknown_command_below_another_names_the_nearest(
+    argv: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(argv) == 2
+
+    assert f"\n\nhint: {hint}\n" in capsys.readouterr().err

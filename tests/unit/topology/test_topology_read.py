@@ -9,6 +9,7 @@ import pytest
 from gangline.errors import UserError
 from gangline.topology.annotation import read_annotation
 from gangline.topology.known import known_machine
+from gangline.topology.links import legend
 from gangline.topology.nvml import NvmlGpu, machine_of_nvml
 from gangline.topology.smi import read_smi
 
@@ -182,3 +183,10 @@ def test_nvml_counts_direct_links_and_links_into_a_switch() -> None:
 def test_nvml_with_an_unknown_level_is_refused() -> None:
     with pytest.raises(UserError, match="level between GPU 0 and 1 is 7"):
         machine_of_nvml([NvmlGpu("T4", "0:1"), NvmlGpu("T4", "0:2")], [[0, 7], [7, 0]])
+
+
+def test_a_legend_says_what_the_names_in_a_matrix_mean_and_no_others():
+    matrix = (("X", "NV2", "PHB"), ("NV2", "X", "NV1"), ("PHB", "NV1", "X"))
+
+    assert legend(matrix) == "NV2, NV1: so many NVLinks; PHB: the PCIe host bridge of a CPU"
+    assert legend((("X",),)) == ""
