@@ -1,21 +1,38 @@
-"""Which ranks keep the others waiting: a pure rule over what every rank last said of itself."""
+"""Which ranks keep the others waiting: a pure rule over what every rank last said of itself.
+
+Every rank says all the time, whatever its step does, whether it computes or waits for its peers and since
+when. So who keeps whom waiting is known at once; what needs patience is telling a long step from one that
+will never end. Three cases, from the surest on:
+
+- *halted*: says nothing, and its node says that the process is stopped or gone. Named as soon as others wait.
+- *mute*: says nothing, for a reason that is not known or inside C code. Named once nobody steps for a while.
+- *busy*: speaks, and is not where the others wait. A step that takes longer than the steps before it explains
+  that for a while: `patience_s`, and never longer than 45 s of the others' waiting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 SILENT_AFTER_S = 25.0
-"""No rank steps for this long before anybody is named; the name is out two beats later, within 40 s."""
+"""No rank steps for this long before anybody is named who speaks; the name is out two beats later."""
 BEATS = 5
-"""Beats within that time. A rank that says nothing for three is stopped, hung inside C code, or gone."""
+"""Beats within that time. A rank that says nothing for three is mute."""
+WAITING_BEATS = 3
+"""Others wait for so many beats before a busy rank is named, however long it has taken until then."""
 STEPS_OF_PATIENCE = 3.0
-"""Where a step takes long, this many of the longest steps are waited instead, as far as time allows."""
-PATIENCE_MAX_S = 45.0
-"""So that the name is out within a minute; only where one step takes most of that is waited longer."""
-LONG_STEPS_OF_PATIENCE = 1.5
+"""Where a step takes long, this many of the longest steps may pass instead, as far as time allows."""
+PATIENCE_MAX = 1.8
+"""Times SILENT_AFTER_S, 45 s: of steps that are shorter, and of the waiting for any step."""
+LONG_STEPS_OF_PATIENCE = 1.25
+"""A step may always take so much longer than the longest before it, as long as others wait within bounds."""
 WATCHERS_MAX = 16
 """Ranks that every rank sends its beats to."""
+WORSE = 1.5
+"""A rank that was late before is named again when others wait so much longer than they did then."""
+NEAR_STEPS = 3
+"""Steps for which lateness is remembered: one that is late in every step is named once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +43,25 @@ class Beat:
         rank: which one.
         step: its last step that is done.
         step_age_s: since its step last changed.
+        idle_s: since it last got on: a step, or gradients that came back.
         beat_age_s: since it last said anything.
-        waits: it has been in one and the same collective for a while, so others keep it waiting.
+        waits_s: how long it has been in one and the same collective, 0 when it is in none.
         step_s: its longest step so far.
         stack: where its main thread is, innermost first; ``""`` unknown.
         is_over: it has ended properly.
+        is_halted: its node says that its process is stopped or gone.
     """
 
     rank: int
     step: int
     step_age_s: float
+    idle_s: float
     beat_age_s: float
-    waits: bool
+    waits_s: float
     step_s: float = 0.0
     stack: str = ""
     is_over: bool = False
+    is_halted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +76,8 @@ class Silence:
             ``mixed`` when all wait, each in another collective or for somebody unknown.
         waiting: how many ranks wait.
         stack: where it is.
+        waited_s: how long the first of those has waited.
+        step_s: the longest step of all ranks until now, 0 unknown.
     """
 
     rank: int
@@ -63,6 +86,8 @@ class Silence:
     kind: str
     waiting: int
     stack: str
+    waited_s: float = 0.0
+    step_s: float = 0.0
 
 
 def watchers(nodes: Sequence[str]) -> list[int]:
@@ -81,10 +106,9 @@ def is_mute(beat: Beat, silent_after_s: float = SILENT_AFTER_S) -> bool:
     return not beat.is_over and beat.beat_age_s > 3 * silent_after_s / BEATS
 
 
-def patience_s(beats: Sequence[Beat], silent_after_s: float = SILENT_AFTER_S) -> float:
-    """Return how long no rank may step before it counts as silence, while all of them still speak."""
-    step_s = max((beat.step_s for beat in beats), default=0.0)
-    most = max(PATIENCE_MAX_S, LONG_STEPS_OF_PATIENCE * step_s)
+def patience_s(step_s: float, silent_after_s: float = SILENT_AFTER_S) -> float:
+    """Return how long no rank may get on before it counts as silence, while steps take this long."""
+    most = max(PATIENCE_MAX * silent_after_s, LONG_STEPS_OF_PATIENCE * step_s)
     return max(silent_after_s, min(STEPS_OF_PATIENCE * step_s, most))
 
 
@@ -94,46 +118,111 @@ def silent_ranks(beats: Sequence[Beat], silent_after_s: float = SILENT_AFTER_S) 
     A phase in which nobody steps and nobody waits (compiling, evaluation on all ranks) is no silence.
     """
     active = [beat for beat in beats if not beat.is_over]
-    stale = [beat for beat in active if is_mute(beat, silent_after_s)]
-    speaking = [beat for beat in active if beat not in stale]
-    # Who says nothing is not computing: a long step explains nothing then.
-    limit_s = silent_after_s if stale else patience_s(active, silent_after_s)
-    if min((beat.step_age_s for beat in speaking), default=0.0) <= limit_s:
-        return []
-    waiting = [beat for beat in speaking if beat.waits]
-    if stale:
+    mute = [beat for beat in active if is_mute(beat, silent_after_s)]
+    waiting = [beat for beat in active if beat.waits_s and beat not in mute]
+    idle_s = min((beat.idle_s for beat in active if beat not in mute), default=0.0)
+    waited_s = max((beat.waits_s for beat in waiting), default=0.0)
+    step_s = max((beat.step_s for beat in active), default=0.0)
+
+    def named(beat: Beat, kind: str) -> Silence:
+        return Silence(
+            *(beat.rank, beat.step, beat.step_age_s, kind, len(waiting), beat.stack), waited_s, step_s
+        )
+
+    patience = patience_s(step_s, silent_after_s)
+    chosen: list[Beat] = []
+    if waiting or idle_s > silent_after_s:
+        chosen = [beat for beat in mute if beat.is_halted]
+    # Who says nothing is not known to compute: where others wait, a long step explains nothing then.
+    if idle_s > (silent_after_s if waiting else patience):
+        chosen = mute
+    if chosen:
         # Who waits for a rank has done no more steps than it: its last beat may be older than its last step.
         least = min((beat.step for beat in waiting), default=0)
-        return [_named(replace(beat, step=max(beat.step, least)), "stale", len(waiting)) for beat in stale]
-    busy = [beat for beat in active if not beat.waits]
-    if busy and waiting:
-        lowest = min(beat.step for beat in busy)
-        return [_named(beat, "busy", len(waiting)) for beat in busy if beat.step == lowest]
-    if waiting:
-        lowest = min(beat.step for beat in waiting)
-        return [_named(beat, "mixed", len(waiting)) for beat in waiting if beat.step == lowest]
-    return []
+        return [named(replace(beat, step=max(beat.step, least)), "stale") for beat in chosen]
+    is_waited_for = waited_s >= WAITING_BEATS * silent_after_s / BEATS
+    if not (is_waited_for and idle_s > patience) and waited_s < PATIENCE_MAX * silent_after_s:
+        return []
+    busy = [beat for beat in active if not beat.waits_s]
+    blamed, kind = (busy, "busy") if busy else (waiting, "mixed")
+    lowest = min(beat.step for beat in blamed)
+    return [named(beat, kind) for beat in blamed if beat.step == lowest]
 
 
-def _named(beat: Beat, kind: str, waiting: int) -> Silence:
-    return Silence(beat.rank, beat.step, beat.step_age_s, kind, waiting, beat.stack)
+class Notices:
+    """What was said of silent ranks: each is named once, and again when it is silent at a later step.
+
+    A rank that lets the others wait in every step, as on a slower node, is named for it once.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[int, Silence] = {}
+        self._late: dict[int, Silence] = {}
+        self._was_late: dict[int, Silence] = {}
+
+    def news(self, found: Sequence[Silence]) -> list[Silence]:
+        """Return those of the ranks found silent now that are to be named."""
+        new = [one for one in found if self._is_news(one)]
+        self._was_late |= {rank: one for rank, one in self._late.items() if self._has_ended(one, found)}
+        self._late = {one.rank: one for one in found}
+        return new
+
+    def told(self, silences: Iterable[Silence]) -> None:
+        """Note that these were named."""
+        self._told |= {one.rank: one for one in silences}
+
+    def over(self, found: Sequence[Silence], steps: Mapping[int, int]) -> list[int]:
+        """Return the ranks that were named and step again; each once.
+
+        Args:
+            found: the ranks that are silent now.
+            steps: the last step of every rank.
+        """
+        still = {one.rank for one in found}
+        over = [rank for rank, one in self._told.items() if rank not in still and steps[rank] > one.step]
+        for rank in over:
+            del self._told[rank]
+        return over
+
+    def _has_ended(self, silence: Silence, found: Sequence[Silence]) -> bool:
+        return not any(one.rank == silence.rank and one.step == silence.step for one in found)
+
+    def _is_news(self, silence: Silence) -> bool:
+        told, before = self._told.get(silence.rank), self._was_late.get(silence.rank)
+        if told is not None and told.step >= silence.step:
+            return False
+        if before is None or silence.kind != "busy" or silence.step > before.step + NEAR_STEPS:
+            return True
+        return silence.waited_s > WORSE * before.waited_s
 
 
-def silence_line(silence: Silence, node: str, *, state: str = "") -> str:
+def silence_line(silence: Silence, node: str, *, state: str = "", counts: bool = True) -> str:
     """Return the line for people.
 
     Args:
         silence: who and since when.
         node: where the rank runs.
         state: what the node knows of its process, for example that it is stopped.
+        counts: the ranks tell their steps.
     """
     head = f"rank {silence.rank} on {node} silent since step {silence.step} ({silence.for_s:.0f} s)"
+    if silence.kind == "busy" and counts:
+        head = (
+            f"rank {silence.rank} on {node} is still in step {silence.step + 1} after {silence.for_s:.0f} s"
+        )
+        head += f" (steps took up to {_seconds(silence.step_s)} until now)" if silence.step_s else ""
     others = f"{silence.waiting} other rank{'s wait' if silence.waiting != 1 else ' waits'} for it"
     if silence.kind == "mixed":
         others = "it waits as all ranks do: they are not in the same collective, or one that ended is missed"
+    elif not silence.waiting:
+        others = "no other rank waits for it yet"
     parts = [head, others]
     if state:
         parts.append(state)
     if silence.stack:
         parts.append(f"its stack: {silence.stack}")
     return "; ".join(parts)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

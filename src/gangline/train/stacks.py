@@ -37,6 +37,7 @@ _STATES = {
     "X": "its process has ended",
     "D": "its process hangs in the kernel, as on a file system that does not answer",
 }
+_HALTED = ("its process is stopped", "its process is held", "its process has ended")
 
 
 class StackFile:
@@ -102,6 +103,11 @@ def process_state(pid: int) -> str:
     except OSError:
         return "its process has ended" if Path("/proc/self/stat").exists() else ""
     return _STATES.get(letter, "").format(pid=pid)
+
+
+def is_halted(state: str) -> bool:
+    """Return whether a state, as `process_state` says it, means that the process surely computes nothing."""
+    return state.startswith(_HALTED)
 
 
 def stack_of(pid: int, stack_file: str) -> str:

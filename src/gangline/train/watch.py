@@ -29,13 +29,14 @@ from gangline.train.silence import (
     BEATS,
     SILENT_AFTER_S,
     Beat,
+    Notices,
     Silence,
     is_mute,
     silence_line,
     silent_ranks,
     watchers,
 )
-from gangline.train.stacks import StackFile, collective_of, describe, main_frames
+from gangline.train.stacks import StackFile, collective_of, describe, is_halted, main_frames
 from gangline.train.witness import UNKNOWN, Look, Witness, ask, look_at
 
 STORE_TIMEOUT_S = 10.0
@@ -88,7 +89,8 @@ class Watch:
         self._talker = threading.Thread(target=self._talk, name="gangline-beats", daemon=True)
         self._judge = threading.Thread(target=self._watch, name="gangline-watch", daemon=True)
         self._seen: dict[int, _Seen] = {}
-        self._told: dict[int, Silence] = {}
+        self._notices = Notices()
+        self._looks: dict[int, Look] = {}
 
     def start(self) -> None:
         """Begin; a single rank has nobody to watch over."""
@@ -176,7 +178,8 @@ class Watch:
 
     def _own_beat(self) -> dict[str, Any]:
         age_s = self._age_s()
-        beat: dict[str, Any] = {"step": self.step, "mark": self._traffic.ended, "waits": self._waits()}
+        beat: dict[str, Any] = {"step": self.step, "mark": self._traffic.ended}
+        beat["waits_s"] = round(self._waits_s(), 1)
         beat["step_s"] = round(self._longest_step_s, 1)
         if age_s > 2 * self._beat_s:
             beat["stack"] = describe(main_frames())
@@ -192,12 +195,15 @@ class Watch:
         if frame is None or frame is not self._collective:
             self._collective, self._collective_since = frame, time.monotonic()
 
-    def _waits(self) -> bool:
-        now = time.monotonic()
-        in_traffic = self._traffic.waits() and now - self._traffic.changed_at > self._waits_after_s
-        return in_traffic or (
-            self._collective is not None and now - self._collective_since > self._waits_after_s
-        )
+    def _waits_s(self) -> float:
+        """Return how long this rank has been in one and the same collective; a short while is none."""
+        since = []
+        if self._traffic.waits():
+            since.append(self._traffic.changed_at)
+        if self._collective is not None:
+            since.append(self._collective_since)
+        waits_s = time.monotonic() - min(since) if since else 0.0
+        return waits_s if waits_s > self._waits_after_s else 0.0
 
     def _look_at(self, rank: int) -> None:
         """Read a rank's last beat; one that cannot be read grows old."""
@@ -207,42 +213,46 @@ class Watch:
                 self._seen[rank].take(json.loads(store.get(key)))
 
     def _tell_silent_ranks(self) -> None:
-        own, age_s = self._own_beat(), self._age_s()
-        beats = [
-            Beat(
-                *(self._ranks.rank, self.step, age_s, 0.0, bool(own["waits"])),
-                step_s=self._longest_step_s,
-                stack=str(own.get("stack", "")),
-            ),
-            *(seen.beat(rank) for rank, seen in self._seen.items()),
-        ]
-        found = silent_ranks(beats, self._silent_after_s)
+        beats = [self._beat_of_own(), *(seen.beat(rank) for rank, seen in self._seen.items())]
         mute = {beat.rank for beat in beats if is_mute(beat, self._silent_after_s)}
-        new = [one for one in found if self._is_news(one)]
-        if new and mute.issuperset(self._watchers[: self._watchers.index(self._ranks.rank)]):
+        speaks = mute.issuperset(self._watchers[: self._watchers.index(self._ranks.rank)])
+        self._looks = {rank: look for rank, look in self._looks.items() if rank in mute}
+        if speaks and (unseen := sorted(mute - self._looks.keys())):
+            self._looks |= self._look_from_outside(unseen)
+        found = silent_ranks(
+            [replace(beat, is_halted=self._is_halted(beat.rank)) for beat in beats], self._silent_after_s
+        )
+        if (new := self._notices.news(found)) and speaks:
+            self._notices.told(new)
             self._tell(new)
-        for rank, silence in list(self._told.items()):
-            step = self.step if rank == self._ranks.rank else self._seen[rank].step
-            if step > silence.step and not any(one.rank == rank for one in found):
-                del self._told[rank]
-                _note(f"rank {rank} on {self._node(rank)} goes on at step {step}")
-                _record(format_record("going-on", rank=rank, node=self._node(rank), step=step))
+        steps = {beat.rank: beat.step for beat in beats}
+        for rank in self._notices.over(found, steps):
+            _note(f"rank {rank} on {self._node(rank)} goes on at step {steps[rank]}")
+            _record(format_record("going-on", rank=rank, node=self._node(rank), step=steps[rank]))
+
+    def _beat_of_own(self) -> Beat:
+        own, now = self._own_beat(), time.monotonic()
+        return Beat(
+            *(self._ranks.rank, self.step, now - self._stepped_at, self._age_s(), 0.0),
+            waits_s=float(own["waits_s"]),
+            step_s=self._longest_step_s,
+            stack=str(own.get("stack", "")),
+        )
+
+    def _is_halted(self, rank: int) -> bool:
+        return is_halted(self._looks.get(rank, ("", ""))[0])
 
     def _node(self, rank: int) -> str:
         return str(self._facts[rank]["node"])
-
-    def _is_news(self, silence: Silence) -> bool:
-        told = self._told.get(silence.rank)
-        return told is None or told.step < silence.step
 
     def _tell(self, silences: list[Silence]) -> None:
         """Name ranks; those that are mute are looked at from outside, all at once."""
         looks = self._look_from_outside([one.rank for one in silences if one.kind == "stale"])
         for silence in silences:
-            self._told[silence.rank] = silence
             node = self._node(silence.rank)
             state, stack = looks.get(silence.rank, ("", silence.stack))
-            _note(silence_line(replace(silence, stack=stack), node, state=state))
+            line = silence_line(replace(silence, stack=stack), node, state=state, counts=self._is_armed)
+            _note(line)
             record = format_record(
                 "silence",
                 rank=silence.rank,
@@ -250,6 +260,7 @@ class Watch:
                 step=silence.step,
                 for_s=round(silence.for_s, 1),
                 waiting=silence.waiting,
+                step_s=round(silence.step_s, 1) or None,
                 state=state or None,
                 stack=stack or None,
             )
@@ -277,7 +288,7 @@ class _Seen:
     def __init__(self) -> None:
         self.step = 0
         self._last: dict[str, Any] = {}
-        self._beat_at = self._step_at = time.monotonic()
+        self._beat_at = self._step_at = self._got_on_at = time.monotonic()
 
     @property
     def witness(self) -> int:
@@ -289,21 +300,22 @@ class _Seen:
         if int(beat["number"]) <= int(self._last.get("number", 0)):
             return
         now = self._beat_at = time.monotonic()
-        if (beat["step"], beat["mark"]) != (self.step, self._last.get("mark")):
+        if beat["step"] != self.step:
             self._step_at = now
+        if (beat["step"], beat["mark"]) != (self.step, self._last.get("mark")):
+            self._got_on_at = now
         self._last, self.step = beat, int(beat["step"])
 
     def beat(self, rank: int) -> Beat:
+        """Return what the rank last said; who waited then is taken to wait still."""
         now = time.monotonic()
+        waits_s = float(self._last.get("waits_s", 0.0))
         return Beat(
-            rank,
-            self.step,
-            now - self._step_at,
-            now - self._beat_at,
-            bool(self._last.get("waits")),
-            float(self._last.get("step_s", 0.0)),
-            str(self._last.get("stack", "")),
-            bool(self._last.get("is_over")),
+            *(rank, self.step, now - self._step_at, now - self._got_on_at, now - self._beat_at),
+            waits_s=waits_s + now - self._beat_at if waits_s else 0.0,
+            step_s=float(self._last.get("step_s", 0.0)),
+            stack=str(self._last.get("stack", "")),
+            is_over=bool(self._last.get("is_over")),
         )
 
 

@@ -52,10 +52,42 @@ def test_rank_that_stops_is_named(ranks, torch_python, tmp_path: Path, how, who,
     records = [found for line in ranks.log(teller).splitlines() if (found := parse_record(line))]
     (silence,) = [record for record in records if record["kind"] == "silence"]
     assert (silence["rank"], silence["step"], silence["waiting"]) == (who, 3, 1)
-    (line,) = [line for line in ranks.log(teller).splitlines() if "silent since" in line]
-    assert f"rank {who} on {silence['node']} silent since step 3 (" in line
+    (line,) = [line for line in ranks.log(teller).splitlines() if "waits for it" in line]
+    head = "silent since step 3 (" if how == "stop" else "is still in step 4 after "
+    assert f"rank {who} on {silence['node']} {head}" in line
     assert "1 other rank waits for it" in line
     assert want in line
+
+
+SLOW_STEPS = """
+import os, sys, time
+import torch, gangline.train
+session = gangline.train.init(silent_after_s=2)
+model = session.parallel(torch.nn.Linear(50, 50))
+progress = session.progress(steps=100)
+for step in range(100):
+    time.sleep(4)  # what a step computes: longer than all patience with steps of unknown length
+    while step == 3 and session.rank == 1:
+        pass
+    loss = model(torch.randn(4, 50)).sum()
+    loss.backward()
+    progress.step(loss)
+"""
+
+
+def test_long_steps_are_no_silence_and_a_rank_that_hangs_in_one_is(ranks, torch_python, tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SLOW_STEPS)
+    ranks.start(torch_python, script, 2)
+    ranks.wait_for(lambda: '"kind":"silence"' in ranks.log(0), "the silence")
+
+    records = [found for line in ranks.log(0).splitlines() if (found := parse_record(line))]
+    (silence,) = [record for record in records if record["kind"] == "silence"]
+    assert (silence["rank"], silence["step"], silence["waiting"]) == (1, 3, 1)
+    assert silence["for_s"] > silence["step_s"] >= 4
+    (line,) = [line for line in ranks.log(0).splitlines() if "waits for it" in line]
+    assert "is still in step 4 after " in line
+    assert f"(steps took up to {silence['step_s']} s until now)" in line
 
 
 def test_ranks_that_stop_together_are_all_named_by_one_that_is_left(
