@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -166,23 +170,50 @@ def plain_problem(image: UserImage, isolation: str) -> str:
     return "isolation `plain` has no mounts, so that no pod could see the folder's files at their places"
 
 
-def image_check(known: ImageMap, isolation: str = "") -> Callable[[str], str]:
-    """Return what says why an image cannot be used, with a hint on a second line; empty when it can."""
+def image_check(known: ImageMap, isolation: str = "") -> Callable[[dict[str, Any]], str]:
+    """Return what says why a container's image cannot be used, and a hint on a second line; empty for yes."""
     from gangline.local.image_map import nothing_serves
     from gangline.local.images import BASE_IMAGE, image_name
 
-    def problem(image: str) -> str:
+    def problem(container: dict[str, Any]) -> str:
+        image = str(container.get("image") or "")
         folder = known.find(image) if image else None
         if folder is not None and (refusal := plain_problem(folder, isolation)):
             return f"{refusal}\n{PLAIN_WAYS}"
         if not image or served_by(image, known):
-            return ""
+            return _program_problem(container, folder, known)
         rule, hint = nothing_serves(image)
         if get_close_matches(image_name(image), [BASE_IMAGE], cutoff=0.7):
             hint = f"did you mean `{BASE_IMAGE}`?"
         return f"{rule}\n{hint}"
 
     return problem
+
+
+def _program_problem(container: dict[str, Any], folder: UserImage | None, known: ImageMap) -> str:
+    """Return why what a container runs in a local image cannot work; empty for nothing known."""
+    from gangline.local.images import local_image_of
+    from gangline.local.program_needs import why_not
+    from gangline.local.shipped_images import SHIPPED, config_of
+
+    image = str(container.get("image") or "")
+    is_served_here = folder.kind == "venv" if folder else not known.runtime and bool(local_image_of(image))
+    if not is_served_here:
+        return ""
+    environment = {str(one.get("name")): str(one.get("value") or "") for one in container.get("env") or []}
+    lent = f"{folder.path}/bin" if folder else ""
+    path = os.pathsep.join(filter(None, [lent, os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
+    if mpirun := shutil.which("mpirun", path=path):
+        path = os.pathsep.join(
+            filter(None, [lent, str(Path(mpirun).parent), str(Path(sys.executable).parent)])
+        )
+    if folder:
+        environment = {"VIRTUAL_ENV": folder.path} | environment
+    config = config_of(name) if (name := local_image_of(image)) in SHIPPED else None
+    words = [str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]]
+    start = str(container.get("workingDir") or "") or (config.working_dir if config else "")
+    refusal = why_not(image, words or (config.command if config else ()), start, path, environment)
+    return "\n".join(refusal) if refusal else ""
 
 
 def served_by(image: str, known: ImageMap) -> str:
@@ -201,7 +232,7 @@ def served_by(image: str, known: ImageMap) -> str:
     return known.runtime
 
 
-def image_check_of(target: Target, options: ImageOptions | None = None) -> Callable[[str], str]:
+def image_check_of(target: Target, options: ImageOptions | None = None) -> Callable[[dict[str, Any]], str]:
     """Return ``image_check`` for the target's cluster as the options will have it."""
     from gangline.local.cluster import Cluster
 

@@ -16,6 +16,7 @@ from gangline.api.pod_template import check_pod_template
 from gangline.api.resources import BUILT_IN, MPIJOB_VERSIONS, Resource
 from gangline.cli.output import say
 from gangline.errors import FieldError, InvalidObjectError, UserError
+from gangline.jobs.environment import launcher_environment
 from gangline.launch.mpirun import ranks_asked_for
 
 KNOWN: dict[tuple[str, str], Resource] = {
@@ -30,8 +31,8 @@ OTHER_TRAININGS = ("TFJob", "PyTorchJob", "PaddleJob", "XGBoostJob", "JAXJob", "
 _FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass", "ServiceAccount", "Secret", "ConfigMap")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
-ImageCheck = Callable[[str], str]
-"""Returns why an image cannot be used, empty when it can."""
+ImageCheck = Callable[[dict[str, Any]], str]
+"""Returns why a container's image cannot be used, empty when it can."""
 
 
 def read_manifests(files: Sequence[str]) -> list[Document]:
@@ -93,14 +94,14 @@ def with_namespace(documents: Sequence[Document], namespace: str) -> list[Docume
 
 
 def check_manifests(
-    documents: Sequence[Document], *, is_local: bool, image_problem: ImageCheck = lambda image: ""
+    documents: Sequence[Document], *, is_local: bool, image_problem: ImageCheck = lambda container: ""
 ) -> None:
     """Refuse documents that break rules, with every error of all of them.
 
     Args:
         documents: what was read.
         is_local: for the one-machine cluster only its own kinds and images count as known.
-        image_problem: asked for each image when ``is_local``.
+        image_problem: asked for each container when ``is_local``.
 
     Raises:
         InvalidObjectError: nothing was created.
@@ -237,13 +238,21 @@ def _check_images(document: Document, image_problem: ImageCheck, hints: list[str
         spec = template.get("spec") or {}
         for field in ("initContainers", "containers"):
             for index, container in enumerate(spec.get(field) or []):
-                problem = image_problem(str(container.get("image") or ""))
+                problem = image_problem(_as_started(document, path, container))
                 if problem:
                     rule, _, hint = problem.partition("\n")
                     where = f"{path}spec.{field}[{index}].image"
                     errors.append(FieldError("NotSupported", where, rule, str(container.get("image"))))
                     hints += [hint] if hint else []
     return errors
+
+
+def _as_started(document: Document, path: str, container: dict[str, Any]) -> dict[str, Any]:
+    """Return a container with the variables that the operator adds, for a launcher those about its hosts."""
+    if document.kind != "MPIJob" or "[Worker]" in path:
+        return container
+    own = list(container.get("env") or [])
+    return container | {"env": [*own, *launcher_environment(read_mpijob(document.value).job, own)]}
 
 
 def pod_templates(obj: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from gangline.api.core import Container
 from gangline.local.agent.restart import back_off_s
 from gangline.local.image import Image
+from gangline.local.images import base_path
+from gangline.local.program_needs import why_not
 from gangline.local.runtime.store import ImageStore, RuntimeFailedError
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class PodImages:
         try:
             served = await self._sources.serve(container.image)
             if isinstance(served, Image):
-                return served
+                return await _fit(served, container)
             return await self._from_runtime(served, container)
         except RuntimeFailedError as error:
             raise ImageUnavailableError("ImageInspectError", str(error)) from error
@@ -130,3 +132,21 @@ class PodImages:
         self._event("Normal", "Pulled", f'Successfully pulled image "{image}" in {took_s:.2f} s')
         pull.failures = 0
         return found
+
+
+async def _fit(image: Image, container: Container) -> Image:
+    """Return the image unless what the container runs in it is known to fail in every try.
+
+    Raises:
+        ImageUnavailableError: it is.
+    """
+    if image.is_whole:
+        return image  # with programs of its own
+    words = image.argv(container.command, container.args)
+    folder = container.working_dir or image.config.working_dir
+    environment = {**image.env, **{one.name: one.value for one in container.env}}
+    path = environment.get("PATH") or base_path(image, "")
+    refusal = await asyncio.to_thread(why_not, container.image, words, folder, path, environment)
+    if refusal is not None:
+        raise ImageUnavailableError("ErrImageNeverPull", f'image "{container.image}": {": ".join(refusal)}')
+    return image
