@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gangline.cli.output import print_value, say
 from gangline.cli.subcommands import Subcommands
+from gangline.cli.submit_flags import GoFlags, mpijob_options
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import UserError
 
@@ -18,37 +19,12 @@ if TYPE_CHECKING:
     from gangline.cli.submit_job import Submission
     from gangline.kube.client import Client
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 CONFIG_BYTES_MAX = 1 << 20
 """What a ConfigMap can hold."""
 
-_BOOLEANS = (
-    "--gang",
-    "--gputopology",
-    "--rdma",
-    "--queue",
-    "--hostNetwork",
-    "--hostIPC",
-    "--hostPID",
-    "--mounts-on-launcher",
-    "--tensorboard",
-    "--dry-run",
-)
 _OTHER_KINDS = (
     "tfjob tf pytorchjob pytorch horovodjob horovod hj etjob et volcanojob vj deepspeedjob rayjob rj sparkjob"
 ).split()
-_NOT_SERVED = {
-    "--tensorboard": "run TensorBoard as a Deployment of its own",
-    "--tensorboard-image": "run TensorBoard as a Deployment of its own",
-    "--logdir": "run TensorBoard as a Deployment of its own",
-    "--model-name": "register the model after the job",
-    "--model-source": "register the model after the job",
-    "--sync-mode": "put the code into the image, or mount it with --data-dir",
-    "--sync-source": "put the code into the image, or mount it with --data-dir",
-    "--sync-image": "put the code into the image, or mount it with --data-dir",
-}
-"""arena's flags that nothing here stands behind, each with the way on."""
 
 
 class _Kinds(Subcommands):
@@ -70,28 +46,6 @@ class _Kinds(Subcommands):
         return super().resolve_command(ctx, args)
 
 
-class _GoFlags(click.Command):
-    """Takes ``--gang=true`` and ``--gang=false`` for flags, as arena does, and refuses what is not served."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Rewrite the flags in front of the first word of the command."""
-        rewritten = []
-        for place, word in enumerate(args):
-            name, equals, value = word.partition("=")
-            if name in _NOT_SERVED and value.lower() != "false":
-                raise UserError(f"{name} is not served", hint=_NOT_SERVED[name])
-            if name not in _BOOLEANS or not equals:
-                rewritten.append(word)
-            elif value.lower() in ("true", "t", "1"):
-                rewritten.append(name)
-            elif value.lower() not in ("false", "f", "0"):
-                raise UserError(f"{word}: write {name}=true or {name}=false")
-            if word == "--":
-                rewritten += args[place + 1 :]
-                break
-        return super().parse_args(ctx, rewritten)
-
-
 @click.group("submit", cls=_Kinds, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
@@ -100,112 +54,13 @@ def command(ctx: click.Context) -> None:
         print(ctx.get_help())
 
 
-_FLAGS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (("--name",), {"required": True, "metavar": "NAME", "help": "Name of the job."}),
-    (("--image",), {"required": True, "metavar": "IMAGE", "help": "Container image."}),
-    (("--gpus",), {"type": int, "default": 0, "help": "GPUs of each worker.  [default: 0]"}),
-    (("--workers",), {"type": int, "default": 1, "help": "Number of workers.  [default: 1]"}),
-    (("--gang",), {"is_flag": True, "help": "Start all workers and the launcher together, or none."}),
-    (
-        ("--gputopology", "gpu_topology"),
-        {
-            "is_flag": True,
-            "help": "Nodes labelled ack.node.gpu.schedule=topology only: GPUs by their links.",
-        },
-    ),
-    (("--cpu",), {"default": "", "metavar": "AMOUNT", "help": "CPUs of each worker."}),
-    (("--memory",), {"default": "", "metavar": "AMOUNT", "help": "Memory of each worker."}),
-    (
-        ("--device", "devices"),
-        {"multiple": True, "metavar": "NAME=COUNT", "help": "Another extended resource of each worker."},
-    ),
-    (("--retry",), {"type": int, "default": 0, "help": "Failures that are allowed.  [default: 0]"}),
-    (
-        ("--working-dir",),
-        {
-            "default": "",
-            "metavar": "PATH",
-            "help": "Where the program starts.  [default: the image's own]",
-        },
-    ),
-    (("-e", "--env"), {"multiple": True, "metavar": "NAME=VALUE", "help": "Variable of all containers."}),
-    (("-d", "--data", "claims"), {"multiple": True, "metavar": "CLAIM:PATH", "help": "Mount a claim."}),
-    (
-        ("--data-dir", "host_folders"),
-        {"multiple": True, "metavar": "HOST[:CONTAINER]", "help": "Mount a folder of the node."},
-    ),
-    (
-        ("-a", "--annotation", "annotations"),
-        {"multiple": True, "metavar": "KEY=VALUE", "help": "Of job and pods."},
-    ),
-    (("-l", "--label", "labels"), {"multiple": True, "metavar": "KEY=VALUE", "help": "Of job and pods."}),
-    (
-        ("--config-file", "config_files"),
-        {"multiple": True, "metavar": "HOST[:CONTAINER]", "help": "Mount a file of yours, by a ConfigMap."},
-    ),
-    (
-        ("--selector", "selectors"),
-        {"multiple": True, "metavar": "KEY=VALUE", "help": "Label of the nodes to use."},
-    ),
-    (
-        ("--toleration", "tolerations"),
-        {"multiple": True, "metavar": "KEY=VALUE:EFFECT,OPERATOR", "help": "Taint to put up with, or `all`."},
-    ),
-    (
-        ("--image-pull-secret", "pull_secrets"),
-        {"multiple": True, "metavar": "NAME", "help": "Secret for the image."},
-    ),
-    (
-        ("--image-pull-policy", "pull_policy"),
-        {
-            "type": click.Choice(["Always", "IfNotPresent", "Never"]),
-            "default": "Always",
-            "help": "When to pull.",
-        },
-    ),
-    (("--shell",), {"default": "sh", "metavar": "SHELL", "help": "Runs the command.  [default: sh]"}),
-    (
-        ("--scheduler",),
-        {"default": "", "metavar": "NAME", "help": "Scheduler.  [default: with --gang Gangline's]"},
-    ),
-    (("-p", "--priority"), {"default": "", "metavar": "NAME", "help": "PriorityClass of the job."}),
-    (("--queue", "suspend"), {"is_flag": True, "help": "Suspended until kube-queue or Kueue starts it."}),
-    (("--rdma",), {"is_flag": True, "help": "One rdma/hca for each worker, and IPC_LOCK."}),
-    (("--hostNetwork", "host_network"), {"is_flag": True, "help": "On the network of the node."}),
-    (("--hostIPC", "host_ipc"), {"is_flag": True, "help": "With the shared memory of the node."}),
-    (("--hostPID", "host_pid"), {"is_flag": True, "help": "With the processes of the node."}),
-    (("--mounts-on-launcher",), {"is_flag": True, "help": "Mount data in the launcher too."}),
-    (
-        ("--clean-task-policy", "clean_policy"),
-        {
-            "type": click.Choice(["None", "Running", "All"]),
-            "default": "All",
-            "help": "Which workers are deleted at the end.  [default: All]",
-        },
-    ),
-    (("--dry-run",), {"is_flag": True, "help": "Check everything, print the objects, create nothing."}),
-    (
-        ("-o", "--output"),
-        {"type": click.Choice(["yaml", "json"]), "default": "yaml", "help": "What --dry-run prints."},
-    ),
-)
-"""arena's flags of `submit mpijob`: names, and click's settings."""
-
-
-def _options(function: F) -> F:
-    """Add arena's flags of `submit mpijob`."""
-    for names, settings in reversed(_FLAGS):
-        function = click.option(*names, **settings)(function)
-    return function
-
-
 @command.command(
     "mpijob",
-    cls=_GoFlags,
+    cls=GoFlags,
     context_settings={"allow_interspersed_args": False},
     short_help="submit an MPIJob (short: mpi, mj)",
 )
-@_options
+@mpijob_options
 @target_options()
 @click.argument("words", nargs=-1, metavar="COMMAND")
 def mpijob(
@@ -233,7 +88,7 @@ def mpijob(
             "no command: say what the launcher runs",
             hint='gangline submit mpi … "mpirun -np 4 python train.py"',
         )
-    _refuse_late_options(words)
+    _check_words(words)
     wanted = Submission(
         namespace=target.namespace or ("default" if target.is_local else target.connection().namespace),
         command=" ".join(words),
@@ -258,22 +113,27 @@ def mpijob(
     asyncio.run(_submit(target, wanted, objects))
 
 
-def _refuse_late_options(words: tuple[str, ...]) -> None:
-    """Refuse an option of ours behind a command in quotes, which would become part of the command.
+def _check_words(words: tuple[str, ...]) -> None:
+    """Refuse a flag of ours behind a command in quotes; say of one behind a word that it is the program's.
 
     Raises:
-        UserError: with the option.
+        UserError: with the flag.
     """
-    if not any(letter.isspace() for letter in words[0]):
-        return
-    ours = {name for option in mpijob.params for name in option.opts if name.startswith("-")}
-    for word in words[1:]:
-        name = word.partition("=")[0]
-        if name in ours:
-            raise UserError(
-                f"{name} stands behind the command, where it would become part of it",
-                hint="put it in front of the command, or into its quotes if the program takes it",
-            )
+    assert isinstance(mpijob, GoFlags)
+    flags = mpijob.own_flags(words[1:])
+    is_quoted = any(letter.isspace() for letter in words[0])
+    if flags and is_quoted:
+        raise UserError(
+            f"{flags[0].partition('=')[0]} stands behind the command, where it would become part of it",
+            hint="put it in front of the command, or into its quotes if the program takes it",
+        )
+    if flags:
+        say(
+            f"note: `{flags[0]}` stands behind `{words[0]}`, so it is the program's; "
+            "flags of `submit` stand in front of the command"
+        )
+    if not is_quoted and any(letter.isspace() for word in words[1:] for letter in word):
+        say("note: the shell in the launcher splits the words of the command anew; quote the whole command")
 
 
 def _check_local(wanted: Submission) -> None:

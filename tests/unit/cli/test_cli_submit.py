@@ -156,11 +156,40 @@ def test_flags_are_written_as_arena_writes_them(capsys):
     assert "- mpirun -np 1 x" in out
 
 
-@pytest.mark.parametrize("command", [("mpirun", "x", "--name", "y"), ("mpirun x", "--epochs", "3")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("mpirun", "x", "--name", "y"),
+        ("mpirun x", "--epochs", "3"),
+        ("python", "train.py", "--lr", "0.1", "--gang=true"),
+        ("python", "train.py", "--logdir=/logs", "--tensorboard"),
+        ("python", "train.py", "--", "--rdma=false"),
+    ],
+)
 def test_words_that_are_the_programs_stay_with_it(command, capsys):
     run(*BASE, *command)
 
     assert f"- {' '.join(command)}" in capsys.readouterr().out
+
+
+def test_a_value_in_front_of_the_command_is_not_its_first_word(capsys):
+    run(*BASE, "--workers", "2", "-e", "A=1", "--gang=true", "python", "--gang=false")
+    out = capsys.readouterr().out
+
+    assert "minAvailable: 3" in out
+    assert "- python --gang=false" in out
+
+
+def test_a_flag_behind_the_first_word_is_said_to_be_the_programs(capsys):
+    run(*BASE, "python", "train.py", "--gpus=1")
+
+    assert "note: `--gpus=1` stands behind `python`, so it is the program's" in capsys.readouterr().err
+
+
+def test_words_that_the_shell_will_split_again_are_pointed_out(capsys):
+    run(*BASE, "python", "-c", "print( 1 )")
+
+    assert "quote the whole command" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
