@@ -91,12 +91,25 @@ def children() -> list[int]:
     return found
 
 
+def has_children() -> bool:
+    """Tell whether any child is left, after reaping those that have ended.
+
+    A process whose first thread has ended looks dead, but hands its own children on only when its last has.
+    """
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
 def end_orphans() -> None:
     """End what ranks left behind: ranks of an ``mpirun`` that died, and children of theirs."""
     until = time.monotonic() + GRACE_S
-    while (left := children()) and time.monotonic() < until:
+    while has_children() and time.monotonic() < until:
         number = signal.SIGTERM if until - time.monotonic() > GRACE_S / 2 else signal.SIGKILL
-        for pid in left:
+        for pid in children():
             try:
                 os.kill(pid, number)
             except OSError:

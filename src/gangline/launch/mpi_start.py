@@ -24,6 +24,7 @@ from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_output import RankOutput
 from gangline.launch.rank_places import forwarded_variables
 from gangline.launch.rank_start import (
+    START_TIMEOUT_S,
     RankStart,
     RankState,
     StartError,
@@ -37,17 +38,18 @@ from gangline.launch.remote_host import RemoteShell
 _MARK = "gangline-rank-started"
 _STARTED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-started (\d+) (\S+)$")
 _FRONT = Path(__file__).with_name("mpirun_front.py")
-_ENDED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-ended (\d+) (\d+)$")
+_ENDED = re.compile(rb"(?:^\[\d+,\d+\]<stdout>: ?)?gangline-rank-ended (\d+) (\d+)$")
 _PATH = "GANGLINE_RANK_PATH"
 _OWN_PATH = f'PATH="${_PATH}"; export PATH; unset {_PATH}; '
 """Open MPI puts its own folder first on the ranks' PATH, and with it the Python that may lie there."""
-_SAY_STARTED = f'echo "{_MARK} $RANK $(uname -n)"; exec "$@"'
-_SAY_ENDED = (
-    f'echo "{_MARK} $RANK $(uname -n)"; "$@" & own=$!; '
-    'trap "kill -TERM $own 2>/dev/null" TERM INT HUP; wait $own; '
-    'code=$?; [ $code = 0 ] || echo "gangline-rank-ended $RANK $code"; exit $code'
+_SAY_STARTED = f'echo "{_MARK} $RANK $(uname -n)"; '
+_SAY_ENDED = 'code=$?; [ $code = 0 ] || echo "gangline-rank-ended $RANK $code"; exit $code'
+_RUN_OPEN_MPI = f'{_SAY_STARTED}trap : TERM INT HUP USR1 USR2; "$@"; {_SAY_ENDED}'
+"""Signals reach program and shell alike. Open MPI 5 names no rank when one fails while others still start."""
+_RUN_HYDRA = (
+    f'{_SAY_STARTED}"$@" & own=$!; trap "kill -TERM $own 2>/dev/null" TERM INT HUP; wait $own; {_SAY_ENDED}'
 )
-"""For Hydra, which goes on when a rank fails that has not called MPI_Init yet."""
+"""Hydra goes on when a rank fails that has not called MPI_Init yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def mpi_line(plan: MpiPlan) -> list[str]:
         forwarded=() if plan.mpi.flavour != "openmpi" else ("PATH", *names),
         working_dir=plan.options.cwd,
     )
-    script = _OWN_PATH + (_SAY_STARTED if plan.mpi.flavour == "openmpi" else _SAY_ENDED)
+    script = _OWN_PATH + (_RUN_OPEN_MPI if plan.mpi.flavour == "openmpi" else _RUN_HYDRA)
     line = mpirun_line(plan.mpi, ranks, ["sh", "-c", script, "rank", *plan.options.command])
     return [*line[:3], *_host_words(plan), *line[3:]]
 
@@ -164,7 +166,7 @@ class _MpiOutput(RankOutput):
     ) -> None:
         self.failures = LauncherOutput()
         self.all_started = asyncio.Event()
-        self.failed: RankState | None = None
+        self.ended_badly: list[RankState] = []
         self.on_failure: Callable[[], None] = lambda: None
         self._states = states
         self._rank_tags = RankTags()
@@ -189,19 +191,29 @@ class _MpiOutput(RankOutput):
         if match := _STARTED.match(line.rstrip()):
             state = self._states[int(match.group(2))]
             state.to(f"runs on {match.group(3).decode(errors='replace')}")
-            if all(one.state.startswith("runs") for one in self._states):
+            if all(one.state.startswith(("runs", "exited")) for one in self._states):
                 self.all_started.set()
             return
-        if match := _ENDED.match(line.rstrip()):
-            if self.failed is None:
-                self.failed = self._states[int(match.group(2))]
-                self.failed.exit_code = int(match.group(3))
-                self.failed.to(f"exited with code {self.failed.exit_code}")
-                self.on_failure()
-            return
+        if match := _ENDED.search(line.rstrip()):
+            self._note_end(self._states[int(match.group(1))], int(match.group(2)))
+            if not match.start():
+                return
+            line = line[: match.start()] + b"\n"  # the program's last line had no end
         self.failures.feed(line.decode(errors="replace"))
         # Ranks' lines come on both streams with tags; the launcher's own words have none.
         self._show_text(stream, self._rank_tags.feed(line) if stream == "stdout" else RankTags().feed(line))
+
+    def _note_end(self, state: RankState, code: int) -> None:
+        state.exit_code = code
+        state.to(f"exited with code {code}")
+        self.ended_badly.append(state)
+        if self._hydra and len(self.ended_badly) == 1:
+            self.on_failure()
+
+    @property
+    def failed(self) -> RankState | None:
+        """The first rank that failed where it is for us to end the others."""
+        return self.ended_badly[0] if self._hydra and self.ended_badly else None
 
 
 async def run_with_mpi(plan: MpiPlan, show: Callable[[str, bytes], None]) -> None:
@@ -226,6 +238,8 @@ async def run_with_mpi(plan: MpiPlan, show: Callable[[str, bytes], None]) -> Non
         command=front_line(plan.mpi, mpi_line(plan)),
         environment=_without_ranks(environment),
         is_local=lambda name: True,
+        start_timeout_s=plan.options.start_timeout_s
+        + START_TIMEOUT_S,  # `_watch` knows of the ranks themselves
     )
     start = RankStart([Place(0, 1, "localhost", 0, 1, 0, 1, 0)], launcher, output, tell_place=False)
     output.on_failure = start.stop
@@ -271,6 +285,11 @@ def _failure(plan: MpiPlan, output: _MpiOutput, error: JobFailedError) -> JobFai
     found = output.failures.failure(error.exit_code)
     if found is None:
         return error
+    if found.rank is None and not found.host:
+        # The launcher ends with the code of the rank that failed; others were ended because of it.
+        for state in output.ended_badly:
+            if state.exit_code == error.exit_code:
+                return rank_error(state, output.failures.tail(state.place.rank))
     if found.rank is None:
         code = 1 if found.host else error.exit_code  # mpirun's own codes for a lost host differ by chance
         return JobFailedError(f"{found.what}; all ranks were ended", exit_code=code)

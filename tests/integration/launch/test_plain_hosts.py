@@ -57,13 +57,14 @@ def test_programs_are_found_on_the_users_path_first(hosts: PlainHosts, mode: str
 
 @MODES
 def test_the_first_failed_rank_is_named_and_ends_all(hosts: PlainHosts, mode: str) -> None:
-    script = "[ $RANK = 2 ] && exit 7; sleep 3141"
+    mark = f"31.{os.getpid()}{mode.count('-')}"
+    script = f"[ $RANK = 2 ] && exit 7; sleep {mark}1"
 
     done = hosts.run("h1", [GANGLINE, "launch", "-H", "h1:1,h2:2", mode, "--", "sh", "-c", script])
 
     assert done.returncode == 7
     assert "rank 2 of 3 on `h2` exited with code 7; all other ranks were ended" in done.stderr
-    wait_until(lambda: not hosts.processes("sleep 3141"))
+    wait_until(lambda: not hosts.processes(mark))
 
 
 @MODES
@@ -189,12 +190,12 @@ def test_a_start_that_hangs_ends_at_its_deadline_with_the_state_of_every_rank(
         f'#!/bin/sh\nfor word in "$@"; do [ "$word" = h2 ] && exec sleep {mark}1; done\nexec ssh "$@"\n'
     )
     shell.chmod(0o755)
-    line = [GANGLINE, "launch", "-H", "h1:1,h2:2", mode, "--remote-shell", str(shell), "--start-timeout", "2"]
+    line = [GANGLINE, "launch", "-H", "h1:1,h2:2", mode, "--remote-shell", str(shell), "--start-timeout", "5"]
 
     done = hosts.run("h1", [*line, "--", "true"])
 
     assert done.returncode == 3
-    assert "not all ranks were started within 2 s; all were ended" in done.stderr
+    assert "not all ranks were started within 5 s; all were ended" in done.stderr
     assert re.search(rf"^0 +h1 +{others}", done.stderr, re.MULTILINE), done.stderr
     assert re.search(rf"^1-2 +h2 +{silent}", done.stderr, re.MULTILINE), done.stderr
     wait_until(lambda: not [line for line in hosts.processes(mark) if line.startswith("sleep")])
