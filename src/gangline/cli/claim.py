@@ -67,8 +67,8 @@ async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: 
         else:
             raise UserError(
                 f"cannot run {title}: a job of that name is running with another specification",
-                hint=f"give this one another name (a program's: `--name {name}-2`), follow the other with `gangline logs -f {logs_hint}`, "
-                f"or end it with `gangline delete {logs_hint}`",
+                hint=f"give this one another name (a program's: `--name {name}-2`), follow the other with "
+                f"`gangline logs -f {logs_hint}`, or end it with `gangline delete {logs_hint}`",
             )
     raise ClusterError(f"cannot create {job_title(desired)}: others create and delete it at the same time")
 
