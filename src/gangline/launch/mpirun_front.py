@@ -36,8 +36,13 @@ EXIT_NOT_FOUND = 127
 LOST_HOST = b"has lost communication with a remote daemon"
 DRAIN_LIMIT_S = 1.0
 
-CRASHED_DAEMON = re.compile(rb"A daemon failed to report back.*Daemon exit status: (13[0-9])\b", re.DOTALL)
-"""Open MPI 5.0.11's daemon sometimes dies of a segmentation fault at its start; no rank has run then."""
+CRASHED_DAEMON = re.compile(
+    rb"A daemon failed to report back.*Daemon exit status: (13[0-9])\b"
+    rb"|The PMIx server's listener thread failed to start",
+    re.DOTALL,
+)
+"""Open MPI 5.0.11 dies at its start now and then, of a segmentation fault or because it cannot listen;
+no rank has run then."""
 MESSAGE_BYTES_MAX = 4096
 
 NO_PML = "none_because_mpirun_is_not_open_mpi"
@@ -201,7 +206,7 @@ class ErrorStream:
 
     @property
     def daemon_crashed(self) -> bool:
-        """Whether a daemon was ended by a signal before any rank could start."""
+        """Whether a daemon died by itself before any rank could start."""
         return CRASHED_DAEMON.search(self._beginning) is not None
 
     def flush(self) -> bytes:

@@ -231,9 +231,13 @@ E
 """
 
 
-def test_a_daemon_that_crashed_before_any_rank_is_tried_once_more(tmp_path: Path) -> None:
+DEAF = 'echo "The PMIx server\'s listener thread failed to start. We cannot\ncontinue." >&2\n'
+
+
+@pytest.mark.parametrize("words", [CRASH.format(status=139), DEAF])
+def test_a_daemon_that_died_before_any_rank_is_tried_once_more(tmp_path: Path, words: str) -> None:
     once = f"[ -e {tmp_path}/again ] && echo ran && exit 0; touch {tmp_path}/again\n"
-    process = front(tmp_path, once + CRASH.format(status=139) + "exit 1")
+    process = front(tmp_path, once + words + "exit 1")
     out, errors = process.communicate(timeout=20)
 
     assert (process.returncode, out) == (0, "ran\n")
