@@ -149,6 +149,9 @@ class MPIJobStatus(Wire, frozen=True, kw_only=True):
     completion_time: Annotated[str | None, _doc("When the job ended.")] = None
     last_reconcile_time: Annotated[str | None, _doc("Not set; kept for readers of older versions.")] = None
     restarts: Annotated[Int32, _doc("How often the whole gang was started again.")] = 0
+    launcher_replacements: Annotated[
+        Int32, _doc("How often the launcher's Job was made anew because nodes refused its pods.")
+    ] = 0
     workers: Annotated[Int32, _doc("How many workers the job has, in whichever version it says so.")] = 0
 
 

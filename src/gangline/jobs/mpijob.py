@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from gangline.api.core import Job, Pod, find_condition, is_true
-from gangline.api.mpijob import DEFAULT_BACKOFF_LIMIT, LAUNCHER, MANAGED_BY_US, WORKER, MPIJob, ReplicaStatus
+from gangline.api.mpijob import LAUNCHER, MANAGED_BY_US, WORKER, MPIJob, ReplicaStatus
 from gangline.api.mpijob_reading import ReadJob
 from gangline.api.resources import JOBS, PODS
 from gangline.jobs.children import ensure_config_map, ensure_secret, ensure_service
@@ -38,6 +38,13 @@ from gangline.jobs.hostfile import is_elastic
 from gangline.jobs.observed import Observed
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, Plan
 from gangline.jobs.pods import build_launcher, build_worker, resume_patch
+from gangline.jobs.refusal import (
+    backoff_limit_of,
+    count_failures,
+    replacement_wait_s,
+    tell_refusal,
+    tell_replacements,
+)
 from gangline.jobs.remote_access import EXEC_NEEDED, explain_blocked, is_blocked
 from gangline.jobs.settings import Settings
 from gangline.jobs.sight import Sight, delete_outdated, look
@@ -81,8 +88,10 @@ def reconcile(
     sight = look(job, observed, settings)
     draft.created()
     warnings = _warnings(read, sight, draft)
+    launcher_wait_s = replacement_wait_s(job, sight.launcher, sight.launcher_pods, now)
     if not draft.is_finished:
-        _judge(sight, draft)
+        _judge(sight, draft, launcher_wait_s)
+        warnings += [] if draft.is_finished else tell_refusal(sight.launcher_pods)
     if draft.is_finished:
         stages = _after_end(sight, draft)
         if not has_finished(job.status.conditions):
@@ -94,7 +103,7 @@ def reconcile(
     else:
         stages = _ensure(sight, draft)
     is_held = sight.foreign or _lacks_pod_groups(sight)
-    retry_s = blocked_retry_s if is_held else leftover_retry_s if sight.has_leftovers else None
+    retry_s = blocked_retry_s if is_held else leftover_retry_s if sight.has_leftovers else launcher_wait_s
     return _plan(draft, raw_status, stages, warnings, None if draft.is_finished else retry_s)
 
 
@@ -126,7 +135,8 @@ def _is_open(sight: Sight, draft: StatusDraft) -> bool:
         return False
     draft.unblocked()
     # A restart is written down before anything of it is done.
-    return draft.restarts == sight.job.status.restarts
+    status = sight.job.status
+    return (draft.restarts, draft.launcher_replacements) == (status.restarts, status.launcher_replacements)
 
 
 def _lacks_pod_groups(sight: Sight) -> bool:
@@ -175,7 +185,7 @@ def _is_rejected(job: MPIJob) -> bool:
 # Is it over.
 
 
-def _judge(sight: Sight, draft: StatusDraft) -> None:
+def _judge(sight: Sight, draft: StatusDraft, launcher_wait_s: float | None) -> None:
     """Bring the status up to date; the job may be finished afterwards."""
     job, launcher = sight.job, sight.launcher
     if sight.observed.rejected:
@@ -187,27 +197,25 @@ def _judge(sight: Sight, draft: StatusDraft) -> None:
             draft.succeeded(launcher.status.completion_time)
             return
     lost = _failed_workers(sight)
-    if lost and job.restarts_gang and not job.is_suspended and job.status.restarts < _restarts_max(job):
-        draft.restarting(lost, _restarts_max(job))
+    if lost and job.restarts_gang and not job.is_suspended and job.status.restarts < backoff_limit_of(job):
+        draft.restarting(lost, backoff_limit_of(job))
         return
-    if launcher and is_true(launcher.status.conditions, "Failed"):
-        draft.failed(judge_launcher(job.metadata.key, launcher, sight.launcher_pods))
+    if launcher and is_true(launcher.status.conditions, "Failed") and launcher_wait_s is None:
+        verdict = judge_launcher(job.metadata.key, launcher, sight.launcher_pods)
+        draft.failed(verdict._replace(message=verdict.message + tell_replacements(job)))
         return
     if job.is_suspended:
         draft.suspended()
         return
     draft.resumed()
+    if launcher_wait_s is not None and launcher_wait_s <= 0:
+        draft.launcher_replacements += 1
     draft.count_workers(sight.wanted_workers)
     if lost:
         times = f" (restarts of the gang: {job.status.restarts})" if job.status.restarts else ""
         draft.failed(Verdict(lost.reason, lost.message + times))
     elif draft.replicas[LAUNCHER].active and draft.replicas[WORKER].active == job.worker_count:
         draft.running()
-
-
-def _restarts_max(job: MPIJob) -> int:
-    limit = job.spec.run_policy.backoff_limit
-    return DEFAULT_BACKOFF_LIMIT if limit is None else limit
 
 
 def _failed_workers(sight: Sight) -> Verdict | None:
@@ -241,7 +249,7 @@ def _count_launcher(sight: Sight, draft: StatusDraft) -> None:
     draft.replicas[LAUNCHER] = ReplicaStatus(
         active=0 if is_over else running,
         succeeded=1 if is_true(launcher.status.conditions, "Complete") else 0,
-        failed=launcher.status.failed,
+        failed=count_failures(launcher, sight.launcher_pods),
     )
 
 

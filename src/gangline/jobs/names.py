@@ -17,6 +17,10 @@ REPLICA_INDEX_LABEL: Final = "training.kubeflow.org/replica-index"
 OPERATOR_NAME: Final = "mpi-operator"
 ATTEMPT_ANNOTATION: Final = "gangline.dev/attempt"
 """On pods and launcher Jobs of a gang that was started again: the number of restarts before."""
+LAUNCHER_ATTEMPT_ANNOTATION: Final = "gangline.dev/launcher-attempt"
+"""On a launcher Job that replaces others, as nodes refused their pods: how many."""
+LAUNCHER_FAILURES_ANNOTATION: Final = "gangline.dev/launcher-failures"
+"""On such a Job: how often the program failed in the Jobs before it."""
 
 _DIGITS_MAX: Final = 10
 
@@ -108,16 +112,16 @@ def child_metadata(owner: ObjectMeta, name: str, labels: dict[str, str]) -> dict
     }
 
 
-def attempt_of(meta: ObjectMeta) -> int:
-    """Return in which attempt an object was made: how many restarts of the gang came before it."""
-    text = meta.annotations.get(ATTEMPT_ANNOTATION, "")
+def count_in(meta: ObjectMeta, annotation: str) -> int:
+    """Return the number in an annotation; 0 where there is none."""
+    text = meta.annotations.get(annotation, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS_MAX else 0
 
 
-def mark_attempt(metadata: dict[str, Any], attempt: int) -> None:
-    """Note the attempt on an object that is to be made, in place; the first one leaves no mark."""
-    if attempt:
-        metadata["annotations"] = {**metadata.get("annotations", {}), ATTEMPT_ANNOTATION: str(attempt)}
+def mark_count(metadata: dict[str, Any], annotation: str, count: int) -> None:
+    """Note a number on an object that is to be made, in place; 0 leaves no mark."""
+    if count:
+        metadata["annotations"] = {**metadata.get("annotations", {}), annotation: str(count)}
 
 
 def other_child_labels(job: str) -> dict[str, str]:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gangline.api.mpijob import DEFAULT_SSH_MOUNT_PATH, LAUNCHER, WORKER, MPIJob, ReplicaSpec
+from gangline.api.mpijob import DEFAULT_SSH_MOUNT_PATH, LAUNCHER, WORKER, MPIJob, ReplicaSpec, ReplicaStatus
 from gangline.api.mpijob_validation import CONFIG_MOUNT_PATH, CONFIG_VOLUME, SSH_VOLUME
 from gangline.jobs.environment import ROLE_VARIABLE, launcher_environment
 from gangline.jobs.gang import Dialect, join_gang
 from gangline.jobs.names import (
+    ATTEMPT_ANNOTATION,
     DISCOVER_HOSTS_KEY,
     HOSTFILE_KEY,
+    LAUNCHER_ATTEMPT_ANNOTATION,
+    LAUNCHER_FAILURES_ANNOTATION,
     PRIVATE_KEY,
     PUBLIC_KEY,
     REPLICA_INDEX_LABEL,
     SSH_CONFIG_KEY,
     Names,
     child_metadata,
-    mark_attempt,
+    mark_count,
     other_child_labels,
     role_labels,
 )
+from gangline.jobs.refusal import backoff_limit_of
 from gangline.jobs.remote_access import KUBEXEC_KEY
 
 Object = dict[str, Any]
@@ -64,7 +68,7 @@ def build_worker(job: MPIJob, index: int, cluster_domain: str = "", dialect: Dia
     metadata = child_metadata(job.metadata, name, template["metadata"]["labels"])
     if template["metadata"].get("annotations"):
         metadata["annotations"] = template["metadata"]["annotations"]
-    mark_attempt(metadata, job.status.restarts)
+    mark_count(metadata, ATTEMPT_ANNOTATION, job.status.restarts)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
 
 
@@ -84,9 +88,11 @@ def build_launcher(job: MPIJob, dialect: Dialect | None = None) -> Object:
     """
     names = Names.of(job)
     policy = job.spec.run_policy
+    replaces = job.status.launcher_replacements > 0
+    failures = job.status.replica_statuses.get(LAUNCHER, ReplicaStatus()).failed if replaces else 0
     limits = {
         "activeDeadlineSeconds": policy.active_deadline_seconds,
-        "backoffLimit": policy.backoff_limit,
+        "backoffLimit": max(backoff_limit_of(job) - failures, 0) if failures else policy.backoff_limit,
     }
     spec: Object = {name: value for name, value in limits.items() if value is not None}
     # A launcher that is still ending must not be doubled.
@@ -97,7 +103,9 @@ def build_launcher(job: MPIJob, dialect: Dialect | None = None) -> Object:
     if dialect is not None and spec["template"]["spec"].get("restartPolicy") == "Never":
         spec["podFailurePolicy"] = _NOT_ITS_FAULT
     metadata = child_metadata(job.metadata, names.launcher, other_child_labels(names.job))
-    mark_attempt(metadata, job.status.restarts)
+    mark_count(metadata, ATTEMPT_ANNOTATION, job.status.restarts)
+    mark_count(metadata, LAUNCHER_ATTEMPT_ANNOTATION, job.status.launcher_replacements)
+    mark_count(metadata, LAUNCHER_FAILURES_ANNOTATION, failures)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -11,7 +11,13 @@ from gangline.api.mpijob import MPIJob
 from gangline.api.pod_group import PodGroup
 from gangline.api.resources import JOBS, MPIJOBS, PODS
 from gangline.jobs.gang import Dialect, dialect_of
-from gangline.jobs.names import JOB_ROLE_LABEL, Names, attempt_of
+from gangline.jobs.names import (
+    ATTEMPT_ANNOTATION,
+    JOB_ROLE_LABEL,
+    LAUNCHER_ATTEMPT_ANNOTATION,
+    Names,
+    count_in,
+)
 from gangline.jobs.observed import Observed, is_controlled_by
 from gangline.jobs.plan import Action, Delete, Emit
 from gangline.jobs.settings import Settings
@@ -27,7 +33,7 @@ class Sight:
         launcher: the launcher Job of this attempt.
         launcher_pods: the pods of that Job.
         workers: worker pods of this attempt by index, ascending.
-        outdated: what is left of the attempts before a gang was started again.
+        outdated: what is left of the attempts before a gang, or the launcher alone, was started again.
         foreign: an event for each wanted name that somebody else has.
         has_leftovers: whether objects of an earlier job of this name are in the way; they will go.
     """
@@ -83,9 +89,10 @@ def look(job: MPIJob, observed: Observed, settings: Settings) -> Sight:
     """Sort what is observed of a job."""
     sight = Sight(job, Names.of(job), observed, settings)
     uid, attempt = job.metadata.uid, job.status.restarts
+    is_later = attempt > 0 or job.status.launcher_replacements > 0
     launcher = observed.jobs.get(sight.names.launcher)
     if launcher and is_controlled_by(launcher.metadata, uid):
-        if attempt_of(launcher.metadata) == attempt:
+        if _attempts_of(launcher.metadata) == (attempt, job.status.launcher_replacements):
             sight.launcher = launcher
         else:
             sight.outdated.append(launcher)
@@ -94,17 +101,22 @@ def look(job: MPIJob, observed: Observed, settings: Settings) -> Sight:
             index = sight.names.worker_index(pod.metadata.name)
             if index is None:
                 continue
-            if attempt_of(pod.metadata) == attempt:
+            if count_in(pod.metadata, ATTEMPT_ANNOTATION) == attempt:
                 sight.workers[index] = pod
             else:
                 sight.outdated.append(pod)
         elif sight.launcher and is_controlled_by(pod.metadata, sight.launcher.metadata.uid):
             sight.launcher_pods.append(pod)
-        elif attempt and _is_launcher_pod(pod, sight.names.launcher):
+        elif is_later and _is_launcher_pod(pod, sight.names.launcher):
             sight.outdated.append(pod)
     sight.workers = dict(sorted(sight.workers.items()))
     _find_foreign(sight)
     return sight
+
+
+def _attempts_of(launcher: ObjectMeta) -> tuple[int, int]:
+    """Return in which attempt of the gang and of the launcher a Job was made."""
+    return count_in(launcher, ATTEMPT_ANNOTATION), count_in(launcher, LAUNCHER_ATTEMPT_ANNOTATION)
 
 
 def _is_launcher_pod(pod: Pod, launcher: str) -> bool:

@@ -48,6 +48,7 @@ class StatusDraft:
         self.events: list[Emit] = []
         self.counts: list[str] = []
         self.restarts = status.restarts
+        self.launcher_replacements = status.launcher_replacements
         self.workers = job.worker_count
         self._last_reconcile_time = status.last_reconcile_time
 
@@ -177,6 +178,7 @@ class StatusDraft:
             completion_time=self.completion_time,
             last_reconcile_time=self._last_reconcile_time,
             restarts=self.restarts,
+            launcher_replacements=self.launcher_replacements,
             workers=self.workers,
         )
         wire: dict[str, Any] = msgspec.to_builtins(status)

@@ -7,7 +7,10 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, SERVICES
+from gangline.jobs import refusal
 from gangline.kube.client import Client
 from gangline.operator.operator import Operator
 
@@ -133,6 +136,33 @@ async def test_a_pod_that_the_server_refuses_fails_the_job(cluster: Any, make_jo
 
     assert failed["reason"] == "MPIJobFailed"
     assert failed["message"].startswith("worker pod created failed: ")
+
+
+async def test_a_launcher_that_its_node_refused_is_placed_anew(
+    cluster: Any, make_job: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusal, "first_wait_s", 0.0)
+    job = make_job(runPolicy={"backoffLimit": 0})
+    job["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "Never"
+    await cluster.submit(job)
+    workers = {pod["metadata"]["uid"] for pod in await cluster.some_pods("worker", 2)}
+    (first,) = await cluster.some_pods("launcher", 1)
+    await cluster.set_phase(first, "Failed", reason="OutOfcpu", message="Pod was rejected")
+
+    async def another() -> Any:
+        pods = await cluster.pods("launcher")
+        return pods and all(pod["metadata"]["uid"] != first["metadata"]["uid"] for pod in pods)
+
+    await cluster.until(another)
+    launcher = await cluster.run_to_launcher()
+    await cluster.condition("Running")
+    assert {pod["metadata"]["uid"] for pod in await cluster.pods("worker")} == workers
+    (event,) = await cluster.events("MPIJobLauncherRefused")
+    assert "OutOfcpu: Pod was rejected" in event["message"]
+
+    await cluster.fail(launcher, 1)
+    failed = await cluster.condition("Failed")
+    assert failed["reason"] == "BackoffLimitExceeded"
 
 
 async def test_an_operator_that_was_away_finishes_what_it_missed(
