@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from gangline import __version__
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from gangline.cli.service import (
+    Command,
+    connection_options,
+    led_options,
+    led_values,
+    service_connection,
+)
 
 WITHOUT_EFFECT = ("kube-api-qps", "kube-api-burst", "controller-queue-rate-limit", "controller-queue-burst")
 """Options of the MPI operator that limit rates. Requests in flight are bounded here, and rates are not."""
@@ -41,14 +45,7 @@ def _with_unused(function: Command) -> Command:
 
 
 @click.command("operator", cls=_LikeGo)
-@click.option(
-    "--kubeconfig",
-    "--kubeConfig",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Kubeconfig of the cluster.  [default: the pod's own account inside a cluster, else yours]",
-)
-@click.option("--context", metavar="CONTEXT", help="A context of the kubeconfig.")
+@connection_options("--kubeConfig")
 @click.option(
     "--namespace",
     default="",
@@ -77,32 +74,7 @@ def _with_unused(function: Command) -> Command:
     metavar="DOMAIN",
     help="Appended to host names, for example cluster.local.",
 )
-@click.option("--leader-elect", is_flag=True, help="Work only while holding a Lease; others stand by.")
-@click.option(
-    "--lock-namespace",
-    default="mpi-operator",
-    metavar="NAME",
-    show_default=True,
-    help="Namespace of that Lease, which must exist.",
-)
-@click.option(
-    "--health-port", type=int, default=0, metavar="PORT", help="Serve /healthz and /readyz.  [default: none]"
-)
-@click.option(
-    "--metrics-port",
-    "--monitoring-port",
-    type=int,
-    default=0,
-    metavar="PORT",
-    help="Serve /metrics for Prometheus.  [default: none]",
-)
-@click.option(
-    "--listen",
-    default="127.0.0.1",
-    metavar="ADDRESS",
-    show_default=True,
-    help="Where those ports listen; 0.0.0.0 in a pod.",
-)
+@led_options("mpi-operator", "--monitoring-port")
 @_with_unused
 @click.option("--master", default="", metavar="URL", help="API server, in place of the kubeconfig's.")
 @click.version_option(__version__, "--version", message="gangline %(version)s")
@@ -119,7 +91,6 @@ def command(kubeconfig: Path | None, context: str | None, **options: Any) -> Non
 
 async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str, Any]) -> None:
     from gangline.cli.serve import run_until_stopped
-    from gangline.cli.service import service_connection
     from gangline.jobs.settings import Settings
     from gangline.kube.client import Client
     from gangline.operator.service import OperatorService, ServiceOptions
@@ -130,11 +101,7 @@ async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str
             cluster_domain=options["cluster_domain"], gang_scheduling=options["gang_scheduling"]
         ),
         workers=options["workers"],
-        leader_elect=options["leader_elect"],
-        lock_namespace=options["lock_namespace"],
-        address=options["listen"],
-        health_port=options["health_port"] or None,
-        metrics_port=options["metrics_port"] or None,
+        **led_values(options),
     )
     connection = service_connection(kubeconfig, context)
     if options["master"]:

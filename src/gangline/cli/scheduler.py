@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from gangline.cli.service import connection_options, led_options, led_values, service_connection
 from gangline.errors import UserError
+from gangline.placement.policy import OVERDUE_AFTER_S, Policy
+from gangline.topology.network import DEFAULT_LEVELS, parse_levels
 
 
 @click.command("scheduler")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Kubeconfig of the cluster.  [default: the pod's own account inside a cluster, else yours]",
-)
-@click.option("--context", metavar="CONTEXT", help="A context of the kubeconfig.")
+@connection_options()
 @click.option(
     "--scheduler-name",
     "names",
@@ -39,24 +37,27 @@ from gangline.errors import UserError
     metavar="LABEL=VALUE,...",
     help="Use only nodes with these labels, and leave the others to other schedulers.",
 )
-@click.option("--leader-elect", is_flag=True, help="Work only while holding a Lease; others stand by.")
 @click.option(
-    "--lock-namespace",
-    default="gangline-system",
-    metavar="NAME",
+    "--preempt/--no-preempt",
+    default=True,
     show_default=True,
-    help="Namespace of that Lease, which must exist.",
+    help="Have gangs of lower priority give way to one that fits nowhere else.",
 )
 @click.option(
-    "--health-port", type=int, default=0, metavar="PORT", help="Serve /healthz and /readyz.  [default: none]"
-)
-@click.option(
-    "--listen",
-    default="127.0.0.1",
-    metavar="ADDRESS",
+    "--backfill/--no-backfill",
+    default=True,
     show_default=True,
-    help="Where that port listens; 0.0.0.0 in a pod.",
+    help="Let others pass a gang that waits for room, where that does not delay it.",
 )
+@click.option(
+    "--overdue-after",
+    type=click.IntRange(1),
+    default=int(OVERDUE_AFTER_S),
+    metavar="SECONDS",
+    show_default=True,
+    help="A gang that has waited longer goes before all others, whatever their priority.",
+)
+@led_options("gangline-system")
 def command(kubeconfig: Path | None, context: str | None, **options: Any) -> None:
     """Run the scheduler against a cluster until SIGTERM: it binds pods that name gangline-scheduler."""
     check_selector(options["node_selector"])
@@ -78,24 +79,27 @@ def check_selector(text: str) -> None:
             )
 
 
+def policy_of(options: Mapping[str, Any]) -> Policy:
+    """Return the policy that the options ask for; queues are read from the cluster."""
+    return Policy(
+        levels=tuple(level.label for level in parse_levels(options["levels"])) or DEFAULT_LEVELS,
+        overdue_after_s=options["overdue_after"],
+        may_preempt=options["preempt"],
+        may_backfill=options["backfill"],
+    )
+
+
 async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str, Any]) -> None:
     from gangline.cli.serve import run_until_stopped
-    from gangline.cli.service import service_connection
     from gangline.kube.client import Client
-    from gangline.placement.policy import Policy
     from gangline.scheduler.scheduler import DEFAULT_NAMES
     from gangline.scheduler.service import SchedulerService, ServiceOptions
-    from gangline.topology.network import DEFAULT_LEVELS, parse_levels
 
-    levels = tuple(level.label for level in parse_levels(options["levels"])) or DEFAULT_LEVELS
     service = ServiceOptions(
         names=tuple(options["names"]) or DEFAULT_NAMES[:1],
-        policy=Policy(levels=levels),
+        policy=policy_of(options),
         node_selector=options["node_selector"],
-        leader_elect=options["leader_elect"],
-        lock_namespace=options["lock_namespace"],
-        address=options["listen"],
-        health_port=options["health_port"] or None,
+        **led_values(options),
     )
     async with Client(service_connection(kubeconfig, context), user_agent="gangline-scheduler") as client:
         await run_until_stopped(SchedulerService(client, service).run())

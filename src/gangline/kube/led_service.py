@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 from gangline.kube.client import Client
 from gangline.kube.http_paths import Answer, serve_paths
 from gangline.kube.lease import LeaderElection, LeaseTiming
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,7 @@ class LedOptions:
         lease_timing: how fast leadership moves.
         address: where it listens.
         health_port: of ``/healthz`` and ``/readyz``; None for none, 0 for any.
+        metrics_port: of ``/metrics``; None for none, 0 for any.
     """
 
     leader_elect: bool = False
@@ -28,6 +33,7 @@ class LedOptions:
     lease_timing: LeaseTiming = field(default_factory=LeaseTiming)
     address: str = "127.0.0.1"
     health_port: int | None = None
+    metrics_port: int | None = None
 
 
 class LedService:
@@ -39,6 +45,9 @@ class LedService:
         options: see :class:`LedOptions`.
         annotations: of the Lease, while this process holds it.
     """
+
+    leader_metric: ClassVar[str]
+    """Name of the metric that says whether this process works."""
 
     def __init__(
         self,
@@ -62,7 +71,7 @@ class LedService:
             else None
         )
         self.ports: dict[str, int] = {}
-        """Ports in use: ``health``, and what a subclass serves besides."""
+        """Ports in use: ``health``, ``metrics``."""
 
     async def run(self) -> None:
         """Serve until cancelled; then what is in work is left as it is, and the Lease given back.
@@ -91,14 +100,31 @@ class LedService:
     async def _work(self) -> None:
         raise NotImplementedError
 
+    def _metrics(self) -> Iterable[Metric]:
+        """Return what a subclass counts."""
+        return ()
+
     async def _listen(self, stack: AsyncExitStack) -> None:
-        """Serve health for as long as the stack is open."""
+        """Serve health and metrics for as long as the stack is open."""
         options = self._led_options
         if options.health_port is not None:
             paths = {"/healthz": self._health, "/readyz": self._readiness}
             self.ports["health"] = await stack.enter_async_context(
                 serve_paths(options.address, options.health_port, paths)
             )
+        if options.metrics_port is not None:
+            from gangline.kube.metrics import MetricsPage  # late: prometheus_client
+
+            page = MetricsPage(self._all_metrics, self._client.answers)
+            self.ports["metrics"] = await stack.enter_async_context(
+                serve_paths(options.address, options.metrics_port, {"/metrics": page.answer})
+            )
+
+    def _all_metrics(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        yield GaugeMetricFamily(self.leader_metric, "Whether this process leads.", float(self.is_leader))
+        yield from self._metrics()
 
     def _health(self) -> Answer:
         if self._election and not self._election.is_healthy():

@@ -24,13 +24,14 @@ from gangline.jobs.registry import JOB_KINDS, JobKind
 from gangline.jobs.settings import Settings
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
+from gangline.kube.durations import Durations
 from gangline.kube.errors import ApiError, NotFound, Unavailable
 from gangline.kube.events import Recorder, Regarding
 from gangline.kube.queue import WorkQueue, work
 from gangline.operator.children import Children, JobKey
 from gangline.operator.execution import Execution, Outcome
 from gangline.operator.recent import is_newer, recent_max_s
-from gangline.operator.statistics import Durations, OperatorStatistics
+from gangline.operator.statistics import OperatorStatistics
 
 workers_count = 16
 """Jobs that are worked on at the same time."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gangline.jobs.settings import Settings
 from gangline.kube.client import Client
-from gangline.kube.http_paths import serve_paths
 from gangline.kube.led_service import LedOptions, LedService
 from gangline.operator.operator import Operator, workers_count
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 LEASE_NAME = "mpi-operator"
 """The Lease of the MPI operator: of the two only one works at a time."""
@@ -23,18 +26,18 @@ class ServiceOptions(LedOptions):
         namespace: look at this one alone; empty means all.
         settings: what holds for every job.
         workers: jobs that are worked on at the same time.
-        metrics_port: of ``/metrics``; None for none, 0 for any.
     """
 
     namespace: str = ""
     settings: Settings = field(default_factory=Settings)
     workers: int = workers_count
     lock_namespace: str = "mpi-operator"
-    metrics_port: int | None = None
 
 
 class OperatorService(LedService):
-    """One operator process; see :class:`LedService`. Its second port is ``metrics``."""
+    """One operator process; see :class:`LedService`."""
+
+    leader_metric = "mpi_operator_is_leader"
 
     def __init__(self, client: Client, options: ServiceOptions) -> None:
         super().__init__(client, LEASE_NAME, options)
@@ -46,20 +49,10 @@ class OperatorService(LedService):
         """Whether the caches are filled."""
         return self._operator is not None and self._operator.statistics().is_synced
 
-    async def _listen(self, stack: AsyncExitStack) -> None:
-        await super()._listen(stack)
-        if self._options.metrics_port is None:
-            return
-        from gangline.operator.metrics import OperatorMetrics  # late: prometheus_client
+    def _metrics(self) -> Iterable[Metric]:
+        from gangline.operator.metrics import operator_metrics  # late: prometheus_client
 
-        metrics = OperatorMetrics(
-            lambda: self._operator.statistics() if self._operator else None,
-            self._client.answers,
-            lambda: self.is_leader,
-        )
-        self.ports["metrics"] = await stack.enter_async_context(
-            serve_paths(self._options.address, self._options.metrics_port, {"/metrics": metrics.answer})
-        )
+        return operator_metrics(self._operator.statistics()) if self._operator else ()
 
     async def _work(self) -> None:
         self._operator = Operator(

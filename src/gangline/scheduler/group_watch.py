@@ -42,6 +42,9 @@ TOGETHER_S = 0.5
 """A change of a PodGroup's status is written after this time, at most twice it, with what came meanwhile:
 most gangs are placed by then, and the API server has one write less to serve."""
 
+GIVE_WAY_MAX_S = 10.0
+"""While pods are bound without a pause, changes of status are held back for so long."""
+
 
 class GroupWatch:
     """What the cluster says about gangs apart from their pods.
@@ -52,6 +55,7 @@ class GroupWatch:
         wake: called when a waiting gang may fit now.
         names: scheduler names of the pods that are placed here.
         recorder: for events about PodGroups.
+        quiet: set while nothing is being bound.
     """
 
     def __init__(
@@ -61,7 +65,10 @@ class GroupWatch:
         wake: Callable[[], None],
         names: tuple[str, ...],
         recorder: Recorder,
+        quiet: asyncio.Event,
     ) -> None:
+        self._quiet = quiet
+        self._since_s = 0.0
         self._recorder = recorder
         self._client = client
         self._state = state
@@ -119,13 +126,20 @@ class GroupWatch:
     def _note(self, gangs: set[str]) -> None:
         """Have the status of gangs written in a moment: pods of one gang change together."""
         if gangs and not self._due and not self._fresh:
-            asyncio.get_running_loop().call_later(TOGETHER_S, self._refresh)
+            loop = asyncio.get_running_loop()
+            self._since_s = loop.time()
+            loop.call_later(TOGETHER_S, self._refresh)
         self._fresh |= gangs - self._due
 
     def _refresh(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._quiet.is_set() and loop.time() - self._since_s < GIVE_WAY_MAX_S:
+            loop.call_later(TOGETHER_S, self._refresh)
+            return
         due, self._due, self._fresh = self._due, self._fresh, set()
+        self._since_s = loop.time()
         if self._due:
-            asyncio.get_running_loop().call_later(TOGETHER_S, self._refresh)
+            loop.call_later(TOGETHER_S, self._refresh)
         for key in due:
             for dialect, groups in self._found.items():
                 if key in groups:

@@ -9,6 +9,8 @@ PodGroup the first binding reason.
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
@@ -31,7 +33,9 @@ from gangline.scheduler.backoff import Backoff
 from gangline.scheduler.binder import Binder, regarding
 from gangline.scheduler.by_wires import ByWiresTaints
 from gangline.scheduler.group_watch import GroupWatch
+from gangline.scheduler.namespace_watch import NamespaceWatch
 from gangline.scheduler.state import SchedulerState
+from gangline.scheduler.statistics import SchedulerStatistics
 from gangline.scheduler.storage_watch import StorageWatch
 
 DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
@@ -69,15 +73,16 @@ class Scheduler:
         node_selector: str = "",
     ) -> None:
         self._names = names
-        quiet = asyncio.Event()  # events give way to bindings
+        quiet = asyncio.Event()  # events give way to bindings, and the status of PodGroups
         self._recorder = Recorder(client, names[0], gate=quiet, queue_max=EVENTS_MAX)
         self._binder = Binder(client, self._recorder, quiet)
         self._nodes: Cache[Node] = Cache(client, NODES, Node, label_selector=node_selector)
         self._pods: Cache[Pod] = Cache(client, PODS, Pod)
         self._policy = policy or Policy()
         self._state = SchedulerState(names, self._policy.levels)
-        self._groups = GroupWatch(client, self._state, self._wake, names, self._recorder)
+        self._groups = GroupWatch(client, self._state, self._wake, names, self._recorder, quiet)
         self._storage = StorageWatch(client, self._state, self._wake)
+        self._namespaces = NamespaceWatch(client, self._state, self._wake)
         self._is_due = asyncio.Event()
         self._warned: dict[str, str] = {}
         self._taken_back: dict[str, frozenset[str]] = {}
@@ -89,11 +94,17 @@ class Scheduler:
         self._refused_before: list[Pod] = []
         self.is_synced = False
         """Whether nodes, pods and gangs have been seen once."""
+        self._statistics = SchedulerStatistics()
         self._evicted: set[str] = set()
         self._forming: dict[str, float] = {}
         self._next_look: asyncio.TimerHandle | None = None
         self._nodes.on_change(self._on_node)
         self._pods.on_change(self._on_pod)
+
+    def statistics(self) -> SchedulerStatistics:
+        """Return what has been counted so far; the same object goes on counting."""
+        self._statistics.events_dropped = self._recorder.dropped_count
+        return self._statistics
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -102,11 +113,13 @@ class Scheduler:
             group.create_task(self._pods.run(), name="scheduler pods")
             group.create_task(self._groups.run(), name="scheduler groups")
             group.create_task(self._storage.run(), name="scheduler storage")
+            group.create_task(self._namespaces.run(), name="scheduler namespaces")
             group.create_task(self._taints.run(), name="scheduler taints")
             await _wait_synced(self._nodes)
             await _wait_synced(self._pods)
             await self._groups.ready()
             await self._storage.ready()
+            await self._namespaces.ready()
             self.is_synced = True
             for pod in self._refused_before:
                 self._on_refusal(None, pod)
@@ -184,19 +197,26 @@ class Scheduler:
         self._taken_back = {key: old for key, old in self._taken_back.items() if self._state.members(key)}
         self._taken_back[gang] = known.union(pods)
         left = [pod for uid, pod in pods.items() if uid not in known]
+        self._statistics.gangs_taken_back[event] += not known
         self._start(self._binder.take_away(_named(left), message, event=event))
 
     def _pass(self) -> None:
         """Decide once for all waiting gangs, and start the writes."""
         gangs = self._state.gangs()
         if not gangs:
+            self._statistics.waiting = Counter(BackOff=len(self._pauses)) if self._pauses else Counter()
             return
+        started_s = time.perf_counter()
         policy = self._groups.policy(self._policy)
         fleet, holders = self._state.fleet(), self._state.holders
         decisions = Pass(fleet, holders, policy, now=clock.now()).run(gangs)
         decisions = self._advice.added(decisions, gangs, fleet, holders)
         keys = {pod.uid: gang.key for gang in gangs for pod in gang.pods if pod.gang}
         self._carry_out(decisions, keys)
+        self._statistics.passes.add(time.perf_counter() - started_s)
+        self._statistics.waiting = Counter(wait.reason for wait in decisions.waits)
+        if self._pauses:
+            self._statistics.waiting["BackOff"] = len(self._pauses)
         self._take_back_halves(decisions, gangs)
 
     def _take_back_halves(self, decisions: Decisions, gangs: list[Gang]) -> None:
@@ -215,11 +235,13 @@ class Scheduler:
         for binding in decisions.bindings:
             self._state.assume(binding)
             together.setdefault(keys.get(binding.uid, binding.pod), []).append(binding)
+        self._statistics.gangs_placed += len(together)
         for key, bindings in together.items():
             self._start(self._commit(key, bindings))
         for eviction in decisions.evictions:
             if eviction.gang not in self._evicted:
                 self._evicted.add(eviction.gang)
+                self._statistics.gangs_preempted += 1
                 self._start(self._evict(eviction))
         forming = self._still_forming(decisions)
         for entry in decisions.unschedulable:
@@ -253,11 +275,13 @@ class Scheduler:
         holders = self._state.holders
         asked = {one.uid: pod.request.get(GPU, 0) for one in bindings if (pod := holders.get(one.uid))}
         failed = await self._storage.select(bindings) or await self._binder.bind_all(bindings, asked)
+        self._statistics.pods_bound += len(bindings) - len(failed)
         if not failed:
             return
         self._pause(key, f"{failed[0][0].pod} could not be bound ({failed[0][1]})")
         for binding, error in failed:
             self._state.revoke(binding)
+            self._statistics.bind_failures[str(error.status or "error")] += 1
             if not isinstance(error, NotFound | Conflict):
                 message = f"binding to {binding.node} failed: {error}"
                 entry = regarding(binding.pod, binding.uid)
@@ -265,6 +289,7 @@ class Scheduler:
         broken = {binding.uid for binding, _ in failed}
         bound = [(binding.pod, binding.uid) for binding in bindings if binding.uid not in broken]
         if bound:
+            self._statistics.gangs_taken_back["HalfBound"] += 1
             first, error = failed[0]
             message = f"{first.pod} of the same gang could not be bound ({error}); the gang starts anew"
             await self._binder.take_away(bound, message, event="HalfBound")

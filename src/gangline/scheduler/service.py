@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gangline.kube.client import Client
 from gangline.kube.led_service import LedOptions, LedService
 from gangline.placement.policy import Policy
 from gangline.scheduler.published import LEASE_NAME, Published
 from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,8 @@ class ServiceOptions(LedOptions):
 class SchedulerService(LedService):
     """One scheduler process; see :class:`LedService`."""
 
+    leader_metric = "gangline_scheduler_is_leader"
+
     def __init__(self, client: Client, options: ServiceOptions) -> None:
         published = Published(options.names, options.policy.levels)
         super().__init__(client, LEASE_NAME, options, annotations=published.annotations)
@@ -40,6 +47,11 @@ class SchedulerService(LedService):
     def is_synced(self) -> bool:
         """Whether nodes, pods and gangs have been seen once."""
         return self._scheduler is not None and self._scheduler.is_synced
+
+    def _metrics(self) -> Iterable[Metric]:
+        from gangline.scheduler.metrics import scheduler_metrics  # late: prometheus_client
+
+        return scheduler_metrics(self._scheduler.statistics()) if self._scheduler else ()
 
     async def _work(self) -> None:
         options = self._options

@@ -74,7 +74,8 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+async def idle_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    """A server alone; the test starts the scheduler."""
     monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
     server = ApiServer(ClusterPaths.of("test"))
     await server.start()
@@ -82,11 +83,16 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         with contextlib.suppress(ApiError):
             manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
             await client.create(NAMESPACES, manifest)
-        scheduler = asyncio.create_task(Scheduler(client).run())
         yield Cluster(client)
-        scheduler.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await scheduler
     await server.stop()
     with contextlib.suppress(OSError):
         server.paths.run.rmdir()
+
+
+@pytest.fixture
+async def cluster(idle_cluster: Cluster) -> AsyncIterator[Cluster]:
+    scheduler = asyncio.create_task(Scheduler(idle_cluster.client).run())
+    yield idle_cluster
+    scheduler.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await scheduler

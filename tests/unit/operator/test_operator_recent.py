@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from gangline.api.core import ObjectMeta, Pod
+from gangline.kube.durations import Durations, samples_max
 from gangline.operator import recent as module
 from gangline.operator.recent import Recent, is_newer
-from gangline.operator.statistics import Durations, samples_max
 
 
 def pod(version: str, name: str = "a") -> Pod:
