@@ -19,6 +19,9 @@ from gangline.kube.errors import KubeconfigError
 connect_timeout_s = 10.0
 """Time to open a connection, TLS included."""
 
+keep_alive_s = 60.0
+"""An idle connection is kept so long; API servers close theirs after 90 s. A new one costs both sides 1 ms."""
+
 __all__ = ["aiohttp", "base_url", "connect_timeout_s", "open_session", "proxy_for", "tls_context"]
 
 UNIX_SCHEME = "unix://"
@@ -75,11 +78,15 @@ def open_session(connection: Connection, credential: Credential, *, user_agent: 
     """
     connector: aiohttp.BaseConnector
     if connection.server.startswith(UNIX_SCHEME):
-        connector = aiohttp.UnixConnector(connection.server.removeprefix(UNIX_SCHEME), limit=0)
+        connector = aiohttp.UnixConnector(
+            connection.server.removeprefix(UNIX_SCHEME), limit=0, keepalive_timeout=keep_alive_s
+        )
     elif connection.server.startswith("https://"):
-        connector = aiohttp.TCPConnector(ssl=tls_context(connection, credential), limit=0)
+        connector = aiohttp.TCPConnector(
+            ssl=tls_context(connection, credential), limit=0, keepalive_timeout=keep_alive_s
+        )
     elif connection.server.startswith("http://"):
-        connector = aiohttp.TCPConnector(limit=0)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=keep_alive_s)
     else:
         raise KubeconfigError(
             f"server `{connection.server}` has no known scheme",
