@@ -103,6 +103,7 @@ class Volume(Wire, frozen=True, kw_only=True):
     downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
     projected: dict[str, Any] | None = None
     persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
 
 
 class VolumeMount(Wire, frozen=True, kw_only=True):

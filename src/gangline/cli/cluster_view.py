@@ -12,6 +12,7 @@ import msgspec
 from gangline.api.core import Node, Pod
 from gangline.api.pod_group import PodGroup
 from gangline.api.resources import (
+    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -23,6 +24,7 @@ from gangline.api.resources import (
 from gangline.kube.errors import ApiError
 from gangline.placement.gangs import Group
 from gangline.placement.holders import gang_key
+from gangline.placement.namespaces import Namespaces
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.read_groups import read_group, read_queue
 from gangline.placement.snapshot import HOSTNAME_LABEL, NodeView, PodView, Snapshot
@@ -103,8 +105,10 @@ async def look(client: Client) -> ClusterView:
     nodes, pods, plain, volcano, priorities, queues = await asyncio.gather(
         *(_items(client, resource) for resource in kinds)
     )
-    storage = await _storage(client, pods)
-    return view_of(nodes, pods, [*plain, *volcano], priorities, queues, storage=storage)
+    storage, namespaces = await _storage(client, pods), await _namespaces(client, pods)
+    return view_of(
+        nodes, pods, [*plain, *volcano], priorities, queues, storage=storage, namespaces=namespaces
+    )
 
 
 def view_of(
@@ -115,9 +119,10 @@ def view_of(
     queues: Iterable[Obj] = (),
     levels: tuple[str, ...] = (),
     storage: Storage | None = None,
+    namespaces: Namespaces | None = None,
 ) -> ClusterView:
     """Return the view of objects in wire form. Pure."""
-    storage = storage or Storage()
+    storage, namespaces = storage or Storage(), namespaces or Namespaces()
     priorities = {entry["metadata"]["name"]: int(entry.get("value") or 0) for entry in priority_classes}
     groups = {}
     for entry in pod_groups:
@@ -125,7 +130,9 @@ def view_of(
         groups[group.key] = group
     found = [queue for entry in queues if isinstance(queue := read_queue(entry), Queue)]
     views = {
-        pod["metadata"]["uid"]: storage.applied(PodView.from_pod(msgspec.convert(pod, Pod, strict=False)))
+        pod["metadata"]["uid"]: storage.applied(
+            namespaces.applied(PodView.from_pod(msgspec.convert(pod, Pod, strict=False)))
+        )
         for pod in pods
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     }
@@ -142,12 +149,23 @@ def view_of(
     ).with_levels(levels)
 
 
+async def _namespaces(client: Client, pods: Sequence[Obj]) -> Namespaces:
+    """Return the labels of namespaces, where a pod has an affinity and they may be read."""
+    found = Namespaces()
+    if any(pod["spec"].get("affinity") for pod in pods):
+        try:
+            found.take((await client.list(NAMESPACES, None)).items)
+        except ApiError:
+            pass
+    return found
+
+
 async def _storage(client: Client, pods: Sequence[Obj]) -> Storage:
     """Return claims, volumes and classes where a waiting pod has a claim, and where they may be read."""
     storage = Storage()
     specs = [pod["spec"] for pod in pods if not pod["spec"].get("nodeName")]
     volumes = [volume for spec in specs for volume in spec.get("volumes") or []]
-    if not any(volume.get("persistentVolumeClaim") for volume in volumes):
+    if not any(volume.get("persistentVolumeClaim") or volume.get("ephemeral") for volume in volumes):
         return storage
     try:
         found = await asyncio.gather(*(client.list(kind, None) for kind in (CLAIMS, VOLUMES, CLASSES)))

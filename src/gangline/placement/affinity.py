@@ -18,6 +18,15 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
+NEEDS_NAMESPACES = (
+    "the labels of namespaces, which namespaceSelector of its affinity asks for, cannot be read here"
+)
+"""Why a pod waits whose terms select namespaces that nobody has named yet."""
+
+Rule = tuple[str, str, tuple[str, ...]]
+"""Key, operator, values of a selector."""
+
+
 class Term(msgspec.Struct, frozen=True):
     """Pods of some labels, counted by domains of nodes.
 
@@ -25,13 +34,15 @@ class Term(msgspec.Struct, frozen=True):
         key: label of nodes; nodes that agree in it are one domain.
         namespaces: of the pods, or :data:`EVERY_NAMESPACE`.
         labels: that the pods have, as pairs.
-        expressions: (key, operator, values) that hold for their labels.
+        expressions: that hold for their labels.
+        selector: that hold for the labels of further namespaces; empty once these are named.
     """
 
     key: str
     namespaces: tuple[str, ...]
     labels: tuple[tuple[str, str], ...] = ()
-    expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    expressions: tuple[Rule, ...] = ()
+    selector: tuple[Rule, ...] = ()
 
     def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether the term is about a pod."""
@@ -40,6 +51,10 @@ class Term(msgspec.Struct, frozen=True):
         return all(labels.get(key) == value for key, value in self.labels) and all(
             holds(operator, values, labels.get(key)) for key, operator, values in self.expressions
         )
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the selector holds for the labels of a namespace."""
+        return all(holds(operator, values, labels.get(key)) for key, operator, values in self.selector)
 
     def __str__(self) -> str:
         """Return the labels as ``kubectl -l`` takes them."""
@@ -83,6 +98,12 @@ class Relations(msgspec.Struct, frozen=True):
         """Whether anything of it must hold."""
         return bool(self.near or self.apart or self.even)
 
+    @property
+    def selects_namespaces(self) -> bool:
+        """Whether a term is about namespaces by their labels."""
+        terms = (*self.near, *self.apart, *(term for _, term in self.liked))
+        return any(term.selector for term in terms)
+
 
 def read_relations(
     affinity: Mapping[str, Any] | None,
@@ -90,25 +111,20 @@ def read_relations(
     namespace: str,
     labels: Mapping[str, str],
 ) -> tuple[Relations | None, str]:
-    """Return what a pod asks of its neighbours, and what of it is not served, in words.
+    """Return what a pod asks of its neighbours, and why it has to wait until more is known, in words.
 
     Args:
         affinity: ``spec.affinity``.
         spread: ``spec.topologySpreadConstraints``.
         namespace: of the pod.
         labels: of the pod.
-
-    Example: ``namespaceSelector`` needs the labels of namespaces, which nobody reads here.
     """
     affinity = affinity or {}
-    unserved = ""
     found: dict[str, tuple[Term, ...]] = {}
     liked: list[tuple[int, Term]] = []
     for rule, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
         asked = affinity.get(rule) or {}
         terms = asked.get(REQUIRED) or []
-        if any(term.get("namespaceSelector") for term in terms):
-            unserved = f"this scheduler does not serve namespaceSelector of required {rule}"
         found[rule] = tuple(_term(term, namespace, labels) for term in terms)
         for entry in asked.get(PREFERRED) or []:
             wanted = entry.get("podAffinityTerm") or {}
@@ -123,26 +139,38 @@ def read_relations(
         if entry.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
     )
     relations = Relations(found["podAffinity"], found["podAntiAffinity"], even, tuple(liked))
-    return (relations if relations != Relations() else None), unserved
+    required = (*relations.near, *relations.apart)
+    waits = NEEDS_NAMESPACES if any(term.selector for term in required) else ""
+    return (relations if relations != Relations() else None), waits
 
 
 def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Term:
     """Return a term; ``matchLabelKeys`` are those labels of the pod itself."""
     selector = term.get("labelSelector") or {}
-    expressions = [
-        (rule.get("key", ""), rule.get("operator", ""), tuple(rule.get("values") or ()))
-        for rule in selector.get("matchExpressions") or []
-    ]
+    expressions = _expressions(selector)
     for keys, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
         expressions += [(key, operator, (labels[key],)) for key in term.get(keys) or [] if key in labels]
     if term.get("labelSelector") is None:
         expressions.append(("", "In", ()))  # no selector means no pods, an empty one all
     namespaces = tuple(sorted(term.get("namespaces") or ()))
-    if term.get("namespaceSelector") == {}:
+    among = term.get("namespaceSelector")
+    if among is None:
+        namespaces = namespaces or (namespace,)
+    pairs = sorted(((among or {}).get("matchLabels") or {}).items())
+    rules = [*((key, "In", (value,)) for key, value in pairs), *_expressions(among or {})]
+    if among is not None and not rules:
         namespaces = (EVERY_NAMESPACE,)
     return Term(
         str(term.get("topologyKey", "")),
-        namespaces or (namespace,),
+        namespaces,
         tuple(sorted((selector.get("matchLabels") or {}).items())),
         tuple(expressions),
+        tuple(rules),
     )
+
+
+def _expressions(selector: Mapping[str, Any]) -> list[Rule]:
+    return [
+        (rule.get("key", ""), rule.get("operator", ""), tuple(rule.get("values") or ()))
+        for rule in selector.get("matchExpressions") or []
+    ]

@@ -131,7 +131,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         node_terms: required node affinity, one term of which must hold; None where there is none.
         node_likes: (weight, term) of preferred node affinity.
         labels: its labels. relations: what it asks of its neighbours, or None.
-        claims: names of the volume claims that it mounts. volume_terms: node affinity of their volumes, one
+        claims: names of the volume claims that it mounts. own_claims: those among them that are made for it
+        alone, of generic ephemeral volumes. volume_terms: node affinity of their volumes, one
         term of each must hold.
         tolerations: taints that it puts up with.
         gated: has scheduling gates, so that it is not considered.
@@ -161,6 +162,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     labels: dict[str, str] = {}
     relations: Relations | None = None
     claims: tuple[str, ...] = ()
+    own_claims: tuple[str, ...] = ()
     volume_terms: tuple[tuple[dict[str, Any], ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     gated: bool = False
@@ -189,17 +191,23 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             refusal = str(error)
         labels, namespace = pod.metadata.labels, pod.metadata.namespace
         terms, likes = _node_terms(spec.affinity), _node_likes(spec.affinity) if spec.affinity else ()
-        relations, unserved = None, ""
+        relations, unknown = None, ""
         if spec.affinity or spec.topology_spread_constraints:
             spread = spec.topology_spread_constraints
-            relations, unserved = read_relations(spec.affinity, spread, namespace, labels)
+            relations, unknown = read_relations(spec.affinity, spread, namespace, labels)
         ports = frozenset(
             (port.protocol, port.host_port or port.container_port)
             for container in spec.containers
             for port in container.ports
             if port.host_port or spec.host_network
         )
-        refusal = refusal or unserved
+        refusal = refusal or unknown
+        claims = tuple(
+            volume.persistent_volume_claim.get("claimName", "")
+            for volume in spec.volumes
+            if volume.persistent_volume_claim
+        )
+        own = tuple(f"{pod.metadata.name}-{volume.name}" for volume in spec.volumes if volume.ephemeral)
         shape = (
             request,
             sorted(ports),
@@ -224,11 +232,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             node_likes=likes,
             labels=labels,
             relations=relations,
-            claims=tuple(
-                volume.persistent_volume_claim.get("claimName", "")
-                for volume in spec.volumes
-                if volume.persistent_volume_claim
-            ),
+            claims=claims + own,
+            own_claims=own,
             tolerations=tuple(spec.tolerations),
             gated=bool(spec.scheduling_gates),
             refusal=refusal,

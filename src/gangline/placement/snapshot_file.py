@@ -16,13 +16,14 @@ from gangline.api.core import Node, Pod
 from gangline.api.pod_group import PodGroup
 from gangline.errors import UserError
 from gangline.placement.gangs import Group
+from gangline.placement.namespaces import Namespaces
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.read_groups import read_group
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.placement.volumes import Storage
 
 STORAGE = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
-KINDS = ("Node", "Pod", "PodGroup", "PriorityClass", "Queue", *STORAGE)
+KINDS = ("Node", "Pod", "PodGroup", "PriorityClass", "Queue", "Namespace", *STORAGE)
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -73,7 +74,10 @@ def read_snapshot(text: str, *, name: str = "the snapshot") -> Situation:
         known.add((kind, version, key))
         found[kind].append(_typed(kind, entry, f"{kind} `{key}` of {name}"))
     priorities = {entry["metadata"]["name"]: int(entry.get("value") or 0) for entry in found["PriorityClass"]}
-    pods = [PodView.from_pod(pod) for pod in found["Pod"] if not pod.is_finished]
+    namespaces = Namespaces()
+    if found["Namespace"]:
+        namespaces.take(found["Namespace"])
+    pods = [namespaces.applied(PodView.from_pod(pod)) for pod in found["Pod"] if not pod.is_finished]
     storage = _storage(found)
     groups = [read_group(group, priorities) for group in found["PodGroup"]]
     return Situation(

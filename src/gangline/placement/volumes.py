@@ -26,9 +26,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         volume: the volume that it is bound to, or empty.
         storage_class: the name of its class, or empty.
+        owner: uid of the object that controls it, or empty.
     """
 
     volume: str = ""
+    owner: str = ""
     storage_class: str = ""
 
 
@@ -48,7 +50,9 @@ def read_claim(obj: Obj) -> Claim:
     """Return a PersistentVolumeClaim; one that is not bound yet has no volume, whatever its spec asks for."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     volume = spec.get("volumeName") if status.get("phase") == BOUND else ""
-    return Claim(volume=volume or "", storage_class=spec.get("storageClassName") or "")
+    owners = (obj.get("metadata") or {}).get("ownerReferences") or ()
+    owner = next((str(one.get("uid") or "") for one in owners if one.get("controller")), "")
+    return Claim(volume=volume or "", storage_class=spec.get("storageClassName") or "", owner=owner)
 
 
 def read_volume(obj: Obj) -> Terms | None:
@@ -94,7 +98,7 @@ class Storage:
             return pod
         terms: list[Terms] = []
         for name in pod.claims:
-            refusal, found = self._one(f"{pod.namespace}/{name}")
+            refusal, found = self._one(f"{pod.namespace}/{name}", pod.uid if name in pod.own_claims else "")
             if refusal:
                 return msgspec.structs.replace(pod, refusal=refusal, shape=pod.shape + refusal.encode())
             if found is not None:
@@ -109,10 +113,18 @@ class Storage:
         found = [(name, self.claims.get(f"{pod.namespace}/{name}")) for name in pod.claims]
         return [name for name, claim in found if claim is not None and not claim.volume]
 
-    def _one(self, key: str) -> tuple[str, Terms | None]:
+    def _one(self, key: str, owner: str) -> tuple[str, Terms | None]:
+        """Return why a pod waits for a claim, or what its volume allows; one made for it has an owner."""
         claim = self.claims.get(key)
+        if claim is None and owner:
+            return f"waits for claim {key} of its ephemeral volume, which is being made", None
         if claim is None:
             return f"waits for claim {key}, which does not exist", None
+        if owner and claim.owner != owner:
+            return (
+                f"waits for claim {key} of its ephemeral volume: one of that name exists and is not its own",
+                None,
+            )
         if claim.volume:
             if claim.volume not in self.volumes:
                 return f"waits for volume {claim.volume} of claim {key}, which does not exist", None

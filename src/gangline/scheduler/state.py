@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from gangline.api.core import Node, Pod, find_condition
 from gangline.placement.decisions import Binding
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.holders import Holders, gang_key
+from gangline.placement.namespaces import Namespaces
 from gangline.placement.snapshot import GPUS_ANNOTATION, HOSTNAME_LABEL, NodeView, PodView, Snapshot
 from gangline.placement.volumes import Storage
 
@@ -48,6 +51,9 @@ class SchedulerState:
         self._with_claims: dict[str, PodView] = {}
         self.storage = Storage()
         """Claims, volumes and storage classes; whoever changes it calls :meth:`take_storage`."""
+        self.namespaces = Namespaces()
+        """Labels of namespaces; whoever changes them calls :meth:`take_namespaces`."""
+        self._selecting: dict[str, PodView] = {}  # pods that select namespaces, as they say it
 
     @property
     def holders(self) -> Holders:
@@ -97,12 +103,13 @@ class SchedulerState:
             held = self._remove(uid)
             self._assumed.discard(uid)
             self._drop_pending(uid)
+            self._selecting.pop(uid, None)
             return held and bool(self._pending)
         if new.spec.node_name:
             self._assumed.discard(uid)
             self._drop_pending(uid)
             if not self._is_known(new):
-                self._add(PodView.from_pod(new))
+                self._add(self._named(PodView.from_pod(new)))
             return False
         if new.spec.scheduler_name not in self._names or new.metadata.deletion_timestamp:
             self._drop_pending(uid)
@@ -137,7 +144,7 @@ class SchedulerState:
             before, after = (old.spec, old.metadata.labels), (new.spec, new.metadata.labels)
             if before == after:
                 return False
-        view = PodView.from_pod(new)
+        view = self._named(PodView.from_pod(new))
         if view.claims:
             self._with_claims[uid] = view
         self._pending[uid] = self.storage.applied(view)
@@ -150,6 +157,26 @@ class SchedulerState:
         for uid, view in self._with_claims.items():
             new = self.storage.applied(view)
             if uid in self._pending and new != self._pending[uid]:
+                self._pending[uid] = new
+                is_news = True
+        return is_news
+
+    def _named(self, view: PodView) -> PodView:
+        if view.relations is not None and view.relations.selects_namespaces:
+            self._selecting[view.uid] = view
+        return self.namespaces.applied(view)
+
+    def take_namespaces(self) -> bool:
+        """Look at the terms of pods about namespaces again."""
+        is_news = False
+        for uid, said in self._selecting.items():
+            view, held = self.namespaces.applied(said), self._holders.get(uid)
+            if held is not None and held.relations != view.relations:
+                self._holders.add(msgspec.structs.replace(held, relations=view.relations))
+                is_news = is_news or bool(self._pending)
+            if uid in self._with_claims:
+                self._with_claims[uid] = view
+            if uid in self._pending and (new := self.storage.applied(view)) != self._pending[uid]:
                 self._pending[uid] = new
                 is_news = True
         return is_news

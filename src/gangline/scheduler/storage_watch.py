@@ -48,7 +48,7 @@ class StorageWatch:
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
         caches = {resource: Cache(self._client, resource, dict) for resource in (CLASSES, VOLUMES, CLAIMS)}
-        while not all([await self._is_readable(resource) for resource in caches]):
+        while not all([await is_readable(self._client, resource) for resource in caches]):
             self._is_ready.set()
             await asyncio.sleep(LOOK_AGAIN_S)
         for resource, cache in caches.items():
@@ -57,7 +57,7 @@ class StorageWatch:
             for cache in caches.values():
                 group.create_task(cache.run())
             for cache in caches.values():
-                await _synced(cache)
+                await synced(cache)
             self._state.storage.is_known = True
             self._is_ready.set()
             if self._state.take_storage():
@@ -88,14 +88,6 @@ class StorageWatch:
         namespace = binding.pod.partition("/")[0]
         await self._client.patch(CLAIMS, claim, patch, namespace, kind="merge")
 
-    async def _is_readable(self, resource: Resource) -> bool:
-        try:
-            await resource_for(self._client, resource.api_version, resource.kind)
-            await self._client.list(resource, None)
-        except ApiError:
-            return False
-        return True
-
     def _callback(self, resource: Resource) -> Callable[[Any, Any], None]:
         storage = self._state.storage
         tables: dict[Resource, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
@@ -118,7 +110,17 @@ class StorageWatch:
         return on_change
 
 
-async def _synced(cache: Cache[Any]) -> None:
+async def is_readable(client: Client, resource: Resource) -> bool:
+    """Return whether the cluster has a kind, and it may be listed."""
+    try:
+        await resource_for(client, resource.api_version, resource.kind)
+        await client.list(resource, None)
+    except ApiError:
+        return False
+    return True
+
+
+async def synced(cache: Cache[Any]) -> None:
     """Wait for the first list, however long the server takes to come up."""
     while True:
         try:

@@ -10,6 +10,7 @@ from gangline.api.core import Pod
 from gangline.placement.affinity import Term
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
+from gangline.placement.namespaces import Namespaces
 from gangline.placement.neighbours import TERMS_MAX, Neighbours
 from gangline.placement.policy import Policy
 from gangline.placement.schedule import schedule
@@ -219,12 +220,68 @@ def test_expressions_namespaces_and_label_keys_count():
     assert goes(matchLabelKeys=["v"]) == {"p": "a"}  # s has no label v
 
 
-def test_a_selector_of_namespaces_is_refused_in_words():
-    rule = term(app="x") | {"namespaceSelector": {"matchLabels": {"team": "a"}}}
+SELECTING = term(app="x") | {"namespaceSelector": {"matchLabels": {"stage": "test"}}}
 
-    found = decide([node("a")], [pod("p", **apart(rule))])
 
-    assert "this scheduler does not serve namespaceSelector of required podAntiAffinity" in why(found)
+def namespaces(**labels: dict[str, str]) -> Namespaces:
+    found = Namespaces()
+    found.take([{"metadata": {"name": name, "labels": found}} for name, found in labels.items()])
+    return found
+
+
+def elsewhere(name: str, namespace: str, on: str) -> PodView:
+    return msgspec.structs.replace(running(name, on, app="x"), key=f"{namespace}/{name}")
+
+
+def test_a_pod_waits_while_the_labels_of_namespaces_are_not_known():
+    found = decide([node("a")], [Namespaces().applied(pod("p", **apart(SELECTING)))])
+
+    assert "the labels of namespaces, which namespaceSelector of its affinity asks for" in why(found)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "labels", "where_to"),
+    [("one", {"stage": "test"}, "b"), ("one", {"stage": "live"}, "a"), ("one", {}, "a"), ("team", {}, "a")],
+)
+def test_terms_are_about_the_namespaces_that_they_select(namespace: str, labels: Any, where_to: str):
+    known = namespaces(**{namespace: labels})
+
+    found = decide(
+        [node("a"), node("b")],
+        [known.applied(pod("p", **apart(SELECTING)))],
+        bound=[elsewhere("s", namespace, "a")],
+    )
+
+    assert where(found) == {"p": where_to}
+
+
+def test_namespaces_that_are_listed_count_beside_those_that_are_selected():
+    known = namespaces(one={"stage": "test"}, two={})
+    asks = known.applied(pod("p", **apart(SELECTING | {"namespaces": ["two"]})))
+    there = [elsewhere("s", "one", "a"), elsewhere("t", "two", "b")]
+
+    assert where(decide([node("a"), node("b"), node("c")], [asks], bound=there)) == {"p": "c"}
+
+
+def test_a_namespace_is_selected_by_its_name_as_well():
+    by_name = {
+        "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["two"]}]
+    }
+    asks = pod("p", **apart(term(app="x") | {"namespaceSelector": by_name}))
+    there = [elsewhere("s", "one", "a"), elsewhere("t", "two", "b")]
+    known = namespaces(one={}, two={})
+
+    assert where(decide([node("b"), node("a")], [known.applied(asks)], bound=there)) == {"p": "a"}
+
+
+def test_running_pods_keep_others_of_selected_namespaces_away():
+    keeper = namespaces(team={"stage": "test"}).applied(
+        msgspec.structs.replace(pod("k", **apart(SELECTING)), node_name="a")
+    )
+
+    assert where(decide([node("a"), node("b")], [pod("p", labels={"app": "x"})], bound=[keeper])) == {
+        "p": "b"
+    }
 
 
 def test_rules_and_a_required_level_hold_together():

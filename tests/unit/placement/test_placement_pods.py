@@ -56,7 +56,6 @@ def why(decisions: Decisions) -> str:
 
 
 WORKER = {"training.kubeflow.org/job-name": "pi", "training.kubeflow.org/job-role": "worker"}
-UNSERVED = [{"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {"matchLabels": {"a": "b"}}}]
 LAUNCHER = {"training.kubeflow.org/job-name": "pi", "training.kubeflow.org/job-role": "launcher"}
 
 
@@ -144,12 +143,6 @@ def test_no_node_at_all_has_a_message_of_its_own():
             {"nodeSelector": {"disk": "ssd"}},
             "1 node(s) didn't match Pod's node affinity/selector",
             id="node selector",
-        ),
-        pytest.param(
-            {},
-            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": UNSERVED}}},
-            "this scheduler does not serve namespaceSelector of required podAntiAffinity",
-            id="a rule that is not served",
         ),
     ],
 )

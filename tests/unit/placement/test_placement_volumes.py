@@ -100,5 +100,46 @@ def test_a_claim_that_waits_for_its_first_pod_keeps_it_not_waiting_and_is_told_t
     assert found.selects_node(pod("data", "more")) == ["data"]
 
 
+def ephemeral(name: str = "p") -> PodView:
+    value = {
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}"},
+        "spec": {
+            "containers": [{"name": "c"}],
+            "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}],
+        },
+    }
+    return PodView.from_pod(msgspec.convert(value, Pod))
+
+
+def owned(uid: str, **more: Any) -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+    return {"metadata": {"ownerReferences": [owner]}} | claim(**more)
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ({}, "waits for claim team/p-scratch of its ephemeral volume, which is being made"),
+        ({"p-scratch": claim()}, "one of that name exists and is not its own"),
+        ({"p-scratch": owned("uid-q")}, "one of that name exists and is not its own"),
+        ({"p-scratch": owned("uid-p", phase="Pending", volume="")}, "to be bound to a volume"),
+    ],
+)
+def test_a_pod_waits_for_the_claims_of_its_ephemeral_volumes(claims: dict[str, Any], words: str):
+    decided = schedule(Snapshot(nodes=(dgx("a"),)), [storage(**claims).applied(ephemeral())], now=NOW)
+    assert words in decided.waits[0].message
+
+
+def test_a_claim_of_an_ephemeral_volume_counts_as_any_other_once_it_is_there():
+    nodes = tuple(dgx(name, **{"kubernetes.io/hostname": name}) for name in "ab")
+    bound = storage(**{"p-scratch": owned("uid-p", volume="local")})
+    lazy = storage(**{"p-scratch": owned("uid-p", phase="Pending", volume="", storage_class="lazy")})
+
+    decided = schedule(Snapshot(nodes=nodes), [bound.applied(ephemeral())], now=NOW)
+    assert [binding.node for binding in decided.bindings] == ["b"]
+    assert lazy.selects_node(ephemeral()) == ["p-scratch"]
+    assert schedule(Snapshot(nodes=nodes), [lazy.applied(ephemeral())], now=NOW).bindings
+
+
 def test_where_nobody_tells_of_claims_they_decide_nothing():
     assert outcome(Storage(), "data") == "a"

@@ -217,3 +217,34 @@ def test_what_a_pod_group_says_counts_for_the_pods_that_run():
     state.take_group("team/g", msgspec.structs.replace(group, queue="other"))
     assert state.holders.used_by("research")["pods"] == 0
     assert state.holders.used_by("other")["pods"] == 1
+
+
+def test_terms_follow_the_labels_of_namespaces_for_pods_that_wait_and_that_run():
+    rule = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {},
+        "namespaceSelector": {"matchLabels": {"stage": "test"}},
+    }
+    required = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
+    state = SchedulerState(NAMES)
+    state.take_pod(None, pod("one", affinity=required))
+    state.take_pod(None, pod("two", node="a", affinity=required))
+    assert "labels of namespaces" in state.waiting()[0].refusal
+
+    def named() -> list[tuple[str, ...]]:
+        held = state.holders.get("two")
+        found = [view.relations for view in (*state.waiting(), held) if view is not None]
+        return [relations.apart[0].namespaces for relations in found if relations is not None]
+
+    state.namespaces.take([{"metadata": {"name": "other", "labels": {"stage": "test"}}}])
+    assert state.take_namespaces()
+    assert (state.waiting()[0].refusal, named()) == ("", [("other",), ("other",)])
+    assert not state.take_namespaces()
+
+    state.namespaces.take([{"metadata": {"name": "other"}}])
+    assert state.take_namespaces()
+    assert named() == [(), ()]
+
+    state.take_pod(pod("two", node="a"), None)
+    state.take_pod(pod("one"), None)
+    assert not state.take_namespaces()
