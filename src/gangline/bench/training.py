@@ -12,7 +12,9 @@ import inspect
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -36,6 +38,8 @@ static graph changed nothing for ResNet-50 (1.00); it lays the buckets out as th
 FP16_LOSS_SCALE = 128.0
 POD_VARIABLE = "GANGLINE_POD_NAME"
 """Set in pods of the one-machine cluster."""
+_KUBELETS_HOSTS = "# Kubernetes-managed hosts file"
+"""How the kubelet begins the ``/etc/hosts`` of pods; their variables do not reach ranks that ssh starts."""
 _STATIC_SCALE_STEPS = 2**31 - 1
 
 
@@ -72,6 +76,14 @@ class StepSettings:
     compile: bool = False
     joined: bool = True
     forward_only: bool = False
+
+
+def is_in_pod(hosts: Path = Path("/etc/hosts")) -> bool:
+    """Return whether this process runs in a pod, whose log ``gangline run`` may follow."""
+    with suppress(OSError):
+        if hosts.read_text(encoding="utf-8", errors="replace").startswith(_KUBELETS_HOSTS):
+            return True
+    return POD_VARIABLE in os.environ
 
 
 def usable_precision(precision: Precision, device: torch.device) -> Precision:
@@ -138,7 +150,7 @@ class TrainingStep:
                 steps=self._steps,
                 items_per_step=images * self._session.size,
                 lines=False,
-                write=None if POD_VARIABLE in os.environ else lambda _: None,
+                write=None if is_in_pod() else lambda _: None,
             )
         self._progress.step()
 

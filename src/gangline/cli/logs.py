@@ -14,6 +14,7 @@ import click
 from gangline.cli.job_names import complete_job_name
 from gangline.cli.job_types import qualified, type_option
 from gangline.cli.log_text import LogText, lines_to_ask_for
+from gangline.cli.progress_bar import ProgressBar
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import ClusterError, UserError
 from gangline.launch.rank_tags import ANNOTATION
@@ -107,6 +108,7 @@ async def _logs(
         has_tags = ANNOTATION in (pod["metadata"].get("annotations") or {})
         text = LogText(has_tags=has_tags, has_timestamps=options["timestamps"])
         pod_name = pod["metadata"]["name"]
+        output = _Output(wanted, has_bar=options["follow"] and sys.stdout.isatty() and sys.stderr.isatty())
         try:
             if options["tail_lines"] is not None and wanted == "text":
                 options["tail_lines"] = await _raw_tail(client, pod_name, namespace, options)
@@ -115,17 +117,41 @@ async def _logs(
                     _print_summary(name, b"".join([piece async for piece in pieces]))
                     return
                 async for piece in pieces:
-                    _print(*text.feed(piece), wanted)
-            _print(*text.flush(), wanted)
+                    output.add(*text.feed(piece))
+            output.add(*text.flush())
         except ClusterError as error:
             error.hint = error.hint or f"`gangline get {name}` shows the state of its instances"
             raise
+        finally:
+            output.close()
 
 
-def _print(shown: bytes, records: list[dict[str, Any]], wanted: str) -> None:
-    if wanted == "records":
-        shown = "".join(f"{json.dumps(record)}\n" for record in records).encode()
-    sys.stdout.buffer.write(shown)
+class _Output:
+    """Writes a log or its records to standard output, on a terminal with a bar below it."""
+
+    def __init__(self, wanted: str, *, has_bar: bool) -> None:
+        self._wanted = wanted
+        self._bar = ProgressBar() if has_bar and wanted == "text" else None
+
+    def add(self, shown: bytes, records: list[dict[str, Any]]) -> None:
+        """Write what has come."""
+        if self._wanted == "records":
+            shown = "".join(f"{json.dumps(record)}\n" for record in records).encode()
+        if self._bar is None:
+            _write(shown)
+            return
+        self._bar.write(shown, _write)
+        for record in records:
+            self._bar.update(record)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.erase()
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 

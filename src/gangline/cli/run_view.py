@@ -134,7 +134,6 @@ class LiveView(PlainView):
         self._live: Live | None = None
         self._closed = False
         self._bar = ProgressBar()
-        self._is_line_whole = True
         self._pods: dict[str, tuple[Obj, list[Obj]]] = {}
 
     def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
@@ -160,18 +159,14 @@ class LiveView(PlainView):
     def log(self, job: Obj, data: bytes) -> None:
         """Freeze the table, then write the log below it; the bar stays below the log."""
         self._freeze()
-        self._bar.erase()
-        super().log(job, data)
-        self._is_line_whole = self._prefix or data.endswith(b"\n")
-        if self._is_line_whole:
-            self._bar.draw()
+        self._bar.write(
+            data, lambda piece: super(LiveView, self).log(job, piece), in_whole_lines=self._prefix
+        )
 
     def record(self, job: Obj, record: Obj) -> None:
         """Show how far a training is."""
         self._freeze()
         self._bar.update(record, name=job["metadata"]["name"] if self._prefix else "")
-        if self._is_line_whole:
-            self._bar.draw()
 
     def close(self) -> None:
         """Freeze the table, take the bar away and end the lines."""

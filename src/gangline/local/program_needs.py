@@ -68,8 +68,8 @@ def _lacks_modules(
         return None
     name, what = local_image_of(reference), " and ".join(missing)
     rule = f"its programs here are Gangline's own, which need {what}, and {python} does not have it"
-    lend = f"--image {name}=FOLDER (of `gangline run` or `gangline up`) lends the image a virtual environment"
-    return rule, f"install it: {python} -m pip install {what}; or {lend} that has it"
+    lend = f"--image {name}=FOLDER (of `gangline run` or `gangline up`) lends pods that start from then on"
+    return rule, f"install it: {python} -m pip install {what}; or {lend} a virtual environment that has it"
 
 
 def _python(path: str, environment: Mapping[str, str]) -> str | None:

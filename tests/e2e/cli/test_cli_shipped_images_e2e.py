@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
+
+import pytest
+
+PUBLISHED = Path(__file__).resolve().parents[3] / "examples" / "published"
 
 VECTOR_ADD = """
 apiVersion: v1
@@ -68,3 +73,16 @@ def test_mpi_operators_example_runs_from_the_path_that_it_names(gangline, tmp_pa
     assert "Workers: 2" in result.stdout
     assert "Rank 1 on host pi-worker-1" in result.stdout
     assert "pi is approximately 3.14" in result.stdout
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="this Python has torch")
+def test_benchmark_without_torch_is_refused_before_anything_is_created(gangline) -> None:
+    result = gangline("run", str(PUBLISHED / "pods" / "horovod.yaml"))
+
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "which need torch, and " in result.stderr
+    assert "horovod.yaml:12:12" in result.stderr
+    assert "hint: install it: " in result.stderr
+    assert "--image horovod/horovod=FOLDER" in result.stderr
+    assert "horovod" not in gangline("list", "--all-namespaces").stdout

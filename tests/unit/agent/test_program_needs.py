@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gangline.api.core import Container
+from gangline.local.agent.pod_images import ImageUnavailableError, PodImages
+from gangline.local.image import Image
 from gangline.local.program_needs import needs_of, why_not
 from gangline.local.shipped_images import SHIPPED, config_of
 
@@ -116,3 +119,24 @@ def test_launcher_of_another_mpi_than_the_jobs_is_refused(
     if refusal is not None:
         assert refusal[0].startswith("`mpiImplementation` of this job is `Intel`")
         assert refusal[1].startswith("write `mpiImplementation: OpenMPI`")
+
+
+class OneImage:
+    """Serves every image by the same one."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+
+    async def serve(self, reference: str) -> Image:
+        return self.image
+
+
+async def test_container_that_would_fail_waits_for_its_image_instead(python_without_torch: str) -> None:
+    image = Image("mpioperator/tensorflow-benchmarks", path_entries=(python_without_torch,))
+    images = PodImages(OneImage(image), lambda: None, lambda *_: None)  # type: ignore[arg-type]
+
+    with pytest.raises(ImageUnavailableError, match="which need torch") as caught:
+        await images.find(Container(name="launcher", image=TENSORFLOW, command=["python", TF_CNN]))
+    assert caught.value.reason == "ErrImageNeverPull"
+    worker = Container(name="worker", image=TENSORFLOW, command=["/usr/sbin/sshd", "-De"])
+    assert await images.find(worker) is image

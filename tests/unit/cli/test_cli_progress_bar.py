@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.cli.progress_bar import bar_text
+from gangline.cli.progress_bar import ProgressBar, bar_text
 from gangline.cli.run_view import LiveView
 
 RECORD = {
@@ -49,3 +49,21 @@ def test_bar_stands_below_whole_lines_only(capfd: pytest.CaptureFixture[str]) ->
     assert out == ", now whole\n"
     assert "step 250/1000" in err
     assert err.endswith("\x1b[2K")
+
+
+def test_bar_says_for_which_ranks_the_others_wait_until_they_step_again(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    bar = ProgressBar()
+
+    def shown(**record: object) -> str:
+        bar.update(record)
+        return capfd.readouterr().err.rpartition("\x1b[2K")[2]
+
+    assert "ETA 2m10s" in shown(**RECORD)
+    assert shown(kind="silence", rank=3, node="b", step=250).endswith(
+        "  step 250/1000  waits for rank 3 on b"
+    )
+    assert shown(kind="silence", rank=5, node="c").endswith("waits for ranks 3 on b, 5 on c")
+    assert shown(kind="going-on", rank=3, node="b").endswith("waits for rank 5 on c")
+    assert "ETA" in shown(**RECORD)
