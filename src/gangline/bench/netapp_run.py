@@ -24,7 +24,7 @@ from typing import NoReturn
 if not __package__:  # started by its path
     sys.path[:] = [*sys.path[1:], str(Path(__file__).resolve().parents[2])]
 
-from gangline.bench import entry
+from gangline.bench import entry, limits
 from gangline.bench.entry import say
 from gangline.bench.log_figures import read_figures
 from gangline.errors import JobFailedError, UserError
@@ -47,6 +47,10 @@ BENCHMARK = "/netapp/tensorflow/benchmarks_190205/scripts/tf_cnn_benchmarks/tf_c
 DROP_CACHES = "sync; echo 1 > /proc/sys/vm/drop_caches"
 _REMOTE_SHELL = Path(__file__).resolve().parents[1] / "launch" / "remote_shell.py"
 _TAIL_LINES = 15
+ASKED_PRECISION = "fp16"
+"""By the benchmark's options, which are those of the article."""
+_PRECISION = re.compile(r"Precision: \w+ is emulated on a CPU; computed in (\w+)$")
+"""What ``tf_cnn_benchmarks`` says where it computes in another precision than it was asked for."""
 _FIRST_MOUNT = re.compile(r"(.*/mount_)0(/.*|$)")
 
 
@@ -233,14 +237,37 @@ def benchmark_options(run: Run) -> list[str]:
     return [*options, "--datasets_num_private_threads=4", f"--horovod_device={run.device}"]
 
 
-def results_name(run: Run, moment: time.struct_time) -> str:
-    """Return the name of the results file: date, framework, model, devices, batch, precision and more."""
+def results_name(run: Run, moment: time.struct_time, precision: str) -> str:
+    """Return the name of the results file: date, framework, model, devices, batch, precision and more.
+
+    Args:
+        run: as it was computed, limits included.
+        moment: of its start.
+        precision: in which it was computed.
+    """
     parts = [
         time.strftime("%Y%m%d_%H%M%S", moment),
         *("torch", "gangline", run.model, run.device, str(run.devices), str(run.batch_size)),
-        *(f"b{run.num_batches}", "imagenet", "nodistort", "fp16", "r10", f"m{run.mounts}", "nockpt"),
+        *(f"b{run.num_batches}", "imagenet", "nodistort", precision, "r10", f"m{run.mounts}", "nockpt"),
     ]
     return "_".join(parts) + ".txt"
+
+
+def limited(run: Run, environment: Mapping[str, str]) -> Run:
+    """Return the run as the benchmark will limit it on a small machine."""
+    bounds = limits.Limits(limits.parse(environment.get(limits.VARIABLE, "")))
+    return replace(
+        run,
+        model=bounds.model(run.model),
+        batch_size=bounds.count("batch_size", run.batch_size),
+        num_batches=bounds.count("num_batches", run.num_batches),
+    )
+
+
+def computed(run: Run, lines: Sequence[str]) -> str:
+    """Return the precision in which a run computes: what it said, else what its device makes of fp16."""
+    said = next((match[1] for line in lines if (match := _PRECISION.search(line))), "")
+    return said or ("bf16" if run.device == "cpu" else ASKED_PRECISION)
 
 
 def remote_shell(environment: Mapping[str, str]) -> str:
@@ -286,7 +313,8 @@ def execute(run: Run, environment: dict[str, str]) -> float:
     mpi = find_mpi(environment.get("PATH"))
     clean_caches(run, agent, environment)
     line = training_line(run, agent, environment)
-    results = run.results / results_name(run, time.localtime())
+    named, moment = limited(run, environment), time.localtime()
+    results = run.results / results_name(named, moment, computed(run, []))
     say(f"{shlex.join(line)} > {shlex.quote(str(results))} 2>&1")
     with results.open("wb") as file:
         done = subprocess.run(
@@ -304,7 +332,21 @@ def execute(run: Run, environment: dict[str, str]) -> float:
         if text.startswith("Limited by "):
             say(text)
             break
+    _note_precision(results, results_name(named, moment, computed(run, lines)), computed(run, lines))
     return figures.images_per_s
+
+
+def _note_precision(results: Path, name: str, precision: str) -> None:
+    """Say in which precision was computed, in the results file too, which is named by it."""
+    note = f"Precision: computed in {precision}"
+    if precision != ASKED_PRECISION:
+        note += f"; asked for {ASKED_PRECISION}, which a CPU only emulates"
+        say(note)
+    with results.open("a", encoding="utf-8") as file:
+        file.write(f"{note}\n")
+    if results.name != name:
+        results.rename(results.with_name(name))
+        say(f"the results are in {results.with_name(name)}")
 
 
 def clean_caches(run: Run, agent: str, environment: dict[str, str]) -> None:

@@ -12,7 +12,9 @@ import pytest
 from gangline.bench.netapp_run import (
     Run,
     clean_line,
+    computed,
     count_mounts,
+    limited,
     parse,
     remote_shell,
     results_name,
@@ -87,9 +89,22 @@ def test_two_pods_on_one_machines_network_are_one_host() -> None:
 def test_the_results_file_is_named_by_what_was_run() -> None:
     moment = time.struct_time((2019, 8, 14, 16, 16, 9, 0, 0, 0))
 
-    assert results_name(PUBLISHED, moment) == (
+    assert results_name(PUBLISHED, moment, "fp16") == (
         "20190814_161609_torch_gangline_resnet50_gpu_16_256_b500_imagenet_nodistort_fp16_r10_m2_nockpt.txt"
     )
+    small = limited(PUBLISHED, {"GANGLINE_BENCH_LIMITS": "model=resnet18,batch_size=4,num_batches=20"})
+    assert results_name(small, moment, "bf16") == (
+        "20190814_161609_torch_gangline_resnet18_gpu_16_4_b20_imagenet_nodistort_bf16_r10_m2_nockpt.txt"
+    )
+
+
+def test_the_precision_is_the_one_that_was_computed_in() -> None:
+    on_cpu = replace(PUBLISHED, device="cpu")
+
+    assert computed(PUBLISHED, []) == "fp16"
+    assert computed(on_cpu, []) == "bf16"
+    said = "Precision: fp16 is emulated on a CPU; computed in bf16"
+    assert computed(PUBLISHED, ["Model: resnet50", said]) == "bf16"
 
 
 def test_mounts_are_counted_from_the_first_on(tmp_path: Path) -> None:
