@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gangline.errors import ClusterError
@@ -20,14 +21,11 @@ ATTEMPTS_MAX = 5
 
 
 def load_image_map(cluster: Cluster) -> ImageMap:
-    """Return the cluster's map; of one that is down from its store, without starting it.
-
-    Raises:
-        ClusterError: the server does not answer.
-    """
+    """Return the cluster's map; of one that is down or still starting from its store, as it is."""
     if read_lock(cluster.paths.lock("server")).state == "held":
-        status, answer = cluster.request("GET", f"{_FOLDER}/{MAP_NAME}")
-        return ImageMap.from_object(answer) if status == 200 else ImageMap()
+        with suppress(ClusterError):  # another command has just started it: it does not listen yet
+            status, answer = cluster.request("GET", f"{_FOLDER}/{MAP_NAME}")
+            return ImageMap.from_object(answer) if status == 200 else ImageMap()
     try:
         store = sqlite3.connect(f"{cluster.paths.store.as_uri()}?mode=ro", uri=True)
     except sqlite3.Error:

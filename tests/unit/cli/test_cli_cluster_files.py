@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gangline.errors import UserError
-from gangline.local.cluster import make_private_folders, mounts_under
+from gangline.local.cluster import Cluster, make_private_folders, mounts_under
 from gangline.local.cluster_facts import (
     decide_facts,
     free_subnet,
@@ -18,6 +18,7 @@ from gangline.local.cluster_facts import (
     save_facts,
 )
 from gangline.local.daemon import daemon_environment
+from gangline.local.kept_images import load_image_map
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import ProcessLock, read_lock
 
@@ -125,3 +126,10 @@ def test_mounts_below_a_folder_are_found(tmp_path):
 def test_a_daemon_does_not_inherit_an_mpi_run_or_a_python_path():
     kept = daemon_environment({"PATH": "/bin", "PYTHONPATH": "/x", "OMPI_COMM_WORLD_RANK": "1", "HOME": "/h"})
     assert set(kept) == {"PATH", "HOME", "PYTHONUNBUFFERED"}
+
+
+def test_images_of_a_cluster_that_is_starting_are_read_without_its_server(paths):
+    with ProcessLock(paths.lock("server")) as server:
+        assert server.acquire()
+
+        assert load_image_map(Cluster(paths)).images == {}
