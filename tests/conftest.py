@@ -21,7 +21,7 @@ from gangline.kube.errors import NotFound
 from gangline.local.apiserver.server import ApiServer
 from gangline.local.paths import ClusterPaths
 
-NAMESPACE_LIMIT_S = 30.0
+NAMESPACE_LIMIT_S = 60.0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

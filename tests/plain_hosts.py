@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
@@ -129,7 +129,7 @@ class PlainHosts:
             assert time.monotonic() < deadline, (self.folder / f"sshd-{name}.log").read_text()
 
     def run(
-        self, name: str, words: Sequence[str], *, limit_s: float = 60.0, **variables: str
+        self, name: str, words: Sequence[str], *, limit_s: float = 120.0, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a host."""
         return subprocess.run(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-STOP_LIMIT_S = 20.0
+STOP_LIMIT_S = 60.0
 COMMAND = os.environ.get("OPERATOR_COMMAND", "")
 
 

@@ -157,7 +157,7 @@ async def test_get_watch_prints_changes(kubectl: Kubectl) -> None:
     assert process.stdout is not None
     lines = []
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             lines += [await process.stdout.readline() for _ in range(2)]
             await kubectl.ok("label", "cm", "cm", "more=1")
             lines.append(await process.stdout.readline())
@@ -236,11 +236,11 @@ async def test_label_annotate_and_patch(kubectl: Kubectl) -> None:
 
 async def test_status_is_patched_as_a_subresource_and_waited_for(kubectl: Kubectl) -> None:
     await kubectl.ok("apply", "-f", "-", stdin=POD)
-    waiting = await kubectl.start("wait", "--for=condition=Ready", "pod/p", "--timeout=30s")
+    waiting = await kubectl.start("wait", "--for=condition=Ready", "pod/p", "--timeout=60s")
     status = '{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}'
     await kubectl.ok("patch", "pod", "p", "--subresource=status", "--type=merge", "-p", status)
 
-    out, err = await asyncio.wait_for(waiting.communicate(), 30)
+    out, err = await asyncio.wait_for(waiting.communicate(), 60)
 
     assert (waiting.returncode, out) == (0, b"pod/p condition met\n"), err
     assert (await kubectl.ok("get", "pod", "p")).splitlines()[1].split()[2] == "Running"
@@ -250,10 +250,10 @@ async def test_status_is_patched_as_a_subresource_and_waited_for(kubectl: Kubect
 
 async def test_wait_for_delete(kubectl: Kubectl) -> None:
     await kubectl.ok("apply", "-f", "-", stdin=CONFIG_MAP)
-    waiting = await kubectl.start("wait", "--for=delete", "cm/cm", "--timeout=30s")
+    waiting = await kubectl.start("wait", "--for=delete", "cm/cm", "--timeout=60s")
     await kubectl.ok("delete", "cm", "cm")
 
-    _, err = await asyncio.wait_for(waiting.communicate(), 30)
+    _, err = await asyncio.wait_for(waiting.communicate(), 60)
 
     assert waiting.returncode == 0, err
 
@@ -297,7 +297,7 @@ async def test_explain(kubectl: Kubectl) -> None:
 async def test_custom_kind_from_definition_to_scale(kubectl: Kubectl) -> None:
     await kubectl.ok("apply", "-f", "-", stdin=CRD)
     try:
-        await kubectl.ok("wait", "--for=condition=Established", "crd/trains.example.dev", "--timeout=30s")
+        await kubectl.ok("wait", "--for=condition=Established", "crd/trains.example.dev", "--timeout=60s")
         created = await kubectl.ok("apply", "-f", "-", stdin=TRAIN)
         unchanged = await kubectl.ok("apply", "-f", "-", stdin=TRAIN)
         configured = await kubectl.ok("apply", "-f", "-", stdin=TRAIN.replace("resnet", "vgg"))
@@ -387,9 +387,9 @@ async def test_logs_whole_tailed_and_followed(kubectl: Kubectl) -> None:
     assert (await kubectl.ok("logs", "-l", "app=x", "--tail=1", "--prefix")).endswith("line 4\n")
     following = await kubectl.start("logs", "-f", "p", "--tail=1")
     assert following.stdout is not None
-    assert await asyncio.wait_for(following.stdout.readline(), 30) == b"line 4\n"
+    assert await asyncio.wait_for(following.stdout.readline(), 60) == b"line 4\n"
     with file.open("a") as more:
         more.write("2026-01-01T00:00:09.000000000Z stdout F last\n")
     await report("terminated")
-    rest, _ = await asyncio.wait_for(following.communicate(), 30)
+    rest, _ = await asyncio.wait_for(following.communicate(), 60)
     assert (following.returncode, rest) == (0, b"last\n")

@@ -33,7 +33,7 @@ async def test_candidates_lead_one_after_the_other(client: Client, api: Any) -> 
 
     tasks = {identity: candidate(identity) for identity in ("one", "two", "three")}
     seen: list[str] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while tasks:
             async with changed:
                 await changed.wait_for(lambda: bool(leaders))

@@ -20,7 +20,7 @@ from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
 
 Build = Callable[..., dict[str, Any]]
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 async def until(condition: Callable[[], Awaitable[Any]]) -> Any:

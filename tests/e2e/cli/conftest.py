@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-COMMAND_TIMEOUT_S = 90
-WAIT_S = 30.0
+COMMAND_TIMEOUT_S = 180
+WAIT_S = 60.0
 
 
 class Commands:
@@ -49,7 +49,7 @@ class Commands:
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
-    """Wait until a condition holds, at most 30 s."""
+    """Wait until a condition holds, at most a minute."""
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, f"waited {WAIT_S} s for {what}"

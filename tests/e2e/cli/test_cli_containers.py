@@ -259,7 +259,7 @@ def test_nothing_is_left_of_a_job_that_was_deleted(containers, home, tmp_path, u
     assert left_of_pods(home) > before
 
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
 
     until(lambda: left_of_pods(home) <= before, "the end of all that the pod had")
 

@@ -12,7 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 EXAMPLES = REPOSITORY / "examples"
-COMMAND_TIMEOUT_S = 100
+COMMAND_TIMEOUT_S = 200
 
 Gangline = Callable[..., subprocess.CompletedProcess[str]]
 

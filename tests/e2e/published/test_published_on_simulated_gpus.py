@@ -93,7 +93,7 @@ def test_two_ranks_gather_what_is_left_over_on_two_machines(cluster: Any) -> Non
     """Three GPUs for three pods, where one node has two and the other one."""
     for node, count in (("node-0", 6), ("node-1", 7)):
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(holder(node, count)))
-    cluster.kubectl("wait", "--for=condition=Ready", "pod", "-l", "hold=gpus", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Ready", "pod", "-l", "hold=gpus", "--timeout=60s")
 
     name = cluster.job("v1alpha2-spare-gpus.yaml")
 

@@ -25,7 +25,7 @@ from gangline.local.cluster_facts import free_subnet, read_routes
 from gangline.local.images import LocalImages
 from gangline.local.paths import ClusterPaths
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 AGENT = """
 import asyncio, contextlib, signal, sys
 from gangline.local.agent.main import run_agent
@@ -91,7 +91,7 @@ class LocalCluster:
     def stop_agent(self, number: int = signal.SIGTERM) -> None:
         if self.agent is not None and self.agent.poll() is None:
             self.agent.send_signal(number)
-            self.agent.wait(10)
+            self.agent.wait(WAIT_S)
 
     async def create(self, resource: Any, name: str, **fields: Any) -> dict[str, Any]:
         body = {

@@ -187,7 +187,7 @@ async def test_objects_go_with_their_definition_finalizers_first(api: Api) -> No
     await api.create(TRAINS, {**train("held"), "metadata": {"name": "held", "finalizers": ["example.dev/x"]}})
 
     marked = await api.delete(f"{CRDS}/trains.example.dev")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len((await api.get(TRAINS))["items"]) > 1:
             await asyncio.sleep(0)
         assert (await api.request("GET", f"{CRDS}/trains.example.dev"))[0] == 200

@@ -122,7 +122,7 @@ async def test_follow_sends_lines_as_they_come_and_ends_with_the_container(api: 
     file = folder / "c/0.log"
     file.write_text(record(1, "one"))
     async with api.session.get(f"{PODS}/p/log", params={"follow": "true"}) as answer:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await answer.content.readline() == b"one\n"
             with file.open("a") as more:
                 more.write(record(2, "two"))
@@ -140,7 +140,7 @@ async def test_follow_ends_when_the_pod_is_deleted(api: Api) -> None:
     folder = await running_pod(api, "c")
     (folder / "c/0.log").write_text(record(1, "one"))
     async with api.session.get(f"{PODS}/p/log", params={"follow": "true"}) as answer:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await answer.content.readline() == b"one\n"
             await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
             assert await answer.content.read() == b""

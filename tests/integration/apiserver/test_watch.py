@@ -30,13 +30,13 @@ class Stream:
         await self._context.__aexit__(*details)
 
     async def next(self) -> tuple[str, dict[str, Any]]:
-        line = await asyncio.wait_for(self._response.content.readline(), 10)
+        line = await asyncio.wait_for(self._response.content.readline(), 60)
         assert line, "the stream has ended"
         event = json.loads(line)
         return event["type"], event["object"]
 
     async def ended(self) -> bool:
-        return await asyncio.wait_for(self._response.content.readline(), 10) == b""
+        return await asyncio.wait_for(self._response.content.readline(), 60) == b""
 
 
 async def put(api: Api, name: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
@@ -173,7 +173,7 @@ async def test_watcher_that_falls_behind_is_disconnected_not_thinned(
         bodies = [{"metadata": {"name": f"m{n}"}} for n in range(30)]
         await asyncio.gather(*(api.create(MAPS, body) for body in bodies))
         names = []
-        while line := await asyncio.wait_for(stream._response.content.readline(), 10):
+        while line := await asyncio.wait_for(stream._response.content.readline(), 60):
             names.append(json.loads(line)["object"]["metadata"]["resourceVersion"])
 
     wanted = sorted(int(item["metadata"]["resourceVersion"]) for item in (await api.get(MAPS))["items"])
@@ -205,6 +205,6 @@ async def test_client_that_leaves_frees_its_watcher(api: Api) -> None:
     async with Stream(api, MAPS, resourceVersion=await revision(api)) as stream:
         assert ring.watcher_count == before + 1
         stream._response.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while ring.watcher_count != before:
             await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = Path(__file__).resolve().parents[3] / "src" / "gangline" / "bench"
-RUN_LIMIT_S = 110
+RUN_LIMIT_S = 200
 
 Run = Callable[..., list[subprocess.CompletedProcess[str]]]
 

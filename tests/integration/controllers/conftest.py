@@ -20,7 +20,7 @@ from gangline.local.apiserver.server import ApiServer
 from gangline.local.controllers.all import run_controllers
 from gangline.local.paths import ClusterPaths
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Cluster:

@@ -131,7 +131,7 @@ class StandIn:
             self._changed.notify_all()
 
     async def wait_for(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(condition)
 
     @property

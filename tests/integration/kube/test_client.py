@@ -337,7 +337,7 @@ async def test_watch_refuses_a_line_that_is_no_event(server: Any) -> None:
 
 async def test_a_silent_watch_ends(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gangline.kube.client.watch_idle_timeout_s", 0.05)
-    async with server.client() as client, asyncio.timeout(10):
+    async with server.client() as client, asyncio.timeout(60):
         assert [event async for event in client.watch(PODS, resource_version="100")] == []
 
 

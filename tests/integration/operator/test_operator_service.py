@@ -23,7 +23,7 @@ from gangline.operator.service import OperatorService, ServiceOptions
 
 Build = Callable[..., dict[str, Any]]
 TIMING = LeaseTiming(duration_s=15.0, renew_deadline_s=10.0, retry_s=0.1)
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 async def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:

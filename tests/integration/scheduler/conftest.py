@@ -18,7 +18,7 @@ from gangline.local.apiserver.server import ApiServer
 from gangline.local.paths import ClusterPaths
 from gangline.scheduler.scheduler import Scheduler
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Cluster:

@@ -26,7 +26,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import ApiError
 from gangline.scheduler.scheduler import Scheduler
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 DIALECTS = [
     pytest.param(SCHEDULER_PLUGINS_POD_GROUPS, id="scheduler-plugins"),
     pytest.param(VOLCANO_POD_GROUPS, id="volcano"),

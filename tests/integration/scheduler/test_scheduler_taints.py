@@ -9,7 +9,7 @@ from gangline.api.resources import NODES
 from gangline.kube.cache import Cache
 from gangline.scheduler.by_wires import ByWiresTaints
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 OURS = ("gangline.dev/gpu-schedule", "NoSchedule")
 OTHER = ("example.com/dedicated", "NoSchedule")
 

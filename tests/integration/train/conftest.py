@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).resolve().parents[3] / "src"
-LIMIT_S = 110.0
+LIMIT_S = 200.0
 LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "OMPI_", "PMI", "PRTE_", "SLURM_", "OMP_NUM")
 
 

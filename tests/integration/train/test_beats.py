@@ -17,7 +17,7 @@ from gangline.train.beats import BeatSocket, place_of
 from gangline.train.meeting import process_name
 from gangline.train.witness import Witness, ask, look_at
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 def fact_of(pid: int) -> dict[str, Any]:

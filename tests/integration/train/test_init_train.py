@@ -17,7 +17,7 @@ pytestmark = pytest.mark.train
 
 SCRIPT = Path(__file__).with_name("session_script.py")
 SOURCES = Path(__file__).resolve().parents[3] / "src"
-LIMIT_S = 110
+LIMIT_S = 200
 
 
 def clean() -> dict[str, str]:

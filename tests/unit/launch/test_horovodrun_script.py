@@ -17,7 +17,7 @@ def run(folder: Path, *more: Path) -> str:
         executable=folder / "horovodrun",
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     return done.stdout

@@ -14,7 +14,7 @@ from gangline.launch.mpirun_deadline import Beginnings, run_until_begun, saying_
 from gangline.launch.rank_start import StartError
 
 BEGAN = ["[1,0]<stdout>: gangline-rank-began 0 a\n", "[1] gangline-rank-began 1 b\n"]
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @pytest.fixture

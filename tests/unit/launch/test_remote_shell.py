@@ -64,7 +64,7 @@ def test_wait_is_told_of_only_where_there_was_one(tmp_path):
     def said():
         argv = [sys.executable, "-I", "-S", remote_shell.__file__, "w-0", "true"]
         return subprocess.run(
-            argv, check=False, env=environment, capture_output=True, text=True, timeout=20
+            argv, check=False, env=environment, capture_output=True, text=True, timeout=60
         ).stderr
 
     assert "cannot run on w-0 within 0 s: no pod answers to `w-0`" in said()
