@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,12 @@ from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.bench.scaling import Series
+
+CLUSTER_STARTED = "started cluster "
+"""How `gangline run` begins to say that it has started the one-machine cluster, which then stays."""
+EXIT_INTERRUPTED = 130
+DELETE_LIMIT_S = 30.0
+"""How long a run that was interrupted is waited for."""
 
 
 @click.group("bench", cls=Subcommands, invoke_without_command=True)
@@ -73,7 +80,10 @@ def _require(module: str, package: str, extra: str) -> None:
 @click.option("--python", default="", metavar="FILE", help="A Python with torch.  [default: this one]")
 @click.option("-o", "--output", default="scaling", show_default=True, help="Folder for results and figures.")
 def scaling(ranks: str, model: str, batch_size: int, num_batches: int, python: str, output: str) -> None:
-    """Train on 1, 2, 4 … ranks of this machine; print and draw images/s beside the ideal."""
+    """Train on 1, 2, 4 … ranks of this machine; print and draw images/s beside the ideal.
+
+    The one-machine cluster is started if it is not up, and stays up as after `gangline run`.
+    """
     from gangline.bench.models import find
     from gangline.bench.scaling import series_of, table_lines
 
@@ -130,26 +140,44 @@ def _measure(ranks: int, python: str, flags: list[str], target: Path) -> None:
     Raises:
         UserError: the run failed.
     """
-    import subprocess
-
     from gangline.bench import tf_cnn_benchmarks
 
     target.unlink(missing_ok=True)
     program = [python, str(Path(tf_cnn_benchmarks.__file__)), *flags, f"--json={target.name}"]
     line = [sys.executable, "-m", "gangline", "run", "-n", str(ranks), "--", *program]
-    done = subprocess.run(
-        line, cwd=target.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    if done.returncode == 130:
+    code, said = _follow(line, target.parent)
+    if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
-    if done.returncode != 0 or not target.exists():
-        said = done.stdout.decode(errors="replace")
+    if code != 0 or not target.exists():
         if "error[no-torch]" in said:
             raise UserError(f"{python} has no torch", hint="name a Python that has it: --python FILE")
         tail = "\n".join(said.splitlines()[-12:])
-        raise UserError(
-            f"the benchmark on {plural(ranks, 'rank')} ended with code {done.returncode}:\n{tail}"
-        )
+        raise UserError(f"the benchmark on {plural(ranks, 'rank')} ended with code {code}:\n{tail}")
+
+
+def _follow(line: list[str], folder: Path) -> tuple[int, str]:
+    """Return the exit code and the output of a run; say at once when it started the cluster.
+
+    Ctrl-C reaches the run too, which deletes its job: it is waited for.
+    """
+    import subprocess
+
+    said: list[str] = []
+    with subprocess.Popen(
+        line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as run:
+        assert run.stdout is not None
+        try:
+            for text in run.stdout:
+                said.append(text)
+                if text.startswith(CLUSTER_STARTED):
+                    click.echo(text, err=True, nl=False)
+        except KeyboardInterrupt:
+            click.echo("interrupted: deleting the job", err=True)
+            with suppress(subprocess.TimeoutExpired):
+                run.communicate(timeout=DELETE_LIMIT_S)
+            return EXIT_INTERRUPTED, "".join(said)
+    return run.returncode, "".join(said)
 
 
 def _read(name: str) -> dict[str, Any]:
