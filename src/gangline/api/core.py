@@ -215,6 +215,14 @@ class Toleration(Wire, frozen=True, kw_only=True):
     toleration_seconds: int | None = None
 
 
+class WorkloadReference(Wire, frozen=True, kw_only=True):
+    """Which pod group of which Workload a pod belongs to (``scheduling.k8s.io/v1alpha1``)."""
+
+    name: str
+    pod_group: str
+    pod_group_replica_key: str = ""
+
+
 class PodSpec(Wire, frozen=True, kw_only=True):
     """``spec`` of a pod. Affinity and spread constraints stay raw."""
 
@@ -226,6 +234,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
     scheduler_name: str = "default-scheduler"
     scheduling_gates: list[dict[str, str]] = []
+    workload_ref: WorkloadReference | None = None
     tolerations: list[Toleration] = []
     affinity: dict[str, Any] | None = None
     topology_spread_constraints: list[dict[str, Any]] = []

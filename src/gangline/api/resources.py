@@ -76,6 +76,7 @@ MPIJOB_VERSIONS: tuple[Resource, ...] = (
 
 SCHEDULER_PLUGINS_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
+WORKLOADS = Resource("scheduling.k8s.io", "v1alpha1", "workloads", "Workload")
 VOLCANO_QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", namespaced=False)
 
 BUILT_IN: tuple[Resource, ...] = (

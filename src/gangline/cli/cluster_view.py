@@ -19,14 +19,15 @@ from gangline.api.resources import (
     SCHEDULER_PLUGINS_POD_GROUPS,
     VOLCANO_POD_GROUPS,
     VOLCANO_QUEUES,
+    WORKLOADS,
     Resource,
 )
 from gangline.kube.errors import ApiError
-from gangline.placement.gangs import Group
+from gangline.placement.gangs import Group, Groups
 from gangline.placement.holders import gang_key
 from gangline.placement.namespaces import Namespaces
 from gangline.placement.policy import Policy, Queue
-from gangline.placement.read_groups import read_group, read_queue
+from gangline.placement.read_groups import read_group, read_queue, read_workload
 from gangline.placement.snapshot import HOSTNAME_LABEL, NodeView, PodView, Snapshot
 from gangline.placement.volumes import Storage
 from gangline.scheduler.storage_watch import CLAIMS, CLASSES, VOLUMES
@@ -101,13 +102,21 @@ async def look(client: Client) -> ClusterView:
         VOLCANO_POD_GROUPS,
         PRIORITY_CLASSES,
         VOLCANO_QUEUES,
+        WORKLOADS,
     )
-    nodes, pods, plain, volcano, priorities, queues = await asyncio.gather(
+    nodes, pods, plain, volcano, priorities, queues, workloads = await asyncio.gather(
         *(_items(client, resource) for resource in kinds)
     )
     storage, namespaces = await _storage(client, pods), await _namespaces(client, pods)
     return view_of(
-        nodes, pods, [*plain, *volcano], priorities, queues, storage=storage, namespaces=namespaces
+        nodes,
+        pods,
+        [*plain, *volcano],
+        priorities,
+        queues,
+        storage=storage,
+        namespaces=namespaces,
+        workloads=workloads,
     )
 
 
@@ -120,14 +129,18 @@ def view_of(
     levels: tuple[str, ...] = (),
     storage: Storage | None = None,
     namespaces: Namespaces | None = None,
+    workloads: Iterable[Obj] = (),
 ) -> ClusterView:
     """Return the view of objects in wire form. Pure."""
     storage, namespaces = storage or Storage(), namespaces or Namespaces()
     priorities = {entry["metadata"]["name"]: int(entry.get("value") or 0) for entry in priority_classes}
-    groups = {}
+    groups = Groups()
     for entry in pod_groups:
         group = read_group(msgspec.convert(entry, PodGroup, strict=False), priorities)
         groups[group.key] = group
+    for entry in workloads:
+        read = read_workload(msgspec.convert(entry, PodGroup, strict=False), priorities)
+        groups.update((group.key, group) for group in read)
     found = [queue for entry in queues if isinstance(queue := read_queue(entry), Queue)]
     views = {
         pod["metadata"]["uid"]: storage.applied(

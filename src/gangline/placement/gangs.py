@@ -9,11 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
 from gangline.placement.amounts import GPU
 from gangline.placement.snapshot import PodView
+
+REPLICA_SLASHES = 3
+"""In the key of a replica: ``NAMESPACE/WORKLOAD/POD-GROUP/REPLICA``."""
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -23,7 +27,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: ``NAMESPACE/NAME``, as the pods name it.
-        min_member: pods that must be placed at the same moment.
+        min_member: pods that must be placed at the same moment; 0: each for itself.
         queue: whose quota it uses, or empty.
         priority: higher goes first; None: that of its pods.
         created: when it was made, RFC 3339.
@@ -38,6 +42,22 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     created: str = ""
     required_level: str = ""
     limit_s: float | None = None
+
+
+class Groups(dict[str, Group]):
+    """What is said about gangs, by key. The replicas of a pod group of a Workload share what it says.
+
+    Example:
+        >>> Groups({"team/w/workers": Group(key="team/w/workers")}).get("team/w/workers/replica-0").key
+        'team/w/workers'
+    """
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return what is said about a gang, or about the pod group of which it is a replica."""
+        found = super().get(key)
+        if found is None and key.count("/") == REPLICA_SLASHES:
+            found = super().get(key.rpartition("/")[0])
+        return default if found is None else found
 
 
 class Gang:

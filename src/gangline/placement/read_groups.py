@@ -1,6 +1,7 @@
 """PodGroups of each dialect, PriorityClasses and Queues, read into what placement knows. Pure.
 
-Sources: scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``, Volcano's ``scheduling.volcano.sh/v1beta1``.
+Sources: scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``, Volcano's ``scheduling.volcano.sh/v1beta1``, and
+Kubernetes' own ``scheduling.k8s.io/v1alpha1`` (1.35, feature gate ``GenericWorkload``; KEP-4671).
 """
 
 from __future__ import annotations
@@ -33,6 +34,33 @@ def read_group(pod_group: PodGroup, priorities: Mapping[str, int]) -> Group:
         required_level=required_level(meta.annotations),
         limit_s=float(limit) if limit.isdigit() else None,
     )
+
+
+def read_workload(workload: PodGroup, priorities: Mapping[str, int]) -> tuple[Group, ...]:
+    """Return what a Workload of Kubernetes says about the gangs of its pod groups.
+
+    A group with the policy ``gang`` needs ``minCount`` pods at the same moment, one with ``basic`` none.
+
+    Args:
+        workload: the object; its spec never changes.
+        priorities: of no use: a Workload names no PriorityClass, its pods do.
+    """
+    meta = workload.metadata
+    limit = meta.annotations.get(LIMIT_ANNOTATION, "")
+    groups = []
+    for entry in workload.spec.get("podGroups") or ():
+        gang = (entry.get("policy") or {}).get("gang")
+        groups.append(
+            Group(
+                key=f"{meta.key}/{entry.get('name', '')}",
+                min_member=_count(gang.get("minCount"), default=1) if gang is not None else 0,
+                queue=meta.annotations.get(QUEUE_ANNOTATION, ""),
+                created=meta.creation_timestamp or "",
+                required_level=required_level(meta.annotations),
+                limit_s=float(limit) if limit.isdigit() else None,
+            )
+        )
+    return tuple(groups)
 
 
 def read_queue(queue: dict[str, Any]) -> Queue | None:

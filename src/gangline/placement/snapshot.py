@@ -267,8 +267,14 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def gang_of(pod: Pod) -> str:
-    """Return ``NAMESPACE/NAME`` of the gang that a pod's labels or annotations name, or nothing."""
-    meta = pod.metadata
+    """Return ``NAMESPACE/NAME`` of the gang that a pod's labels or annotations name, or nothing.
+
+    Of a pod group of a Workload ``NAMESPACE/WORKLOAD/POD-GROUP``, and ``/REPLICA`` where it has replicas.
+    """
+    meta, ref = pod.metadata, pod.spec.workload_ref
+    if ref is not None:
+        parts = (meta.namespace, ref.name, ref.pod_group, ref.pod_group_replica_key)
+        return "/".join(filter(None, parts))
     names = [meta.annotations.get(key) for key in GROUP_ANNOTATIONS]
     names += [meta.labels.get(key) for key in GROUP_LABELS]
     return next((f"{meta.namespace}/{name}" for name in names if name), "")

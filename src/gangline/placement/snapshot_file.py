@@ -15,15 +15,15 @@ import yaml
 from gangline.api.core import Node, Pod
 from gangline.api.pod_group import PodGroup
 from gangline.errors import UserError
-from gangline.placement.gangs import Group
+from gangline.placement.gangs import Group, Groups
 from gangline.placement.namespaces import Namespaces
 from gangline.placement.policy import Policy, Queue
-from gangline.placement.read_groups import read_group
+from gangline.placement.read_groups import read_group, read_workload
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.placement.volumes import Storage
 
 STORAGE = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
-KINDS = ("Node", "Pod", "PodGroup", "PriorityClass", "Queue", "Namespace", *STORAGE)
+KINDS = ("Node", "Pod", "PodGroup", "Workload", "PriorityClass", "Queue", "Namespace", *STORAGE)
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -80,13 +80,14 @@ def read_snapshot(text: str, *, name: str = "the snapshot") -> Situation:
     pods = [namespaces.applied(PodView.from_pod(pod)) for pod in found["Pod"] if not pod.is_finished]
     storage = _storage(found)
     groups = [read_group(group, priorities) for group in found["PodGroup"]]
+    groups += [group for workload in found["Workload"] for group in read_workload(workload, priorities)]
     return Situation(
         snapshot=Snapshot(
             nodes=tuple(NodeView.from_node(node) for node in found["Node"]),
             pods=tuple(pod for pod in pods if pod.node_name),
         ),
         waiting=tuple(storage.applied(pod) for pod in pods if not pod.node_name),
-        groups={group.key: group for group in groups},
+        groups=Groups({group.key: group for group in groups}),
         queues={queue.name: queue for queue in found["Queue"]},
     )
 
@@ -118,7 +119,7 @@ def _identity(entry: dict[str, Any], where: str) -> tuple[str, str]:
         raise UserError(f"{where} has kind `{kind}`", hint=f"a snapshot has {known}, and lists of them")
     if not isinstance(meta, dict) or not meta.get("name"):
         raise UserError(f"{where}, a {kind}, has no metadata.name")
-    if kind in ("Pod", "PodGroup", "PersistentVolumeClaim"):
+    if kind in ("Pod", "PodGroup", "Workload", "PersistentVolumeClaim"):
         meta.setdefault("namespace", "default")
         return kind, f"{meta['namespace']}/{meta['name']}"
     return kind, str(meta["name"])
@@ -133,7 +134,7 @@ def _typed(kind: str, entry: dict[str, Any], where: str) -> Any:
             meta = entry["metadata"]
             meta.setdefault("uid", f"{meta['namespace']}/{meta['name']}")
             return msgspec.convert(entry, Pod, strict=False)
-        if kind == "PodGroup":
+        if kind in ("PodGroup", "Workload"):
             return msgspec.convert(entry, PodGroup, strict=False)
         if kind == "Queue":
             return Queue.from_volcano(entry)

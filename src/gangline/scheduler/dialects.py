@@ -1,9 +1,8 @@
 """The kinds of PodGroup that the scheduler follows: how each is read, and what its status says.
 
-A gang is one value inside, :class:`gangline.placement.gangs.Group`. A further kind, such as the one of
-Kubernetes itself in ``scheduling.k8s.io``, takes three things: an entry here; the field by which its pods
-name their group, in :func:`gangline.placement.snapshot.gang_of`; the rights to watch it and to patch its
-status, in ``deploy/scheduler.yaml``. Nothing else tells kinds apart.
+A gang is one value inside, :class:`gangline.placement.gangs.Group`. A further kind takes three things: an
+entry here; the field by which its pods name their group, in :func:`gangline.placement.snapshot.gang_of`; the
+rights to watch it and to patch its status, in ``deploy/scheduler.yaml``. Nothing else tells kinds apart.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from gangline.api.pod_group import PodGroup
-from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
+from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, WORKLOADS, Resource
 from gangline.placement.decisions import Wait
 from gangline.placement.gangs import Group
-from gangline.placement.read_groups import read_group
+from gangline.placement.read_groups import read_group, read_workload
 from gangline.scheduler.group_status import VOLCANO_WORDS, group_status
 from gangline.scheduler.tally import Progress
 
@@ -36,16 +35,21 @@ class GroupDialect:
 
     Attributes:
         resource: the kind; it is followed from the moment the cluster has it.
-        read: what an object says about its gang, with the values of all PriorityClasses.
-        status: what is written to it.
+        read: what an object says about its gangs, with the values of all PriorityClasses.
+        status: what is written to it; None where it has no status.
     """
 
     resource: Resource
-    read: Callable[[PodGroup, Mapping[str, int]], Group]
-    status: WriteStatus
+    read: Callable[[PodGroup, Mapping[str, int]], tuple[Group, ...]]
+    status: WriteStatus | None
+
+
+def _read_one(pod_group: PodGroup, priorities: Mapping[str, int]) -> tuple[Group, ...]:
+    return (read_group(pod_group, priorities),)
 
 
 DIALECTS = (
-    GroupDialect(SCHEDULER_PLUGINS_POD_GROUPS, read_group, group_status),
-    GroupDialect(VOLCANO_POD_GROUPS, read_group, partial(group_status, words=VOLCANO_WORDS)),
+    GroupDialect(SCHEDULER_PLUGINS_POD_GROUPS, _read_one, group_status),
+    GroupDialect(VOLCANO_POD_GROUPS, _read_one, partial(group_status, words=VOLCANO_WORDS)),
+    GroupDialect(WORKLOADS, read_workload, None),
 )

@@ -146,6 +146,8 @@ class GroupWatch:
                     self._refresh_one(dialect, groups[key])
 
     def _refresh_one(self, dialect: GroupDialect, group: PodGroup) -> None:
+        if dialect.status is None:
+            return
         key, uid = group.metadata.key, group.metadata.uid
         progress = self._tally.progress(key)
         if not progress.pods and uid not in self._told:
@@ -223,16 +225,23 @@ class GroupWatch:
             if new is None:
                 self._found[dialect].pop(key, None)
                 self._told.pop(group.metadata.uid, None)
-                is_news = self._state.take_group(key, None)
+                gone = [one.key for one in dialect.read(group, self._priorities)]
+                taken = [self._state.take_group(one, None) for one in gone]
+                is_news = any(taken)
             else:
                 self._found[dialect][key] = new
-                is_news = self._state.take_group(key, dialect.read(new, self._priorities))
+                is_news = self._take(dialect, new)
                 if old is None:
                     self._note({key})
             if is_news:
                 self._wake()
 
         return on_change
+
+    def _take(self, dialect: GroupDialect, group: PodGroup) -> bool:
+        """Tell what an object says about its gangs; return whether one that waits may fit now."""
+        taken = [self._state.take_group(one.key, one) for one in dialect.read(group, self._priorities)]
+        return any(taken)
 
     def _on_priority(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         entry = new or old
@@ -243,8 +252,8 @@ class GroupWatch:
         else:
             self._priorities[entry.metadata.name] = new.value
         for dialect, groups in self._found.items():
-            for key, group in groups.items():
-                if self._state.take_group(key, dialect.read(group, self._priorities)):
+            for group in groups.values():
+                if self._take(dialect, group):
                     self._wake()
 
     def _on_queue(self, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:

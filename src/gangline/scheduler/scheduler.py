@@ -34,7 +34,6 @@ from gangline.scheduler.binder import Binder, regarding
 from gangline.scheduler.by_wires import ByWiresTaints
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.namespace_watch import NamespaceWatch
-from gangline.scheduler.namespace_watch import NamespaceWatch
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.statistics import SchedulerStatistics
 from gangline.scheduler.storage_watch import StorageWatch
@@ -84,7 +83,6 @@ class Scheduler:
         self._groups = GroupWatch(client, self._state, self._wake, names, self._recorder, quiet)
         self._storage = StorageWatch(client, self._state, self._wake)
         self._namespaces = NamespaceWatch(client, self._state, self._wake)
-        self._namespaces = NamespaceWatch(client, self._state, self._wake)
         self._is_due = asyncio.Event()
         self._warned: dict[str, str] = {}
         self._taken_back: dict[str, frozenset[str]] = {}
@@ -116,13 +114,11 @@ class Scheduler:
             group.create_task(self._groups.run(), name="scheduler groups")
             group.create_task(self._storage.run(), name="scheduler storage")
             group.create_task(self._namespaces.run(), name="scheduler namespaces")
-            group.create_task(self._namespaces.run(), name="scheduler namespaces")
             group.create_task(self._taints.run(), name="scheduler taints")
             await _wait_synced(self._nodes)
             await _wait_synced(self._pods)
             await self._groups.ready()
             await self._storage.ready()
-            await self._namespaces.ready()
             await self._namespaces.ready()
             self.is_synced = True
             for pod in self._refused_before:

@@ -14,7 +14,7 @@ import msgspec
 from gangline.api.core import Node, Pod, find_condition
 from gangline.placement.decisions import Binding
 from gangline.placement.fleet import Fleet
-from gangline.placement.gangs import Gang, Group, collect_gangs
+from gangline.placement.gangs import Gang, Group, Groups, collect_gangs
 from gangline.placement.holders import Holders, gang_key
 from gangline.placement.namespaces import Namespaces
 from gangline.placement.snapshot import GPUS_ANNOTATION, HOSTNAME_LABEL, NodeView, PodView, Snapshot
@@ -40,7 +40,7 @@ class SchedulerState:
     def __init__(self, names: tuple[str, ...], levels: tuple[str, ...] = ()) -> None:
         self._names = names
         self._nodes: dict[str, NodeView] = {}
-        self._groups: dict[str, Group] = {}
+        self._groups = Groups()
         self._holders = Holders(groups=self._groups)
         self._fleet = Fleet(levels)
         self._changed: set[str] = set()
@@ -90,7 +90,8 @@ class SchedulerState:
             self._know_level(group.required_level)
         for pod in list(self._holders.by_gang.get(key, {}).values()):
             self._holders.add(pod)  # it may use another queue now
-        return any(pod.gang == key for pod in self._pending.values())
+        replica = f"{key}/"
+        return any(pod.gang == key or pod.gang.startswith(replica) for pod in self._pending.values())
 
     def take_pod(self, old: Pod | None, new: Pod | None) -> bool:
         """Take a pod as it is now."""

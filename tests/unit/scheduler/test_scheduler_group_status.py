@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
-from gangline.api.resources import VOLCANO_POD_GROUPS
+from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS
 from gangline.placement.decisions import Wait
 from gangline.scheduler.dialects import DIALECTS
 from gangline.scheduler.group_status import group_status, is_same
@@ -17,7 +17,8 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 def status(progress: Progress, wait: Wait | None = None, *, volcano: bool = False) -> dict[str, Any]:
-    [write] = [one.status for one in DIALECTS if (one.resource == VOLCANO_POD_GROUPS) is volcano]
+    resource = VOLCANO_POD_GROUPS if volcano else SCHEDULER_PLUGINS_POD_GROUPS
+    [write] = [one.status for one in DIALECTS if one.resource == resource and one.status is not None]
     return write(wait=wait, progress=progress, min_member=3, now=NOW)
 
 
