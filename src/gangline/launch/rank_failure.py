@@ -158,6 +158,8 @@ _ABORT_HYDRA = re.compile(
     r"Abort\((-?\d+)\) on node \d+ \(rank (\d+) in comm \d+\): application called MPI_Abort"
 )
 _ABORT_HYDRA_OLD = re.compile(r"application called MPI_Abort\([^,)]*, (-?\d+)\) - process (\d+)")
+_RAISED = re.compile(r"gangline: (\w+) on rank (\d+): ending all ranks")
+"""What ``mpi_guard`` says before it calls MPI_Abort in place of the program."""
 _LOST = re.compile(
     r"lost communication with a remote daemon\. HNP daemon : \S+ on node \S+ Remote daemon: \S+ on node (\S+)"
 )
@@ -233,7 +235,9 @@ def _find_abort(text: str, ranks_text: str) -> RankFailure | None:
         return RankFailure(what="called MPI_Abort", rank=int(match.group(1)), host=host)
     else:
         return None
-    return RankFailure(what=f"called MPI_Abort with code {code}", rank=rank, host=host, exit_code=code)
+    raised = next((one for one in _RAISED.finditer(ranks_text) if int(one.group(2)) == rank), None)
+    what = f"raised {raised.group(1)}" if raised else f"called MPI_Abort with code {code}"
+    return RankFailure(what=what, rank=rank, host=host, exit_code=code)
 
 
 def _better_abort(found: RankFailure, text: str, ranks_text: str) -> RankFailure:

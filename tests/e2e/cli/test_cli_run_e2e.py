@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,18 @@ def test_a_rank_that_dies_ends_the_run_and_is_named(gangline, tmp_path, how, wor
     why = f"rank 1 in pod fail-worker-0 {words}"
     assert json.loads(gangline("get", "fail", "-o", "json").stdout)["reason"] == why
     assert gangline("explain", "fail").stdout == f"mpijob default/fail failed: {why}\n"
+
+
+def test_an_exception_on_one_rank_ends_those_that_wait_for_it(gangline, tmp_path):
+    (tmp_path / "boom.py").write_text(
+        "import time\nfrom mpi4py import MPI\n"
+        "if MPI.COMM_WORLD.rank == 1:\n    raise KeyError('lost')\ntime.sleep(600)\n"
+    )
+    result = gangline("run", "-n", "2", "--nodes", "2", "--", sys.executable, "boom.py", cwd=tmp_path)
+
+    assert result.returncode == 1, result.stderr
+    assert "[1] KeyError: 'lost'" in result.stdout
+    assert result.stderr.rstrip().endswith("rank 1 in pod boom-worker-1 raised KeyError")
 
 
 def test_a_pods_exit_code_becomes_the_commands(gangline, pod_manifest):
@@ -139,15 +152,18 @@ def test_two_interrupts_detach_and_say_how_to_come_back(gangline, pod_manifest):
     assert gangline("delete", "left").stdout == "pod/left deleted\n"
 
 
-def test_a_killed_command_leaves_a_job_that_the_same_command_follows(gangline, pod_manifest):
-    manifest = str(pod_manifest("killed", "echo on; sleep 3; echo off"))
+def test_a_killed_command_leaves_a_job_that_the_same_command_follows(gangline, held_pod):
+    manifest, let_go = held_pod("killed")
     process = gangline.start("run", manifest)
     assert process.stdout.readline() == "on\n"
     process.kill()
     process.communicate()
-    again = gangline("run", manifest)
-    assert (again.returncode, again.stdout) == (0, "on\noff\n")
-    assert "following it" in again.stderr
+    again = gangline.start("run", manifest)
+    assert again.stdout.readline() == "on\n"
+    let_go()
+    out, err = again.communicate(timeout=60)
+    assert (again.returncode, out) == (0, "off\n"), err
+    assert "following it" in err
 
 
 def test_an_interrupted_follower_leaves_the_job_of_the_command_that_started_it(gangline, pod_manifest):

@@ -51,3 +51,21 @@ def test_rank_that_fails_is_named_with_its_pod(gangline_in, mpi_environments: Pa
 
     assert result.returncode == 3, result.stdout
     assert "rank 2 in pod broken-worker-1 exited with code 3" in result.stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["mpich", "intel-mpi"])
+def test_an_exception_on_one_rank_ends_those_that_sleep(
+    gangline_in, mpi_environments: Path, tmp_path: Path, mpi: str
+) -> None:
+    script = tmp_path / f"boom-{mpi}.py"
+    script.write_text(
+        "import time\nfrom mpi4py import MPI\n"
+        "if MPI.COMM_WORLD.rank == 1:\n    raise KeyError('lost')\ntime.sleep(600)\n"
+    )
+    gangline = gangline_in(mpi_environments / mpi)
+
+    result = gangline("run", "-n", "2", "--nodes", "2", "--", "python", script.name, cwd=tmp_path)
+
+    assert result.returncode == 1, result.stdout
+    assert f"rank 1 in pod boom-{mpi}-worker-1 raised KeyError" in result.stdout

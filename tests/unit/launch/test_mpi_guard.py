@@ -11,9 +11,13 @@ import gangline.launch
 
 GUARD = Path(gangline.launch.__file__).parent / "mpi_guard"
 FAKE = """
+import os
+SIZE = int(os.environ.get("WORLD", 1))
 class COMM_WORLD:
-    Get_size = staticmethod(lambda: 1)
+    Get_size = staticmethod(lambda: SIZE)
+    Get_rank = staticmethod(lambda: 1)
 Is_initialized = lambda: True
+Is_finalized = lambda: False
 Get_library_version = lambda: "MPICH Version: 5.0"
 """
 
@@ -23,6 +27,7 @@ def run(tmp_path: Path, script: str, **env: str) -> subprocess.CompletedProcess[
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "MPI.py").write_text(FAKE)
+    (package / "run.py").write_text("def set_abort_status(status): print('abort with', status)")
     search = f"{GUARD}{os.pathsep}{tmp_path / 'site'}"
     return subprocess.run(
         [sys.executable, "-S", "-c", f"import sitecustomize\n{script}"],
@@ -53,6 +58,26 @@ def test_world_of_the_launched_size_goes_on(tmp_path, env):
     done = run(tmp_path, IMPORT, **env)
 
     assert (done.returncode, done.stdout) == (0, "rank 0 of 1\n")
+
+
+@pytest.mark.parametrize(
+    ("end", "size", "stdout"),
+    [
+        ("raise KeyError('x')", "2", "abort with 1\n"),
+        ("sys.excepthook = lambda *_: None; raise KeyError('x')", "2", "abort with 1\n"),
+        ("sys.exit(3)", "2", ""),
+        ("pass", "2", ""),
+        ("raise KeyError('x')", "1", ""),
+    ],
+    ids=["exception", "a hook of the program's own", "exit", "good end", "alone"],
+)
+def test_an_exception_that_ends_a_rank_ends_the_others(tmp_path, end, size, stdout):
+    script = f"import sys\nfrom mpi4py import MPI\n{end}"
+
+    done = run(tmp_path, script, OMPI_COMM_WORLD_SIZE=size, WORLD=size)
+
+    assert done.stdout == stdout
+    assert ("gangline: KeyError on rank 1: ending all ranks" in done.stderr) == bool(stdout)
 
 
 def test_what_makes_other_mpis_fail_at_once_is_taken_away_so_that_the_guard_can_say_it(tmp_path):

@@ -2,12 +2,13 @@
 
 This folder is put on PYTHONPATH of containers of local images. Python imports ``sitecustomize`` at its start;
 any other one on the path is imported as well. When a script imports ``mpi4py.MPI``, the size of its world is
-compared with the size that the launcher has set. A Python without Gangline also finds its `gangline.train`
-here. Standard library only; costs under a millisecond.
+compared with the size that the launcher has set; later a rank that an exception ends ends the others too. A
+Python without Gangline finds its `gangline.train` here. Standard library only; costs under a millisecond.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib.machinery
 import importlib.util
 import io
@@ -66,6 +67,23 @@ def check(mpi: ModuleType) -> None:
     os._exit(EXIT_MPI_MISMATCH)
 
 
+def end_all_after_exception(mpi: ModuleType) -> None:
+    """At exit: end all ranks when an exception has ended this one.
+
+    MPI_Finalize waits for every rank, and so a rank that raised would wait for those that wait for it. What
+    `python -m mpi4py` does, without being asked. Exit handlers still run, and streams are written out.
+    """
+    error = getattr(sys, "last_value", None)  # of the exception that Python has printed, whoever printed it
+    if error is None or not mpi.Is_initialized() or mpi.Is_finalized():
+        return
+    from mpi4py.run import set_abort_status
+
+    sys.stderr.write(
+        f"gangline: {type(error).__name__} on rank {mpi.COMM_WORLD.Get_rank()}: ending all ranks\n"
+    )
+    set_abort_status(1)
+
+
 class _Checking:
     """A loader around another one that checks the module when it has been executed."""
 
@@ -80,6 +98,8 @@ class _Checking:
         """Execute the module, then check it."""
         self._loader.exec_module(module)
         check(module)
+        if launched_size() > 1:
+            atexit.register(end_all_after_exception, module)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
