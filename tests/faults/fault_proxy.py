@@ -136,7 +136,7 @@ class FaultProxy:
 
     async def start(self) -> None:
         credential = await read_credential(self.upstream)
-        self._session = transport.open_session(self.upstream, credential, user_agent="")
+        self._session = transport.open_channel(self.upstream, credential, user_agent="").session
         await self._listen()
 
     async def stop(self) -> None:

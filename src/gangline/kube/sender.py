@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 
 from gangline.kube import credentials, transport
 from gangline.kube.config import Connection, Credential
+from gangline.kube.connections import HttpAnswer, NotConnected
 from gangline.kube.errors import ApiError, TooManyRequests, Unavailable, error_from_body
 from gangline.kube.transport import aiohttp
 
@@ -33,6 +36,16 @@ connection_retry_delays_s = (0.05, 0.2, 0.5)
 _SAFE_METHODS = ("GET", "HEAD")
 
 
+class _Answer(Protocol):
+    @property
+    def status(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+A = TypeVar("A", bound=_Answer)
+
+
 class Sender:
     """One server, one identity, one pool of connections. Arguments as for the client."""
 
@@ -47,8 +60,8 @@ class Sender:
         self._slots = asyncio.Semaphore(concurrent_requests_max)
         self._credential: Credential | None = None
         self._credential_lock = asyncio.Lock()
-        self._sessions: list[aiohttp.ClientSession] = []  # the last one is in use; certificates may rotate
-        self._session_certificate = b""
+        self._channels: list[transport.Channel] = []  # the last one is in use; certificates may rotate
+        self._channel_certificate = b""
         self._is_closed = False
         self.answers: Counter[tuple[str, str]] = Counter()
         """Requests sent, by method and HTTP status; ``error`` where no answer came."""
@@ -56,8 +69,8 @@ class Sender:
     async def close(self) -> None:
         """Close all connections; running requests fail."""
         self._is_closed = True
-        while self._sessions:
-            await self._sessions.pop().close()
+        while self._channels:
+            await self._channels.pop().close()
 
     async def send(
         self,
@@ -94,15 +107,12 @@ class Sender:
         refusals = failures = 0
         while True:
             left_s = deadline_s - asyncio.get_running_loop().time()
-            timeout = aiohttp.ClientTimeout(
-                total=max(left_s, 0.001), sock_connect=transport.connect_timeout_s
-            )
+            left_s = max(left_s, 0.001)
             try:
-                async with (
-                    self._slots,
-                    self.open(method, path, params, data, headers=sent_headers, timeout=timeout) as answer,
-                ):
-                    return await answer.read()
+                async with self._slots:
+                    if data is None or self._proxy:
+                        return await self._read_all(method, path, params, data, sent_headers, left_s)
+                    return await self._write(method, path, params, data, sent_headers, left_s)
             except (TooManyRequests, Unavailable) as error:
                 if error.status:
                     delay_s = _refusal_delay_s(error, refusals)
@@ -117,6 +127,48 @@ class Sender:
                 ):
                     raise
             await self._sleep(delay_s)
+
+    async def _read_all(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, Any] | None,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> bytes:
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=transport.connect_timeout_s)
+        async with self.open(method, path, params, data, headers=headers, timeout=timeout) as answer:
+            return await answer.read()
+
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, Any] | None,
+        data: bytes,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> bytes:
+        """Send a request with a body on the way that costs less."""
+        query = urlencode(_query(params))
+        sent = dict(headers)
+
+        async def ask(channel: transport.Channel, authorization: str) -> HttpAnswer:
+            if authorization:
+                sent["Authorization"] = authorization
+            return await channel.connections.request(method, path, query, sent, data)
+
+        doing = f"{method} {path}"
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._authorized(method, ask)
+        except OSError as error:  # TimeoutError is one
+            raise _unavailable(error, doing, self._connection.server) from error
+        if answer.status >= 400:
+            retry_after = answer.headers.get("retry-after", "")
+            raise error_from_body(answer.status, answer.body, doing=doing, retry_after=retry_after)
+        return answer.body
 
     @asynccontextmanager
     async def open(
@@ -152,24 +204,32 @@ class Sender:
         headers: dict[str, str],
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """Send one request; a 401 is tried once more with a fresh credential where there may be one."""
+        """Send one request on the way for everything."""
+
+        async def ask(channel: transport.Channel, authorization: str) -> aiohttp.ClientResponse:
+            if authorization:
+                headers["Authorization"] = authorization
+            return await channel.session.request(
+                method,
+                self._base_url + path,
+                params=query,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                proxy=self._proxy,
+                server_hostname=self._connection.tls_server_name or None,
+            )
+
+        return await self._authorized(method, ask)
+
+    async def _authorized(self, method: str, ask: Callable[[transport.Channel, str], Awaitable[A]]) -> A:
+        """Ask as whom we are; after a 401 once more with a fresh credential, where there may be one."""
         is_renewed = False
         while True:
-            credential, session = await self._session(renew=is_renewed)
-            if credential.authorization:
-                headers["Authorization"] = credential.authorization
+            credential, channel = await self._channel(renew=is_renewed)
             try:
-                answer = await session.request(
-                    method,
-                    self._base_url + path,
-                    params=query,
-                    data=data,
-                    headers=headers,
-                    timeout=timeout,
-                    allow_redirects=False,
-                    proxy=self._proxy,
-                    server_hostname=self._connection.tls_server_name or None,
-                )
+                answer = await ask(channel, credential.authorization)
             except (aiohttp.ClientError, OSError):
                 self.answers[method, "error"] += 1
                 raise
@@ -179,8 +239,8 @@ class Sender:
             answer.close()
             is_renewed = True
 
-    async def _session(self, *, renew: bool) -> tuple[Credential, aiohttp.ClientSession]:
-        """Return the identity to show and the session that shows its certificate."""
+    async def _channel(self, *, renew: bool) -> tuple[Credential, transport.Channel]:
+        """Return the identity to show and the ways that show its certificate."""
         known = self._credential
         if known is None or renew or credentials.is_expired(known):
             async with self._credential_lock:
@@ -190,12 +250,12 @@ class Sender:
         assert credential is not None
         if self._is_closed:
             raise Unavailable(0, "", "the client is closed")
-        if not self._sessions or self._session_certificate != credential.client_cert:
-            self._sessions.append(
-                transport.open_session(self._connection, credential, user_agent=self._user_agent)
+        if not self._channels or self._channel_certificate != credential.client_cert:
+            self._channels.append(
+                transport.open_channel(self._connection, credential, user_agent=self._user_agent)
             )
-            self._session_certificate = credential.client_cert
-        return credential, self._sessions[-1]
+            self._channel_certificate = credential.client_cert
+        return credential, self._channels[-1]
 
 
 def _query(params: Mapping[str, Any] | None) -> dict[str, str]:
@@ -220,7 +280,9 @@ def _failure_delay_s(error: ApiError, method: str, failures: int) -> float | Non
     """Return the pause before the next try after the connection failed, None to give up."""
     if failures >= len(connection_retry_delays_s):
         return None
-    if method not in _SAFE_METHODS and not isinstance(error.__cause__, aiohttp.ClientConnectorError):
+    if method not in _SAFE_METHODS and not isinstance(
+        error.__cause__, aiohttp.ClientConnectorError | NotConnected
+    ):
         return None  # the server may have done it
     return connection_retry_delays_s[failures]
 
@@ -228,7 +290,9 @@ def _failure_delay_s(error: ApiError, method: str, failures: int) -> float | Non
 def _unavailable(error: Exception, doing: str, server: str) -> Unavailable:
     """Return our error for a failure of the transport."""
     hint = ""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+    if isinstance(error, aiohttp.ClientConnectorCertificateError) or isinstance(
+        error.__cause__, ssl.SSLCertVerificationError
+    ):
         hint = "the server's certificate is not signed by a CA that the kubeconfig trusts"
     text = "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return Unavailable(0, "", f"{doing} got no answer from {server}: {text}", hint=hint)

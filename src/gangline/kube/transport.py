@@ -9,20 +9,22 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gangline.kube.config import Connection, Credential
+from gangline.kube.connections import Connections, Endpoint
 from gangline.kube.errors import KubeconfigError
 
 connect_timeout_s = 10.0
 """Time to open a connection, TLS included."""
 
 keep_alive_s = 60.0
-"""An idle connection is kept so long; API servers close theirs after 90 s. A new one costs both sides 1 ms."""
+"""An idle connection is kept so long; API servers close theirs after 90 s. New ones cost both 1 ms."""
 
-__all__ = ["aiohttp", "base_url", "connect_timeout_s", "open_session", "proxy_for", "tls_context"]
+__all__ = ["Channel", "aiohttp", "base_url", "connect_timeout_s", "open_channel", "proxy_for", "tls_context"]
 
 UNIX_SCHEME = "unix://"
 
@@ -70,21 +72,39 @@ else:
     aiohttp = _import_aiohttp()
 
 
-def open_session(connection: Connection, credential: Credential, *, user_agent: str) -> aiohttp.ClientSession:
-    """Return a session for the connection; nothing is connected yet. Needs a running event loop.
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """Two ways to a server, as one identity.
+
+    Attributes:
+        session: for everything.
+        connections: for small requests, at less cost.
+    """
+
+    session: aiohttp.ClientSession
+    connections: Connections
+
+    async def close(self) -> None:
+        """Close both; running requests fail."""
+        self.connections.close()
+        await self.session.close()
+
+
+def open_channel(connection: Connection, credential: Credential, *, user_agent: str) -> Channel:
+    """Return the ways to the server; nothing is connected yet. Needs a running event loop.
 
     Raises:
         KubeconfigError: certificates or keys cannot be read.
     """
     connector: aiohttp.BaseConnector
+    headers = {"User-Agent": user_agent, "Accept": "application/json, */*"}
+    socket, tls = "", None
     if connection.server.startswith(UNIX_SCHEME):
-        connector = aiohttp.UnixConnector(
-            connection.server.removeprefix(UNIX_SCHEME), limit=0, keepalive_timeout=keep_alive_s
-        )
+        socket = connection.server.removeprefix(UNIX_SCHEME)
+        connector = aiohttp.UnixConnector(socket, limit=0, keepalive_timeout=keep_alive_s)
     elif connection.server.startswith("https://"):
-        connector = aiohttp.TCPConnector(
-            ssl=tls_context(connection, credential), limit=0, keepalive_timeout=keep_alive_s
-        )
+        tls = tls_context(connection, credential)
+        connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=keep_alive_s)
     elif connection.server.startswith("http://"):
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=keep_alive_s)
     else:
@@ -92,12 +112,16 @@ def open_session(connection: Connection, credential: Credential, *, user_agent: 
             f"server `{connection.server}` has no known scheme",
             hint="write https://HOST:PORT, http://HOST:PORT or unix:///PATH",
         )
-    return aiohttp.ClientSession(
+    session = aiohttp.ClientSession(
         connector=connector,
-        headers={"User-Agent": user_agent, "Accept": "application/json, */*"},
+        headers=headers,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
         cookie_jar=aiohttp.DummyCookieJar(),
     )
+    endpoint = Endpoint(
+        base_url(connection), socket, tls, connection.tls_server_name, connect_timeout_s=connect_timeout_s
+    )
+    return Channel(session, Connections(endpoint, headers, idle_s=keep_alive_s))
 
 
 def base_url(connection: Connection) -> str:

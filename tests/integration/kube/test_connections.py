@@ -1,0 +1,170 @@
+"""Kept connections: framing of answers as RFC 9112 has it, and what becomes of a connection after each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gangline.kube.connections import BadAnswer, Connections, Endpoint, HttpAnswer, NotConnected
+
+WAIT_S = 10.0
+PLAIN = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"5\r\n{'a':\r\nb;x=y\r\n'\r\n\r\n0\r\n\r\n'\r\n0\r\nTrailer: t\r\n\r\n"
+)
+
+
+class Server:
+    """Answers every request with the next bytes that the test gave; empty ones close the connection."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes] = []
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.cut = 1 << 20
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                (length,) = [line for line in head.split(b"\r\n") if line.startswith(b"Content-Length: ")]
+                self.requests.append(head + await reader.readexactly(int(length.split()[1])))
+                answer = self.answers.pop(0)
+                for start in range(0, len(answer), self.cut):
+                    writer.write(answer[start : start + self.cut])
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                if not answer or b"HTTP/1.0" in answer or b"close" in answer:
+                    break
+        except asyncio.IncompleteReadError:
+            pass
+        writer.close()
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    server = Server()
+    listening = await asyncio.start_unix_server(server.serve, tmp_path / "socket")
+    yield server
+    listening.close()
+
+
+@pytest.fixture
+async def connections(server: Server, tmp_path: Path) -> AsyncIterator[Connections]:
+    endpoint = Endpoint("http://localhost/prefix", socket=str(tmp_path / "socket"))
+    connections = Connections(endpoint, {"User-Agent": "tests"}, idle_s=60.0)
+    yield connections
+    connections.close()
+
+
+async def post(connections: Connections, path: str = "/a", query: str = "") -> HttpAnswer:
+    async with asyncio.timeout(WAIT_S):
+        return await connections.request("POST", path, query, {"X-One": "1"}, b"{}")
+
+
+async def test_a_request_is_sent_as_http_with_prefix_query_headers_and_length(
+    server: Server, connections: Connections
+) -> None:
+    server.answers = [PLAIN]
+
+    answer = await post(connections, "/api/v1/pods/ä b?", "dryRun=All")
+
+    assert (answer.status, answer.body, answer.headers) == (201, b"{}", {"content-length": "2"})
+    assert server.requests == [
+        b"POST /prefix/api/v1/pods/%C3%A4%20b%3F?dryRun=All HTTP/1.1\r\nHost: localhost\r\n"
+        b"User-Agent: tests\r\nX-One: 1\r\nContent-Length: 2\r\n\r\n{}"
+    ]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 1000])
+async def test_answers_are_read_however_they_are_cut(
+    server: Server, connections: Connections, cut: int
+) -> None:
+    server.cut = cut
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    server.answers = [PLAIN, CHUNKED, interim + PLAIN, b"HTTP/1.1 204 No Content\r\n\r\n", PLAIN]
+
+    bodies = [(await post(connections)).body for _ in range(5)]
+
+    assert bodies == [b"{}", b"{'a':'\r\n\r\n0\r\n\r\n'", b"{}", b"", b"{}"]
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}", b"{}"),
+        (b"HTTP/1.0 200 OK\r\n\r\nuntil the end", b"until the end"),
+        (PLAIN + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"{}"),
+    ],
+)
+async def test_a_connection_that_cannot_be_trusted_again_is_not_used_again(
+    server: Server, connections: Connections, answer: bytes, body: bytes
+) -> None:
+    server.answers = [answer, PLAIN]
+
+    assert (await post(connections)).body == body
+    assert (await post(connections)).body == b"{}"
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n{}",
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: some\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000,
+    ],
+)
+async def test_half_an_answer_and_what_is_none_are_errors_and_the_next_request_goes_through(
+    server: Server, connections: Connections, answer: bytes
+) -> None:
+    server.answers = [answer, PLAIN]
+
+    with pytest.raises((BadAnswer, ConnectionError)):
+        await post(connections)
+    assert (await post(connections)).body == b"{}"
+
+
+async def test_a_cancelled_request_does_not_leave_its_answer_to_the_next(
+    server: Server, connections: Connections
+) -> None:
+    is_asked = asyncio.Event()
+    server.answers = [PLAIN]
+    await post(connections)
+
+    class Held(list[bytes]):
+        def pop(self, *_: object) -> bytes:
+            is_asked.set()
+            return b"HTTP/1.1 200 OK\r\n"
+
+    server.answers = Held()
+    request = asyncio.create_task(post(connections))
+    await is_asked.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    server.answers = [PLAIN]
+
+    assert (await post(connections)).body == b"{}"
+    assert server.connections == 2
+
+
+async def test_nobody_there_is_told_apart_from_no_answer(tmp_path: Path) -> None:
+    nobody = Connections(Endpoint("http://localhost", socket=str(tmp_path / "none")), {}, idle_s=60.0)
+
+    with pytest.raises(NotConnected):
+        await post(nobody)
+
+
+async def test_a_header_cannot_bring_another(connections: Connections) -> None:
+    with pytest.raises(ValueError, match="end of line"):
+        await connections.request("POST", "/", "", {"X": "a\r\nY: b"}, b"")
