@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 LIMIT_S = 60.0
@@ -100,8 +101,8 @@ class PlainHosts:
     def _inside(self, name: str, *words: str) -> None:
         call(*self.command(name, *words))
 
-    def serve(self, name: str, port: int) -> None:
-        """Start a host's ssh server and wait until it answers."""
+    def serve(self, name: str, port: int, **more: object) -> None:
+        """Start an ssh server on a host, with more settings, and wait until it answers."""
         settings = {
             "Port": port,
             "HostKey": self.folder / "host_key",
@@ -111,6 +112,7 @@ class PlainHosts:
             "UsePAM": "no",
             "PidFile": "none",
             "MaxStartups": "100",
+            **more,
         }
         words = [f"-o{key}={value}" for key, value in settings.items()]
         with (self.folder / f"sshd-{name}.log").open("ab") as log:
@@ -156,14 +158,21 @@ class PlainHosts:
 
     def end_sessions(self, name: str) -> None:
         """Kill everything that runs on a host except its ssh server, as a crash of the host would."""
+        for pid in self.sessions(name):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def sessions(self, name: str) -> dict[int, str]:
+        """Return what runs on a host except its ssh servers: process id -> command line."""
         own = Path(f"/proc/{self.holders[name].pid}/ns/net").readlink()
         kept = {self.holders[name].pid, *(server.pid for server in self.servers)}
+        found = {}
         for folder in Path("/proc").glob("[0-9]*"):
-            try:
+            with suppress(OSError):  # it has ended meanwhile
                 if (folder / "ns" / "net").readlink() == own and int(folder.name) not in kept:
-                    os.kill(int(folder.name), signal.SIGKILL)
-            except OSError:
-                continue  # it has ended meanwhile
+                    line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    found[int(folder.name)] = line
+        return found
 
     def close(self) -> None:
         """End servers and hosts; their devices go with the namespaces."""

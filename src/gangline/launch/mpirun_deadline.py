@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 
 from gangline.launch.hosts import Place
@@ -151,7 +152,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(END_LIMIT_S)
     if process.poll() is None:
-        process.kill()
+        # A launcher that waits for a host's daemon stays in spite of the signal, and so do its shells.
+        for pid in [*_descendants(process.pid), process.pid]:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
     if process.stdout is not None:
         process.stdout.close()
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return the processes that a process and its children have started, as far as this system tells."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found = list(children.get(pid, []))
+    for one in found:
+        found += children.get(one, [])
+    return found

@@ -203,6 +203,39 @@ def test_a_start_that_hangs_ends_at_its_deadline_with_the_state_of_every_rank(
     wait_until(lambda: not [line for line in hosts.processes(mark) if line.startswith("sleep")])
 
 
+ANSWERS_QUESTIONS_ONLY = """#!/bin/sh
+case "$SSH_ORIGINAL_COMMAND" in
+*prted*|*orted*|*hydra*) while kill -0 $PPID 2>/dev/null; do sleep 0.1; done ;;
+*) exec sh -c "$SSH_ORIGINAL_COMMAND" ;;
+esac
+"""
+
+
+def test_horovodruns_mpirun_ends_at_its_deadline_though_a_host_never_starts_its_daemon(
+    hosts: PlainHosts, tmp_path: Path
+) -> None:
+    """h3's ssh server takes the connection and answers the questions before the start, and then no more."""
+    script = tmp_path / "hang"
+    script.write_text(ANSWERS_QUESTIONS_ONLY)
+    script.chmod(0o755)
+    for name in hosts.names:
+        hosts.serve(name, 2400, **({"ForceCommand": script} if name == "h3" else {}))
+    before = {name: hosts.sessions(name).keys() for name in hosts.names}
+    line = [*HOROVODRUN, "--mpi", "--start-timeout", "10", "-p", "2400", "-H", "h1:1,h2:1,h3:1", "-np", "3"]
+
+    began_s = time.monotonic()
+    done = hosts.run("h1", [*line, "sh", "-c", "echo never"])
+
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert time.monotonic() - began_s < 40
+    assert "never" not in done.stdout
+    assert "not all ranks were started within 10 s; all were ended" in done.stderr
+    for rank, host in enumerate(hosts.names):
+        state = rf"^{rank} +{host} +not started by mpirun yet"
+        assert re.search(state, done.stderr, re.MULTILINE), done.stderr
+    wait_until(lambda: all(hosts.sessions(name).keys() <= before[name] for name in hosts.names))
+
+
 @pytest.fixture
 def unreachable(hosts: PlainHosts) -> Iterator[None]:
     """Let h2 not reach h3 while a test runs."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from gangline.launch import mpirun_deadline
 from gangline.launch.hosts import Host, Place, plan_ranks
 from gangline.launch.mpirun_deadline import Beginnings, run_until_begun, saying_command
 from gangline.launch.rank_start import StartError
+from gangline.train.stacks import process_state
 
 BEGAN = ["[1,0]<stdout>: gangline-rank-began 0 a\n", "[1] gangline-rank-began 1 b\n"]
 LIMIT_S = 60.0
@@ -74,6 +77,23 @@ def test_start_that_hangs_ends_with_the_state_of_every_rank(
     assert "not started by mpirun yet" in message
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_launcher_that_does_not_end_is_killed_with_all_that_it_started(
+    places: list[Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = ["sh", "-c", "trap '' TERM; (trap '' TERM; exec sleep 600) & echo $! > child; wait"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(mpirun_deadline, "END_LIMIT_S", 0.2)
+
+    with pytest.raises(StartError):
+        run_until_begun(line, os.environ, places, 1.0)
+
+    child = int((tmp_path / "child").read_text())
+    deadline = time.monotonic() + LIMIT_S
+    while process_state(child) != "its process has ended":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_reader_that_leaves_ends_mpirun(places: list[Place], tmp_path: Path) -> None:
