@@ -23,7 +23,9 @@ from gangline.local.images import local_image_of
 from gangline.local.shipped_images import SHIPPED
 
 ANSWER_LIMIT_S = 10.0
-_ASK = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+_MISSING = 77
+"""Exit code of the question; a Python that fails otherwise has told nothing."""
+_ASK = f"import sys, importlib.util as i; sys.exit({_MISSING} if i.find_spec(sys.argv[1]) is None else 0)"
 _LAUNCHERS = ("mpirun", "mpiexec")
 
 Refusal = tuple[str, str]
@@ -90,7 +92,7 @@ def _has_module(python: str, module: str) -> bool:
         asked = subprocess.run(
             [python, "-c", _ASK, module], capture_output=True, timeout=ANSWER_LIMIT_S, check=False
         )
-        return asked.returncode != 1
+        return asked.returncode != _MISSING
     return True
 
 

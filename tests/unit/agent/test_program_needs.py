@@ -66,7 +66,7 @@ def test_image_without_needs_has_none() -> None:
 @pytest.fixture
 def python_without_torch(tmp_path: Path) -> str:
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexit 1\n")  # as `python -c …` does that finds no such module
+    python.write_text("#!/bin/sh\nexit 77\n")  # as `python -c …` does that finds no such module
     python.chmod(0o755)
     return str(tmp_path)
 
