@@ -174,10 +174,14 @@ def what_gives_way_is_needed(scene: Scene, decisions: Decisions) -> None:
     for wanted in {entry.beneficiary for entry in decisions.evictions}:
         mine = {entry.gang: set(entry.uids) for entry in decisions.evictions if entry.beneficiary == wanted}
         rest = [found for found in waiting if gang_of(found) == wanted and found.key not in placed]
+        new = as_bound(waiting, decisions)
+        if any(found.relations and found.relations.near for found in rest):
+            # A pod that was placed later in the same pass may be the neighbour that was missing.
+            new = [msgspec.structs.replace(found, labels={}) for found in new]
         for spared in mine:
             gone = set().union(*(uids for key, uids in mine.items() if key != spared))
             left = [found for found in snapshot.pods if found.uid not in gone]
-            after = Snapshot(nodes=snapshot.nodes, pods=(*left, *as_bound(waiting, decisions)))
+            after = Snapshot(nodes=snapshot.nodes, pods=(*left, *new))
             calm = Policy(levels=LEVELS, may_preempt=False)
             assert schedule(after, rest, now=NOW, policy=calm, groups=groups).bindings == ()
 
