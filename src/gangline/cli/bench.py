@@ -183,8 +183,10 @@ def _follow(line: list[str], folder: Path) -> tuple[int, str]:
 def _read(name: str) -> dict[str, Any]:
     try:
         found = json.loads(Path(name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read the result {name}: {error}") from error
+    except OSError as error:
+        raise UserError(f"cannot read the result `{name}`: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"the result `{name}` is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise UserError(
             f"{name} is no result of a benchmark", hint="the benchmarks write one with --json FILE"

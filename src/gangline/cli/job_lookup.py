@@ -49,6 +49,8 @@ async def _hint(client: Client, name: str, namespace: str) -> str:
     from difflib import get_close_matches
 
     jobs = await list_jobs(client, namespace)
+    if of_name := [job for job in jobs if job["metadata"]["name"] == name]:  # of another kind than asked for
+        return f"did you mean `{of_name[0]['kind'].lower()}/{name}`?"
     near = get_close_matches(name, [job["metadata"]["name"] for job in jobs], n=1)
     if near:
         return f"did you mean `{near[0]}`?"
