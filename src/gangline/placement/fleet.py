@@ -45,6 +45,7 @@ class Fleet:
         views: of the nodes.
         room: what is left on them.
         neighbours: who is on them, for pods that ask something of their neighbours; None: nobody.
+        fits_idle: whether gangs would fit if nothing ran, by their form; forgotten when a node changes.
     """
 
     neighbours: Neighbours | None = None
@@ -64,6 +65,7 @@ class Fleet:
         self._eligible: dict[bytes, tuple[PodView, Bools]] = {}
         self._assumed: dict[str, dict[str, int]] = {}  # GPUs by node and pod, where a plugin chose them
         self._idle: Room | None = None
+        self.fits_idle: dict[object, bool] = {}
         self._label_domains: dict[str, tuple[Ints, int]] = {}
         self._of_nodes: dict[bytes, Ints] = {}
 
@@ -166,6 +168,7 @@ class Fleet:
     def _forget_nodes(self) -> None:
         """Forget what is worked out from all nodes."""
         self._idle = None
+        self.fits_idle.clear()
         self._label_domains.clear()
         self._of_nodes.clear()
 

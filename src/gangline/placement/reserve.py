@@ -8,6 +8,7 @@ Source of the idea: backfill around a reservation for the first job (EASY, Lifka
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ import numpy as np
 
 from gangline.clock import parse_time
 from gangline.placement.amounts import GPU
-from gangline.placement.capacity import capacity, take
+from gangline.placement.capacity import Spot, capacity, take
 from gangline.placement.fit import fewest, place
 from gangline.placement.fleet import EVERYBODY, Bools, Fleet, Room
 from gangline.placement.gangs import Gang
@@ -67,21 +68,100 @@ def reserve(
         if uid not in victims and (moment := end_of(pod, holders)) is not None
     ]
     ending.sort(key=lambda entry: (entry[0], entry[1].key))
-    low, high, room = 0, len(ending), fleet.room  # room once the first `low` have ended
-    if high and place(fleet, _later(fleet, room, ending), gang) is not None:
-        while low < high:
-            middle = (low + high) // 2
-            later = _later(fleet, room, ending[low:middle])
-            if place(fleet, later, gang) is not None:
-                high = middle
-            else:
-                low, room = middle + 1, _later(fleet, later, ending[middle : middle + 1])
-        return _keep(fleet, gang, room.copy(), ending[low - 1][0] if low else now, None)
+    found = _first_fit(fleet, gang, _Ends(fleet, [pod for _, pod in ending])) if ending else None
+    if found is not None:
+        count, later, spots = found
+        return _keep(fleet, gang, later, spots, ending[count - 1][0] if count else now)
     if not is_due:
         return None
     later = fleet.idle().copy()
     within = _nearest(fleet, gang, later)
-    return _keep(fleet, gang, later, None, within) if within is not None else None
+    if within is None:
+        return None
+    nearest = place(fleet, later, gang, within=within) or place(fleet, later, gang)
+    return _keep(fleet, gang, later, nearest, None) if nearest is not None else None
+
+
+class _Ends:
+    """Pods that end one after another, as arrays: what each gives back. Cost: 5 µs a pod."""
+
+    def __init__(self, fleet: Fleet, pods: list[PodView]) -> None:
+        self._fleet = fleet
+        self._pods = pods
+        amounts: dict[bytes | str, tuple[tuple[int, int], ...]] = {}  # by shape: equal ones ask for the same
+        for pod in pods:
+            if (pod.shape or pod.key) not in amounts:
+                amounts[pod.shape or pod.key] = fleet.amounts(pod)
+        vectors = np.zeros((len(amounts), len(fleet.columns)), np.int64)
+        number = {shape: index for index, shape in enumerate(amounts)}
+        for shape, entries in amounts.items():
+            for column, amount in entries:
+                vectors[number[shape], column] = amount
+        self._rows = np.array([fleet.index(pod.node_name) for pod in pods], np.int64)
+        self._amounts = vectors[[number[pod.shape or pod.key] for pod in pods]]
+        self._with_ports = [
+            index for index, pod in enumerate(pods) if pod.host_ports and self._rows[index] >= 0
+        ]
+        self._gpus = np.array(
+            [self._gpus_of(*entry) for entry in zip(pods, self._rows.tolist(), strict=True)], np.int64
+        )
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def _gpus_of(self, pod: PodView, row: int) -> int:
+        gpus = self._fleet.views[row].gpus if row >= 0 else None
+        return self._fleet.gpus_of(pod, row) & gpus.healthy if gpus is not None else 0
+
+    def room_after(self, count: int, *, is_counted: bool = False) -> Room:
+        """Return the room once so many have ended; to count pods in, it need not say which ones are gone."""
+        room = self._fleet.room.copy()
+        room.widen(len(self._fleet.columns))
+        if not is_counted and room.gone is not EVERYBODY:
+            room.gone |= {pod.uid for pod in self._pods[:count]}
+        known = self._rows[:count] >= 0  # nodes that are there
+        rows = self._rows[:count][known]
+        np.add.at(room.free, rows, self._amounts[:count][known])
+        np.bitwise_or.at(room.gpus, rows, self._gpus[:count][known])
+        for index in self._with_ports[: bisect_left(self._with_ports, count)]:
+            row, ports = int(self._rows[index]), self._pods[index].host_ports
+            room.ports[row] = room.ports.get(row, frozenset()) - ports
+        return room
+
+
+def _first_fit(fleet: Fleet, gang: Gang, ends: _Ends) -> tuple[int, Room, list[Spot]] | None:
+    """Return after how many ends a gang fits first, the room then, and its spots there; None for never.
+
+    Counting where its largest pods would fit is cheap, and it fits nowhere before the count suffices: so that
+    moment is looked for first, and mostly it is the answer.
+    """
+    pod = max(gang.pods, key=lambda pod: (pod.request.get(GPU, 0), pod.key))
+    wanted = sum(1 for other in gang.pods if other.shape == pod.shape) if pod.shape else 1
+
+    def counts_suffice(count: int) -> bool:
+        return int(capacity(fleet, ends.room_after(count, is_counted=True), pod).sum()) >= wanted
+
+    def spots_after(count: int) -> tuple[int, Room, list[Spot]] | None:
+        room = ends.room_after(count)
+        spots = place(fleet, room, gang)
+        return (count, room, spots) if spots is not None else None
+
+    if not counts_suffice(len(ends)):
+        return None
+    first = bisect_left(range(len(ends)), True, key=counts_suffice)
+    found = spots_after(first)
+    if found is not None or first == len(ends):
+        return found
+    best = spots_after(len(ends))
+    low, high = first + 1, len(ends)
+    while best is not None and low < high:
+        middle = (low + high) // 2
+        found = spots_after(middle)
+        if found is not None:
+            best, high = found, middle
+        else:
+            low = middle + 1
+    return best
 
 
 def release(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
@@ -127,12 +207,6 @@ def end_of(pod: PodView, holders: Holders) -> datetime | None:
     return parse_time(pod.started) + timedelta(seconds=limit)
 
 
-def _later(fleet: Fleet, room: Room, ending: Sequence[tuple[datetime, PodView]]) -> Room:
-    later = room.copy()
-    release(fleet, later, [pod for _, pod in ending])
-    return later
-
-
 def _nearest(fleet: Fleet, gang: Gang, later: Room) -> Bools | None:
     """Return the nodes that are nearest to holding the gang: those with most free now, of one domain."""
     pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
@@ -156,13 +230,8 @@ def _nearest(fleet: Fleet, gang: Gang, later: Room) -> Bools | None:
     return best[1] if best else None
 
 
-def _keep(
-    fleet: Fleet, gang: Gang, later: Room, at: datetime | None, within: Bools | None
-) -> Reservation | None:
+def _keep(fleet: Fleet, gang: Gang, later: Room, spots: list[Spot], at: datetime | None) -> Reservation:
     """Return what others may use: no more than is free now, nor than the gang leaves then."""
-    spots = place(fleet, later, gang, within=within) or place(fleet, later, gang)
-    if spots is None:
-        return None
     take(fleet, later, spots)
     spare = Room(np.minimum(fleet.room.free, later.free), fleet.room.gpus & later.gpus)
     spare.ports = {

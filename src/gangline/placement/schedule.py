@@ -18,7 +18,7 @@ from gangline.clock import format_time
 from gangline.placement.capacity import Spot, take
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.fit import has_rules, place
-from gangline.placement.fleet import Bools, Fleet
+from gangline.placement.fleet import SHAPES_MAX, Bools, Fleet
 from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
@@ -192,6 +192,18 @@ class Pass:
             self._fitting[key] = not is_refused and place(self._fleet, self._fleet.room, gang) is not None
         return self._fitting[key]
 
+    def _fits_idle(self, gang: Gang) -> bool:
+        """Return whether a gang would fit if nothing ran; remembered by its form until a node changes."""
+        form, idle = self._form(gang), self._fleet.idle()
+        if form is None:
+            return place(self._fleet, idle, gang) is not None
+        known = self._fleet.fits_idle
+        if form not in known:
+            if len(known) >= SHAPES_MAX:
+                known.clear()
+            known[form] = place(self._fleet, idle, gang) is not None
+        return known[form]
+
     def _shortfall(self, gang: Gang) -> tuple[str, str]:
         """Return (reason, message) of a gang that does not fit; for gangs of one form it is the same."""
         form = self._form(gang)
@@ -243,7 +255,7 @@ class Pass:
             return
         reason, message = self._shortfall(core)
         is_head = kept is None and self._heads < HEADS_MAX
-        if is_head and place(self._fleet, self._fleet.idle(), core) is not None:
+        if is_head and self._fits_idle(core):
             self._heads += 1
             victims = self._make_room(core)
             if victims:

@@ -1,8 +1,14 @@
 """Who goes first, who may pass, who gives way."""
 
-from gang_scenes import decide, dgx, gpus_of, group, held, members, pod, reasons
+from datetime import timedelta
 
+from gang_scenes import NOW, decide, dgx, gpus_of, group, held, members, pod, reasons
+
+from gangline.placement.fleet import Fleet
+from gangline.placement.gangs import collect_gangs
+from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy, Queue
+from gangline.placement.schedule import Pass
 from gangline.placement.snapshot import PodView
 
 A, B = dgx("a"), dgx("b")
@@ -108,6 +114,22 @@ def test_a_gang_may_run_beside_the_reservation():
     )
     assert reasons(decisions) == {"big": "NoRoom", "longer": "Reserved"}
     assert len(decisions.bindings) == 2
+
+
+def test_room_is_kept_from_the_moment_when_one_rack_holds_all_however_much_is_free_before():
+    nodes = [dgx(name, rack=name[0]) for name in ("a1", "a2", "b1", "b2")] + [dgx("no-rack")]
+    ends = {"a1": 10, "b1": 20, "a2": 30, "b2": 40}  # minutes after 12:00
+    bound = [
+        held(f"on-{node}", node, *range(8), started="2026-01-01T12:00:00Z", limit_s=60 * minutes)
+        for node, minutes in ends.items()
+    ]
+    gang = collect_gangs(members("big", 16), {"team/big": group("big", 16, required_level="rack")}, placed={})
+
+    one_pass = Pass(Fleet.of(nodes, bound, ("rack",)), Holders(bound), Policy(levels=("rack",)), now=NOW)
+    one_pass.run(gang)
+
+    assert one_pass.reservation is not None
+    assert one_pass.reservation.at == NOW + timedelta(minutes=30)
 
 
 def test_while_nobody_knows_an_end_others_pass_until_the_gang_is_overdue():
