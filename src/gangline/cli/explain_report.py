@@ -25,12 +25,12 @@ Obj = dict[str, Any]
 
 PLACEMENT_COLUMNS = (
     Column("PLACEMENT"),
-    Column("RING", least=24),
-    Column("BUS GB/s"),
-    Column("ALL-REDUCE"),
+    Column("RING", least=16),
+    Column("BUS GB/s", rank=1),
+    Column("ALL-REDUCE", rank=2),
     Column("STEP"),
-    Column("BY", rank=2),
-    Column("SCARCEST LINK", rank=1),
+    Column("BY", rank=4),
+    Column("SCARCEST LINK", rank=3),
 )
 
 

@@ -95,8 +95,12 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, wide: bool = False) -> None:
     """Print a table, fitted to the terminal when standard output is one."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print("\n".join(render_table(columns, rows, width=width, wide=wide)))
+    print("\n".join(render_table(columns, rows, width=terminal_width(), wide=wide)))
+
+
+def terminal_width() -> int | None:
+    """Return the characters in a line of the terminal; None where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_value(value: Any, output: str) -> None:

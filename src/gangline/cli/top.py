@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.job_names import complete_job_name
-from gangline.cli.output import Column, print_table, print_value, render_table, say
+from gangline.cli.output import Column, print_table, print_value, render_table, say, terminal_width
 from gangline.cli.subcommands import Subcommands
 from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import UserError
@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 
 output = click.option(
     "-o", "--output", type=click.Choice(["wide", "json", "yaml"]), default=None, help="Print JSON or YAML."
+)
+
+
+NODE_COLUMNS = (
+    Column("NAME"),
+    Column("IPADDRESS", rank=2),
+    Column("ROLE", rank=3),
+    Column("STATUS", rank=1),
+    Column("GPU(Total)"),
+    Column("GPU(Allocated)"),
+)
+JOB_COLUMNS = (
+    Column("NAMESPACE"),
+    Column("NAME", least=16),
+    Column("STATUS"),
+    Column("TRAINER", rank=3),
+    Column("AGE", rank=1),
+    Column("GPU(Requested)"),
+    Column("GPU(Allocated)"),
+    Column("NODE", least=8, rank=2),
 )
 
 
@@ -65,13 +85,12 @@ def _print_nodes(nodes: Sequence[NodeGpuView]) -> None:
 
     has_modes = len({row.mode for row in nodes if row.total}) > 1
     sick = sum(row.unhealthy for row in nodes)
-    titles = ["NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)"]
-    titles += ["GPU(Mode)"] * has_modes + ["UNHEALTHY"] * bool(sick)
+    columns = [*NODE_COLUMNS, *[Column("GPU(Mode)")] * has_modes, *[Column("UNHEALTHY")] * bool(sick)]
     rows = []
     for row in nodes:
         cells = [row.name, row.address or "N/A", row.role, row.status, str(row.total), str(row.allocated)]
         rows.append([*cells, *([row.mode] * has_modes), *([str(row.unhealthy)] * bool(sick))])
-    lines = render_table([Column(title) for title in titles], rows, width=None)
+    lines = render_table(columns, rows, width=terminal_width())
     print("\n".join(lines))
     print("-" * max(map(len, lines)))
     total, held = sum(row.total for row in nodes), sum(row.allocated for row in nodes)
@@ -213,7 +232,6 @@ def _print_jobs(views: Sequence[JobView], kind: str, *, all_namespaces: bool) ->
         say("no jobs")
         return
     ordered = sorted(views, key=lambda view: (-view.gpus, view.namespace, view.name))
-    titles = ("NAMESPACE", "NAME", "STATUS", "TRAINER", "AGE", "GPU(Requested)", "GPU(Allocated)", "NODE")
     rows = [
         [
             view.namespace,
@@ -228,7 +246,7 @@ def _print_jobs(views: Sequence[JobView], kind: str, *, all_namespaces: bool) ->
         for view in ordered
     ]
     skip = 0 if all_namespaces else 1
-    print_table([Column(title) for title in titles[skip:]], [row[skip:] for row in rows])
+    print_table(JOB_COLUMNS[skip:], [row[skip:] for row in rows])
     held = sum(view.gpus_allocated or 0 for view in views)
     asked = sum(view.gpus for view in views if view.gpus_allocated is not None)
     simulated = " simulated" if kind == "simulated" else ""

@@ -8,19 +8,28 @@ import sys
 import click
 
 from gangline import __version__
+from gangline.cli.output import print_value
 
 
 @click.command("version")
-def command() -> None:
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default=None, help="Print JSON or YAML.")
+def command(output: str | None) -> None:
     """Show the versions of Gangline, Python and the MPI that jobs would use."""
     from gangline.launch.mpi import MpiNotFoundError, find_mpi
 
-    print(f"gangline {__version__}")
-    print(f"python   {platform.python_version()} ({sys.executable})")
-    print(f"system   {platform.system()} {platform.release()} {platform.machine()}")
     try:
         mpi = find_mpi()
     except MpiNotFoundError as error:
-        print(f"mpi      none: {error.message}")
+        title = f"none: {error.message}"
     else:
-        print(f"mpi      {mpi.title} ({mpi.bin})")
+        title = f"{mpi.title} ({mpi.bin})"
+    value = {
+        "gangline": __version__,
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "mpi": title,
+    }
+    if output:
+        print_value(value, output)
+        return
+    print("\n".join(f"{key:8} {text}" for key, text in value.items()))
