@@ -1,6 +1,7 @@
 """The official Python client, unmodified: typed, dynamic and custom objects, watches."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from kubernetes import client, watch
 
 Kubectl = Any
 """The runner of conftest.py: here for its server and namespace."""
+
+SERVED_LIMIT_S = 30.0
 
 
 @pytest.fixture
@@ -162,12 +165,14 @@ async def test_custom_objects_and_the_dynamic_client(kubectl: Kubectl, configura
                 "spec": {"n": 1},
             }
             if kubectl.server is None:
-                for _ in range(50):
+                deadline = time.monotonic() + SERVED_LIMIT_S
+                while True:
                     try:
                         objects.list_namespaced_custom_object(*at)
                         break
                     except client.ApiException:
-                        continue
+                        assert time.monotonic() < deadline, "the new kind is not served"
+                        time.sleep(0.05)
             objects.create_namespaced_custom_object(*at, body)
             patched = objects.patch_namespaced_custom_object(*at, "c", {"spec": {"n": 2}})
             assert patched["spec"] == {"n": 2}

@@ -106,3 +106,19 @@ def pod_manifest(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def held_pod(
+    pod_manifest: Callable[..., Path], tmp_path: Path
+) -> Callable[[str], tuple[str, Callable[[], None]]]:
+    """Write a Pod that says `on`, and `off` once it is let go; return the file and what lets it go."""
+
+    def write(name: str) -> tuple[str, Callable[[], None]]:
+        go = tmp_path / "go"
+        line = f"echo on; until [ -e {go} ]; do sleep 0.05; done; echo off"
+        more = f"      volumeMounts: [{{name: told, mountPath: {tmp_path}}}]\n"
+        more += f"  volumes: [{{name: told, hostPath: {{path: {tmp_path}}}}}]\n"
+        return str(pod_manifest(name, line, more=more)), go.touch
+
+    return write

@@ -50,22 +50,30 @@ def test_an_interrupt_of_the_terminal_does_not_reach_the_daemons(fresh):
         assert os.getsid(found["pid"]) == found["pid"]
 
 
-def test_a_killed_server_is_started_again_and_adopts_the_pods(fresh, pod_manifest):
-    manifest = str(pod_manifest("steady", "echo on; sleep 4; echo off"))
+def test_a_killed_server_is_started_again_and_adopts_the_pods(fresh, held_pod):
+    manifest, let_go = held_pod("steady")
     process = fresh.start("run", manifest)
     assert process.stdout.readline() == "on\n"
     os.kill(status(fresh)["processes"]["server"]["pid"], signal.SIGKILL)
+    said = []
+    while not said or "1 running pod adopted" not in said[-1]:
+        said.append(process.stderr.readline())
+        assert said[-1], "".join(said)
+    assert "was killed" in "".join(said)
+    let_go()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "off\n"), err
-    assert "was killed" in err
-    assert "1 running pod adopted" in err
 
 
-def test_a_killed_agent_is_started_again_while_a_job_runs(fresh, pod_manifest):
-    manifest = str(pod_manifest("steady", "echo on; sleep 4; echo off"))
+def test_a_killed_agent_is_started_again_while_a_job_runs(fresh, held_pod, until):
+    manifest, let_go = held_pod("steady")
     process = fresh.start("run", manifest)
     assert process.stdout.readline() == "on\n"
-    os.kill(status(fresh)["processes"]["agent"]["pid"], signal.SIGKILL)
+    killed = status(fresh)["processes"]["agent"]["pid"]
+    os.kill(killed, signal.SIGKILL)
+    report = fresh.home / "default" / "agent.json"
+    until(lambda: json.loads(report.read_text())["pid"] != killed, "another agent")
+    let_go()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "off\n"), err
     assert "node agent" in fresh("up").stderr

@@ -256,7 +256,7 @@ def test_nothing_is_left_of_a_job_that_was_deleted(containers, home, tmp_path, u
     path.write_text(job("long", container("sh", "-c", "echo up; (sleep 1000 &) ; sleep 1000")))
     process = containers.start("run", str(path))
     assert process.stdout.readline() == "up\n"
-    assert left_of_pods(home) > before
+    assert left_of_pods(home) - before
 
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
@@ -264,7 +264,7 @@ def test_nothing_is_left_of_a_job_that_was_deleted(containers, home, tmp_path, u
     until(lambda: left_of_pods(home) <= before, "the end of all that the pod had")
 
 
-def test_a_killed_node_agent_adopts_its_containers(containers, home, tmp_path):
+def test_a_killed_node_agent_adopts_its_containers(containers, home, tmp_path, until):
     go_on = "echo first; until test -e /tmp/go; do sleep 0.1; done; echo last; exit 5"
     path = tmp_path / "adopted.yaml"
     path.write_text(job("adopted", container("sh", "-c", go_on)))
@@ -273,10 +273,11 @@ def test_a_killed_node_agent_adopts_its_containers(containers, home, tmp_path):
     agent = json.loads((home / "default" / "agent.json").read_text())["pid"]
 
     os.kill(agent, signal.SIGKILL)
-    while json.loads((home / "default" / "agent.json").read_text())["pid"] == agent:
-        assert process.poll() is None
-    records = [json.loads(path.read_text()) for path in (home / "default" / "pods").glob("*/pod.json")]
-    uid = next(record["uid"] for record in records if record["name"].startswith("adopted"))
+    report = home / "default" / "agent.json"
+    until(lambda: json.loads(report.read_text())["pid"] != agent, "another agent")
+    assert process.poll() is None
+    records = [path.read_text() for path in (home / "default" / "pods").glob("*/pod.json") if path.exists()]
+    uid = next(one["uid"] for one in map(json.loads, records) if one["name"].startswith("adopted"))
     state = json.loads((home / "default" / "pods" / uid / "state.json").read_text())
     pid = state["containers"]["main"]["pid"]
     Path(f"/proc/{pid}/root/tmp/go").touch()

@@ -82,11 +82,15 @@ async def test_a_worker_that_a_kubelet_refuses_has_its_gang_placed_anew(nodes: A
                 return len(pods) == 3 and is_up and where == [other, other]
 
             await jobs.until(all_run, "gang that runs whole on the other node")
-            events = (await jobs.client.list(EVENTS, jobs.namespace)).items
-            refused = [one["message"] for one in events if one["reason"] == "NodeRefused"]
-            assert refused
+
+            async def told() -> list[str]:
+                events = (await jobs.client.list(EVENTS, jobs.namespace)).items
+                return [one["message"] for one in events if one["reason"] == "NodeRefused"]
+
+            refused = await jobs.until(told, "event of the refusal")
             assert f"node {full} refused {jobs.namespace}/pi-worker-" in refused[0]
             assert "(OutOfcpu)" in refused[0]
+            await jobs.condition("Running")
             job = await jobs.client.get(MPIJOBS, "pi", jobs.namespace)
             assert [one["type"] for one in job["status"]["conditions"] if one["status"] == "True"] == [
                 "Created",

@@ -85,8 +85,10 @@ def test_sixteen_ranks_have_the_gpus_of_two_machines(cluster: Any) -> None:
     assert {len(gpus.split(",")) for _, _, gpus, _ in ranks.values()} == {8}
     assert len({gpus for _, _, gpus, _ in ranks.values()}) == 2
     assert {words.split()[0] for *_, words in ranks.values()} == {"nvidia-examples/resnet50v1.5/main.py"}
+    workers = f"training.kubeflow.org/job-name={name},training.kubeflow.org/job-role=worker"
+    cluster.kubectl("wait", "--for=delete", "pod", "-l", workers, "--timeout=60s")
     pods = cluster.get("pods", "-l", f"training.kubeflow.org/job-name={name}")["items"]
-    assert [pod["status"]["phase"] for pod in pods] == ["Succeeded"]  # the workers were cleaned up
+    assert [pod["status"]["phase"] for pod in pods] == ["Succeeded"]
 
 
 def test_two_ranks_gather_what_is_left_over_on_two_machines(cluster: Any) -> None:

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.train
 
 STEPS = 40
 SCRIPT = """
-import hashlib, sys
+import hashlib, sys, time
 import torch, gangline.train
 from torch import nn
-steps, folder = int(sys.argv[1]), sys.argv[2]
+steps, folder, hold_at = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if sys.argv[3:] else 0
 session = gangline.train.init()
 torch.manual_seed(3)
 model = nn.Sequential(nn.Linear(20, 60), nn.Dropout(0.3), nn.Linear(60, 5))
@@ -43,6 +43,8 @@ for step in range(done + 1, steps + 1):
     )
     if session.rank == 0:
         print("saved", step, flush=True)
+    while step == hold_at:
+        time.sleep(1)  # the kill may come late
 if session.rank == 0:
     flat = nn.utils.parameters_to_vector(model.parameters()).detach()
     print("digest", hashlib.sha256(flat.numpy().tobytes()).hexdigest(), flush=True)
@@ -72,7 +74,7 @@ def test_training_killed_at_random_moments_resumes_to_the_same_bits(
     generator = random.Random(5)
     for kill_at in (8, 21):
         ranks.processes.clear()
-        ranks.start(torch_python, script, 2, str(STEPS), "killed")
+        ranks.start(torch_python, script, 2, str(STEPS), "killed", str(STEPS - 5))
         ranks.wait_for(lambda at=kill_at: f"saved {at}\n" in ranks.log(0), f"step {kill_at}")
         spin_until = time.monotonic() + generator.random() * 0.02  # anywhere in a step or in a save
         while time.monotonic() < spin_until:
