@@ -10,6 +10,7 @@ Api = Any
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TRAINS = "/apis/example.dev/v1/namespaces/default/trains"
+MERGE = "application/merge-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 SPEC = {
@@ -207,3 +208,28 @@ async def test_body_of_another_type_is_refused(api: Api, change: dict[str, str])
     status, _ = await api.request("POST", TRAINS, {**train(), **change})
 
     assert status == 400
+
+
+async def test_rules_of_a_definition_hold_and_others_are_warned_about(api: Api) -> None:
+    spec = SPEC | {
+        "x-kubernetes-validations": [
+            {"rule": "self.model == oldSelf.model", "message": "model is immutable"},
+            {"rule": "self.replicas <= 9 || self.model.startsWith('big-')"},
+            {"rule": "self.model.matches('^[a-z-]+$')"},
+        ]
+    }
+    schema = {"type": "object", "properties": {"spec": spec, "status": STATUS}}
+    defined = crd(version("v1", storage=True, schema={"openAPIV3Schema": schema}))
+    async with api.session.post(CRDS, json=defined) as answer:
+        assert answer.status == 201
+        assert answer.headers["Warning"] == (
+            "299 - \"spec: the rule `self.model.matches('^[a-z-]+$')` is not evaluated here: "
+            '`matches()` is beyond the served part of CEL"'
+        )
+    await api.create(TRAINS, train())
+    status, body = await api.request("PATCH", f"{TRAINS}/t", {"spec": {"model": "b"}}, type_=MERGE)
+    assert status == 422
+    assert 'spec: Invalid value: "object": model is immutable' in body["message"]
+    await api.patch(f"{TRAINS}/t", {"spec": {"replicas": 2}})
+    assert (await api.request("POST", TRAINS, train("u", replicas=10)))[0] == 422
+    await api.create(TRAINS, train("v", model="big-a", replicas=10))

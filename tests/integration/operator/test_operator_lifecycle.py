@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gangline.api.resources import CONFIG_MAPS, JOBS, MPIJOBS, PODS, SECRETS, SERVICES
 from gangline.kube.client import Client
+from gangline.kube.errors import Invalid
 
 Build = Callable[..., dict[str, Any]]
 
@@ -227,3 +230,13 @@ async def test_many_jobs_at_once_all_succeed(cluster: Any, make_job: Build) -> N
     assert statistics.retries == 0
     assert statistics.reconcile.count >= count
     assert statistics.decide.p99_ms >= statistics.decide.p50_ms > 0
+
+
+async def test_the_manager_of_a_job_cannot_change(cluster: Any, make_job: Build) -> None:
+    await cluster.submit(make_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
+
+    with pytest.raises(Invalid) as refused:
+        await cluster.edit({"spec": {"runPolicy": {"managedBy": None}}})
+
+    assert 'spec: Invalid value: "object": runPolicy.managedBy is immutable' in str(refused.value.message)
+    await cluster.edit({"spec": {"slotsPerWorker": 2}})

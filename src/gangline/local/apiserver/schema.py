@@ -1,7 +1,7 @@
 """Structural schemas of custom kinds: drop unknown fields, fill in defaults, validate.
 
-What OpenAPI v3 allows in a CRD is honoured, with these exceptions: rules written in CEL
-(``x-kubernetes-validations``) are not run, and of the formats only dates are checked.
+What OpenAPI v3 allows in a CRD is honoured, but that of the formats only dates are checked; rules written in
+CEL are in ``schema_rules``.
 The top level's ``apiVersion``, ``kind`` and ``metadata`` belong to every object and are left alone.
 Source: apiextensions.k8s.io/v1 JSONSchemaProps; the words of errors are those of kube-openapi.
 """

@@ -12,6 +12,7 @@ from gangline.local.apiserver import defaults, failures, schema, validation
 from gangline.local.apiserver.crd_types import crd_type_errors
 from gangline.local.apiserver.field_types import metadata_type_errors, type_errors
 from gangline.local.apiserver.scale_values import scale_errors
+from gangline.local.apiserver.schema_rules import broken_rules, unserved_rules
 from gangline.local.apiserver.served import ServedResource
 from gangline.local.apiserver.unknown_fields import drop_unknown
 
@@ -39,7 +40,8 @@ def known_fields(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the object without fields that the kind does not have, and warnings about them.
 
-    Everything later relies on the types that are checked here.
+    For a definition also about its rules that will not be evaluated. Everything later relies on the types
+    that are checked here.
 
     Raises:
         ApiFailure: 400 when a field holds a value of another type, or when ``field_validation`` is ``Strict``
@@ -56,12 +58,13 @@ def known_fields(
         kept, unknown = drop_unknown(served.resource, obj)
         if served.resource != CRDS:
             kept = without_nulls(kept)
+    warnings = unserved_rules(kept) if served.resource == CRDS else []
     if not unknown or field_validation == "Ignore":
-        return kept, []
+        return kept, warnings
     messages = [f'unknown field "{path}"' for path in unknown]
     if field_validation == "Strict":
         raise _unreadable(served, [f"strict decoding error: {', '.join(messages)}"])
-    return kept, messages
+    return kept, warnings + messages
 
 
 def _unreadable(served: ServedResource, causes: list[str]) -> failures.ApiFailure:
@@ -108,5 +111,6 @@ def check(
     errors = validation.validate(served.resource, obj, old, subresource=subresource, types_checked=True)
     if served.is_custom:
         errors = [*errors, *schema.validate(obj, served.schema), *scale_errors(obj, served.scale_paths)]
+        errors = errors or broken_rules(obj, old, served.schema)
     if errors:
         raise failures.invalid(served, obj["metadata"]["name"], errors)
