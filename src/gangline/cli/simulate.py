@@ -12,10 +12,12 @@ import click
 
 from gangline.cli.output import Column, plural, print_table, print_value, say
 from gangline.errors import UserError
+from gangline.placement.policy import OVERDUE_AFTER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gangline.simulate.policies import Scheduler
     from gangline.simulate.report import Outcome
     from gangline.simulate.site import Site
     from gangline.simulate.speeds import Speeds
@@ -45,6 +47,14 @@ PROGRESS_EVERY_S = 0.2
 @click.option("--overlap", default=0.7, show_default=True, help="Of the backward pass, with the all-reduce.")
 @click.option("--fixed-durations", is_flag=True, help="Jobs run as long on any GPUs.")
 @click.option(
+    "--overdue-after",
+    type=click.IntRange(1),
+    default=int(OVERDUE_AFTER_S),
+    metavar="SECONDS",
+    show_default=True,
+    help="gangline and rack-only keep room for a job that has waited longer.",
+)
+@click.option(
     "--trace", "trace_file", default="", metavar="FILE", help="Replay the jobs of a CSV or JSON file."
 )
 @click.option("--save-trace", default="", metavar="FILE", help="Write the jobs as CSV.")
@@ -66,7 +76,7 @@ def command(
       gangline simulate --load 60,80,95 --plot day.png
       gangline simulate --trace jobs.csv --policy gangline,first-fit -o json
     """  # noqa: D301 - click's mark for text that is not filled
-    from gangline.simulate.policies import POLICIES
+    from gangline.simulate.policies import POLICIES, scheduler_of
     from gangline.simulate.site import Site
     from gangline.simulate.speeds import Speeds
 
@@ -85,7 +95,8 @@ def command(
     outcomes = []
     for load, trace in traces.items():
         for name in chosen:
-            outcomes.append(_run(load, trace, site, speeds, name, fixed_durations))
+            scheduler = scheduler_of(name, site, overdue_after_s=options["overdue_after"])
+            outcomes.append(_run(load, trace, site, speeds, name, scheduler, fixed_durations))
     if output:
         print_value(_value(site, traces, outcomes, options | {"fixed_durations": fixed_durations}), output)
     else:
@@ -196,10 +207,15 @@ def _save(traces: dict[float | None, Trace], name: str) -> None:
 
 
 def _run(
-    load: float | None, trace: Trace, site: Site, speeds: Speeds, policy: str, has_fixed_durations: bool
+    load: float | None,
+    trace: Trace,
+    site: Site,
+    speeds: Speeds,
+    policy: str,
+    scheduler: Scheduler,
+    has_fixed_durations: bool,
 ) -> Outcome:
     from gangline.simulate.figures import figures
-    from gangline.simulate.policies import POLICIES
     from gangline.simulate.replay import replay
     from gangline.simulate.report import Outcome
 
@@ -207,9 +223,7 @@ def _run(
     watch, done = _progress(title, len(trace.jobs))
     started = time.perf_counter()
     try:
-        outcome = replay(
-            trace, site, POLICIES[policy](site), speeds, has_fixed_durations=has_fixed_durations, watch=watch
-        )
+        outcome = replay(trace, site, scheduler, speeds, has_fixed_durations=has_fixed_durations, watch=watch)
     finally:
         done()
     wall_s = time.perf_counter() - started

@@ -24,7 +24,7 @@ from gangline.placement.fit import fewest
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group
 from gangline.placement.holders import Holders
-from gangline.placement.policy import Policy
+from gangline.placement.policy import OVERDUE_AFTER_S, Policy
 from gangline.placement.schedule import Pass
 from gangline.placement.snapshot import PodView
 from gangline.simulate.pods import gang_of, moment
@@ -57,11 +57,12 @@ class PassScheduler:
     Args:
         site: the simulated cluster.
         with_links: nodes publish their links; without, the stock device plugin takes the lowest ids.
+        overdue_after_s: room is kept for what has waited longer.
     """
 
-    def __init__(self, site: Site, *, with_links: bool) -> None:
+    def __init__(self, site: Site, *, with_links: bool, overdue_after_s: float = OVERDUE_AFTER_S) -> None:
         levels = tuple(level.label for level in site.levels)
-        self._policy = Policy(levels=levels, may_preempt=False)
+        self._policy = Policy(levels=levels, may_preempt=False, overdue_after_s=overdue_after_s)
         self._fleet = Fleet.of(site.node_views(with_links=with_links), (), levels)
         self._groups: dict[str, Group] = {}
         self._holders = Holders((), self._groups)
@@ -198,6 +199,16 @@ def first_fit(room: Counts, wanted: int) -> dict[int, int]:
             break
     return shares
 
+
+def scheduler_of(policy: str, site: Site, *, overdue_after_s: float) -> Scheduler:
+    """Return a fresh scheduler of a policy; those that keep no room have no use for the bound."""
+    if policy in BY_PASS:
+        return PassScheduler(site, with_links=BY_PASS[policy], overdue_after_s=overdue_after_s)
+    return POLICIES[policy](site)
+
+
+BY_PASS = {"gangline": True, "rack-only": False}
+"""Policies that ask the scheduling pass, and whether nodes publish their links."""
 
 POLICIES: dict[str, Callable[[Site], Scheduler]] = {
     "gangline": lambda site: PassScheduler(site, with_links=True),

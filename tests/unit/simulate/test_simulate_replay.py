@@ -4,7 +4,7 @@ import pytest
 
 from gangline.errors import UserError
 from gangline.simulate.figures import figures
-from gangline.simulate.policies import POLICIES, first_fit
+from gangline.simulate.policies import POLICIES, first_fit, scheduler_of
 from gangline.simulate.replay import Replay, Run, check_trace, replay
 from gangline.simulate.site import Site
 from gangline.simulate.speeds import MODELS, Speeds
@@ -45,6 +45,16 @@ def test_only_strict_fifo_lets_a_small_job_wait_behind_a_large_one(policy, start
 
     assert starts(outcome)["c"] == start_s
     assert starts(outcome)["b"] == 100
+
+
+@pytest.mark.parametrize(
+    ("overdue_after_s", "started"), [(10, {"b": 100, "c": 150}), (100, {"b": 550, "c": 50})]
+)
+def test_room_is_kept_for_what_has_waited_longer_than_the_bound(overdue_after_s, started):
+    trace = Trace((job("a", 0, 6, 100), job("b", 1, 8, 50), job("c", 50, 2, 500)), 0.0, 1000.0)
+    scheduler = scheduler_of("rack-only", DGX, overdue_after_s=overdue_after_s)
+
+    assert starts(replay(trace, DGX, scheduler, Speeds(DGX), has_fixed_durations=True)) == {"a": 0} | started
 
 
 def test_ends_come_before_arrivals_of_the_same_moment():
