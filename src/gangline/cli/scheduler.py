@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from gangline.cli.service import connection_options, led_options, led_values, se
 from gangline.errors import UserError
 from gangline.placement.policy import OVERDUE_AFTER_S, Policy
 from gangline.topology.network import DEFAULT_LEVELS, parse_levels
+
+GARBAGE_THRESHOLDS = 20_000, 20, 20
+"""New objects between collections of each generation. With Python's 700 they take a quarter of the time of
+reading a pod, as hardly anything here is garbage in a circle."""
 
 
 @click.command("scheduler")
@@ -101,5 +106,6 @@ async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str
         node_selector=options["node_selector"],
         **led_values(options),
     )
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     async with Client(service_connection(kubeconfig, context), user_agent="gangline-scheduler") as client:
         await run_until_stopped(SchedulerService(client, service).run())
