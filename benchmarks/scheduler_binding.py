@@ -34,6 +34,7 @@ GANGS, MEMBERS, NODES = 100, 32, 1000
 CREATORS = 48
 LIMIT_S = 300.0
 POLL_S = 0.05
+TOLD_S = 2.0
 NAMESPACE = "bench"
 LEVELS = "example.com/spine,example.com/block,example.com/rack"
 LIFTED = [
@@ -218,6 +219,20 @@ async def until_bound(client: Any, pid: int) -> None:
         await asyncio.sleep(POLL_S)
 
 
+async def until_told(client: Any) -> None:
+    """Wait until no more events come: a scheduler that sends them one after another looks idle meanwhile."""
+    from gangline.api.resources import EVENTS
+
+    before = -1
+    while True:
+        page = await client.request("GET", EVENTS.path(NAMESPACE), params={"limit": 1})
+        count = len(page["items"]) + page["metadata"].get("remainingItemCount", 0)
+        if count == before:
+            return
+        before = count
+        await asyncio.sleep(TOLD_S)
+
+
 async def take(scheduler: str) -> Sample:
     gangs = [f"gang-{index:03}" for index in range(GANGS)]
     async with cluster(scheduler) as plane, client_of(plane) as client:
@@ -235,6 +250,7 @@ async def take(scheduler: str) -> Sample:
             await until_bound(client, pid)
             took_s = time.perf_counter() - started_s
             all_s = sum(map(processor_s, pids)) - all_s
+            await until_told(client)
             await until_idle(pid)
             sample = Sample(
                 GANGS * MEMBERS / took_s,
