@@ -179,6 +179,8 @@ def assign(
     Cost: some 0.2 ms a pod on 10,000 nodes, for each set of nodes that is tried.
     """
     rules = Rules(fleet, room, gang.pods)
+    if not gang.gpus:  # those that must be together first: they are the hardest to place
+        shapes = sorted(shapes, key=lambda pods: not rules.joined(pods))
     allowed = np.ones(len(fleet), np.bool_) if within is None else within
     counts = np.where(allowed, capacity(fleet, room, shapes[0][0]), 0)
     first = shapes[0][0]
@@ -187,7 +189,7 @@ def assign(
             counts = _one_each(counts, fleet.label_domains(term.key)[0])
     for area in _areas(fleet, gang, rules, counts, allowed, len(shapes[0])):
         inside = _required_domain(fleet, gang, area)
-        found = _assign_in(fleet, room, shapes, rules.copy(), area, inside, crowd)
+        found = _assign_in(fleet, room, shapes, rules.copy(), (area, allowed & inside), inside, crowd)
         if found is not None:
             return _by_rank(fleet, rules, found)
     return None
@@ -273,19 +275,22 @@ def _assign_in(
     room: Room,
     shapes: list[list[PodView]],
     rules: Rules,
-    area: Bools,
+    areas: tuple[Bools, Bools],
     inside: Bools,
     crowd: Ints | None,
 ) -> list[tuple[PodView, int]] | None:
-    """Place the pods one after another on an area, or return None."""
+    """Place pods one by one, or return None: in the first area, further shapes else in the second."""
     left = room.copy()
     used = np.zeros(len(fleet), np.int64)
     has_gpus = bool(shapes[0][0].request.get(GPU))
     found: list[tuple[PodView, int]] = []
     for shape in shapes:
         for number, pod in enumerate(shape):
-            counts = np.where(area, capacity(fleet, left, pod), 0)
-            rows = np.flatnonzero((counts > 0) & rules.allowed(pod, fleet.eligible(pod) & inside))
+            counts = capacity(fleet, left, pod)
+            fitting = (counts > 0) & rules.allowed(pod, fleet.eligible(pod) & inside)
+            rows = np.flatnonzero(fitting & areas[0])
+            if not len(rows) and shape is not shapes[0]:
+                rows = np.flatnonzero(fitting & areas[1])
             if not len(rows):
                 return None
             gpus = pod.request.get(GPU, 0)

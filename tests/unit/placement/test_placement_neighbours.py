@@ -109,6 +109,19 @@ def test_a_launcher_without_the_rule_may_be_elsewhere_where_the_workers_share_a_
     assert where(found) == {"g-0": "a", "g-1": "a", "g-launcher": "c"}
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_pods_without_gpus_that_must_share_a_host_leave_the_others_of_their_gang_to_any_host(size: int):
+    first = [msgspec.structs.replace(node(name), allocatable={"cpu": 8_000, "pods": size}) for name in "cb"]
+    other = msgspec.structs.replace(node("a"), allocatable={"cpu": 8_000, "pods": 2})
+    servers = [pod(f"ps-{index}", gang="g") for index in range(3)]
+    gang = [*workers(size, 0, **near(term(job="g"))), *servers]
+
+    found = decide([other, *first], gang, group("g", len(gang)))
+
+    assert len(where(found)) == len(gang)
+    assert len({node for name, node in where(found).items() if name.startswith("g-")}) == 1
+
+
 def test_it_waits_whole_where_there_are_too_few_nodes_and_says_how_many():
     found = decide([node("a"), node("b")], workers(3, 1, **apart(term(job="g"))), group("g", 3))
 
