@@ -25,12 +25,9 @@ DELETE_LIMIT_S = 30.0
 """How long a run that was interrupted is waited for."""
 
 
-@click.group("bench", cls=Subcommands, invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("bench", cls=Subcommands)
+def command() -> None:
     """Make data for the benchmarks, measure how they scale, draw their results."""
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
 
 
 @command.command("make-data", short_help="write labelled JPEG images in ImageNet's form")

@@ -20,12 +20,9 @@ PUBLISH_TIMEOUT_S = 20.0
 PUBLISH_LOOK_S = 0.05
 
 
-@click.group("node", cls=Subcommands, invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("node", cls=Subcommands)
+def command() -> None:
     """Change nodes of the one-machine cluster."""
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
 
 
 @command.command("set-gpu", short_help="make a simulated GPU unhealthy, or healthy again")

@@ -8,7 +8,14 @@ import click
 
 
 class Subcommands(click.Group):
-    """Says of an unknown command which one is near, else which there are."""
+    """Shows its help without a command, and says of an unknown one which is near, else which there are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Show the help where nothing is asked for."""
+        if not args and not ctx.resilient_parsing:
+            print(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -46,12 +46,9 @@ class _Kinds(Subcommands):
         return super().resolve_command(ctx, args)
 
 
-@click.group("submit", cls=_Kinds, invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("submit", cls=_Kinds)
+def command() -> None:
     """Submit a job in arena's words; it is created and not waited for."""
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
 
 
 @command.command(

@@ -43,12 +43,9 @@ JOB_COLUMNS = (
 )
 
 
-@click.group("top", cls=Subcommands, invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("top", cls=Subcommands)
+def command() -> None:
     """Show which GPUs nodes have and jobs hold."""
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
 
 
 @command.command("node", short_help="show the GPUs of nodes: used, free, unhealthy, who holds what")

@@ -41,12 +41,9 @@ class _Machines(Subcommands):
         return super().resolve_command(ctx, args)
 
 
-@click.group("topology", cls=_Machines, invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("topology", cls=_Machines)
+def command() -> None:
     """Show the links between the GPUs of a machine and what they carry, by the model that places gangs."""
-    if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
 
 
 @command.command("list", short_help="list the known machines and their names")
