@@ -20,12 +20,11 @@ from typing import Any
 import pytest
 from fault_proxy import FaultProxy, Request, faulty, nothing
 from job_mix import SHAPES, Played, World, events_of, settle
-from operator_process import LEADERSHIP_LOST
 from prepared_server import direct, prepared
+from service_process import LEADERSHIP_LOST, PROGRAM
 
 from gangline.kube.client import Client
 
-PROGRAM = Path(__file__).with_name("operator_process.py")
 job_count = 50
 jobs_at_once = 5
 kill_count = 100
@@ -63,7 +62,7 @@ class Killer:
         connection = self.proxy.connection()
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, str(PROGRAM), connection.server, self.namespace),
+                *(sys.executable, str(PROGRAM), "operator", connection.server, self.namespace),
                 *(str(self.lease_s), connection.token or ""),
                 stdout=log,
                 stderr=log,

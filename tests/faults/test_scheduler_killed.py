@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from fault_proxy import Answer, FaultProxy, Request, faulty, nothing
 from prepared_server import direct
+from service_process import PROGRAM
 
 from gangline.api.resources import NODES, PODS
 from gangline.kube.client import Client
@@ -27,7 +28,6 @@ from gangline.kube.errors import Conflict, NotFound
 from gangline.local.apiserver.server import ApiServer
 from gangline.local.paths import ClusterPaths
 
-PROGRAM = Path(__file__).with_name("scheduler_process.py")
 WAIT_S = 60.0
 SIZE = 4
 
@@ -56,8 +56,8 @@ class Schedulers:
         while True:
             with self._log.open("ab") as log:
                 self._processes[index] = await asyncio.create_subprocess_exec(
-                    *(sys.executable, str(PROGRAM), proxy.connection().server, "default", "1.0"),
-                    proxy.connection().token or "",
+                    *(sys.executable, str(PROGRAM), "scheduler", proxy.connection().server),
+                    *("default", "1.0", proxy.connection().token or ""),
                     stdout=log,
                     stderr=log,
                 )

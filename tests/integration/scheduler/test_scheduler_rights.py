@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from service_account import installed, make_namespace, refusals, serving, until
 
 from gangline.api.crds import gang_crds
 from gangline.api.resources import (
-    CRDS,
     EVENTS,
     LEASES,
     NAMESPACES,
@@ -23,49 +19,29 @@ from gangline.api.resources import (
     PODS,
     PRIORITY_CLASSES,
     SCHEDULER_PLUGINS_POD_GROUPS,
-    SERVICE_ACCOUNTS,
     VOLCANO_POD_GROUPS,
     Resource,
 )
-from gangline.kube.apply import apply
 from gangline.kube.client import Client
-from gangline.kube.config import load_kubeconfig
-from gangline.kube.discovery import resource_for
 from gangline.kube.errors import ApiError, Forbidden, NotFound
 from gangline.scheduler.service import SchedulerService, ServiceOptions
 
-MANIFEST = Path(__file__).resolve().parents[3] / "deploy" / "scheduler.yaml"
 WHERE = "gangline-system"
-WAIT_S = 60.0
 
 pytestmark = pytest.mark.kubernetes
 
 
 @pytest.fixture
 async def admin(real_cluster: Any) -> AsyncIterator[Client]:
-    async with Client(load_kubeconfig(real_cluster.kubeconfig)) as client:
-        for crd in gang_crds():
-            await apply(client, CRDS, crd)
-        for obj in yaml.safe_load_all(MANIFEST.read_text()):
-            await apply(client, await resource_for(client, obj["apiVersion"], obj["kind"]), obj)
+    async with installed(real_cluster.kubeconfig, "scheduler.yaml", gang_crds()) as client:
         yield client
-
-
-async def until(condition: Any) -> Any:
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            with contextlib.suppress(NotFound):
-                if found := await condition():
-                    return found
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture
 async def scene(real_cluster: Any, admin: Client) -> AsyncIterator[tuple[Client, str]]:
     """The scheduler with the rights of its service account, and a namespace; one node is its own."""
     name = f"rights-{uuid.uuid4().hex[:8]}"
-    await admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    await until(lambda: admin.get(SERVICE_ACCOUNTS, "default", name))
+    await make_namespace(admin, name)
     labels = {"pool": name, "ack.node.gpu.schedule": "topology"}
     metadata = {"name": name, "labels": labels}
     await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
@@ -73,17 +49,12 @@ async def scene(real_cluster: Any, admin: Client) -> AsyncIterator[tuple[Client,
     ready = [{"type": "Ready", "status": "True", "reason": "x", "message": "x"}]
     status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": ready}}
     await admin.patch(NODES, name, status, subresource="status")
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = await admin.create_subresource(SERVICE_ACCOUNTS, "gangline-scheduler", "token", request, WHERE)
-    found = load_kubeconfig(real_cluster.kubeconfig)
-    connection = replace(found, token=answer["status"]["token"], client_cert=None, client_key=None)
     options = ServiceOptions(leader_elect=True, node_selector=f"pool={name}")
-    async with Client(connection) as client:
-        task = asyncio.create_task(SchedulerService(client, options).run())
+    account = f"{WHERE}/gangline-scheduler"
+    async with serving(
+        admin, real_cluster.kubeconfig, account, lambda client: SchedulerService(client, options)
+    ) as client:
         yield client, name
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
     for one in (await admin.list(PODS, name)).items:  # the next scheduler must not see them
         with contextlib.suppress(NotFound):
             await admin.delete(PODS, one["metadata"]["name"], name, grace_period_s=0)
@@ -158,9 +129,10 @@ async def test_gangs_are_placed_wait_and_give_way_without_a_refusal(
             return reasons >= {"Scheduled", "FailedScheduling", "Preempted"}
 
         await until(events)
-        assert (await admin.get(LEASES, "gangline-scheduler", WHERE))["spec"]["holderIdentity"]
-        refused = {key: count for key, count in client.answers().items() if key[1] in ("401", "403")}
-        assert refused == {}
+        lease = await admin.get(LEASES, "gangline-scheduler", WHERE)
+        assert lease["spec"]["holderIdentity"]
+        assert lease["metadata"]["annotations"]["gangline.dev/scheduler-names"] == "gangline-scheduler"
+        assert refusals(client) == {}
     finally:
         await admin.delete(PRIORITY_CLASSES, where)
 
