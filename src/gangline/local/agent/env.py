@@ -15,11 +15,10 @@ from gangline.api.core import (
     ConfigMap,
     Container,
     EnvVarSource,
-    ObjectFieldSelector,
     Pod,
-    ResourceFieldSelector,
     Secret,
 )
+from gangline.api.volumes import ObjectFieldSelector, ResourceFieldSelector
 from gangline.local.agent.contents import config_map_contents, secret_contents
 from gangline.units import parse_quantity
 

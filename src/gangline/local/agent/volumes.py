@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.core import (
+from gangline.api.core import Pod
+from gangline.api.volumes import (
     ConfigMapVolume,
     DownwardVolume,
     HostPathVolume,
     KeyToPath,
-    Pod,
     SecretVolume,
     Volume,
 )
