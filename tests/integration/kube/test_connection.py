@@ -9,7 +9,7 @@ import ssl
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,9 +103,26 @@ async def tls(tmp_path: Path) -> AsyncIterator[TlsServer]:
     await runner.cleanup()
 
 
-async def get(connection: Connection) -> None:
+async def read(client: Client) -> None:
+    await client.get(PODS, "a")
+
+
+async def write(client: Client) -> None:
+    await client.patch(PODS, "a", {})
+
+
+@pytest.fixture(params=[read, write], autouse=True)
+def one_request(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads and writes have connections of their own; both must be as safe."""
+    monkeypatch.setattr(sys.modules[__name__], "send_one", request.param)
+
+
+send_one: Callable[[Client], Awaitable[None]] = read
+
+
+async def ask(connection: Connection) -> None:
     async with Client(connection, sleep=no_sleep) as client:
-        await client.get(PODS, "a")
+        await send_one(client)
 
 
 async def no_sleep(_delay_s: float) -> None:
@@ -113,7 +130,7 @@ async def no_sleep(_delay_s: float) -> None:
 
 
 async def test_a_server_of_the_given_ca_is_trusted_and_shown_the_token(tls: TlsServer) -> None:
-    await get(Connection(server=tls.url, ca_data=tls.authority, token="t"))
+    await ask(Connection(server=tls.url, ca_data=tls.authority, token="t"))
 
     assert tls.seen == [("Bearer t", "")]
 
@@ -121,7 +138,7 @@ async def test_a_server_of_the_given_ca_is_trusted_and_shown_the_token(tls: TlsS
 async def test_a_server_of_another_ca_is_not(tls: TlsServer) -> None:
     other, _ = make_pair("other CA")
     with pytest.raises(errors.Unavailable) as caught:
-        await get(Connection(server=tls.url, ca_data=other.certificate))
+        await ask(Connection(server=tls.url, ca_data=other.certificate))
 
     assert "CA" in caught.value.hint
     assert tls.seen == []
@@ -129,11 +146,11 @@ async def test_a_server_of_another_ca_is_not(tls: TlsServer) -> None:
 
 async def test_a_server_that_the_system_does_not_know_is_not_trusted(tls: TlsServer) -> None:
     with pytest.raises(errors.Unavailable):
-        await get(Connection(server=tls.url))
+        await ask(Connection(server=tls.url))
 
 
 async def test_insecure_asks_for_nothing(tls: TlsServer) -> None:
-    await get(Connection(server=tls.url, insecure=True))
+    await ask(Connection(server=tls.url, insecure=True))
 
     assert len(tls.seen) == 1
 
@@ -142,10 +159,10 @@ async def test_insecure_asks_for_nothing(tls: TlsServer) -> None:
 async def test_the_name_in_the_certificate_can_be_said(tls: TlsServer, name: str, is_trusted: bool) -> None:
     connection = Connection(server=tls.url, ca_data=tls.authority, tls_server_name=name)
     if is_trusted:
-        await get(connection)
+        await ask(connection)
     else:
         with pytest.raises(errors.Unavailable):
-            await get(connection)
+            await ask(connection)
 
 
 @pytest.mark.parametrize("as_files", [False, True])
@@ -153,7 +170,7 @@ async def test_a_client_certificate_is_shown(tls: TlsServer, tmp_path: Path, as_
     certificate, key = tls.client
     (tmp_path / "c").write_bytes(certificate)
     (tmp_path / "k").write_bytes(key)
-    await get(
+    await ask(
         Connection(
             server=tls.url,
             ca_data=tls.authority,
@@ -167,11 +184,11 @@ async def test_a_client_certificate_is_shown(tls: TlsServer, tmp_path: Path, as_
 
 async def test_a_broken_certificate_is_an_error_of_the_kubeconfig(tls: TlsServer) -> None:
     with pytest.raises(errors.KubeconfigError, match="certificates"):
-        await get(Connection(server=tls.url, ca_data=b"nonsense"))
+        await ask(Connection(server=tls.url, ca_data=b"nonsense"))
 
 
 async def test_basic_authentication(tls: TlsServer) -> None:
-    await get(Connection(server=tls.url, ca_data=tls.authority, username="u", password="p"))
+    await ask(Connection(server=tls.url, ca_data=tls.authority, username="u", password="p"))
 
     assert tls.seen == [("Basic dTpw", "")]
 
@@ -181,10 +198,10 @@ async def test_a_rotated_token_is_read_again_after_a_401(tls: TlsServer, tmp_pat
     token.write_text("old\n")
     tls.accepted.update({"Bearer old", "Bearer new"})
     async with Client(Connection(server=tls.url, ca_data=tls.authority, token_file=token)) as client:
-        await client.get(PODS, "a")
+        await send_one(client)
         token.write_text("new\n")
         tls.accepted.remove("Bearer old")
-        await client.get(PODS, "a")
+        await send_one(client)
 
     assert [shown for shown, _ in tls.seen] == ["Bearer old", "Bearer old", "Bearer new"]
 
@@ -193,7 +210,7 @@ async def test_a_token_that_stays_wrong_is_unauthorized(tls: TlsServer, tmp_path
     (tmp_path / "token").write_text("wrong")
     tls.accepted.add("Bearer right")
     with pytest.raises(errors.Unauthorized):
-        await get(Connection(server=tls.url, ca_data=tls.authority, token_file=tmp_path / "token"))
+        await ask(Connection(server=tls.url, ca_data=tls.authority, token_file=tmp_path / "token"))
 
     assert len(tls.seen) == 2
 
@@ -216,8 +233,8 @@ async def test_a_plugin_gives_the_token_once(tls: TlsServer, tmp_path: Path) -> 
         "print(json.dumps({'kind': 'ExecCredential', 'status': {'token': token}}))",
     )
     async with Client(Connection(server=tls.url, ca_data=tls.authority, exec_plugin=plugin)) as client:
-        await client.get(PODS, "a")
-        await client.get(PODS, "a")
+        await send_one(client)
+        await send_one(client)
 
     assert {shown for shown, _ in tls.seen} == {"Bearer arg-x-v1"}
     assert (tmp_path / "runs").read_text() == "."
@@ -236,8 +253,8 @@ async def test_a_plugin_that_gives_certificates_is_asked_again_when_they_expire(
     (tmp_path / "answer.json").write_text(json.dumps(answer))
     plugin = make_plugin(tmp_path, f"print(open({str(tmp_path / 'answer.json')!r}).read())")
     async with Client(Connection(server=tls.url, ca_data=tls.authority, exec_plugin=plugin)) as client:
-        await client.get(PODS, "a")
-        await client.get(PODS, "a")
+        await send_one(client)
+        await send_one(client)
 
     assert tls.seen == [("", "a-client")] * 2
 
@@ -251,13 +268,13 @@ async def test_a_plugin_that_fails_is_an_error_of_the_kubeconfig(
 ) -> None:
     connection = Connection(server="https://127.0.0.1:1", exec_plugin=make_plugin(tmp_path, body))
     with pytest.raises(errors.KubeconfigError, match=want):
-        await get(connection)
+        await ask(connection)
 
 
 async def test_a_plugin_that_is_missing_says_how_to_get_it() -> None:
     plugin = ExecPlugin(command=("no-such-plugin-here",), install_hint="get it there")
     with pytest.raises(errors.KubeconfigError, match="cannot be started") as caught:
-        await get(Connection(server="https://127.0.0.1:1", exec_plugin=plugin))
+        await ask(Connection(server="https://127.0.0.1:1", exec_plugin=plugin))
 
     assert caught.value.hint == "get it there"
 
@@ -266,12 +283,12 @@ async def test_a_plugin_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(credentials, "plugin_timeout_s", 0.05)
     plugin = make_plugin(tmp_path, "sys.stdin = None\nimport signal\nsignal.pause()")
     with pytest.raises(errors.KubeconfigError, match="took longer"):
-        await get(Connection(server="https://127.0.0.1:1", exec_plugin=plugin))
+        await ask(Connection(server="https://127.0.0.1:1", exec_plugin=plugin))
 
 
 async def test_an_unknown_scheme_is_refused() -> None:
     with pytest.raises(errors.KubeconfigError, match="scheme") as caught:
-        await get(Connection(server="ftp://x"))
+        await ask(Connection(server="ftp://x"))
 
     assert "unix:///" in caught.value.hint
 
