@@ -30,6 +30,7 @@ from gangline.placement.policy import Policy, Queue
 from gangline.placement.read_groups import read_group, read_queue, read_workload
 from gangline.placement.snapshot import HOSTNAME_LABEL, NodeView, PodView, Snapshot
 from gangline.placement.volumes import Storage
+from gangline.scheduler.published import Published
 from gangline.scheduler.storage_watch import CLAIMS, CLASSES, VOLUMES
 
 if TYPE_CHECKING:
@@ -77,6 +78,14 @@ class ClusterView:
         if HOSTNAME_LABEL in asked and HOSTNAME_LABEL not in levels:
             levels = (*levels, HOSTNAME_LABEL)
         return replace(self, policy=msgspec.structs.replace(self.policy, levels=levels))
+
+    def as_seen_by(self, scheduler: Published) -> ClusterView:
+        """Return the view with the options of a scheduler, and with the nodes that it uses alone."""
+        snapshot = msgspec.structs.replace(
+            self.snapshot, nodes=tuple(node for node in self.snapshot.nodes if scheduler.uses(node.labels))
+        )
+        found = replace(self, policy=scheduler.applied(self.policy), snapshot=snapshot)
+        return found.with_levels(scheduler.levels)
 
     def gang_of(self, pod: Obj) -> str:
         """Return the key of the gang of a pod that is not over, else nothing."""

@@ -108,7 +108,7 @@ async def _explain(
     from gangline.cli.cluster_view import look, scheduler_of
     from gangline.cli.explain_gates import gates_of
     from gangline.cli.explain_report import placement_report, print_placement, print_report, report
-    from gangline.cli.explain_scheduler import levels_of, see_schedulers, with_schedulers
+    from gangline.cli.explain_scheduler import published_by, see_schedulers, with_schedulers
     from gangline.cli.job_lookup import list_jobs, warnings_about
     from gangline.cli.job_view import finished
     from gangline.cli.past_failure import why_failed
@@ -122,8 +122,9 @@ async def _explain(
         view = await look(client)
         subject = await _find(client, view, name, namespace)
         seen = await see_schedulers(client, target, subject.pods)
-        levels = tuple(level.label for level in workload.levels) or levels_of(seen)
-        view = view.with_levels(levels)
+        view = view.as_seen_by(published_by(seen))
+        if workload.levels:
+            view = view.with_levels(tuple(level.label for level in workload.levels))
         warnings = await warnings_about(client, namespace, subject.pods)
         claims = await _claims(client, namespace, subject.pods)
         complaints = await _complaints(client, view, subject)

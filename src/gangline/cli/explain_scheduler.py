@@ -42,7 +42,7 @@ class SchedulerSight:
         state: whether it runs; ``unknown`` where nothing tells.
         message: how that is known, to follow its name.
         is_ours: whether it is known to be Gangline's.
-        levels: of the network, as it uses them; None where it does not say.
+        published: its options; None where it does not say.
         start: the command that starts one for these pods.
     """
 
@@ -50,7 +50,7 @@ class SchedulerSight:
     state: Literal["runs", "gone", "unknown"]
     message: str
     is_ours: bool = False
-    levels: tuple[str, ...] | None = None
+    published: Published | None = None
     start: str = ""
 
 
@@ -67,13 +67,7 @@ async def see_schedulers(client: Client, target: Target, pods: Sequence[Obj]) ->
         return []
     built_in = DEFAULT_NAMES if target.is_local or await _is_one_machine(client) else ()
     return [
-        SchedulerSight(
-            name,
-            "runs",
-            "runs: it is part of the one-machine cluster",
-            is_ours=True,
-            levels=DEFAULT_LEVELS,
-        )
+        SchedulerSight(name, "runs", "runs: it is part of the one-machine cluster", is_ours=True)
         if name in built_in
         else await _see(client, name, held, _start(name, target))
         for name, held in sorted(waiting.items())
@@ -114,10 +108,9 @@ def judge(
     own = [lease for lease in leases or () if _is_of(lease, name)]
     said = next(filter(None, map(Published.of, own)), None)
     is_ours = said is not None or name == DEFAULT_NAMES[0]
-    levels = said.levels if said else None
 
     def sight(state: Literal["runs", "gone", "unknown"], message: str) -> SchedulerSight:
-        return SchedulerSight(name, state, message, is_ours, levels, "" if state == "runs" else start)
+        return SchedulerSight(name, state, message, is_ours, said, "" if state == "runs" else start)
 
     if own:
         lease = max(own, key=_renewed)
@@ -162,9 +155,10 @@ def with_schedulers(value: dict[str, Any], seen: Sequence[SchedulerSight]) -> di
     return value
 
 
-def levels_of(seen: Sequence[SchedulerSight]) -> tuple[str, ...]:
-    """Return the levels that the schedulers use, Gangline's defaults where none says."""
-    return next((one.levels for one in seen if one.levels is not None), DEFAULT_LEVELS)
+def published_by(seen: Sequence[SchedulerSight]) -> Published:
+    """Return the options that a scheduler says it has, Gangline's defaults where none says."""
+    said = next(filter(None, (one.published for one in seen)), None)
+    return said or Published(levels=DEFAULT_LEVELS)
 
 
 def _is_of(lease: Obj, name: str) -> bool:

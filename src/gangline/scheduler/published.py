@@ -3,39 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from gangline.placement.policy import OVERDUE_AFTER_S, Policy
+
 LEASE_NAME = "gangline-scheduler"
-NAMES_ANNOTATION = "gangline.dev/scheduler-names"
-LEVELS_ANNOTATION = "gangline.dev/levels"
+ANNOTATION = "gangline.dev/scheduler"
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What explanations need to know.
+class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The options that decide; the JSON value of the annotation.
 
     Attributes:
         names: ``spec.schedulerName`` of the pods that it places.
         levels: node labels of the network's levels, the widest first.
+        node_selector: ``LABEL=VALUE,...`` of the nodes that it uses; empty for all.
+        overdue_after_seconds: see :class:`Policy`, as the two below.
+        preempt: gangs of lower priority give way.
+        backfill: others may pass a gang that waits.
     """
 
     names: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
+    node_selector: str = ""
+    overdue_after_seconds: float = OVERDUE_AFTER_S
+    preempt: bool = True
+    backfill: bool = True
 
-    @property
-    def annotations(self) -> dict[str, str]:
-        """Of the Lease."""
-        return {NAMES_ANNOTATION: ",".join(self.names), LEVELS_ANNOTATION: ",".join(self.levels)}
+    @classmethod
+    def from_policy(cls, policy: Policy, names: tuple[str, ...], node_selector: str) -> Published:
+        """Return what a scheduler with this policy says."""
+        return cls(
+            names=names,
+            levels=policy.levels,
+            node_selector=node_selector,
+            overdue_after_seconds=policy.overdue_after_s,
+            preempt=policy.may_preempt,
+            backfill=policy.may_backfill,
+        )
 
     @classmethod
     def of(cls, lease: Mapping[str, Any]) -> Published | None:
         """Return what a Lease in wire form says; None when it is no Lease of Gangline's scheduler."""
-        notes = lease["metadata"].get("annotations") or {}
-        if NAMES_ANNOTATION not in notes:
+        text = (lease["metadata"].get("annotations") or {}).get(ANNOTATION)
+        try:
+            return msgspec.json.decode(text, type=cls) if text else None
+        except msgspec.DecodeError:
             return None
-        return cls(_words(notes[NAMES_ANNOTATION]), _words(notes.get(LEVELS_ANNOTATION, "")))
 
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Of the Lease."""
+        return {ANNOTATION: msgspec.json.encode(self).decode()}
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, (word.strip() for word in text.split(","))))
+    def applied(self, policy: Policy) -> Policy:
+        """Return a policy with these options, and its own queues."""
+        return msgspec.structs.replace(
+            policy,
+            levels=self.levels,
+            overdue_after_s=self.overdue_after_seconds,
+            may_preempt=self.preempt,
+            may_backfill=self.backfill,
+        )
+
+    def uses(self, labels: Mapping[str, str]) -> bool:
+        """Return whether it uses a node with these labels."""
+        parts = (part.partition("=") for part in self.node_selector.split(",") if part)
+        return all(labels.get(key.strip()) == value.strip().lstrip("=") for key, _, value in parts)

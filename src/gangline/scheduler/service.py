@@ -38,7 +38,7 @@ class SchedulerService(LedService):
     leader_metric = "gangline_scheduler_is_leader"
 
     def __init__(self, client: Client, options: ServiceOptions) -> None:
-        published = Published(options.names, options.policy.levels)
+        published = Published.from_policy(options.policy, options.names, options.node_selector)
         super().__init__(client, LEASE_NAME, options, annotations=published.annotations)
         self._options = options
         self._scheduler: Scheduler | None = None

@@ -24,6 +24,7 @@ from gangline.api.resources import (
 )
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Forbidden, NotFound
+from gangline.scheduler.published import Published
 from gangline.scheduler.service import SchedulerService, ServiceOptions
 
 WHERE = "gangline-system"
@@ -131,7 +132,7 @@ async def test_gangs_are_placed_wait_and_give_way_without_a_refusal(
         await until(events)
         lease = await admin.get(LEASES, "gangline-scheduler", WHERE)
         assert lease["spec"]["holderIdentity"]
-        assert lease["metadata"]["annotations"]["gangline.dev/scheduler-names"] == "gangline-scheduler"
+        assert Published.of(lease) is not None
         assert refusals(client) == {}
     finally:
         await admin.delete(PRIORITY_CLASSES, where)

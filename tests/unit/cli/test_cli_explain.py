@@ -14,6 +14,7 @@ from gangline.cli.training_progress import TrainingProgress
 from gangline.errors import UserError
 from gangline.placement.prediction import Workload
 from gangline.placement.volumes import Storage
+from gangline.scheduler.published import Published
 from gangline.topology.known import known_machine
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -286,3 +287,14 @@ def test_each_way_that_would_help_is_printed_once(capsys: pytest.CaptureFixture[
         "never; fits split, or node",
         "fits fewer",
     ]
+
+
+def test_nodes_that_the_scheduler_does_not_use_do_not_count():
+    bound = pod("x-0", on="b", ids=["b-0"])
+    waiting = [pod(f"g-{index}") for index in range(16)]
+    view = view_of([node("a", pool="a"), node("b")], [bound, *waiting], [pod_group("g", 16)])
+
+    seen = view.as_seen_by(Published(names=("gangline-scheduler",), node_selector="pool=a"))
+    found = report("podgroup team/g", None, waiting, seen, [], {"gangline-scheduler"}, Workload(), NOW)
+
+    assert found["message"].endswith("there is room for 8")

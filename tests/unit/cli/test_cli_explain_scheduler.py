@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gangline.cli.explain_scheduler import SchedulerSight, judge, levels_of, with_schedulers
+from gangline.cli.explain_scheduler import SchedulerSight, judge, published_by, with_schedulers
 from gangline.clock import format_micro_time
 from gangline.scheduler.published import Published
 
@@ -86,19 +86,21 @@ def test_kube_scheduler_is_known_by_its_own_lease():
 
 
 def test_a_scheduler_under_another_name_is_known_by_what_its_lease_says():
-    said = Published(("night",), ("example.com/rack",)).annotations
+    said = Published(names=("night",), levels=("example.com/rack",))
 
-    seen = see("night", lease(**said))
+    seen = see("night", lease(**said.annotations))
 
-    assert (seen.state, seen.is_ours, seen.levels) == ("runs", True, ("example.com/rack",))
-    assert see(OURS, lease(**said)).state == "gone"  # the Lease is that of a scheduler for other pods
+    assert (seen.state, seen.is_ours, seen.published) == ("runs", True, said)
+    assert (
+        see(OURS, lease(**said.annotations)).state == "gone"
+    )  # the Lease is that of a scheduler for other pods
 
 
-def test_levels_of_the_scheduler_are_used_where_it_says_them():
-    named = SchedulerSight(OURS, "runs", "", levels=())
+def test_options_of_the_scheduler_are_used_where_it_says_them():
+    said = Published(names=(OURS,), preempt=False)
 
-    assert levels_of([named]) == ()
-    assert "gangline.dev/rack" in levels_of([SchedulerSight("volcano", "runs", "")])
+    assert published_by([SchedulerSight(OURS, "runs", "", published=said)]) == said
+    assert "gangline.dev/rack" in published_by([SchedulerSight("volcano", "runs", "")]).levels
 
 
 @pytest.mark.parametrize(
