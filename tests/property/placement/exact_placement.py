@@ -243,18 +243,26 @@ def mixed_cluster(below: Callable[[int], int]) -> MixedCluster:
 def fits_exactly(nodes: list[NodeView], bound: list[PodView], pods: list[PodView]) -> bool:
     """Return whether a solver finds a node for every pod: amounts and ports, no matter which GPUs."""
     model = cp_model.CpModel()
-    on = {(pod.key, node.name): model.new_bool_var("") for pod in pods for node in nodes}
-    for pod_ in pods:
-        model.add_exactly_one(on[pod_.key, node.name] for node in nodes)
+    alike: dict[tuple[str, bool], list[PodView]] = {}
+    for found in pods:
+        alike.setdefault((str(found.request), bool(found.host_ports)), []).append(found)
+    on = {
+        (key, node.name): model.new_int_var(0, len(found), "")
+        for key, found in alike.items()
+        for node in nodes
+    }
+    for key, found in alike.items():
+        model.add(sum(on[key, node.name] for node in nodes) == len(found))
     for node in nodes:
         used = add_amounts([held.request for held in bound if held.node_name == node.name])
-        for name in add_amounts([pod_.request for pod_ in pods]):
+        for name in add_amounts([found.request for found in pods]):
             free = node.allocatable.get(name, 0) - used.get(name, 0)
-            asked = [on[pod_.key, node.name] * pod_.request.get(name, 0) for pod_ in pods]
+            asked = [on[key, node.name] * found[0].request.get(name, 0) for key, found in alike.items()]
             model.add(sum(asked) <= max(free, 0))
-        model.add_at_most_one(on[pod_.key, node.name] for pod_ in pods if pod_.host_ports)
+        model.add(sum(on[key, node.name] for key in alike if key[1]) <= 1)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
+    solver.parameters.cp_model_presolve = False  # which would take longer than the search
     status = solver.solve(model)
     assert status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.INFEASIBLE)
     return bool(status != cp_model.INFEASIBLE)
