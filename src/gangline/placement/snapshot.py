@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.core import Node, Pod, Taint, Toleration, find_condition
+from gangline.api.core import Node, Pod, PodSpec, Taint, Toleration, find_condition
 from gangline.api.pod_group import QUEUE_ANNOTATION
 from gangline.errors import UserError
 from gangline.placement.affinity import PREFERRED, REQUIRED, Relations, read_relations
@@ -195,29 +195,10 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if spec.affinity or spec.topology_spread_constraints:
             spread = spec.topology_spread_constraints
             relations, unknown = read_relations(spec.affinity, spread, namespace, labels)
-        ports = frozenset(
-            (port.protocol, port.host_port or port.container_port)
-            for container in spec.containers
-            for port in container.ports
-            if port.host_port or spec.host_network
-        )
-        refusal = refusal or unknown
-        claims = tuple(
-            volume.persistent_volume_claim.get("claimName", "")
-            for volume in spec.volumes
-            if volume.persistent_volume_claim
-        )
-        own = tuple(f"{pod.metadata.name}-{volume.name}" for volume in spec.volumes if volume.ephemeral)
-        shape = (
-            request,
-            sorted(ports),
-            spec.node_selector,
-            terms,
-            likes,
-            spec.tolerations,
-            refusal,
-            relations,
-        )
+        ports, refusal = _host_ports(spec), refusal or unknown
+        claims, own = _claims(pod) if spec.volumes else ((), ())
+        affinity = (spec.node_selector, terms, likes, spec.tolerations, relations)
+        shape = (request, sorted(ports), affinity, refusal)
         job = next((labels[name] for name in JOB_NAME_LABELS if labels.get(name)), "")
         return cls(
             key=pod.metadata.key,
@@ -232,7 +213,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             node_likes=likes,
             labels=labels,
             relations=relations,
-            claims=claims + own,
+            claims=claims,
             own_claims=own,
             tolerations=tuple(spec.tolerations),
             gated=bool(spec.scheduling_gates),
@@ -283,6 +264,26 @@ def gang_of(pod: Pod) -> str:
 def _gang_size(labels: dict[str, str]) -> int:
     sizes = [labels[key] for key in SIZE_LABELS if labels.get(key, "").isdigit()]
     return int(sizes[0]) if sizes else 0
+
+
+def _host_ports(spec: PodSpec) -> frozenset[tuple[str, int]]:
+    return frozenset(
+        (port.protocol, port.host_port or port.container_port)
+        for container in spec.containers
+        for port in container.ports
+        if port.host_port or spec.host_network
+    )
+
+
+def _claims(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of all claims, and of those that are made for the pod: ``POD-VOLUME``."""
+    named = tuple(
+        volume.persistent_volume_claim.get("claimName", "")
+        for volume in pod.spec.volumes
+        if volume.persistent_volume_claim
+    )
+    own = tuple(f"{pod.metadata.name}-{volume.name}" for volume in pod.spec.volumes if volume.ephemeral)
+    return named + own, own
 
 
 def unknown_mode(labels: Mapping[str, str]) -> str:
