@@ -1,8 +1,8 @@
 """One step of synchronous data-parallel training, with defaults that are fast on both CPU and GPU.
 
-Measured on two cores against torch's own defaults: ``channels_last`` and fused updates together give 1.2 to
-1.4 times the images/s of ResNet-50, ResNet-18 and VGG16. Compared with a plain DDP script also: gradients
-live in the buckets that are sent (no copy), the buckets are laid out once (static graph), running
+Measured on two cores against torch's own defaults: ``channels_last``, and fused updates of large parameters,
+give 1.1 to 1.6 times the images/s of ResNet-50, ResNet-18 and VGG16. Compared with a plain DDP script also:
+gradients live in the buckets that are sent (no copy), the buckets are laid out once (static graph), running
 statistics of batch normalisation stay on their rank, and no step waits for the device.
 """
 
@@ -36,6 +36,13 @@ with 5 MB and 0.90 with 100 MB (10 rounds). VGG16, whose largest layer alone is 
 static graph changed nothing for ResNet-50 (1.00); it lays the buckets out as the gradients come.
 """
 FP16_LOSS_SCALE = 128.0
+FUSED_BYTES_MIN = 16 << 20
+"""From this size of a parameter on SGD without momentum is fused on a CPU.
+
+Fused against one operation after the other, one core, all parameters: ResNet-18 17.4 ms against 7.8 ms,
+ResNet-50 20.8 ms against 14.4 ms, VGG16 (layers of 411 and 67 MB) 53 ms against 332 ms. With momentum
+ResNet-50 takes 24 and 25 ms, VGG16 74 and 414 ms; Adam 36 and 134 ms for ResNet-50: those are always fused.
+"""
 POD_VARIABLE = "GANGLINE_POD_NAME"
 """Set in pods of the one-machine cluster."""
 _KUBELETS_HOSTS = "# Kubernetes-managed hosts file"
@@ -193,7 +200,17 @@ def _optimizer(network: nn.Module, settings: StepSettings) -> torch.optim.Optimi
     if settings.optimizer == "rmsprop":
         return torch.optim.RMSprop(parameters, **shared, momentum=settings.momentum, **options, foreach=True)
     momentum = settings.momentum if settings.optimizer == "momentum" else 0.0
-    return torch.optim.SGD(parameters, **shared, momentum=momentum, **options, fused=True)
+    if momentum or parameters[0].device.type != "cpu":
+        return torch.optim.SGD(parameters, **shared, momentum=momentum, **options, fused=True)
+    return torch.optim.SGD(_fused_where_faster(parameters), **shared, **options)
+
+
+def _fused_where_faster(parameters: list[nn.Parameter]) -> list[dict[str, Any]]:
+    """Return the parameters of a CPU in groups: only large ones are updated faster in one piece."""
+    large = [one for one in parameters if one.numel() * one.element_size() >= FUSED_BYTES_MIN]
+    small = [one for one in parameters if one.numel() * one.element_size() < FUSED_BYTES_MIN]
+    groups = [{"params": large, "fused": True}, {"params": small, "fused": False, "foreach": False}]
+    return [group for group in groups if group["params"]]
 
 
 def synthetic_batch(
