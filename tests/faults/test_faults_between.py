@@ -26,7 +26,8 @@ from fault_proxy import (
     slow,
     versions_too_old,
 )
-from job_mix import GANGS, SHAPES, Played, World, as_gang, events_of, settle
+from job_mix import GANGS, SHAPES, as_gang
+from played_job import Played, World, events_of, settle
 from prepared_server import direct, prepared
 
 from gangline.api.resources import NAMESPACES

@@ -17,7 +17,8 @@ import pytest
 import structlog
 from fuzzed_jobs import copied, documents
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from job_mix import SHAPES, manifest
+from job_mix import SHAPES
+from played_job import manifest
 from prepared_server import direct, prepared
 
 from gangline.api.resources import MPIJOB_VERSIONS, MPIJOBS, NAMESPACES

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 from fault_proxy import FaultProxy, Request, faulty, nothing
-from job_mix import SHAPES, Played, World, events_of, settle
+from job_mix import SHAPES
+from played_job import Played, World, events_of, settle
 from prepared_server import direct, prepared
 from service_process import LEADERSHIP_LOST, PROGRAM
 

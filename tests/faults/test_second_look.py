@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from job_mix import SHAPES, Played, World
+from job_mix import SHAPES
+from played_job import Played, World
 from prepared_server import direct, prepared
 
 from gangline.kube.client import Client

@@ -62,7 +62,7 @@ def replacement_wait_s(job: MPIJob, launcher: Job | None, pods: Sequence[Pod], n
         if failed.last_transition_time
         else 0.0
     )
-    if age_s < _LAG_MAX_S and any(_is_behind(pod) for pod in pods):
+    if age_s < _LAG_MAX_S and _is_behind(launcher, pods):
         return _LAG_RETRY_S
     if not _refused(pods) or job.status.launcher_replacements >= replacements_max:
         return None
@@ -99,6 +99,8 @@ def _refused(pods: Sequence[Pod]) -> list[Pod]:
     return [pod for pod in pods if pod.is_refused]
 
 
-def _is_behind(pod: Pod) -> bool:
-    """Whether a pod of a Job that has failed is known only as it was before."""
-    return pod.status.phase == "Pending" and not pod.metadata.deletion_timestamp
+def _is_behind(launcher: Job, pods: Sequence[Pod]) -> bool:
+    """Whether a pod that a failed Job has counted is known only as it was before."""
+    known = sum(pod.status.phase == "Failed" for pod in pods)
+    lags = any(not pod.is_finished and not pod.metadata.deletion_timestamp for pod in pods)
+    return lags and known < launcher.status.failed

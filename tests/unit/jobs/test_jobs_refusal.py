@@ -169,10 +169,11 @@ def test_other_ends_of_the_launcher_are_ends(scene: Build) -> None:
     assert one.conditions(one.plan())["Failed"] == ("True", "DeadlineExceeded")
 
 
-def test_a_pod_that_is_known_only_as_it_was_before_is_waited_for(scene: Build) -> None:
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_a_pod_that_is_known_only_as_it_was_before_is_waited_for(scene: Build, phase: str) -> None:
     one = scene(runPolicy={"backoffLimit": 0})
     one.add_workers(2).add_children()
-    one.add_launcher(failed=1, conditions=[FAILED]).add_launcher_pod("Pending")
+    one.add_launcher(failed=1, conditions=[FAILED]).add_launcher_pod(phase)
 
     assert "Failed" not in one.conditions(one.plan())
     assert one.plan().requeue_after_s == 1
