@@ -9,6 +9,7 @@ starts another operator, that one is the bare tool: on the same nodes, in turns.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import subprocess
@@ -88,21 +89,41 @@ async def first_line_after(client: Any, namespace: str, image: str, rank: list[s
 
 
 async def _first_line(client: Any, namespace: str, name: str) -> float:
-    from gangline.api.resources import PODS
+    """Return when a line of a rank was in the launcher's log. Asking again and again would take processor."""
     from gangline.kube.errors import ApiError
 
-    selector = f"training.kubeflow.org/job-name={name},training.kubeflow.org/job-role=launcher"
     while True:
-        for pod in (await client.list(PODS, namespace, label_selector=selector)).items:
-            text = b""
-            try:
-                async for piece in client.logs(pod["metadata"]["name"], namespace, follow=True):
-                    text += piece
-                    if b"Rank " in text:
-                        return time.perf_counter()
-            except ApiError:  # the container does not run yet, or is started again
-                pass
+        pod = await _running_launcher(client, namespace, name)
+        text = b""
+        try:
+            async for piece in client.logs(pod, namespace, follow=True):
+                text += piece
+                if b"Rank " in text:
+                    return time.perf_counter()
+        except ApiError:  # the container has been started again
+            pass
         await asyncio.sleep(_POLL_S)
+
+
+async def _running_launcher(client: Any, namespace: str, name: str) -> str:
+    """Wait for a launcher's container that runs or has ended, and return its pod's name."""
+    from gangline.api.resources import PODS
+
+    selector = f"training.kubeflow.org/job-name={name},training.kubeflow.org/job-role=launcher"
+    pods = await client.list(PODS, namespace, label_selector=selector)
+    for pod in pods.items:
+        if _has_started(pod):
+            return str(pod["metadata"]["name"])
+    options = {"label_selector": selector, "resource_version": pods.resource_version}
+    async for event in client.watch(PODS, namespace, **options):
+        if _has_started(pod := json.loads(event.object)):
+            return str(pod["metadata"]["name"])
+    return await _running_launcher(client, namespace, name)
+
+
+def _has_started(pod: dict[str, Any]) -> bool:
+    states = (one.get("state") or {} for one in pod.get("status", {}).get("containerStatuses") or [])
+    return any("running" in state or "terminated" in state for state in states)
 
 
 async def measure(laboratory: Laboratory, nodes: Any, image: str) -> dict[str, list[list[float]]]:
