@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gangline.api.resources import EVENTS, PODS, Resource
 from gangline.cli.held_up import HeldUp, held_up, is_silent
-from gangline.cli.job_view import belongs, chief_pods, finished, pod_selector, sort_pods
+from gangline.cli.job_view import belongs, chief_pods, finished, has_started, pod_selector, sort_pods
 from gangline.cli.watching import Recover, watch_objects
 from gangline.errors import ClusterError, GanglineError
 from gangline.launch.hydra_tags import HydraTags
@@ -335,15 +335,6 @@ class Follower:
         if self._rest:
             self._take_line(self._rest)
             self._rest = b""
-
-
-def has_started(pod: Obj) -> bool:
-    """Return whether the first container of a pod runs or ran."""
-    for status in (pod.get("status") or {}).get("containerStatuses") or []:
-        state = status.get("state") or {}
-        if "running" in state or "terminated" in state or status.get("lastState", {}).get("terminated"):
-            return True
-    return False
 
 
 def exit_code_of(pod: Obj) -> int | None:

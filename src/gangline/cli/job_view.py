@@ -181,6 +181,15 @@ def chief_pods(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
     )
 
 
+def has_started(pod: Obj) -> bool:
+    """Return whether the first container of a pod runs or ran."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or []:
+        state = status.get("state") or {}
+        if "running" in state or "terminated" in state or status.get("lastState", {}).get("terminated"):
+            return True
+    return False
+
+
 def pod_selector(job: Obj) -> tuple[str, str]:
     """Return label and field selector of the pods that belong to a job."""
     name = job["metadata"]["name"]

@@ -205,9 +205,8 @@ async def _choose_pod(
     client: Any, job: dict[str, Any], instance: str | None, *, wait: bool
 ) -> dict[str, Any]:
     """Return the pod whose log is meant; with ``wait`` one that has not started yet is waited for."""
-    from gangline.cli.follow import has_started
     from gangline.cli.job_lookup import pods_of
-    from gangline.cli.job_view import chief_pods, finished
+    from gangline.cli.job_view import chief_pods, finished, has_started
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_TIMEOUT_S

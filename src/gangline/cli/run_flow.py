@@ -234,6 +234,7 @@ def _conclude(outcomes: list[Outcome], took_s: float, view: PlainView, images: I
     for outcome in outcomes:
         failure = failure_of(outcome)
         if failure is None:
+            view.succeeded(outcome.job, outcome.pods)
             lasted_s = max(took_s, lifetime_s(outcome.job))  # a job found running was there before us
             gpus = view.gpus_of(outcome.job)
             line = result_line(outcome.job, outcome.status, outcome.exit_code, lasted_s, gpus)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gangline.api.mpijob_reading import current_spec
 from gangline.cli.gpu_words import gpu_cell, gpus_of_pods
 from gangline.cli.held_up import START_ERRORS, HeldUp, held_up, tries
-from gangline.cli.job_view import ROLE_LABEL, finished, pod_gpus, pod_status
+from gangline.cli.job_view import ROLE_LABEL, has_started, pod_gpus, pod_status
 from gangline.cli.output import plural, say
 from gangline.cli.progress_bar import ProgressBar
 from gangline.units import format_age
@@ -77,12 +77,14 @@ class PlainView:
         return self._gpus.get(job["metadata"].get("uid", ""), "")
 
     def _note_gpus(self, job: Obj, pods: list[Obj]) -> None:
+        pods = current_pods(job, pods)
         if len(pods) >= expected_pods(job):
             self._gpus[job["metadata"].get("uid", "")] = gpus_of_pods(pods, self._gpu_kind)
 
     def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
-        """Say once that every pod of a job runs, and where."""
+        """Say once that every pod of a job has started, and where; a short one may be over by then."""
         self._note_gpus(job, pods)
+        pods = current_pods(job, pods)
         uid = job["metadata"].get("uid", "")
         if uid in self._running or not pods or not _all_started(job, pods):
             return
@@ -92,6 +94,12 @@ class PlainView:
         gpus = f", {self.gpus_of(job)}" if self.gpus_of(job) else ""
         where = f"{_pods_in_words(job, pods)} on {plural(len(nodes), 'node')}{gpus}"
         say(f"{job_title(job)}: {where}, {took_s:.1f} s")
+
+    def succeeded(self, job: Obj, pods: list[Obj]) -> None:
+        """Say what was seen of a job that was over before all of its pods were seen."""
+        if job["metadata"].get("uid", "") not in self._running:
+            seen = sum(map(_is_started, current_pods(job, pods)))
+            say(f"{job_title(job)}: {seen} of {plural(expected_pods(job), 'pod')} seen before it was over")
 
     def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
         """Say why a pod cannot start, and what to do."""
@@ -144,6 +152,9 @@ class LiveView(PlainView):
             return
         live = self._open()
         live.update(self._table(), refresh=True)
+
+    def succeeded(self, job: Obj, pods: list[Obj]) -> None:
+        """The table has shown the pods."""
 
     def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
         """Say why a pod cannot start, above the table."""
@@ -245,10 +256,25 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 120 else format_age(seconds)
 
 
+def current_pods(job: Obj, pods: list[Obj]) -> list[Obj]:
+    """Return the pods without those that were replaced: by one of their name, or because they had failed."""
+    newest: dict[str, Obj] = {}
+    for pod in sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or ""):
+        newest[pod["metadata"]["name"]] = pod
+    kept = [pod for pod in pods if newest[pod["metadata"]["name"]] is pod]
+    good = [pod for pod in kept if (pod.get("status") or {}).get("phase") != "Failed"]
+    return good if len(good) >= expected_pods(job) else kept
+
+
 def _all_started(job: Obj, pods: list[Obj]) -> bool:
-    if len(pods) < expected_pods(job) or finished(job):
-        return False
-    return all((pod.get("status") or {}).get("phase") == "Running" and held_up(pod) is None for pod in pods)
+    return len(pods) >= expected_pods(job) and all(map(_is_started, pods))
+
+
+def _is_started(pod: Obj) -> bool:
+    """Return whether a pod runs or ran; between two looks at a short job its pods may have ended."""
+    phase = (pod.get("status") or {}).get("phase")
+    is_over = phase in ("Succeeded", "Failed") and has_started(pod)
+    return (phase == "Running" or is_over) and held_up(pod) is None
 
 
 def _pods_in_words(job: Obj, pods: list[Obj]) -> str:
