@@ -16,6 +16,9 @@ from urllib.parse import quote, urlsplit
 head_bytes_max = 64 << 10
 """Longest head of an answer that is taken."""
 
+next_address_after_s = 0.25
+"""A host's next address is tried beside one that has not answered for so long (RFC 8305, section 5)."""
+
 _PATH_SAFE = "/:@!$&'()*+,;=~%"
 _NO_BODY = (204, 304)
 
@@ -79,6 +82,7 @@ class Connections:
         self._idle_s = idle_s
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
+        self._is_closed = False
 
     async def request(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes
@@ -104,7 +108,8 @@ class Connections:
         return answer
 
     def close(self) -> None:
-        """Close all connections; running requests fail."""
+        """Close all connections, one that is about to open too; running requests fail."""
+        self._is_closed = True
         for connection in list(self._open):
             connection.close()
 
@@ -133,11 +138,15 @@ class Connections:
                         self._port,
                         ssl=endpoint.tls,
                         server_hostname=name,
+                        happy_eyeballs_delay=next_address_after_s,
                     )
         except TimeoutError as error:
             raise NotConnected(f"no connection within {endpoint.connect_timeout_s:g} s") from error
         except OSError as error:  # errors of TLS are among them
             raise NotConnected(str(error) or type(error).__name__) from error
+        if self._is_closed:
+            connection.close()
+            raise NotConnected("the client is closed")
         return connection
 
 
@@ -184,7 +193,7 @@ class _Connection(asyncio.Protocol):
         self._open_ones.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None:  # nothing was asked
+        if self._answer is None or self._answer.done():  # nothing was asked, or it is answered
             self._reader.keeps_open = False
             self.close()
             return
@@ -271,11 +280,12 @@ class _AnswerReader:
             self._headers[name.lower()] = value.strip()
         options = self._headers.get("connection", "").lower()
         self.keeps_open = version != "HTTP/1.0" and "close" not in options
-        self._is_chunked = "chunked" in self._headers.get("transfer-encoding", "").lower()
-        if self._is_chunked or status in _NO_BODY:
+        has_body = status not in _NO_BODY
+        self._is_chunked = has_body and "chunked" in self._headers.get("transfer-encoding", "").lower()
+        if self._is_chunked or not has_body:
             self._left = 0
         elif "content-length" in self._headers:
-            self._left = int(self._headers["content-length"])
+            self._left = _size(self._headers["content-length"], 10)
         return True
 
     def _read_plain(self) -> bool:
@@ -299,7 +309,9 @@ class _AnswerReader:
             end = self._buffer.find(b"\r\n", start)
             if end < 0:
                 return False
-            size = int(self._buffer[start:end].split(b";")[0], 16)
+            if start and self._buffer[:start] != b"\r\n":
+                raise ValueError("a chunk is longer than it says")
+            size = _size(self._buffer[start:end].split(b";")[0].strip().decode("latin-1"), 16)
             if size == 0:
                 return self._read_trailers(end)
             del self._buffer[: end + 2]
@@ -317,6 +329,13 @@ class _AnswerReader:
         if count:
             self._parts.append(bytes(self._buffer[:count]))
             del self._buffer[:count]
+
+
+def _size(text: str, base: int) -> int:
+    """Return a number of bytes; Python would take signs and underscores too."""
+    if not text.isalnum():
+        raise ValueError(f"a size is {text[:20]!r}")
+    return int(text, base)
 
 
 def _header_lines(headers: Mapping[str, str]) -> str:

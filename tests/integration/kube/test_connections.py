@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -87,11 +88,14 @@ async def test_answers_are_read_however_they_are_cut(
 ) -> None:
     server.cut = cut
     interim = b"HTTP/1.1 100 Continue\r\n\r\n"
-    server.answers = [PLAIN, CHUNKED, interim + PLAIN, b"HTTP/1.1 204 No Content\r\n\r\n", PLAIN]
+    none, of_get = (
+        b"HTTP/1.1 %s\r\nTransfer-Encoding: chunked\r\n\r\n" % what for what in (b"204 N", b"304 N")
+    )
+    server.answers = [PLAIN, CHUNKED, interim + PLAIN, none, of_get, PLAIN]
 
-    bodies = [(await post(connections)).body for _ in range(5)]
+    bodies = [(await post(connections)).body for _ in range(6)]
 
-    assert bodies == [b"{}", b"{'a':'\r\n\r\n0\r\n\r\n'", b"{}", b"", b"{}"]
+    assert bodies == [b"{}", b"{'a':'\r\n\r\n0\r\n\r\n'", b"{}", b"", b"", b"{}"]
     assert server.connections == 1
 
 
@@ -120,7 +124,10 @@ async def test_a_connection_that_cannot_be_trusted_again_is_not_used_again(
         b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n{}",
         b"SSH-2.0-OpenSSH\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: some\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000,
     ],
 )
@@ -156,6 +163,46 @@ async def test_a_cancelled_request_does_not_leave_its_answer_to_the_next(
 
     assert (await post(connections)).body == b"{}"
     assert server.connections == 2
+
+
+async def test_a_connection_that_opens_after_the_close_sends_nothing(
+    server: Server, connections: Connections
+) -> None:
+    request = asyncio.create_task(post(connections))
+    await asyncio.sleep(0)  # it has begun to connect
+    connections.close()
+
+    with pytest.raises(NotConnected, match="closed"):
+        await request
+    assert server.requests == []
+
+
+async def test_an_address_that_does_not_answer_does_not_hold_up_the_next(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    loop = asyncio.get_running_loop()
+    connect = loop.sock_connect
+
+    async def sock_connect(sock: socket.socket, address: tuple[str, int]) -> None:
+        if address[0] == "192.0.2.1":  # nobody's, RFC 5737
+            await asyncio.Event().wait()
+        await connect(sock, address)
+
+    async def getaddrinfo(*_: object, **__: object) -> list[tuple[object, ...]]:
+        hosts = ("192.0.2.1", "127.0.0.1")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in hosts]
+
+    monkeypatch.setattr(loop, "sock_connect", sock_connect)
+    monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr("gangline.kube.connections.next_address_after_s", 0.001)
+    server.answers = [PLAIN]
+    two = Connections(Endpoint(f"http://two.example:{port}"), {}, idle_s=60.0)
+
+    assert (await post(two)).status == 201
+    two.close()
+    listening.close()
 
 
 async def test_nobody_there_is_told_apart_from_no_answer(tmp_path: Path) -> None:
