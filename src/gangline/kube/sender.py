@@ -34,6 +34,7 @@ connection_retry_delays_s = (0.05, 0.2, 0.5)
 """Pauses before the next tries when the connection fails."""
 
 _SAFE_METHODS = ("GET", "HEAD")
+_REDIRECT = 300  # API servers redirect nobody: it is the login page of something before them
 
 
 class _Answer(Protocol):
@@ -151,21 +152,19 @@ class Sender:
         timeout_s: float,
     ) -> bytes:
         """Send a request with a body on the way that costs less."""
-        query = urlencode(_query(params))
-        sent = dict(headers)
+        query, deadline_s = urlencode(_query(params)), asyncio.get_running_loop().time() + timeout_s
 
         async def ask(channel: transport.Channel, authorization: str) -> HttpAnswer:
-            if authorization:
-                sent["Authorization"] = authorization
-            return await channel.connections.request(method, path, query, sent, data)
+            sent = {**headers, "Authorization": authorization} if authorization else headers
+            async with asyncio.timeout_at(deadline_s):
+                return await channel.connections.request(method, path, query, sent, data)
 
         doing = f"{method} {path}"
         try:
-            async with asyncio.timeout(timeout_s):
-                answer = await self._authorized(method, ask)
+            answer = await self._authorized(method, ask)
         except OSError as error:  # TimeoutError is one
             raise _unavailable(error, doing, self._connection.server) from error
-        if answer.status >= 400:
+        if answer.status >= _REDIRECT:
             retry_after = answer.headers.get("retry-after", "")
             raise error_from_body(answer.status, answer.body, doing=doing, retry_after=retry_after)
         return answer.body
@@ -186,7 +185,7 @@ class Sender:
         try:
             answer = await self._start(method, path, _query(params), data, dict(headers or {}), timeout)
             async with answer:
-                if answer.status >= 400:
+                if answer.status >= _REDIRECT:
                     retry_after = answer.headers.get("Retry-After", "")
                     raise error_from_body(
                         answer.status, await answer.read(), doing=doing, retry_after=retry_after

@@ -125,9 +125,21 @@ def open_channel(connection: Connection, credential: Credential, *, user_agent: 
 
 
 def base_url(connection: Connection) -> str:
-    """Return the URL that paths are appended to; the host of a Unix socket is ``localhost``."""
+    """Return the URL that paths are appended to; the host of a Unix socket is ``localhost``.
+
+    Raises:
+        KubeconfigError: its host or port can be none.
+    """
     if connection.server.startswith(UNIX_SCHEME):
         return "http://localhost"
+    try:
+        url = urlsplit(connection.server)
+        (url.hostname or "").encode("idna")
+        _ = url.port
+    except ValueError as error:
+        raise KubeconfigError(
+            f"server `{connection.server}` cannot be read: {error}", hint="write https://HOST:PORT"
+        ) from error
     return connection.server.rstrip("/")
 
 

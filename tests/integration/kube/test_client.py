@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,6 +202,33 @@ async def test_a_refusal_without_a_status_says_what_was_asked(server: Any) -> No
             errors.ServerError, match=r"GET /api/v1/nodes/n was answered with status 502: <html>"
         ):
             await client.get(NODES, "n")
+
+
+async def test_a_redirect_is_no_success(server: Any) -> None:
+    server.answers += [lambda: web.Response(status=302, headers={"Location": "/login"})] * 2
+    async with server.client() as client:
+        with pytest.raises(errors.ApiError, match="POST .* was answered with status 302"):
+            await client.create(PODS, {"metadata": {"name": "x"}})
+        with pytest.raises(errors.ApiError, match="GET .* was answered with status 302"):
+            await client.get(NODES, "n")
+
+
+async def test_a_write_without_an_answer_in_time_is_counted_and_not_repeated(tmp_path: Path) -> None:
+    connections = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(reader)
+        await reader.read()
+        writer.close()
+
+    listening = await asyncio.start_unix_server(silent, tmp_path / "socket")
+    async with Client(Connection(server=f"unix://{tmp_path}/socket")) as client:
+        with pytest.raises(errors.Unavailable, match="too long"):
+            await client.request("POST", NAMESPACED, body={}, timeout_s=0.05)
+
+        assert client.answers() == {("POST", "error"): 1}
+    assert len(connections) == 1
+    listening.close()
 
 
 async def test_broken_rules_come_as_field_errors(server: Any, make_status: Any) -> None:

@@ -293,6 +293,12 @@ async def test_an_unknown_scheme_is_refused() -> None:
     assert "unix:///" in caught.value.hint
 
 
+@pytest.mark.parametrize("server", ["https://host:99999", "https://host:six", "https://[::1", "http://a..b"])
+async def test_a_url_that_can_be_none_is_refused(server: str) -> None:
+    with pytest.raises(errors.KubeconfigError, match="cannot be read"):
+        await ask(Connection(server=server))
+
+
 def test_certificates_are_loaded_by_the_first_connection_and_not_by_the_import() -> None:
     program = (
         "import ssl, gangline.kube.client\n"
