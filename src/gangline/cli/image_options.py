@@ -203,7 +203,9 @@ def _program_problem(container: dict[str, Any], folder: UserImage | None, known:
     environment = {str(one.get("name")): str(one.get("value") or "") for one in container.get("env") or []}
     lent = f"{folder.path}/bin" if folder else ""
     path = os.pathsep.join(filter(None, [lent, os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
-    if mpirun := shutil.which("mpirun", path=path):
+    if environment.get("PATH"):
+        path = environment["PATH"]
+    elif mpirun := shutil.which("mpirun", path=path):
         path = os.pathsep.join(
             filter(None, [lent, str(Path(mpirun).parent), str(Path(sys.executable).parent)])
         )

@@ -20,13 +20,15 @@ from pathlib import Path
 
 from gangline.launch import mpirun_front
 from gangline.local.images import local_image_of
-from gangline.local.shipped_images import SHIPPED
+from gangline.local.shipped_images import PYTHON_FOLDER, SHIPPED
 
 ANSWER_LIMIT_S = 10.0
 _MISSING = 77
 """Exit code of the question; a Python that fails otherwise has told nothing."""
 _ASK = f"import sys, importlib.util as i; sys.exit({_MISSING} if i.find_spec(sys.argv[1]) is None else 0)"
 _LAUNCHERS = ("mpirun", "mpiexec")
+_BRINGS_OWN = re.compile(r"\S*/python[\d.]*|(\S*/)?(pip[\d.]*|conda|mamba|uv|activate)|(PYTHON)?PATH=\S*")
+"""Words that choose another Python than the image's, or bring modules: what then runs is not known here."""
 
 Refusal = tuple[str, str]
 """What is in the way, and what to do about it."""
@@ -50,11 +52,13 @@ def why_not(
 
 
 def needs_of(reference: str, words: Sequence[str], folder: str) -> tuple[str, ...]:
-    """Return the modules that the words need, empty unless they run a program of ours in its image."""
+    """Return the modules that the image's Python must have: empty unless it runs a program of ours there."""
     image = SHIPPED.get(local_image_of(reference))
     if image is None or not image.needs:
         return ()
     separate = re.split(r"[\s;&|'\"]+", " ".join(words))
+    if any(_BRINGS_OWN.fullmatch(word) for word in separate):
+        return ()
     folders = [folder or "/", *(word for word in separate if word.startswith("/"))]  # of a `cd`, perhaps
     named = {posixpath.normpath(posixpath.join(place, word)) for place in folders for word in separate}
     return image.needs if named & image.programs.keys() else ()
@@ -63,7 +67,8 @@ def needs_of(reference: str, words: Sequence[str], folder: str) -> tuple[str, ..
 def _lacks_modules(
     reference: str, words: Sequence[str], folder: str, path: str, environment: Mapping[str, str]
 ) -> Refusal | None:
-    needs = needs_of(reference, words, folder)
+    has_own_modules = environment.get("PYTHONPATH", PYTHON_FOLDER) != PYTHON_FOLDER
+    needs = () if has_own_modules else needs_of(reference, words, folder)
     python = _python(path, environment) if needs else None
     missing = [module for module in needs if python is not None and not _has_module(python, module)]
     if not missing:

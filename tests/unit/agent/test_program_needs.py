@@ -8,8 +8,10 @@ import pytest
 import yaml
 
 from gangline.api.core import Container
+from gangline.cli.image_options import image_check
 from gangline.local.agent.pod_images import ImageUnavailableError, PodImages
 from gangline.local.image import Image
+from gangline.local.image_map import ImageMap
 from gangline.local.program_needs import needs_of, why_not
 from gangline.local.shipped_images import SHIPPED, config_of
 
@@ -51,6 +53,12 @@ def test_published_launchers_need_what_their_programs_import(file: str, name: st
          "/", True),
         (["python", "/code/tf_cnn_benchmarks.py"], "/code", False),
         (["/usr/sbin/sshd", "-De"], "/tensorflow/benchmarks", False),
+        (["/home/me/env/bin/python", TF_CNN], "", False),
+        (["mpirun", "-np", "2", "/usr/bin/python3.11", TF_CNN], "", False),
+        (["sh", "-c", f"pip install torch && python {TF_CNN}"], "", False),
+        (["sh", "-c", f". /env/bin/activate; python {TF_CNN}"], "", False),
+        (["env", "PYTHONPATH=/modules", "python", TF_CNN], "", False),
+        (["mpirun", "-x", "PATH", "-x", "LD_LIBRARY_PATH", "python", TF_CNN], "", True),
         ([], "/tensorflow/benchmarks", False),
     ],
 )  # fmt: skip
@@ -97,6 +105,24 @@ def test_python_with_torch_or_that_of_an_active_environment_is_fine(
     assert why_not(TENSORFLOW, words, "", python_without_torch, environment) is None
 
 
+def test_modules_that_the_container_brings_are_not_judged(python_without_torch: str) -> None:
+    environment = {"PYTHONPATH": "/data/modules"}
+
+    assert why_not(TENSORFLOW, ["python", TF_CNN], "", python_without_torch, environment) is None
+
+
+def test_commands_look_for_the_python_on_the_path_that_the_container_sets(python_without_torch: str) -> None:
+    container = {
+        "image": TENSORFLOW,
+        "command": ["python", TF_CNN],
+        "env": [{"name": "PATH", "value": python_without_torch}],
+    }
+
+    assert f"{python_without_torch}/python does not have it" in image_check(ImageMap())(container)
+    Path(python_without_torch, "python").write_text("#!/bin/sh\nexit 0\n")
+    assert image_check(ImageMap())(container) == ""
+
+
 @pytest.mark.parametrize(
     ("variable", "words", "is_refused"),
     [
@@ -132,7 +158,8 @@ class OneImage:
 
 
 async def test_container_that_would_fail_waits_for_its_image_instead(python_without_torch: str) -> None:
-    image = Image("mpioperator/tensorflow-benchmarks", path_entries=(python_without_torch,))
+    name = "mpioperator/tensorflow-benchmarks"
+    image = Image(name, path_entries=(python_without_torch,), env={"GANGLINE_IMAGE": name})
     images = PodImages(OneImage(image), lambda: None, lambda *_: None)  # type: ignore[arg-type]
 
     with pytest.raises(ImageUnavailableError, match="which need torch") as caught:
@@ -140,3 +167,12 @@ async def test_container_that_would_fail_waits_for_its_image_instead(python_with
     assert caught.value.reason == "ErrImageNeverPull"
     worker = Container(name="worker", image=TENSORFLOW, command=["/usr/sbin/sshd", "-De"])
     assert await images.find(worker) is image
+
+
+async def test_folder_of_the_users_that_serves_an_image_of_that_name_has_programs_of_its_own(
+    python_without_torch: str,
+) -> None:
+    image = Image(TENSORFLOW, layers=("/home/me/tensorflow",), path_entries=(python_without_torch,))
+    images = PodImages(OneImage(image), lambda: None, lambda *_: None)  # type: ignore[arg-type]
+
+    assert await images.find(Container(name="m", image=TENSORFLOW, command=["python", TF_CNN])) is image

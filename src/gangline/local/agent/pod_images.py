@@ -146,7 +146,8 @@ async def _fit(image: Image, container: Container) -> Image:
     folder = container.working_dir or image.config.working_dir
     environment = {**image.env, **{one.name: one.value for one in container.env}}
     path = environment.get("PATH") or base_path(image, "")
-    refusal = await asyncio.to_thread(why_not, container.image, words, folder, path, environment)
+    ours = image.env.get("GANGLINE_IMAGE", "")  # none of ours: a folder may serve an image of that name
+    refusal = await asyncio.to_thread(why_not, ours, words, folder, path, environment)
     if refusal is not None:
         raise ImageUnavailableError("ErrImageNeverPull", f'image "{container.image}": {": ".join(refusal)}')
     return image
