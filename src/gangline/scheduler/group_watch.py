@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -23,7 +24,14 @@ from gangline.api.resources import (
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.discovery import resource_for
-from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.errors import (
+    ApiError,
+    KubeconfigError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unavailable,
+)
 from gangline.kube.events import Recorder
 from gangline.placement.decisions import Wait
 from gangline.placement.policy import DEFAULT_QUEUE, Policy, Queue
@@ -41,6 +49,9 @@ READY_TIMEOUT_S = 10.0
 TOGETHER_S = 0.5
 """A change of a PodGroup's status is written after this time, at most twice it, with what came meanwhile:
 most gangs are placed by then, and the API server has one write less to serve."""
+
+WRITE_AGAIN_S = 5.0
+"""After this time a status is written again that the API server could not take."""
 
 GIVE_WAY_MAX_S = 10.0
 """While pods are bound without a pause, changes of status are held back for so long."""
@@ -82,6 +93,7 @@ class GroupWatch:
         self._due: set[str] = set()
         self._fresh: set[str] = set()
         self._writes: set[asyncio.Task[None]] = set()
+        self._is_over = False
         self._first: dict[Resource, asyncio.Event] = {
             resource: asyncio.Event()
             for resource in (*(dialect.resource for dialect in DIALECTS), PRIORITY_CLASSES, VOLCANO_QUEUES)
@@ -89,19 +101,23 @@ class GroupWatch:
 
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for dialect in DIALECTS:
-                group.create_task(self._follow(dialect.resource, PodGroup, self._group_callback(dialect)))
-            group.create_task(self._follow(PRIORITY_CLASSES, PriorityClass, self._on_priority))
-            group.create_task(self._follow(VOLCANO_QUEUES, dict, self._on_queue))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for dialect in DIALECTS:
+                    group.create_task(self._follow(dialect.resource, PodGroup, self._group_callback(dialect)))
+                group.create_task(self._follow(PRIORITY_CLASSES, PriorityClass, self._on_priority))
+                group.create_task(self._follow(VOLCANO_QUEUES, dict, self._on_queue))
+        finally:
+            self._is_over = True  # what is not written yet, the next leader finds out
+            for task in self._writes:
+                task.cancel()
 
     async def ready(self) -> None:
         """Wait until every kind has been listed once or found absent, at most ten seconds."""
-        waits = (event.wait() for event in self._first.values())
-        try:
-            await asyncio.wait_for(asyncio.gather(*waits), READY_TIMEOUT_S)
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                for event in self._first.values():
+                    await event.wait()
 
     def policy(self, given: Policy) -> Policy:
         """Return the policy with the queues of the cluster."""
@@ -132,6 +148,8 @@ class GroupWatch:
         self._fresh |= gangs - self._due
 
     def _refresh(self) -> None:
+        if self._is_over:
+            return
         loop = asyncio.get_running_loop()
         if not self._quiet.is_set() and loop.time() - self._since_s < GIVE_WAY_MAX_S:
             loop.call_later(TOGETHER_S, self._refresh)
@@ -190,8 +208,10 @@ class GroupWatch:
             await self._client.patch(
                 resource, meta.name, patch, meta.namespace, kind="merge", subresource="status"
             )
-        except ApiError:
+        except (ApiError, KubeconfigError) as error:
             self._told.pop(meta.uid, None)
+            if isinstance(error, ServerError | TooManyRequests | Unavailable | KubeconfigError):
+                asyncio.get_running_loop().call_later(WRITE_AGAIN_S, self._note, {meta.key})
 
     async def _follow(self, resource: Resource, type_: Any, on_change: Callable[[Any, Any], None]) -> None:
         while not await self._is_served(resource):

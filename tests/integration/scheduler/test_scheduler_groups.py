@@ -23,7 +23,7 @@ from gangline.api.resources import (
 )
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
-from gangline.kube.errors import ApiError
+from gangline.kube.errors import ApiError, ServerError, Unavailable
 from gangline.scheduler.scheduler import Scheduler
 
 WAIT_S = 60.0
@@ -111,6 +111,28 @@ async def scene(api: Any) -> AsyncIterator[Scene]:
             for one in (await client.list(PODS, api.namespace)).items:
                 await client.delete(PODS, one["metadata"]["name"], api.namespace, grace_period_s=0)
             await client.delete(NODES, node)
+
+
+async def test_a_status_that_the_server_could_not_take_is_written_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gangline.scheduler.group_watch.WRITE_AGAIN_S", 0.01)
+    patch, failures = scene.client.patch, [Unavailable(0, "", "gone"), ServerError(500, "", "boom")]
+
+    async def fail_at_first(resource: Resource, *args: Any, **options: Any) -> Any:
+        if resource == SCHEDULER_PLUGINS_POD_GROUPS and failures:
+            raise failures.pop()
+        return await patch(resource, *args, **options)
+
+    await scene.add_group(SCHEDULER_PLUGINS_POD_GROUPS, "first")
+    await scene.add_pods(SCHEDULER_PLUGINS_POD_GROUPS, "first")
+    await scene.until_phase(SCHEDULER_PLUGINS_POD_GROUPS, "first", "Scheduled")
+    monkeypatch.setattr(scene.client, "patch", fail_at_first)
+
+    await scene.set_phase("first", "Running")
+
+    await scene.until_phase(SCHEDULER_PLUGINS_POD_GROUPS, "first", "Running")
+    assert not failures
 
 
 @pytest.mark.parametrize("resource", DIALECTS)
