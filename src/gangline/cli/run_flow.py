@@ -137,13 +137,14 @@ async def _wait(
         await asyncio.wait((following, interrupted), return_when=asyncio.FIRST_COMPLETED)
         if not following.done():
             following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            await asyncio.gather(following, return_exceptions=True)  # it writes until its end
             view.close()
             return await _interrupted(client, claimed, target, interrupts)
         outcomes = await _results(client, following, claimed)
     finally:
         interrupted.cancel()
         following.cancel()
+        await asyncio.gather(following, return_exceptions=True)  # else asyncio complains at the end
     view.close()
     return _conclude(outcomes, time.monotonic() - started_s, view, images)
 
@@ -211,6 +212,7 @@ async def _delete_all(client: Client, claimed: list[Claimed], target: Target, in
         say("deleted; nothing is left running")
         return EXIT_INTERRUPTED
     deleting.cancel()
+    await asyncio.gather(deleting, return_exceptions=True)
     _say_detached(claimed, target, "which is being deleted")
     return EXIT_INTERRUPTED
 
