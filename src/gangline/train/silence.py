@@ -106,6 +106,12 @@ def is_mute(beat: Beat, silent_after_s: float = SILENT_AFTER_S) -> bool:
     return not beat.is_over and beat.beat_age_s > 3 * silent_after_s / BEATS
 
 
+def speaks(rank: int, watching: Sequence[int], beats: Sequence[Beat], silent_after_s: float) -> bool:
+    """Return whether a watcher is the first that is there to speak: those before are mute, or have ended."""
+    absent = {beat.rank for beat in beats if beat.is_over or is_mute(beat, silent_after_s)}
+    return absent.issuperset(watching[: watching.index(rank)])
+
+
 def patience_s(step_s: float, silent_after_s: float = SILENT_AFTER_S) -> float:
     """Return how long no rank may get on before it counts as silence, while steps take this long."""
     most = max(PATIENCE_MAX * silent_after_s, LONG_STEPS_OF_PATIENCE * step_s)

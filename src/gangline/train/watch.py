@@ -34,6 +34,7 @@ from gangline.train.silence import (
     is_mute,
     silence_line,
     silent_ranks,
+    speaks,
     watchers,
 )
 from gangline.train.stacks import StackFile, collective_of, describe, is_halted, main_frames
@@ -215,14 +216,14 @@ class Watch:
     def _tell_silent_ranks(self) -> None:
         beats = [self._beat_of_own(), *(seen.beat(rank) for rank, seen in self._seen.items())]
         mute = {beat.rank for beat in beats if is_mute(beat, self._silent_after_s)}
-        speaks = mute.issuperset(self._watchers[: self._watchers.index(self._ranks.rank)])
+        may_speak = speaks(self._ranks.rank, self._watchers, beats, self._silent_after_s)
         self._looks = {rank: look for rank, look in self._looks.items() if rank in mute}
-        if speaks and (unseen := sorted(mute - self._looks.keys())):
+        if may_speak and (unseen := sorted(mute - self._looks.keys())):
             self._looks |= self._look_from_outside(unseen)
         found = silent_ranks(
             [replace(beat, is_halted=self._is_halted(beat.rank)) for beat in beats], self._silent_after_s
         )
-        if (new := self._notices.news(found)) and speaks:
+        if (new := self._notices.news(found)) and may_speak:
             self._notices.told(new)
             self._tell(new)
         steps = {beat.rank: beat.step for beat in beats}

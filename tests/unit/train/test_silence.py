@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.train.silence import Beat, Notices, Silence, silence_line, silent_ranks, watchers
+from gangline.train.silence import (
+    SILENT_AFTER_S,
+    Beat,
+    Notices,
+    Silence,
+    silence_line,
+    silent_ranks,
+    speaks,
+    watchers,
+)
 
 
 def beat(rank: int, *, step: int = 240, age_s: float = 30, beat_age_s: float = 1, **more: object) -> Beat:
@@ -35,6 +44,18 @@ def test_rank_that_says_nothing_is_named_with_the_step_that_its_peers_have_done(
     (silence,) = silent_ranks([beat(0, waits_s=20), beat(1, step=237, beat_age_s=20)])
 
     assert (silence.rank, silence.kind, silence.step) == (1, "stale", 240)
+
+
+@pytest.mark.parametrize(
+    ("first", "is_second_heard"),
+    [(beat(0), False), (beat(0, beat_age_s=20), True), (beat(0, is_over=True), True)],
+    ids=["is there", "says nothing", "has ended properly"],
+)
+def test_second_watcher_speaks_when_the_first_does_not(first: Beat, is_second_heard: bool) -> None:
+    beats = [first, beat(1), beat(2)]
+
+    assert speaks(1, [0, 1, 2], beats, SILENT_AFTER_S) is is_second_heard
+    assert not speaks(2, [0, 1, 2], beats, SILENT_AFTER_S)
 
 
 def test_nobody_is_named_while_a_rank_steps() -> None:
