@@ -103,6 +103,8 @@ def reconcile(
     else:
         stages = _ensure(sight, draft)
     is_held = sight.foreign or _lacks_pod_groups(sight)
+    if job.is_suspended and launcher_wait_s is not None and launcher_wait_s <= 0:
+        launcher_wait_s = None  # it is replaced once the job goes on
     retry_s = blocked_retry_s if is_held else leftover_retry_s if sight.has_leftovers else launcher_wait_s
     return _plan(draft, raw_status, stages, warnings, None if draft.is_finished else retry_s)
 

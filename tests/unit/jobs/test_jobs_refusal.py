@@ -143,6 +143,16 @@ def test_the_pause_doubles(scene: Build) -> None:
     assert one.plan().requeue_after_s == 40
 
 
+def test_a_suspended_job_is_left_alone_until_it_goes_on(scene: Build) -> None:
+    one = refused(scene)
+    one.spec["runPolicy"]["suspend"] = True
+    one.status = one.plan(after(10)).status
+    assert one.plan(after(10)).requeue_after_s is None
+
+    one.spec["runPolicy"]["suspend"] = False
+    assert one.plan(after(20)).status["launcherReplacements"] == 1
+
+
 def test_it_ends_after_six_times(scene: Build) -> None:
     one = refused(scene, launcherReplacements=6)
 
