@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -16,6 +17,7 @@ from gangline.errors import EXIT_BUG, GanglineError
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 EXIT_MACHINE = 3
+NAME_SHOWN_MAX = 60
 
 _OTHER_FOLDER = "set GANGLINE_HOME to a folder that you can write to, if it is one of Gangline's own"
 _FREE_SPACE = "free some space there, or set GANGLINE_HOME to a folder on another disk"
@@ -128,6 +130,10 @@ def invoke(argv: list[str]) -> int:
                 "error[machine]: the current folder is gone\n\nhint: go to another one: cd", file=sys.stderr
             )
             return EXIT_MACHINE
+        if error.errno == errno.ENAMETOOLONG and error.filename:
+            name = os.fsdecode(error.filename)[:NAME_SHOWN_MAX]
+            print(f"error[bad-input]: `{name}…` is too long for the name of a file", file=sys.stderr)
+            return 2
         if error.errno not in _SURROUNDINGS:
             return _show_bug()
         return _show_surroundings(error)
@@ -154,8 +160,6 @@ def _show_usage(error: click.UsageError) -> int:
 
 def _close_output() -> None:
     """Point standard output at nothing, so that the interpreter's last flush is quiet."""
-    import os
-
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -119,6 +119,13 @@ def test_current_folder_that_was_deleted_is_said(tmp_path, monkeypatch, capsys):
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("argv", [["run"], ["apply"], ["topology"], ["topology", "show"]], ids=" ".join)
+def test_word_that_no_file_can_be_called_is_said(argv, capsys):
+    assert invoke([*argv, 5000 * "x"]) == 2
+
+    assert capsys.readouterr().err == f"error[bad-input]: `{60 * 'x'}…` is too long for the name of a file\n"
+
+
 def test_full_disk_loses_lines_of_a_log_and_nothing_else():
     if not os.path.exists("/dev/full"):  # noqa: PTH110
         pytest.skip("this system has no /dev/full")
