@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gangline.local.apiserver.cel import NotServed, NoValue, compile_rule
+from gangline.local.apiserver.crd_types import crd_type_errors
 from gangline.local.apiserver.schema_rules import broken_rules, unserved_rules
 
 SELF = {"a": 1, "text": "gpu-1", "list": ["x", 2], "map": {"k": True}, "one": 1.0}
@@ -40,7 +41,18 @@ def test_an_expression_has_the_value_that_the_specification_gives(text: str, val
 
 
 @pytest.mark.parametrize(
-    "text", ["self.b == 1", "has(self.b.c)", "self.a < 'x'", "self.a", "self.list[5] == 1", "1 in self.a"]
+    "text",
+    [
+        "self.list[-1] == 2",
+        "self.text[0] == 'g'",
+        "self.list[true] == 2",
+        "self.b == 1",
+        "has(self.b.c)",
+        "self.a < 'x'",
+        "self.a",
+        "self.list[5] == 1",
+        "1 in self.a",
+    ],
 )
 def test_what_is_absent_or_of_another_type_has_no_value(text: str) -> None:
     with pytest.raises(NoValue):
@@ -62,6 +74,7 @@ def test_what_is_absent_or_of_another_type_has_no_value(text: str) -> None:
         "",
         "§",
         "'\\q'",
+        "(" * 5000 + "true" + ")" * 5000,
     ),
 )
 def test_what_is_beyond_the_served_part_is_said(text: str) -> None:
@@ -103,6 +116,22 @@ def test_an_expression_without_a_value_breaks_its_rule() -> None:
     (error,) = broken_rules({"spec": {}}, None, schema({"rule": "self.a <= 1", "fieldPath": ".a"}))
 
     assert (error.path, error.message) == ("spec.a", "failed rule: self.a <= 1: no such key: a")
+
+
+def test_the_field_of_a_rule_of_the_whole_object_is_named_as_any_other() -> None:
+    whole = {"type": "object", "x-kubernetes-validations": [{"rule": "has(self.a)", "fieldPath": ".a"}]}
+
+    assert [error.path for error in broken_rules({}, None, whole)] == ["a"]
+
+
+@pytest.mark.parametrize("rules", ["self", 3, ["self"], [{}], [{"rule": 3}], {"rule": "self"}])
+def test_rules_that_are_none_are_errors_of_the_definition(rules: Any) -> None:
+    inner = {"type": "object", "x-kubernetes-validations": rules}
+    version = {"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": inner}}}}
+
+    (error,) = crd_type_errors({"spec": {"versions": [version]}})
+
+    assert "x-kubernetes-validations" in error.path
 
 
 def test_rules_are_found_at_every_depth() -> None:

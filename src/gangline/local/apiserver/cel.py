@@ -40,7 +40,6 @@ class NoValue(ValueError):
     """An expression has no value for an object: a field is absent, or types do not go together."""
 
 
-@lru_cache(maxsize=512)
 def compile_rule(text: str) -> Expression:
     """Return the function that evaluates an expression.
 
@@ -50,11 +49,15 @@ def compile_rule(text: str) -> Expression:
     Cost: 100 microseconds once, then about 2 for each operator; raises NoValue when called.
     """
     parser = _Parser(_tokens(text))
-    found = parser.conditional()
+    try:
+        found = parser.conditional()
+    except RecursionError:
+        raise NotServed("so deep a nesting") from None
     parser.expect("")
     return found
 
 
+@lru_cache(maxsize=512)
 def is_transition(text: str) -> bool:
     """Whether a rule compares with the state before, and so holds for updates only."""
     return any(kind == "name" and word == "oldSelf" for kind, word in _tokens(text))
@@ -240,10 +243,13 @@ class _Field:
 def _index_of(owner: Expression, index: Expression) -> Expression:
     def read(values: Values) -> Any:
         found, key = owner(values), index(values)
+        is_place = isinstance(found, list) and type(key) is int and key >= 0  # Python takes -1 and true too
         try:
-            return found[key]
+            if is_place or isinstance(found, dict):
+                return found[key]
         except (KeyError, IndexError, TypeError):
-            raise NoValue(f"no such key: {key}") from None
+            pass
+        raise NoValue(f"no such key: {key}")
 
     return read
 

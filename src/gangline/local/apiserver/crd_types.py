@@ -27,6 +27,17 @@ def _array(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "nullable": True, "items": items}
 
 
+_RULE = {
+    "type": "object",
+    "required": ["rule"],
+    "properties": {
+        "rule": {"type": "string"},
+        **dict.fromkeys(("message", "messageExpression", "reason", "fieldPath"), _TEXT),
+        "optionalOldSelf": _SWITCH,
+    },
+}
+
+
 def _json_schema() -> dict[str, Any]:
     """Return the schema of ``JSONSchemaProps``, which contains itself."""
     result: dict[str, Any] = {"type": "object", "properties": {}}
@@ -50,6 +61,7 @@ def _json_schema() -> dict[str, Any]:
         **dict.fromkeys(numbers, _NUMBER),
         "required": _TEXTS,
         "x-kubernetes-list-map-keys": _TEXTS,
+        "x-kubernetes-validations": _array(_RULE),
         "enum": _array(_ANYTHING),
         "properties": by_name,
         "additionalProperties": {"nullable": True, "anyOf": [{"type": "boolean"}, result]},

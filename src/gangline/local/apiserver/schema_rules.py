@@ -10,6 +10,7 @@ Source: apiextensions.k8s.io/v1 ValidationRule.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from gangline.errors import FieldError
@@ -96,10 +97,10 @@ def _check(value: Any, old: Any, schema: Schema, path: str, errors: list[FieldEr
 def _check_rule(
     rule: dict[str, Any], value: Any, old: Any, schema: Schema, path: str, errors: list[FieldError]
 ) -> None:
-    expression = _served(rule)
+    text = str(rule["rule"])
+    expression = None if rule.get("optionalOldSelf") else _compiled(text)
     if expression is None:
         return
-    text = str(rule["rule"])
     if (old is _ABSENT or old is None) if is_transition(text) else old == value:
         return
     said = str(rule.get("message") or f"failed rule: {text}").strip()
@@ -108,11 +109,14 @@ def _check_rule(
             return
     except NoValue as error:
         said = f"{said}: {error}"
-    errors.append(invalid(path + str(rule.get("fieldPath") or ""), str(schema.get("type") or "object"), said))
+    where = f"{path}{rule.get('fieldPath') or ''}".removeprefix(".")
+    errors.append(invalid(where, str(schema.get("type") or "object"), said))
 
 
-def _served(rule: dict[str, Any]) -> Expression | None:
+@lru_cache(maxsize=512)
+def _compiled(text: str) -> Expression | None:
+    """Return the function of a rule, None for one that is not served: neither is parsed for every object."""
     try:
-        return None if rule.get("optionalOldSelf") else compile_rule(str(rule.get("rule")))
+        return compile_rule(text)
     except NotServed:
         return None
