@@ -14,7 +14,7 @@ import msgspec
 from gangline.api.core import Node, Pod, find_condition
 from gangline.placement.decisions import Binding
 from gangline.placement.fleet import Fleet
-from gangline.placement.gangs import Gang, Group, Groups, collect_gangs
+from gangline.placement.gangs import REPLICA_SLASHES, Gang, Group, Groups, collect_gangs
 from gangline.placement.holders import Holders, gang_key
 from gangline.placement.namespaces import Namespaces
 from gangline.placement.snapshot import GPUS_ANNOTATION, HOSTNAME_LABEL, NodeView, PodView, Snapshot
@@ -88,9 +88,14 @@ class SchedulerState:
         else:
             self._groups[key] = group
             self._know_level(group.required_level)
-        for pod in list(self._holders.by_gang.get(key, {}).values()):
-            self._holders.add(pod)  # it may use another queue now
         replica = f"{key}/"
+        gangs = self._holders.by_gang
+        if key.count("/") == REPLICA_SLASHES - 1:  # only these have replicas
+            found = [pods for name, pods in gangs.items() if name == key or name.startswith(replica)]
+        else:
+            found = [gangs.get(key, {})]
+        for pod in [pod for pods in found for pod in pods.values()]:
+            self._holders.add(pod)  # it may use another queue now
         return any(pod.gang == key or pod.gang.startswith(replica) for pod in self._pending.values())
 
     def take_pod(self, old: Pod | None, new: Pod | None) -> bool:

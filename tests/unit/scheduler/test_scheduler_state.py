@@ -219,6 +219,22 @@ def test_what_a_pod_group_says_counts_for_the_pods_that_run():
     assert state.holders.used_by("other")["pods"] == 1
 
 
+def test_what_a_workload_says_counts_for_the_replicas_that_run():
+    state = SchedulerState(NAMES)
+    refs = {"x": "team/w/workers/0", "y": "team/w/workers/1", "z": "team/w/workers2/0"}
+    for name, gang in refs.items():
+        _, workload, group, replica = gang.split("/")
+        ref = {"name": workload, "podGroup": group, "podGroupReplicaKey": replica}
+        state.take_pod(None, pod(name, node="a", workloadRef=ref))
+
+    state.take_group("team/w/workers", Group(key="team/w/workers", queue="research"))
+
+    assert {queue: state.holders.used_by(queue)["pods"] for queue in ("research", "default")} == {
+        "research": 2,
+        "default": 1,
+    }
+
+
 def test_terms_follow_the_labels_of_namespaces_for_pods_that_wait_and_that_run():
     rule = {
         "topologyKey": "kubernetes.io/hostname",
