@@ -150,8 +150,10 @@ def silent_ranks(beats: Sequence[Beat], silent_after_s: float = SILENT_AFTER_S) 
     if not (is_waited_for and idle_s > patience) and waited_s < PATIENCE_MAX * silent_after_s:
         return []
     busy = [beat for beat in active if not beat.waits_s]
-    blamed, kind = (busy, "busy") if busy else (waiting, "mixed")
-    lowest = min(beat.step for beat in blamed)
+    # Whoever gets on comes at last: ranks with uneven work wait for the others at its end.
+    blamed = [beat for beat in busy or waiting if beat.idle_s > silent_after_s]
+    kind = "busy" if busy else "mixed"
+    lowest = min((beat.step for beat in blamed), default=0)
     return [named(beat, kind) for beat in blamed if beat.step == lowest]
 
 

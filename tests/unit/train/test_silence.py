@@ -62,6 +62,14 @@ def test_nobody_is_named_while_a_rank_steps() -> None:
     assert named([beat(0, age_s=2), beat(1, beat_age_s=60), beat(2, waits_s=20)]) == []
 
 
+def test_rank_that_steps_is_not_named_by_one_that_is_ready_long_before_it() -> None:
+    """Ranks with uneven work and no all-reduce in their steps: the first waits at the end."""
+    waiting = beat(0, step=500, age_s=600, waits_s=600)
+
+    assert named([waiting, beat(1, step=300, age_s=2)]) == []
+    assert named([waiting, beat(1, step=300, age_s=2), beat(2, step=200, age_s=50)]) == [(2, "busy")]
+
+
 def test_nobody_is_named_while_all_compute() -> None:
     assert named([beat(0), beat(1)]) == []
     assert named([beat(0, age_s=600), beat(1, age_s=600)]) == []
