@@ -147,6 +147,9 @@ async def children_after(
     plane: Any, namespace: str, size: Size, submit: Callable[[Any], Awaitable[None]]
 ) -> float:
     """Have jobs submitted and return the time until a watch has shown all pods and launchers. Unit: s."""
+    import msgspec
+
+    from gangline.api.core import AnyObject
     from gangline.api.resources import JOBS, PODS
 
     async with client_of(plane) as client, client_of(plane) as submitter:
@@ -155,10 +158,13 @@ async def children_after(
 
         async def count(resource: Any) -> None:
             nonlocal missing
-            async for event in client.watch(resource, namespace, resource_version=version):
-                missing -= event.type == "ADDED"
-                if not missing:
-                    done.set()
+            since = version
+            while True:  # an API server may end a watch at any time, and does so when it is short of time
+                async for event in client.watch(resource, namespace, resource_version=since):
+                    since = str(msgspec.json.decode(event.object, type=AnyObject).metadata.resource_version)
+                    missing -= event.type == "ADDED"
+                    if not missing:
+                        done.set()
 
         version = (await client.list(PODS, namespace)).resource_version
         watches = [asyncio.create_task(count(resource)) for resource in (PODS, JOBS)]
