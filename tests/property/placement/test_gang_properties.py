@@ -127,16 +127,20 @@ def a_required_rack_and_a_quota_are_kept(scene: Scene, decisions: Decisions) -> 
 
 
 def rules_about_neighbours_hold(scene: Scene, decisions: Decisions) -> None:
-    """Checked pod by pod from the definitions: what a rule says holds among all that run afterwards."""
+    """Checked pod by pod from the definitions: what a rule says holds among all that run afterwards.
+
+    Nearness is asked of those that run when a gang is placed, of its own pods and of those placed before it.
+    """
     snapshot, waiting, _ = scene
     labels = {where.name: where.labels for where in snapshot.nodes}
     new = as_bound(waiting, decisions)
     after = [*snapshot.pods, *new]
+    placed_with = {gang_of(found): count for count, found in enumerate(new, start=1)}
 
     def count(term: Term, domain: str | None, but: PodView) -> int:
         return sum(
             term.matches(other.namespace, other.labels) and labels[other.node_name].get(term.key) == domain
-            for other in after
+            for other in [*snapshot.pods, *new[: placed_with[gang_of(but)]]]
             if other is not but
         )
 
@@ -168,22 +172,25 @@ def rules_about_neighbours_hold(scene: Scene, decisions: Decisions) -> None:
 
 
 def what_gives_way_is_needed(scene: Scene, decisions: Decisions) -> None:
+    """No gang that gives way could be spared. Pods that must be near others may gain neighbours in the same pass:
+    then this is asked of a moment of it, after some of its bindings.
+    """
     snapshot, waiting, groups = scene
     assert len({entry.gang for entry in decisions.evictions}) == len(decisions.evictions)
     placed = {binding.pod for binding in decisions.bindings}
+    new = as_bound(waiting, decisions)
+    calm = Policy(levels=LEVELS, may_preempt=False)
     for wanted in {entry.beneficiary for entry in decisions.evictions}:
         mine = {entry.gang: set(entry.uids) for entry in decisions.evictions if entry.beneficiary == wanted}
         rest = [found for found in waiting if gang_of(found) == wanted and found.key not in placed]
-        new = as_bound(waiting, decisions)
-        if any(found.relations and found.relations.near for found in rest):
-            # A pod that was placed later in the same pass may be the neighbour that was missing.
-            new = [msgspec.structs.replace(found, labels={}) for found in new]
+        gains = any(found.relations and found.relations.near for found in rest)
+        moments = range(0 if gains else len(new), len(new) + 1)
         for spared in mine:
             gone = set().union(*(uids for key, uids in mine.items() if key != spared))
             left = [found for found in snapshot.pods if found.uid not in gone]
-            after = Snapshot(nodes=snapshot.nodes, pods=(*left, *new))
-            calm = Policy(levels=LEVELS, may_preempt=False)
-            assert schedule(after, rest, now=NOW, policy=calm, groups=groups).bindings == ()
+            states = (Snapshot(nodes=snapshot.nodes, pods=(*left, *new[:count])) for count in moments)
+            later = (schedule(state, rest, now=NOW, policy=calm, groups=groups) for state in states)
+            assert any(not found.bindings for found in later)
 
 
 @many
