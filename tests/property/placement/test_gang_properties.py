@@ -172,8 +172,9 @@ def rules_about_neighbours_hold(scene: Scene, decisions: Decisions) -> None:
 
 
 def what_gives_way_is_needed(scene: Scene, decisions: Decisions) -> None:
-    """No gang that gives way could be spared. Pods that must be near others may gain neighbours in the same pass:
-    then this is asked of a moment of it, after some of its bindings.
+    """No gang that gives way could be spared.
+
+    Pods that must be near others may gain neighbours in the same pass: then this is asked of a moment of it.
     """
     snapshot, waiting, groups = scene
     assert len({entry.gang for entry in decisions.evictions}) == len(decisions.evictions)
