@@ -53,7 +53,7 @@ def test_published_launchers_need_what_their_programs_import(file: str, name: st
          "/", True),
         (["python", "/code/tf_cnn_benchmarks.py"], "/code", False),
         (["/usr/sbin/sshd", "-De"], "/tensorflow/benchmarks", False),
-        (["/home/me/env/bin/python", TF_CNN], "", False),
+        (["/opt/mine/bin/python", TF_CNN], "", False),
         (["mpirun", "-np", "2", "/usr/bin/python3.11", TF_CNN], "", False),
         (["sh", "-c", f"pip install torch && python {TF_CNN}"], "", False),
         (["sh", "-c", f". /env/bin/activate; python {TF_CNN}"], "", False),
@@ -172,7 +172,7 @@ async def test_container_that_would_fail_waits_for_its_image_instead(python_with
 async def test_folder_of_the_users_that_serves_an_image_of_that_name_has_programs_of_its_own(
     python_without_torch: str,
 ) -> None:
-    image = Image(TENSORFLOW, layers=("/home/me/tensorflow",), path_entries=(python_without_torch,))
+    image = Image(TENSORFLOW, layers=("/opt/mine/tensorflow",), path_entries=(python_without_torch,))
     images = PodImages(OneImage(image), lambda: None, lambda *_: None)  # type: ignore[arg-type]
 
     assert await images.find(Container(name="m", image=TENSORFLOW, command=["python", TF_CNN])) is image

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,17 +63,30 @@ def test_exit_code_and_output_of_mpirun_are_handed_on(places: list[Place], capfd
     assert capfd.readouterr().out == "hello\nhello\n"
 
 
+def run_until_there(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """Let the start's time be up once a file is written and the output until then was read."""
+    looks = 0
+
+    def monotonic() -> float:
+        nonlocal looks
+        looks += file.exists() and file.stat().st_size > 0
+        return 0.0 if looks <= 4 else 1e6  # two looks in each turn
+
+    monkeypatch.setattr(mpirun_deadline, "time", SimpleNamespace(monotonic=monotonic))
+
+
 def test_start_that_hangs_ends_with_the_state_of_every_rank(
     places: list[Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ["sh", "-c", "echo gangline-rank-began 0 node-a; echo $$ > pid; exec sleep 600"]
     monkeypatch.chdir(tmp_path)
+    run_until_there(monkeypatch, tmp_path / "pid")
 
     with pytest.raises(StartError) as caught:
-        run_until_begun(line, os.environ, places, 3.0)
+        run_until_begun(line, os.environ, places, 1.0)
 
     message = caught.value.render()
-    assert "not all ranks were started within 3 s; all were ended" in message
+    assert "not all ranks were started within 1 s; all were ended" in message
     assert "runs on node-a" in message
     assert "not started by mpirun yet" in message
     with pytest.raises(ProcessLookupError):
@@ -85,9 +99,10 @@ def test_launcher_that_does_not_end_is_killed_with_all_that_it_started(
     line = ["sh", "-c", "trap '' TERM; (trap '' TERM; exec sleep 600) & echo $! > child; wait"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(mpirun_deadline, "END_LIMIT_S", 0.2)
+    run_until_there(monkeypatch, tmp_path / "child")
 
     with pytest.raises(StartError):
-        run_until_begun(line, os.environ, places, 1.0)
+        run_until_begun(line, os.environ, places, 0.1)
 
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + LIMIT_S
