@@ -15,7 +15,7 @@ import msgspec
 from gangline.kube import credentials, transport
 from gangline.kube.config import Connection, Credential
 from gangline.kube.connections import HttpAnswer, NotConnected
-from gangline.kube.errors import ApiError, TooManyRequests, Unavailable, error_from_body
+from gangline.kube.errors import ApiError, KubeconfigError, TooManyRequests, Unavailable, error_from_body
 from gangline.kube.transport import aiohttp
 
 request_timeout_s = 30.0
@@ -239,12 +239,22 @@ class Sender:
             is_renewed = True
 
     async def _channel(self, *, renew: bool) -> tuple[Credential, transport.Channel]:
-        """Return the identity to show and the ways that show its certificate."""
+        """Return the identity to show and the ways that show its certificate.
+
+        Raises:
+            KubeconfigError: it cannot be read.
+            Unavailable: it could before, so that it may again.
+        """
         known = self._credential
         if known is None or renew or credentials.is_expired(known):
             async with self._credential_lock:
                 if self._credential is known:  # nobody else has read it meanwhile
-                    self._credential = await credentials.read_credential(self._connection)
+                    try:
+                        self._credential = await credentials.read_credential(self._connection)
+                    except KubeconfigError as error:
+                        if known is None:
+                            raise
+                        raise Unavailable(0, "", str(error), hint=error.hint) from error
         credential = self._credential
         assert credential is not None
         if self._is_closed:

@@ -206,6 +206,23 @@ async def test_a_rotated_token_is_read_again_after_a_401(tls: TlsServer, tmp_pat
     assert [shown for shown, _ in tls.seen] == ["Bearer old", "Bearer old", "Bearer new"]
 
 
+async def test_a_token_that_could_be_read_before_may_come_again(tls: TlsServer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+    tls.accepted.add("Bearer old")
+    connection = Connection(server=tls.url, ca_data=tls.authority, token_file=token)
+    async with Client(connection, sleep=no_sleep) as client:
+        await send_one(client)
+        tls.accepted.clear()
+        tls.accepted.add("Bearer new")
+        token.unlink()
+        with pytest.raises(errors.Unavailable, match="token cannot be read"):
+            await send_one(client)
+
+        token.write_text("new")
+        await send_one(client)
+
+
 async def test_a_token_that_stays_wrong_is_unauthorized(tls: TlsServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("wrong")
     tls.accepted.add("Bearer right")
