@@ -118,6 +118,35 @@ def test_an_expression_without_a_value_breaks_its_rule() -> None:
     assert (error.path, error.message) == ("spec.a", "failed rule: self.a <= 1: no such key: a")
 
 
+@pytest.mark.parametrize(
+    ("part", "old", "new", "is_same"),
+    [
+        ({"type": "array", "x-kubernetes-list-type": "set"}, ["a", "b"], ["b", "a"], True),
+        (
+            {"type": "array", "x-kubernetes-list-type": "map"},
+            [{"k": 1}, {"k": 2}],
+            [{"k": 2}, {"k": 1}],
+            True,
+        ),
+        ({"type": "array", "x-kubernetes-list-type": "set"}, ["a", "b"], ["b", "c"], False),
+        ({"type": "array"}, ["a", "b"], ["b", "a"], False),
+        (
+            {"type": "string", "format": "date-time"},
+            "2026-05-01T12:00:00Z",
+            "2026-05-01T14:00:00+02:00",
+            True,
+        ),
+        ({"type": "string"}, "2026-05-01T12:00:00Z", "2026-05-01T14:00:00+02:00", False),
+    ],
+)
+def test_sets_maps_and_times_are_compared_by_what_they_mean(
+    part: Any, old: Any, new: Any, is_same: bool
+) -> None:
+    fixed = schema({"rule": "self == oldSelf"}, properties={"a": part})
+
+    assert bool(broken_rules({"spec": {"a": new}}, {"spec": {"a": old}}, fixed)) != is_same
+
+
 def test_the_field_of_a_rule_of_the_whole_object_is_named_as_any_other() -> None:
     whole = {"type": "object", "x-kubernetes-validations": [{"rule": "has(self.a)", "fieldPath": ".a"}]}
 

@@ -2,14 +2,19 @@
 
 They run once the rest of the schema is kept. A rule that names ``oldSelf`` runs on updates, where the value
 was there before; any other is not held against a value that an update leaves alone. Items of lists have no
-value before, for they are compared as a whole. Not served: ``messageExpression`` (``message`` or the rule
-itself is told instead), ``optionalOldSelf``, and what ``cel`` does not serve.
+value before, for they are compared as a whole. Where a rule does not hold it is tried once more with lists of
+the types set and map in one order, and times in one zone, for so are they compared. Not served:
+``messageExpression`` (``message`` or the rule itself is told instead), ``optionalOldSelf``, and what ``cel`` does
+not serve.
 Source: apiextensions.k8s.io/v1 ValidationRule.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -107,10 +112,32 @@ def _check_rule(
     try:
         if expression({"self": value, "oldSelf": old}) is True:
             return
+        if expression({"self": _plain(value, schema), "oldSelf": _plain(old, schema)}) is True:
+            return
     except NoValue as error:
         said = f"{said}: {error}"
     where = f"{path}{rule.get('fieldPath') or ''}".removeprefix(".")
     errors.append(invalid(where, str(schema.get("type") or "object"), said))
+
+
+def _plain(value: Any, schema: Schema) -> Any:
+    """Return a value in which equals look equal: sets and maps that are written as lists, and times."""
+    if isinstance(value, dict):
+        properties, other = schema.get("properties") or {}, schema.get("additionalProperties")
+        schemas = {name: properties.get(name, other) for name in value}
+        return {
+            name: _plain(item, child) if isinstance(child := schemas[name], dict) else item
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        items = schema.get("items")
+        plain = [_plain(item, items) for item in value] if isinstance(items, dict) else value
+        has_order = schema.get("x-kubernetes-list-type") not in ("set", "map")
+        return plain if has_order else sorted(plain, key=lambda item: json.dumps(item, sort_keys=True))
+    if isinstance(value, str) and schema.get("format") == "date-time":
+        with suppress(ValueError, OverflowError):
+            return datetime.fromisoformat(value).astimezone(UTC).isoformat()
+    return value
 
 
 @lru_cache(maxsize=512)
