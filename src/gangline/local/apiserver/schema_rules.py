@@ -4,8 +4,8 @@ They run once the rest of the schema is kept. A rule that names ``oldSelf`` runs
 was there before; any other is not held against a value that an update leaves alone. Items of lists have no
 value before, for they are compared as a whole. Where a rule does not hold it is tried once more with lists of
 the types set and map in one order, and times in one zone, for so are they compared. Not served:
-``messageExpression`` (``message`` or the rule itself is told instead), ``optionalOldSelf``, and what ``cel`` does
-not serve.
+``messageExpression`` (``message`` or the rule itself is told instead), ``optionalOldSelf``, and what ``cel``
+does not serve.
 Source: apiextensions.k8s.io/v1 ValidationRule.
 """
 
