@@ -48,3 +48,7 @@ def test_the_manifest_serves_what_it_names() -> None:
     assert container["command"] == ["gangline", "scheduler"]
     assert ports == {"health": options["health_port"], "metrics": options["metrics_port"]}
     assert options["listen"] == "0.0.0.0"
+    assert deployment["spec"]["template"]["metadata"]["annotations"] == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(ports["metrics"]),
+    }
