@@ -88,6 +88,8 @@ class Follower:
         view: is told what happens.
         recover: called when the server cannot be reached.
         on_stuck: called when a pod is held up; may raise to end the wait.
+        has_history: the server tells all that happened since it created the job, which has no older pods; a
+            short job's pods may be gone by now.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Follower:
         *,
         recover: Recover | None = None,
         on_stuck: Callable[[Obj, Obj, HeldUp], None] = lambda job, pod, reason: None,
+        has_history: bool = False,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -106,6 +109,7 @@ class Follower:
         self._view = view
         self._recover = recover
         self._on_stuck = on_stuck
+        self._pods_since = job["metadata"].get("resourceVersion", "") if has_history else ""
         self._output = LauncherOutput()
         has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
         self._tags = RankTags() if has_tags else None
@@ -142,6 +146,7 @@ class Follower:
             label_selector=labels,
             field_selector=fields,
             recover=self._recover,
+            since=self._pods_since,
         )
         waiter = asyncio.create_task(self._wait())
         watches = [asyncio.create_task(job_watch), asyncio.create_task(pod_watch)]

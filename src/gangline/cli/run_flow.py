@@ -163,7 +163,7 @@ async def _results(
 
 
 async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainView) -> Outcome:
-    resource, job, _ = claimed
+    resource, job, was_there = claimed
     if not target.is_local:
         return await Follower(client, resource, job, view).run()
 
@@ -173,7 +173,10 @@ async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainV
 
         await asyncio.to_thread(Cluster(target.paths).ensure_up, say=say)
 
-    return await Follower(client, resource, job, view, recover=recover, on_stuck=_refuse_image).run()
+    has_history = not was_there and job["kind"] != "Pod"  # of which the job itself is no part
+    return await Follower(
+        client, resource, job, view, recover=recover, on_stuck=_refuse_image, has_history=has_history
+    ).run()
 
 
 def _refuse_image(job: Obj, pod: Obj, reason: HeldUp) -> None:

@@ -27,6 +27,7 @@ async def watch_objects(
     label_selector: str = "",
     field_selector: str = "",
     recover: Recover | None = None,
+    since: str = "",
 ) -> None:
     """Keep a dictionary of objects by uid up to date and hand it over after every change; endless.
 
@@ -38,6 +39,8 @@ async def watch_objects(
         label_selector: in the syntax of the API.
         field_selector: in the syntax of the API.
         recover: called when the server cannot be reached, before the next try.
+        since: version of the cluster at which there was none: then all that happened since is handed over,
+            and not only what is left of it.
 
     Raises:
         ApiError: the server refused, or could not be reached for 30 s.
@@ -51,10 +54,14 @@ async def watch_objects(
     selectors: dict[str, Any] = {"label_selector": label_selector, "field_selector": field_selector}
     while True:
         try:
-            found = await client.list(resource, namespace, **selectors)
-            objects = {item["metadata"]["uid"]: item for item in found.items}
-            on_objects(objects)
-            version = found.resource_version
+            if since:
+                objects: dict[str, Obj] = {}
+                version, since = since, ""
+            else:
+                found = await client.list(resource, namespace, **selectors)
+                objects = {item["metadata"]["uid"]: item for item in found.items}
+                on_objects(objects)
+                version = found.resource_version
             while True:
                 events = client.watch(resource, namespace, resource_version=version, **selectors)
                 async for event in events:
