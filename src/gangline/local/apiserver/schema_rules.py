@@ -117,7 +117,8 @@ def _check_rule(
     except NoValue as error:
         said = f"{said}: {error}"
     where = f"{path}{rule.get('fieldPath') or ''}".removeprefix(".")
-    errors.append(invalid(where, str(schema.get("type") or "object"), said))
+    is_plain = schema.get("type") not in ("object", "array")
+    errors.append(invalid(where, value, said) if is_plain else FieldError("Invalid", where, said))
 
 
 def _plain(value: Any, schema: Schema) -> Any:
