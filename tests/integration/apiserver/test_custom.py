@@ -229,7 +229,7 @@ async def test_rules_of_a_definition_hold_and_others_are_warned_about(api: Api) 
     await api.create(TRAINS, train())
     status, body = await api.request("PATCH", f"{TRAINS}/t", {"spec": {"model": "b"}}, type_=MERGE)
     assert status == 422
-    assert 'spec: Invalid value: model is immutable' in body["message"]
+    assert "spec: Invalid value: model is immutable" in body["message"]
     await api.patch(f"{TRAINS}/t", {"spec": {"replicas": 2}})
     assert (await api.request("POST", TRAINS, train("u", replicas=10)))[0] == 422
     await api.create(TRAINS, train("v", model="big-a", replicas=10))

@@ -238,5 +238,5 @@ async def test_the_manager_of_a_job_cannot_change(cluster: Any, make_job: Build)
     with pytest.raises(Invalid) as refused:
         await cluster.edit({"spec": {"runPolicy": {"managedBy": None}}})
 
-    assert 'spec: Invalid value: runPolicy.managedBy is immutable' in str(refused.value.message)
+    assert "spec: Invalid value: runPolicy.managedBy is immutable" in str(refused.value.message)
     await cluster.edit({"spec": {"slotsPerWorker": 2}})
