@@ -5,33 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from service_account import until
 
 from gangline.api.resources import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from gangline.kube.client import Client
 from gangline.kube.config import load_kubeconfig
-from gangline.kube.errors import NotFound
 from gangline.scheduler.scheduler import Scheduler
 from gangline.scheduler.storage_watch import CLAIMS, CLASSES, SELECTED_NODE, VOLUMES
 
-WAIT_S = 60.0
 RUN = uuid.uuid4().hex[:8]
 NAMESPACE = f"storage-{RUN}"
 LOCAL_NODE, OTHER_NODE = f"b-{RUN}", f"a-{RUN}"
 
 pytestmark = pytest.mark.kubernetes
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            with contextlib.suppress(NotFound):
-                if found := await condition():
-                    return found
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -9,27 +9,17 @@ from typing import Any
 
 import pytest
 from control_plane import ControlPlane
+from service_account import until
 
 from gangline.api.crds import crds
 from gangline.api.resources import NODES, PODS, WORKLOADS
 from gangline.kube.client import Client
 from gangline.kube.config import load_kubeconfig
-from gangline.kube.errors import NotFound
 from gangline.scheduler.scheduler import Scheduler
 
-WAIT_S = 60.0
 OPTIONS = ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha1=true")
 
 pytestmark = pytest.mark.kubernetes
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            with contextlib.suppress(NotFound):
-                if found := await condition():
-                    return found
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture
