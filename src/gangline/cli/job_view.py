@@ -11,6 +11,7 @@ from gangline.api.mpijob_reading import current_spec
 from gangline.cli.held_up import why_pending
 from gangline.clock import parse_time
 from gangline.units import quantity_ceil
+from gangline.workloads.pod_state import read_pod_state
 
 Obj = dict[str, Any]
 
@@ -119,10 +120,10 @@ def view_pod(pod: Obj, now: datetime, *, is_chief: bool) -> InstanceView:
     """Return the view of one pod."""
     created = pod["metadata"].get("creationTimestamp") or ""
     status = pod.get("status", {})
-    containers = status.get("containerStatuses") or []
+    state = read_pod_state(pod)
     return InstanceView(
         name=pod["metadata"]["name"],
-        status=pod_status(pod),
+        status=state.status,
         age_s=max(0.0, (now - parse_time(created)).total_seconds()) if created else 0.0,
         is_chief=is_chief,
         gpus=pod_gpus(pod["spec"]),
@@ -130,30 +131,8 @@ def view_pod(pod: Obj, now: datetime, *, is_chief: bool) -> InstanceView:
         ip=status.get("podIP") or "",
         node_ip=status.get("hostIP") or "",
         created=created,
-        restarts=sum(container.get("restartCount", 0) for container in containers),
+        restarts=state.restarts,
     )
-
-
-def pod_status(pod: Obj) -> str:
-    """Return the word that kubectl shows for a pod: its phase, or the reason of what holds it up."""
-    status = pod.get("status", {})
-    if pod["metadata"].get("deletionTimestamp"):
-        return "Terminating"
-    shown = status.get("reason") or status.get("phase") or "Pending"
-    for index, container in enumerate(status.get("initContainerStatuses") or []):
-        state = container.get("state") or {}
-        if state.get("terminated", {}).get("exitCode", 1) == 0:
-            continue
-        reason = (state.get("terminated") or state.get("waiting") or {}).get("reason")
-        total = len(pod["spec"].get("initContainers") or [])
-        return f"Init:{reason}" if reason not in (None, "PodInitializing") else f"Init:{index}/{total}"
-    for container in status.get("containerStatuses") or []:
-        state = container.get("state") or {}
-        if reason := (state.get("waiting") or {}).get("reason"):
-            shown = reason
-        elif ended := state.get("terminated"):
-            shown = ended.get("reason") or f"ExitCode:{ended.get('exitCode')}"
-    return str(shown)
 
 
 def sort_pods(pods: Iterable[Obj]) -> list[Obj]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from gangline.api.mpijob_reading import current_spec
 from gangline.cli.gpu_words import gpu_cell, gpus_of_pods
 from gangline.cli.held_up import START_ERRORS, HeldUp, held_up, tries
-from gangline.cli.job_view import ROLE_LABEL, has_started, pod_gpus, pod_status
+from gangline.cli.job_view import ROLE_LABEL, has_started, pod_gpus
 from gangline.cli.output import plural, say
 from gangline.cli.progress_bar import ProgressBar
 from gangline.units import format_age
+from gangline.workloads.pod_state import read_pod_state
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -212,7 +213,7 @@ class LiveView(PlainView):
         for title in ("POD", "STATUS", "NODE", *(["GPUS"] if has_gpus else [])):
             table.add_column(title, no_wrap=True, overflow="ellipsis")
         for _, pod in rows[:ROWS_MAX]:
-            status = pod_status(pod)
+            status = read_pod_state(pod).status
             table.add_row(
                 pod["metadata"]["name"],
                 f"[{_COLOURS.get(status, 'yellow')}]{status}[/]",
@@ -220,7 +221,7 @@ class LiveView(PlainView):
                 *([gpu_cell(pod_gpus(pod["spec"]), self._gpu_kind)] if has_gpus else []),
             )
         if len(rows) > ROWS_MAX:
-            counts = Counter(pod_status(pod) for _, pod in rows[ROWS_MAX:])
+            counts = Counter(read_pod_state(pod).status for _, pod in rows[ROWS_MAX:])
             words = ", ".join(f"{count} {status}" for status, count in counts.most_common())
             table.add_row(f"… {len(rows) - ROWS_MAX} more", words, "")
         return table

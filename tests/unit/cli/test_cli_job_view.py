@@ -2,10 +2,8 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
 from gangline.cli.held_up import why_pending
-from gangline.cli.job_view import pod_status, view_job
+from gangline.cli.job_view import view_job
 
 NOW = datetime(2026, 1, 1, 0, 2, 5, tzinfo=UTC)
 CREATED = "2026-01-01T00:00:00Z"
@@ -77,19 +75,6 @@ def test_a_finished_job_counts_until_its_end():
     view = view_job(mpijob("Succeeded", completionTime="2026-01-01T00:00:30Z"), [], NOW)
     assert (view.status, view.duration_s, view.ended) == ("SUCCEEDED", 30.0, "2026-01-01T00:00:30Z")
     assert view.gpus_allocated is None
-
-
-@pytest.mark.parametrize(
-    ("state", "phase", "shown"),
-    [
-        ({"running": {}}, "Running", "Running"),
-        ({"waiting": {"reason": "ErrImageNeverPull"}}, "Pending", "ErrImageNeverPull"),
-        ({"terminated": {"exitCode": 0, "reason": "Completed"}}, "Succeeded", "Completed"),
-        ({"terminated": {"exitCode": 3}}, "Failed", "ExitCode:3"),
-    ],
-)
-def test_the_status_of_a_pod_is_what_kubectl_shows(state, phase, shown):
-    assert pod_status(pod("x", phase=phase, state=state)) == shown
 
 
 def test_why_a_pod_waits_is_said_in_one_line():

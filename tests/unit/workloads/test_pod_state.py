@@ -1,10 +1,11 @@
-"""What ``kubectl get pods`` shows: STATUS, READY and RESTARTS for every state of a pod."""
+"""What kubectl, the server's tables and ``gangline get`` show of a pod: STATUS, READY, RESTARTS."""
 
 from datetime import UTC, datetime
 
 import pytest
 
 from gangline.api.resources import PODS
+from gangline.cli.job_view import view_pod
 from gangline.local.apiserver.tables import to_table
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
@@ -15,11 +16,13 @@ def ended(code=0, **more):
     return {"terminated": {"exitCode": code, **more}}
 
 
-def waiting(reason):
-    return {"waiting": {"reason": reason}}
+def waiting(reason=None):
+    return {"waiting": {"reason": reason} if reason else {}}
 
 
-def make_pod(*states, phase="Running", init=(), sidecar=False, ready=True, conditions=(), **more):
+def make_pod(
+    *states, phase="Running", init=(), sidecar=False, started=True, ready=True, conditions=(), **more
+):
     """Return a pod with one container for each state; ``init`` are the states of init containers."""
     metadata = {"name": "p", "creationTimestamp": "2026-01-02T11:55:00Z"}
     if more.pop("deleting", False):
@@ -36,7 +39,13 @@ def make_pod(*states, phase="Running", init=(), sidecar=False, ready=True, condi
             for n, state in enumerate(states)
         ],
         "initContainerStatuses": [
-            {"name": f"i{n}", "ready": True, "started": "running" in state, "restartCount": 0, "state": state}
+            {
+                "name": f"i{n}",
+                "ready": True,
+                "started": started and "running" in state,
+                "restartCount": 0,
+                "state": state,
+            }
             for n, state in enumerate(init)
         ],
         **more,
@@ -77,10 +86,31 @@ def cells(pod):
         (make_pod(ended(0, reason="Completed"), phase="Succeeded", deleting=True), "0/1", "Completed"),
         (make_pod(RUNNING, deleting=True, reason="NodeLost"), "1/1", "Unknown"),
         (make_pod(phase="Failed", reason="Evicted"), "0/1", "Evicted"),
+        (make_pod(phase="Unknown"), "0/1", "Unknown"),
+        (make_pod(phase="Unknown", reason="NodeLost"), "0/1", "NodeLost"),
+        (make_pod(waiting("ErrImageNeverPull"), phase="Pending"), "0/1", "ErrImageNeverPull"),
+        (make_pod(waiting(), phase="Pending"), "0/1", "Pending"),
+        (make_pod(RUNNING, RUNNING), "2/2", "Running"),
+        (make_pod(RUNNING, waiting("CrashLoopBackOff")), "1/2", "CrashLoopBackOff"),
+        (make_pod(waiting("ImagePullBackOff"), waiting("CrashLoopBackOff")), "0/2", "ImagePullBackOff"),
+        (make_pod(ended(0), RUNNING), "1/2", "ExitCode:0"),
+        (make_pod(RUNNING, ended(0, reason="Completed"), conditions=[("Ready", "True")]), "1/2", "Running"),
+        (make_pod(RUNNING, init=[RUNNING], sidecar=True, ready=False), "1/2", "Running"),
+        (
+            make_pod(waiting("PodInitializing"), init=[RUNNING], sidecar=True, started=False),
+            "0/2",
+            "Init:0/1",
+        ),
+        (make_pod(waiting("x"), init=[waiting()]), "0/1", "Init:0/1"),
+        (make_pod(waiting("x"), init=[RUNNING, waiting()], sidecar=True), "1/2", "Init:1/2"),
+        (make_pod(RUNNING, init=[ended(1)], conditions=[("Initialized", "True")]), "1/1", "Init:ExitCode:1"),
+        (make_pod(waiting("x"), init=[RUNNING], deleting=True), "0/1", "Terminating"),
+        (make_pod(ended(1, reason="Error"), phase="Failed", deleting=True), "0/1", "Error"),
     ],
 )
 def test_pod_shows_ready_and_status(pod, want_ready, want_status):
     assert [want_ready, want_status] == cells(pod)[1:3]
+    assert view_pod(pod, NOW, is_chief=False).status == want_status
 
 
 def test_gated_pod_says_so():
