@@ -139,6 +139,10 @@ class WorkloadReference(Wire, frozen=True, kw_only=True):
     pod_group_replica_key: str = ""
 
 
+NEVER_PREEMPTS = "Never"
+"""``preemptionPolicy`` of pods that make nobody give way; an empty one is ``PreemptLowerPriority``."""
+
+
 class PodSpec(Wire, frozen=True, kw_only=True):
     """``spec`` of a pod. Affinity and spread constraints stay raw."""
 
@@ -167,6 +171,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     active_deadline_seconds: int | None = None
     priority: int = 0
     priority_class_name: str = ""
+    preemption_policy: str = ""
     security_context: SecurityContext = SecurityContext()
 
 

@@ -84,3 +84,4 @@ class PriorityClass(Wire, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     value: int = 0
+    preemption_policy: str = ""

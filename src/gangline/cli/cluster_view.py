@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gangline.api.core import Node, Pod
-from gangline.api.pod_group import PodGroup
+from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import (
     NAMESPACES,
     NODES,
@@ -142,13 +142,14 @@ def view_of(
 ) -> ClusterView:
     """Return the view of objects in wire form. Pure."""
     storage, namespaces = storage or Storage(), namespaces or Namespaces()
-    priorities = {entry["metadata"]["name"]: int(entry.get("value") or 0) for entry in priority_classes}
+    found_classes = [msgspec.convert(entry, PriorityClass, strict=False) for entry in priority_classes]
+    classes = {entry.metadata.name: entry for entry in found_classes}
     groups = Groups()
     for entry in pod_groups:
-        group = read_group(msgspec.convert(entry, PodGroup, strict=False), priorities)
+        group = read_group(msgspec.convert(entry, PodGroup, strict=False), classes)
         groups[group.key] = group
     for entry in workloads:
-        read = read_workload(msgspec.convert(entry, PodGroup, strict=False), priorities)
+        read = read_workload(msgspec.convert(entry, PodGroup, strict=False), classes)
         groups.update((group.key, group) for group in read)
     found = [queue for entry in queues if isinstance(queue := read_queue(entry), Queue)]
     views = {

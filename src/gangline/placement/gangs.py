@@ -30,6 +30,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         min_member: pods that must be placed at the same moment; 0: each for itself.
         queue: whose quota it uses, or empty.
         priority: higher goes first; None: that of its pods.
+        may_preempt: whether others may give way to it; None: what its pods say.
         created: when it was made, RFC 3339.
         required_level: label of nodes that must be equal for all of its pods, or empty.
         limit_s: longest time it can run, or None when nobody knows.
@@ -39,6 +40,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     min_member: int = 1
     queue: str = ""
     priority: int | None = None
+    may_preempt: bool | None = None
     created: str = ""
     required_level: str = ""
     limit_s: float | None = None
@@ -97,6 +99,13 @@ class Gang:
         if self.group.priority is not None:
             return self.group.priority
         return max(pod.priority for pod in self.pods)
+
+    @property
+    def may_preempt(self) -> bool:
+        """Whether gangs of lower priority may be ended for it; its PriorityClass says so, else its pods."""
+        if self.group.may_preempt is not None:
+            return self.group.may_preempt
+        return all(pod.may_preempt for pod in self.pods)
 
     @cached_property
     def created(self) -> str:

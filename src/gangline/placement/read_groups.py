@@ -9,41 +9,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gangline.api.pod_group import LIMIT_ANNOTATION, QUEUE_ANNOTATION, PodGroup
+from gangline.api.core import NEVER_PREEMPTS
+from gangline.api.pod_group import LIMIT_ANNOTATION, QUEUE_ANNOTATION, PodGroup, PriorityClass
 from gangline.placement.gangs import Group
 from gangline.placement.policy import Queue
 from gangline.placement.snapshot import required_level
 
 
-def read_group(pod_group: PodGroup, priorities: Mapping[str, int]) -> Group:
+def read_group(pod_group: PodGroup, classes: Mapping[str, PriorityClass]) -> Group:
     """Return what a PodGroup of either dialect says about its gang.
 
     Args:
         pod_group: the object.
-        priorities: value of every PriorityClass; one that does not exist counts as 0.
+        classes: every PriorityClass by name; one that does not exist counts as 0.
     """
     meta, spec = pod_group.metadata, pod_group.spec
-    priority_class = _text(spec.get("priorityClassName"))
+    named = _text(spec.get("priorityClassName"))
+    priority_class = classes.get(named, PriorityClass()) if named else None
     limit = meta.annotations.get(LIMIT_ANNOTATION, "")
     return Group(
         key=meta.key,
         min_member=_count(spec.get("minMember"), default=1),
         queue=_text(spec.get("queue")) or meta.annotations.get(QUEUE_ANNOTATION, ""),
-        priority=priorities.get(priority_class, 0) if priority_class else None,
+        priority=priority_class.value if priority_class else None,
+        may_preempt=priority_class.preemption_policy != NEVER_PREEMPTS if priority_class else None,
         created=meta.creation_timestamp or "",
         required_level=required_level(meta.annotations),
         limit_s=float(limit) if limit.isdigit() else None,
     )
 
 
-def read_workload(workload: PodGroup, priorities: Mapping[str, int]) -> tuple[Group, ...]:
+def read_workload(workload: PodGroup, classes: Mapping[str, PriorityClass]) -> tuple[Group, ...]:
     """Return what a Workload of Kubernetes says about the gangs of its pod groups.
 
     A group with the policy ``gang`` needs ``minCount`` pods at the same moment, one with ``basic`` none.
 
     Args:
         workload: the object; its spec never changes.
-        priorities: of no use: a Workload names no PriorityClass, its pods do.
+        classes: of no use: a Workload names no PriorityClass, its pods do.
     """
     meta = workload.metadata
     limit = meta.annotations.get(LIMIT_ANNOTATION, "")

@@ -37,6 +37,9 @@ HEADS_MAX = 4
 """Gangs that wait for which, one after another, room is looked for in the future or taken from others: nobody
 may know when there will be room for the first. Those that would not fit an idle cluster do not count."""
 
+NOT_PREEMPTING = "preemption: not eligible due to preemptionPolicy=Never"
+"""Said of a gang that could otherwise have others give way; kube-scheduler's words."""
+
 
 def schedule(
     snapshot: Snapshot,
@@ -264,11 +267,12 @@ class Pass:
             self._reservation = reserve(
                 self._fleet, self._holders, core, self._now, victims=uids, is_due=line.is_overdue(gang)
             )
-        self._wait(gang, line, reason, message, blocks=True)
+        is_barred = not core.may_preempt and self._holders.has_weaker(core.priority)
+        self._wait(gang, line, reason, message, blocks=True, note=NOT_PREEMPTING if is_barred else "")
 
     def _make_room(self, gang: Gang) -> int:
         """Have gangs of lower priority give way, if that helps; return how many."""
-        if not self._policy.may_preempt:
+        if not (self._policy.may_preempt and gang.may_preempt):
             return 0
         victims = find_victims(self._fleet, self._holders, gang, self._policy, self._now)
         for key in victims:
@@ -277,18 +281,22 @@ class Pass:
             self._evictions.append(Eviction(key, names, uids, gang.key))
         return len(victims)
 
-    def _wait(self, gang: Gang, line: QueueLine, reason: str, message: str, *, blocks: bool) -> None:
+    def _wait(
+        self, gang: Gang, line: QueueLine, reason: str, message: str, *, blocks: bool, note: str = ""
+    ) -> None:
         position = line.waiting(gang, blocks=blocks)
-        self._waits.append(Wait(gang=gang.key, reason=reason, message=message, position=position))
+        said = f"{message}; {note}" if note else message
+        self._waits.append(Wait(gang=gang.key, reason=reason, message=said, position=position))
         is_single = len(gang.pods) == 1 and not gang.pods[0].gang
         for pod in gang.pods:
-            text = f"gang {gang.key} waits: {message}"
+            text = f"gang {gang.key} waits: {said}"
             if is_single:
                 is_common = reason == "NoRoom" and bool(pod.shape) and not has_rules(self._fleet, gang)
                 text = self._verdicts.get(pod.shape, "") if is_common else ""
                 text = text or (pod_message(self._fleet, pod) if reason in ("NoRoom", "NoNode") else message)
                 if is_common and self._reservation is None:
                     self._verdicts[pod.shape] = text
+                text = f"{text} {note}." if note else text
             self._unschedulable.append(Unschedulable(pod.key, pod.uid, text))
 
 

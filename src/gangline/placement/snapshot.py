@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.core import Node, Pod, PodSpec, Taint, Toleration, find_condition
+from gangline.api.core import NEVER_PREEMPTS, Node, Pod, PodSpec, Taint, Toleration, find_condition
 from gangline.api.pod_group import QUEUE_ANNOTATION
 from gangline.errors import UserError
 from gangline.placement.affinity import PREFERRED, REQUIRED, Relations, read_relations
@@ -137,8 +137,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         tolerations: taints that it puts up with.
         gated: has scheduling gates, so that it is not considered.
         refusal: why no node can be right (a rule that is not served, a quantity that cannot be read), or
-        empty. priority: higher goes first. created: creation time as written; older goes first. shape:
-        equal for pods that fit on the same nodes.
+        empty. priority: higher goes first. may_preempt: whether others may be ended for it. created:
+        creation time as written; older goes first. shape: equal for pods that fit on the same nodes.
         gang: ``NAMESPACE/NAME`` of its gang, or empty. gang_size: what its labels say where no PodGroup does.
         queue: whose quota it uses, or empty.
         gpu_containers: (container, GPUs) of the containers that ask for some.
@@ -168,6 +168,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gated: bool = False
     refusal: str = ""
     priority: int = 0
+    may_preempt: bool = True
     created: str = ""
     shape: bytes = b""
     gang: str = ""
@@ -219,6 +220,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             gated=bool(spec.scheduling_gates),
             refusal=refusal,
             priority=spec.priority,
+            may_preempt=spec.preemption_policy != NEVER_PREEMPTS,
             created=pod.metadata.creation_timestamp or "",
             shape=_encoder.encode(shape),
             gang=gang_of(pod),

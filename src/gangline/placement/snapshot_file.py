@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from gangline.api.core import Node, Pod
-from gangline.api.pod_group import PodGroup
+from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.errors import UserError
 from gangline.placement.gangs import Group, Groups
 from gangline.placement.namespaces import Namespaces
@@ -73,14 +73,14 @@ def read_snapshot(text: str, *, name: str = "the snapshot") -> Situation:
             raise UserError(f"{name} has two objects {kind} `{key}`")
         known.add((kind, version, key))
         found[kind].append(_typed(kind, entry, f"{kind} `{key}` of {name}"))
-    priorities = {entry["metadata"]["name"]: int(entry.get("value") or 0) for entry in found["PriorityClass"]}
+    classes = {entry.metadata.name: entry for entry in found["PriorityClass"]}
     namespaces = Namespaces()
     if found["Namespace"]:
         namespaces.take(found["Namespace"])
     pods = [namespaces.applied(PodView.from_pod(pod)) for pod in found["Pod"] if not pod.is_finished]
     storage = _storage(found)
-    groups = [read_group(group, priorities) for group in found["PodGroup"]]
-    groups += [group for workload in found["Workload"] for group in read_workload(workload, priorities)]
+    groups = [read_group(group, classes) for group in found["PodGroup"]]
+    groups += [group for workload in found["Workload"] for group in read_workload(workload, classes)]
     return Situation(
         snapshot=Snapshot(
             nodes=tuple(NodeView.from_node(node) for node in found["Node"]),
@@ -136,6 +136,8 @@ def _typed(kind: str, entry: dict[str, Any], where: str) -> Any:
             return msgspec.convert(entry, Pod, strict=False)
         if kind in ("PodGroup", "Workload"):
             return msgspec.convert(entry, PodGroup, strict=False)
+        if kind == "PriorityClass":
+            return msgspec.convert(entry, PriorityClass, strict=False)
         if kind == "Queue":
             return Queue.from_volcano(entry)
     except (msgspec.ValidationError, ValueError) as error:

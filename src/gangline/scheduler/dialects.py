@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from gangline.api.pod_group import PodGroup
+from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, WORKLOADS, Resource
 from gangline.placement.decisions import Wait
 from gangline.placement.gangs import Group
@@ -35,17 +35,17 @@ class GroupDialect:
 
     Attributes:
         resource: the kind; it is followed from the moment the cluster has it.
-        read: what an object says about its gangs, with the values of all PriorityClasses.
+        read: what an object says about its gangs, with all PriorityClasses by name.
         status: what is written to it; None where it has no status.
     """
 
     resource: Resource
-    read: Callable[[PodGroup, Mapping[str, int]], tuple[Group, ...]]
+    read: Callable[[PodGroup, Mapping[str, PriorityClass]], tuple[Group, ...]]
     status: WriteStatus | None
 
 
-def _read_one(pod_group: PodGroup, priorities: Mapping[str, int]) -> tuple[Group, ...]:
-    return (read_group(pod_group, priorities),)
+def _read_one(pod_group: PodGroup, classes: Mapping[str, PriorityClass]) -> tuple[Group, ...]:
+    return (read_group(pod_group, classes),)
 
 
 DIALECTS = (

@@ -85,7 +85,7 @@ class GroupWatch:
         self._state = state
         self._wake = wake
         self._found: dict[GroupDialect, dict[str, PodGroup]] = {dialect: {} for dialect in DIALECTS}
-        self._priorities: dict[str, int] = {}
+        self._classes: dict[str, PriorityClass] = {}
         self._queues: dict[str, Queue] = {}
         self._told: dict[str, dict[str, Any]] = {}
         self._waits: dict[str, Wait] = {}
@@ -245,7 +245,7 @@ class GroupWatch:
             if new is None:
                 self._found[dialect].pop(key, None)
                 self._told.pop(group.metadata.uid, None)
-                gone = [one.key for one in dialect.read(group, self._priorities)]
+                gone = [one.key for one in dialect.read(group, self._classes)]
                 taken = [self._state.take_group(one, None) for one in gone]
                 is_news = any(taken)
             else:
@@ -260,7 +260,7 @@ class GroupWatch:
 
     def _take(self, dialect: GroupDialect, group: PodGroup) -> bool:
         """Tell what an object says about its gangs; return whether one that waits may fit now."""
-        taken = [self._state.take_group(one.key, one) for one in dialect.read(group, self._priorities)]
+        taken = [self._state.take_group(one.key, one) for one in dialect.read(group, self._classes)]
         return any(taken)
 
     def _on_priority(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
@@ -268,9 +268,9 @@ class GroupWatch:
         if entry is None:
             return
         if new is None:
-            self._priorities.pop(entry.metadata.name, None)
+            self._classes.pop(entry.metadata.name, None)
         else:
-            self._priorities[entry.metadata.name] = new.value
+            self._classes[entry.metadata.name] = new
         for dialect, groups in self._found.items():
             for group in groups.values():
                 if self._take(dialect, group):

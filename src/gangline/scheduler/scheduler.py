@@ -286,6 +286,7 @@ class Scheduler:
                 message = f"binding to {binding.node} failed: {error}"
                 entry = regarding(binding.pod, binding.uid)
                 self._recorder.event(entry, "Warning", "FailedScheduling", message)
+        self._wake()  # the gang pauses, and others may use the room that it gave back
         broken = {binding.uid for binding, _ in failed}
         bound = [(binding.pod, binding.uid) for binding in bindings if binding.uid not in broken]
         if bound:

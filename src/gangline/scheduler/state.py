@@ -107,19 +107,18 @@ class SchedulerState:
         if new is None or new.is_finished:
             self._note_end(pod, is_over=new is not None and new.status.phase == "Succeeded")
             held = self._remove(uid)
+            waited = self._drop_pending(uid)
             self._assumed.discard(uid)
-            self._drop_pending(uid)
             self._selecting.pop(uid, None)
-            return held and bool(self._pending)
+            return (held or waited) and bool(self._pending)
         if new.spec.node_name:
+            waited = self._drop_pending(uid)  # True where another scheduler has bound it
             self._assumed.discard(uid)
-            self._drop_pending(uid)
             if not self._is_known(new):
                 self._add(self._named(PodView.from_pod(new)))
-            return False
+            return waited and bool(self._pending)
         if new.spec.scheduler_name not in self._names or new.metadata.deletion_timestamp:
-            self._drop_pending(uid)
-            return False
+            return self._drop_pending(uid) and bool(self._pending)
         if uid in self._assumed:
             return False
         return self._take_waiting(old, new)
@@ -198,10 +197,11 @@ class SchedulerState:
             self._fleet = Fleet((*self._fleet.levels, level))
             self._changed.update(self._nodes)
 
-    def _drop_pending(self, uid: str) -> None:
-        self._pending.pop(uid, None)
+    def _drop_pending(self, uid: str) -> bool:
+        """Forget a pod that waits no longer; return whether it did: others may have waited behind it."""
         self._with_claims.pop(uid, None)
         self._said.pop(uid, None)
+        return self._pending.pop(uid, None) is not None
 
     def _add(self, view: PodView) -> None:
         self._remove(view.uid)

@@ -43,14 +43,16 @@ class Cluster:
         patch = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": conditions}}
         await self.client.patch(NODES, name, patch, subresource="status")
 
-    async def add_pod(self, name: str, *, cpu: str = "", **spec: Any) -> dict[str, Any]:
+    async def add_pod(
+        self, name: str, *, cpu: str = "", labels: dict[str, str] | None = None, **spec: Any
+    ) -> dict[str, Any]:
         container: dict[str, Any] = {"name": "main", "image": "x"}
         if cpu:
             container["resources"] = {"requests": {"cpu": cpu}}
         manifest = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": "default", "labels": labels or {}},
             "spec": {"containers": [container], "schedulerName": "gangline-scheduler", **spec},
         }
         return await self.client.create(PODS, manifest)

@@ -54,6 +54,25 @@ async def test_a_pod_that_does_not_fit_says_why_once_and_goes_as_soon_as_there_i
     assert (event["type"], event["count"]) == ("Warning", 1)
 
 
+async def test_who_waited_behind_a_gang_that_is_deleted_unbound_is_bound_at_once(cluster):
+    await cluster.add_node("node-0", cpu="4")
+    await cluster.add_pod("holder", cpu="2", activeDeadlineSeconds=3600)
+    await cluster.until_bound("holder")
+    labels = {"pod-group.scheduling.sigs.k8s.io/name": "ahead"}
+    labels["pod-group.scheduling.sigs.k8s.io/min-available"] = "2"
+    for index in range(2):
+        await cluster.add_pod(f"ahead-{index}", cpu="2", labels=labels)
+        await cluster.until_unschedulable(f"ahead-{index}")
+    await cluster.add_pod("behind", cpu="2")
+    said = "room is kept for default/ahead, which waits before it"
+    assert said in await cluster.until_unschedulable("behind")
+
+    for index in range(2):
+        await cluster.client.delete(PODS, f"ahead-{index}", "default")
+    async with asyncio.timeout(2):  # nothing else wakes the scheduler for 60 s
+        assert await cluster.until_bound("behind") == "node-0"
+
+
 async def test_a_pod_waits_for_a_node(cluster):
     await cluster.add_pod("early")
     assert await cluster.until_unschedulable("early") == "no nodes available to schedule pods"

@@ -176,6 +176,27 @@ def test_of_equal_priorities_the_fewest_gangs_give_way_then_those_that_lose_leas
     assert len(victims(*pairs, *single)) == 2
 
 
+def test_nobody_gives_way_to_a_gang_whose_preemption_policy_is_never():
+    bound = [held("low", "a", 0, 1, 2, 3, 4, 5, 6, 7, gang="low", priority=0)]
+    shy = members("vip", 4, may_preempt=False)
+    by_pods = decide([A], shy, group("vip", 4, priority=9), bound=bound)
+    by_class = decide([A], members("vip", 4), group("vip", 4, priority=9, may_preempt=False), bound=bound)
+    single = decide([A], [pod("p", 2, priority=9, may_preempt=False)], bound=bound)
+
+    assert [one.evictions for one in (by_pods, by_class, single)] == [(), (), ()]
+    assert reasons(by_pods) == {"vip": "NoRoom"}
+    for one in (by_pods, by_class):
+        assert one.waits[0].message.endswith("; preemption: not eligible due to preemptionPolicy=Never")
+    # kube-scheduler's words
+    assert single.unschedulable[0].message == (
+        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. "
+        "preemption: not eligible due to preemptionPolicy=Never."
+    )
+    # The class of the PodGroup decides, as it does about the priority; and nothing is said without victims.
+    assert decide([A], shy, group("vip", 4, priority=9, may_preempt=True), bound=bound).evictions
+    assert "preemption" not in decide([A], shy, group("vip", 4), bound=bound).waits[0].message
+
+
 def test_nobody_gives_way_when_that_would_not_help():
     bound = [held("low", "a", 0, 1, priority=0), held("high", "a", 2, 3, 4, 5, 6, 7, priority=9)]
     decisions = decide([A], members("vip", 4), group("vip", 4, priority=5), bound=bound)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Node, Pod
-from gangline.api.pod_group import PodGroup
+from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Gang
 from gangline.placement.policy import Policy
@@ -20,10 +20,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RACK = "example.com/rack"
 
 
-def pod(name: str, *, cpu: str = "1", **metadata: Any) -> Pod:
+def pod(name: str, *, cpu: str = "1", policy: str = "", **metadata: Any) -> Pod:
     meta = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"}
     container = {"name": "w", "resources": {"requests": {"cpu": cpu}}}
-    spec = {"schedulerName": "gangline-scheduler", "containers": [container]}
+    spec = {"schedulerName": "gangline-scheduler", "containers": [container], "preemptionPolicy": policy}
     return msgspec.convert({"metadata": meta | metadata, "spec": spec}, Pod)
 
 
@@ -91,9 +91,19 @@ def test_a_pod_that_names_a_pod_group_waits_until_the_group_says_how_many(metada
     group = PodGroup(
         metadata=pod("g").metadata, spec={"minMember": 2, "queue": "q", "priorityClassName": "high"}
     )
-    state.take_group("team/g", read_group(group, {"high": 7}))
+    state.take_group("team/g", read_group(group, {"high": PriorityClass(value=7)}))
     gang = only(state)
     assert (gang.is_known, gang.needed, gang.group.queue, gang.priority) == (True, 2, "q", 7)
+
+
+def test_who_makes_others_give_way_is_read_from_the_pod_and_from_the_class_of_its_pod_group() -> None:
+    state = state_of(pod("p", policy="Never"), pod("q", policy="PreemptLowerPriority"))
+    assert [gang.may_preempt for gang in state.gangs()] == [False, True]
+
+    classes = {"shy": PriorityClass(value=7, preemption_policy="Never"), "bold": PriorityClass(value=7)}
+    spec = [{"priorityClassName": name} for name in ("shy", "bold", "nowhere")]
+    groups = [PodGroup(metadata=pod("g").metadata, spec=one) for one in (*spec, {})]
+    assert [read_group(group, classes).may_preempt for group in groups] == [False, True, True, None]
 
 
 def test_a_pod_group_without_a_field_for_its_queue_names_it_in_an_annotation() -> None:

@@ -102,6 +102,18 @@ def test_room_that_becomes_free_makes_a_pass_due_only_when_a_pod_waits():
     assert holders(state) == []
 
 
+def test_a_pod_that_waits_no_longer_makes_a_pass_due_for_those_behind_it():
+    gone, over, taken = None, pod("ahead", phase="Failed"), pod("ahead", node="a")
+    for news in (gone, over, taken, pod("ahead", deleted=True), pod("ahead", scheduler="theirs")):
+        state = SchedulerState(NAMES)
+        state.take_pod(None, ahead := pod("ahead"))
+
+        assert not SchedulerState(NAMES).take_pod(ahead, news), "nobody waited"
+        state.take_pod(None, pod("behind"))
+        assert state.take_pod(ahead, news)
+        assert not state.take_pod(ahead, news), "it is known already"
+
+
 def test_a_pod_that_has_ended_holds_nothing_whatever_becomes_of_its_job():
     state = SchedulerState(NAMES)
     running = pod("w", node="a", phase="Running")
