@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import PODS, Resource
-from gangline.cli.job_view import belongs, finished, pod_selector
 from gangline.cli.output import say
 from gangline.cli.run_view import job_title
 from gangline.errors import ClusterError, UserError
+from gangline.workloads.job_state import belongs, finished, pod_selector
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client

@@ -110,12 +110,12 @@ async def _explain(
     from gangline.cli.explain_report import placement_report, print_placement, print_report, report
     from gangline.cli.explain_scheduler import published_by, see_schedulers, with_schedulers
     from gangline.cli.job_lookup import list_jobs, warnings_about
-    from gangline.cli.job_view import finished
     from gangline.cli.past_failure import why_failed
     from gangline.cli.training_progress import read_progress
     from gangline.clock import now
     from gangline.placement.explain import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
+    from gangline.workloads.job_state import finished
 
     async with open_client(target) as client:
         namespace = client.connection.namespace
@@ -171,10 +171,10 @@ async def _guessed(client: Client, view: ClusterView) -> ClusterView:
 
     import msgspec
 
-    from gangline.cli.job_view import sort_pods
     from gangline.cli.training_progress import read_progress
     from gangline.clock import parse_time
     from gangline.placement.amounts import GPU
+    from gangline.workloads.job_state import sort_pods
 
     held: dict[str, int] = {}
     for pod in view.snapshot.pods:
@@ -241,7 +241,7 @@ async def _claims(client: Client, namespace: str, pods: list[Obj]) -> list[Obj]:
 async def _find(client: Client, view: ClusterView, name: str, namespace: str) -> Subject:
     """Return what a name stands for: a job, a pod, a PodGroup, else whatever owns pods."""
     from gangline.cli.job_lookup import KINDS, find_job
-    from gangline.cli.job_view import belongs, sort_pods
+    from gangline.workloads.job_state import belongs, sort_pods
 
     kind, _, bare = name.rpartition("/")
     wanted = kind.lower().partition(".")[0].removesuffix("s")

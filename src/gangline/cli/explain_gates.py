@@ -9,8 +9,8 @@ from typing import Any
 from gangline.api.mpijob_reading import current_spec
 from gangline.cli.cluster_view import scheduler_of
 from gangline.cli.held_up import held_up, one_line
-from gangline.cli.job_view import finished
 from gangline.cli.output import plural
+from gangline.workloads.job_state import finished
 
 Obj = dict[str, Any]
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gangline.cli.job_view import finished
 from gangline.cli.output import Column, plural, print_table
 from gangline.clock import format_time
 from gangline.placement.amounts import GPU
@@ -15,6 +14,7 @@ from gangline.placement.fleet import Fleet
 from gangline.placement.holders import Holders
 from gangline.placement.prediction import Comparison, Outlook, Workload, compare
 from gangline.placement.why import with_simulated
+from gangline.workloads.job_state import finished
 
 if TYPE_CHECKING:
     from gangline.cli.cluster_view import ClusterView

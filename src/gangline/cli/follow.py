@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gangline.api.resources import EVENTS, PODS, Resource
 from gangline.cli.held_up import HeldUp, held_up, is_silent
-from gangline.cli.job_view import belongs, chief_pods, finished, has_started, pod_selector, sort_pods
 from gangline.cli.watching import Recover, watch_objects
 from gangline.errors import ClusterError, GanglineError
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, RankTags, split_line
 from gangline.train.records import RecordFilter, parse_record
+from gangline.workloads.job_state import (
+    belongs,
+    chief_pods,
+    exit_code_of,
+    finished,
+    has_started,
+    pod_selector,
+    sort_pods,
+)
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -340,16 +348,3 @@ class Follower:
         if self._rest:
             self._take_line(self._rest)
             self._rest = b""
-
-
-def exit_code_of(pod: Obj) -> int | None:
-    """Return the exit code of a pod's first container that failed, else 0; ``None`` while one runs."""
-    codes = []
-    for status in (pod.get("status") or {}).get("containerStatuses") or []:
-        ended = (status.get("state") or {}).get("terminated")
-        if ended is None:
-            return None
-        codes.append(int(ended.get("exitCode", 0)))
-    if not codes:
-        return None
-    return next((code for code in codes if code), 0)

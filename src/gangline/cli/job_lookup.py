@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import EVENTS, JOBS, MPIJOBS, PODS, Resource
 from gangline.cli.held_up import is_silent
-from gangline.cli.job_view import pod_selector
 from gangline.errors import ClusterError, UserError
+from gangline.workloads.job_state import pod_selector
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client

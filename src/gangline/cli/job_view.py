@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,14 +11,12 @@ from gangline.api.mpijob_reading import current_spec
 from gangline.cli.held_up import why_pending
 from gangline.clock import parse_time
 from gangline.units import quantity_ceil
+from gangline.workloads.job_state import chief_pods, condition, finished, sort_pods
 from gangline.workloads.pod_state import read_pod_state
 
 Obj = dict[str, Any]
 
 GPU_RESOURCES = ("nvidia.com/gpu", "aliyun.com/gpu", "amd.com/gpu")
-JOB_NAME_LABEL = "training.kubeflow.org/job-name"
-ROLE_LABEL = "training.kubeflow.org/job-role"
-BATCH_JOB_LABEL = "batch.kubernetes.io/job-name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,81 +131,6 @@ def view_pod(pod: Obj, now: datetime, *, is_chief: bool) -> InstanceView:
         created=created,
         restarts=state.restarts,
     )
-
-
-def sort_pods(pods: Iterable[Obj]) -> list[Obj]:
-    """Return pods with launchers first, then workers by their index, then by name."""
-
-    def order(pod: Obj) -> tuple[bool, int, str]:
-        labels = pod["metadata"].get("labels") or {}
-        index = labels.get("training.kubeflow.org/replica-index", "")
-        return (
-            labels.get(ROLE_LABEL) == "worker",
-            int(index) if index.isdigit() else 0,
-            pod["metadata"]["name"],
-        )
-
-    return sorted(pods, key=order)
-
-
-def chief_pods(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
-    """Return the pods whose log is the job's, oldest first: launchers of an MPIJob, all pods of a Job."""
-    found = list(pods)
-    if job["kind"] == "MPIJob":
-        found = [pod for pod in found if (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == "launcher"]
-    return sorted(
-        found, key=lambda pod: (pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"])
-    )
-
-
-def has_started(pod: Obj) -> bool:
-    """Return whether the first container of a pod runs or ran."""
-    for status in (pod.get("status") or {}).get("containerStatuses") or []:
-        state = status.get("state") or {}
-        if "running" in state or "terminated" in state or status.get("lastState", {}).get("terminated"):
-            return True
-    return False
-
-
-def pod_selector(job: Obj) -> tuple[str, str]:
-    """Return label and field selector of the pods that belong to a job."""
-    name = job["metadata"]["name"]
-    if job["kind"] == "MPIJob":
-        return f"{JOB_NAME_LABEL}={name}", ""
-    if job["kind"] == "Job":
-        return f"{BATCH_JOB_LABEL}={name}", ""
-    return "", f"metadata.name={name}"
-
-
-def belongs(job: Obj, pod: Obj) -> bool:
-    """Return whether a pod of the same namespace belongs to a job."""
-    labels = pod["metadata"].get("labels") or {}
-    name = job["metadata"]["name"]
-    if pod["metadata"].get("namespace") != job["metadata"].get("namespace"):
-        return False
-    if job["kind"] == "MPIJob":
-        return bool(labels.get(JOB_NAME_LABEL) == name)
-    if job["kind"] == "Job":
-        return name in (labels.get(BATCH_JOB_LABEL), labels.get("job-name"))
-    return bool(pod["metadata"]["name"] == name)
-
-
-def condition(obj: Obj, kind: str) -> Obj | None:
-    """Return the condition of that type when its status is True."""
-    for found in obj.get("status", {}).get("conditions") or []:
-        if found.get("type") == kind and found.get("status") == "True":
-            return dict(found)
-    return None
-
-
-def finished(job: Obj) -> str:
-    """Return ``SUCCEEDED`` or ``FAILED`` for a job that is over, else an empty text."""
-    if job["kind"] == "Pod":
-        phase = job.get("status", {}).get("phase", "")
-        return phase.upper() if phase in ("Succeeded", "Failed") else ""
-    if condition(job, "Succeeded") or condition(job, "Complete"):
-        return "SUCCEEDED"
-    return "FAILED" if condition(job, "Failed") else ""
 
 
 def pod_gpus(spec: Obj) -> int:

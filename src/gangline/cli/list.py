@@ -39,8 +39,9 @@ async def _list(target: Target, *, all_namespaces: bool, only: str, output: str 
     from gangline.cli.gpu_words import gpu_kind
     from gangline.cli.job_lookup import list_jobs, warnings_about
     from gangline.cli.job_report import job_report
-    from gangline.cli.job_view import belongs, view_job
+    from gangline.cli.job_view import view_job
     from gangline.clock import now
+    from gangline.workloads.job_state import belongs
 
     async with open_client(target) as client:
         namespace = None if all_namespaces else client.connection.namespace

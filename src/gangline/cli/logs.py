@@ -191,7 +191,7 @@ def _print_summary(name: str, log: bytes) -> None:
 def _no_instance(job: dict[str, Any], pods: list[dict[str, Any]], instance: str) -> UserError:
     """Return the error for a pod that the job does not have, or not any more."""
     from gangline.api.mpijob_reading import current_spec
-    from gangline.cli.job_view import finished
+    from gangline.workloads.job_state import finished
 
     known = ", ".join(f"`{pod['metadata']['name']}`" for pod in pods) or "none"
     hint = f"it has {known}"
@@ -206,7 +206,7 @@ async def _choose_pod(
 ) -> dict[str, Any]:
     """Return the pod whose log is meant; with ``wait`` one that has not started yet is waited for."""
     from gangline.cli.job_lookup import pods_of
-    from gangline.cli.job_view import chief_pods, finished, has_started
+    from gangline.workloads.job_state import chief_pods, finished, has_started
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_TIMEOUT_S

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
-from gangline.cli.follow import Outcome, exit_code_of
-from gangline.cli.job_view import chief_pods, finished
+from gangline.cli.follow import Outcome
 from gangline.cli.run_result import describe_failure
 from gangline.errors import ClusterError
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_failure import LAUNCHER_LINES_MAX, LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, split_line
+from gangline.workloads.job_state import chief_pods, exit_code_of, finished
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client

@@ -274,7 +274,7 @@ def port_of(job: dict[str, Any]) -> int:
     """Return MASTER_PORT as the launcher's command line of an unfinished job sets it, else 0."""
     import json
 
-    from gangline.cli.job_view import finished
+    from gangline.workloads.job_state import finished
 
     if "spec" not in job or finished(job):
         return 0

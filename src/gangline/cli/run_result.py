@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.api.mpijob_reading import current_spec
-from gangline.cli.follow import Outcome, exit_code_of
+from gangline.cli.follow import Outcome
 from gangline.cli.held_up import start_error
-from gangline.cli.job_view import ROLE_LABEL, chief_pods, condition
 from gangline.cli.run_view import job_title
 from gangline.errors import JobFailedError
 from gangline.launch.mpirun import host_of_rank
 from gangline.launch.rank_failure import RankFailure, signal_name
+from gangline.workloads.job_state import ROLE_LABEL, chief_pods, condition, exit_code_of
 
 Obj = dict[str, Any]
 

@@ -190,9 +190,10 @@ def job(name: str | None, all_namespaces: bool, output: str | None, target: Targ
 async def _job(target: Target, name: str | None, *, all_namespaces: bool, output: str | None) -> None:
     from gangline.cli.cluster_view import look
     from gangline.cli.job_lookup import find_job, list_jobs
-    from gangline.cli.job_view import belongs, view_job
+    from gangline.cli.job_view import view_job
     from gangline.cli.top_view import view_nodes
     from gangline.clock import now
+    from gangline.workloads.job_state import belongs
 
     async with open_client(target) as client:
         namespace = None if all_namespaces else client.connection.namespace
