@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangline.local.apiserver.served import ServedResource
-from gangline.local.apiserver.wire_types import Message, WireField, message, message_of_kind
+from gangline.local.apiserver.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 
 _SECOND_KEYS = {"port": "protocol", "containerPort": "protocol"}
 """Ports are told apart by protocol too; it may be left out."""
@@ -103,7 +103,7 @@ class RootShape(Shape):
     def child(self, key: str) -> Shape:
         """Return the shape of a top-level field."""
         if key == "metadata":
-            return Shape(message=message("ObjectMeta"))
+            return Shape(message=message(OBJECT_META))
         return Shape.child(self, key)
 
 

@@ -50,7 +50,7 @@ async def read_options(exchange: Exchange) -> DeleteOptions:
     Raises:
         ApiFailure: 400 or 422.
     """
-    body = await exchange.body_as("DeleteOptions")
+    body = await exchange.body_as("meta/v1.DeleteOptions")
     preconditions = body.get("preconditions") or {}
     grace = body.get("gracePeriodSeconds")
     if grace is None:

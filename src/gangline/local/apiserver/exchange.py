@@ -155,7 +155,7 @@ class Exchange:
         return decode_body(await self.raw_body(), self.content_type)
 
     async def body_as(self, message: str) -> dict[str, Any]:
-        """Return the body as one of the messages that are answered and not stored; empty when there is none.
+        """Return the body as a message that is answered, not stored, ``core/v1.Binding``; or empty.
 
         Raises:
             ApiFailure: 400, 413 or 415.
@@ -164,7 +164,7 @@ class Exchange:
         body = decode_body(raw, self.content_type) if raw.strip() else {}
         if errors := message_type_errors(message, body):
             raise failures.bad_request(
-                f"{message} cannot be read: {'; '.join(str(error) for error in errors)}"
+                f"{message.rpartition('.')[2]} cannot be read: {'; '.join(str(error) for error in errors)}"
             )
         return body
 

@@ -16,7 +16,7 @@ from gangline.api.resources import Resource
 from gangline.clock import parse_time
 from gangline.errors import FieldError
 from gangline.local.apiserver.field_rules import invalid, type_invalid
-from gangline.local.apiserver.wire_types import Message, WireField, message, message_of_kind
+from gangline.local.apiserver.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 from gangline.units import parse_quantity
 
 
@@ -34,7 +34,7 @@ def type_errors(resource: Resource, obj: dict[str, Any]) -> list[FieldError]:
 
 
 def message_type_errors(name: str, obj: dict[str, Any]) -> list[FieldError]:
-    """Return an error for every field of another type in a message that is no stored kind: ``Binding``."""
+    """Return an error for every field of another type in a message, ``core/v1.Binding``."""
     errors: list[FieldError] = []
     _object(obj, message(name), "", errors)
     return errors
@@ -48,7 +48,7 @@ def metadata_type_errors(obj: dict[str, Any]) -> list[FieldError]:
     if not isinstance(metadata, dict):
         return [type_invalid("metadata", metadata, "object")]
     errors: list[FieldError] = []
-    _object(metadata, message("ObjectMeta"), "metadata", errors)
+    _object(metadata, message(OBJECT_META), "metadata", errors)
     return errors
 
 

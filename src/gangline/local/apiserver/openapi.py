@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from gangline.local.apiserver.served import ServedResource
-from gangline.local.apiserver.wire_types import Message, WireField, message, message_of_kind
+from gangline.local.apiserver.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-_MESSAGE_PREFIX = "io.k8s.api."
 _SCALARS: dict[str, dict[str, Any]] = {
     "s": {"type": "string"},
     "i": {"type": "integer", "format": "int64"},
@@ -58,7 +57,7 @@ def document(rows: Iterable[ServedResource], group_version: str) -> dict[str, An
         return None
     paths: dict[str, Any] = {}
     schemas: dict[str, Any] = {}
-    _add_message(message("ObjectMeta"), schemas)
+    _add_message(message(OBJECT_META), schemas)
     for row in members:
         name = _schema_name(row)
         schemas[name] = _kind_schema(row, schemas)
@@ -75,6 +74,12 @@ def _schema_name(row: ServedResource) -> str:
     resource = row.resource
     group = ".".join(reversed(resource.group.split("."))) if resource.group else "io.k8s.api.core"
     return f"{group}.{resource.version}.{resource.kind}"
+
+
+def _message_name(found: Message) -> str:
+    """Return Kubernetes' own name: ``io.k8s.api.core.v1.PodSpec`` of ``core/v1.PodSpec``."""
+    prefix = "io.k8s.apimachinery.pkg.apis" if found.name.startswith("meta/") else "io.k8s.api"
+    return f"{prefix}.{found.name.replace('/', '.')}"
 
 
 def _kind_of(row: ServedResource) -> dict[str, str]:
@@ -156,7 +161,7 @@ def _kind_schema(row: ServedResource, schemas: dict[str, Any]) -> dict[str, Any]
 
 
 def _add_message(found: Message, schemas: dict[str, Any]) -> str:
-    name = _META if found.name == "ObjectMeta" else f"{_MESSAGE_PREFIX}{found.name}"
+    name = _message_name(found)
     if name not in schemas:
         schemas[name] = {}  # marks it as begun: messages may contain themselves
         schemas[name] = {

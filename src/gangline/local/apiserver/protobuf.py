@@ -48,7 +48,7 @@ def decode(raw: bytes) -> dict[str, Any]:
     if _text(envelope.get(4, b"")).endswith("json"):
         return dict(msgspec.json.decode(body, type=dict[str, Any]))
     group, _, version = api_version.rpartition("/")
-    found = message(kind) if kind in _OPTIONS_KINDS else message_of_kind(group, version, kind)
+    found = message(f"meta/v1.{kind}") if kind in _OPTIONS_KINDS else message_of_kind(group, version, kind)
     if found is None:
         raise ValueError(f"protobuf bodies of kind `{kind}` in `{api_version}` are not supported; send JSON")
     return {"apiVersion": api_version, "kind": kind, **_message(found, body, 0)}

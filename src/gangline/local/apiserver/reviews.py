@@ -14,8 +14,9 @@ from gangline.local.apiserver.exchange import Exchange, answer, encode_json
 
 async def create_review(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer POST of any of the review kinds."""
-    kind = exchange.target.served.resource.kind
-    body = await exchange.body_as("SubjectAccessReview" if kind == "LocalSubjectAccessReview" else kind)
+    resource = exchange.target.served.resource
+    kind = resource.kind
+    body = await exchange.body_as(f"{resource.group.partition('.')[0]}/v1.{kind}")
     spec = body.get("spec") or {}
     if kind == "SelfSubjectReview":
         status: dict[str, Any] = {"userInfo": user_info(exchange.user)}
@@ -29,7 +30,6 @@ async def create_review(api: ApiContext, exchange: Exchange) -> web.Response:
         status = _rules_status(exchange.user, str(spec.get("namespace") or ""))
     else:
         raise failures.not_implemented(kind)
-    resource = exchange.target.served.resource
     result = {
         "kind": kind,
         "apiVersion": resource.api_version,

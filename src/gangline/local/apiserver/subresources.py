@@ -31,7 +31,7 @@ def _current(api: ApiContext, exchange: Exchange) -> Entry:
 
 async def bind(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer POST of ``pods/binding``: the pod gets its node, once."""
-    body = await exchange.body_as("Binding")
+    body = await exchange.body_as("core/v1.Binding")
     target = exchange.target
     node = (body.get("target") or {}).get("name")
     if not node:
@@ -79,7 +79,7 @@ def _with_condition(conditions: list[dict[str, Any]], condition: dict[str, Any])
 
 async def evict(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer POST of ``pods/eviction``: a delete; there are no disruption budgets here to ask."""
-    body = await exchange.body_as("Eviction")
+    body = await exchange.body_as("policy/v1.Eviction")
     options = body.get("deleteOptions") or {}
     preconditions = options.get("preconditions") or {}
     await delete_object(
@@ -97,7 +97,7 @@ async def evict(api: ApiContext, exchange: Exchange) -> web.Response:
 
 async def finalize(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer PUT of ``namespaces/finalize``: only ``spec.finalizers`` is taken; the last one lets it go."""
-    body = await exchange.body_as("Namespace")
+    body = await exchange.body_as("core/v1.Namespace")
     old = _current(api, exchange)
     before = old.obj
     target = exchange.target
@@ -111,7 +111,7 @@ async def finalize(api: ApiContext, exchange: Exchange) -> web.Response:
 
 async def request_token(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer POST of ``serviceaccounts/token``."""
-    body = await exchange.body_as("TokenRequest")
+    body = await exchange.body_as("authentication/v1.TokenRequest")
     _current(api, exchange)
     target = exchange.target
     now = clock.now()
@@ -165,14 +165,14 @@ async def scale(api: ApiContext, exchange: Exchange) -> web.Response:
             raise failures.not_found(target.served, target.name)
         return answer(encode_json(scale_of(exchange, found)))
     if exchange.request.method == "PUT":
-        wanted = await exchange.body_as("Scale")
+        wanted = await exchange.body_as("autoscaling/v1.Scale")
         old = _current(api, exchange)
     else:
         kind = scale_patch_kind(exchange)
         document = writing.patch_document(await exchange.raw_body(), kind)
         old = _current(api, exchange)
         wanted = writing.apply_patch(target, kind, scale_of(exchange, old), document)
-        if errors := message_type_errors("Scale", wanted):
+        if errors := message_type_errors("autoscaling/v1.Scale", wanted):
             raise failures.invalid(target.served, target.name, errors)
     replicas = (wanted.get("spec") or {}).get("replicas") or 0
     if replicas < 0:
