@@ -120,7 +120,7 @@ class Scene:
             uid=name,
             request=request,
             shape=f"{gpus} GPUs".encode(),
-            gpu_containers=(("worker", gpus),),
+            gpu_shares=(("worker", 0, gpus),),
             created=CREATED,
             **more,
         )

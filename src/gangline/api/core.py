@@ -164,6 +164,8 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     dns_policy: str = "ClusterFirst"
     dns_config: dict[str, Any] | None = None
     host_aliases: list[dict[str, Any]] = []
+    resources: ResourceRequirements = ResourceRequirements()
+    overhead: dict[str, str | int | float] = {}
     service_account_name: str = ""
     automount_service_account_token: bool | None = None
     enable_service_links: bool = True

@@ -12,6 +12,8 @@ from gangline.api.resources import NODES
 from gangline.cli.manifests import pod_templates
 from gangline.errors import UnschedulableError
 from gangline.units import parse_quantity
+from gangline.workloads import requests
+from gangline.workloads.requests import Amounts
 
 if TYPE_CHECKING:
     from gangline.local.cluster import Cluster
@@ -52,7 +54,7 @@ def check_capacity(cluster: Cluster, documents: Sequence[Document]) -> None:
             )
 
 
-def _gang(document: Document) -> list[tuple[dict[str, Decimal], int]]:
+def _gang(document: Document) -> list[tuple[Amounts, int]]:
     """Return (requests of one pod, number of such pods) of what a job starts together; empty if nothing."""
     if document.kind != "MPIJob":
         return []
@@ -65,13 +67,13 @@ def _gang(document: Document) -> list[tuple[dict[str, Decimal], int]]:
     return [(pod_requests(pod), 1 if count is None else int(count)) for pod, count in templates]
 
 
-def gang_never_fits(pods: Sequence[tuple[dict[str, Decimal], int]], nodes: Sequence[Obj]) -> str:
+def gang_never_fits(pods: Sequence[tuple[Amounts, int]], nodes: Sequence[Obj]) -> str:
     """Return which amount the pods ask for together that all nodes do not have, in words; else nothing."""
-    wanted: dict[str, Decimal] = {}
+    wanted: Amounts = {}
     for amounts, count in pods:
         for name, amount in amounts.items():
             wanted[name] = wanted.get(name, Decimal(0)) + amount * count
-    has: dict[str, Decimal] = {}
+    has: Amounts = {}
     for node in nodes:
         for name, amount in ((node.get("status") or {}).get("allocatable") or {}).items():
             has[name] = has.get(name, Decimal(0)) + parse_quantity(amount)
@@ -83,20 +85,16 @@ def gang_never_fits(pods: Sequence[tuple[dict[str, Decimal], int]], nodes: Seque
     return ""
 
 
-def pod_requests(spec: Obj) -> dict[str, Decimal]:
-    """Return what one pod requests in all, per resource; a limit counts where no request is given."""
-    total: dict[str, Decimal] = {}
-    for container in spec.get("containers") or []:
-        resources = container.get("resources") or {}
-        amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        for name, amount in amounts.items():
-            total[name] = total.get(name, Decimal(0)) + parse_quantity(amount)
-    return {name: amount for name, amount in total.items() if amount > 0}
+def pod_requests(spec: Obj) -> Amounts:
+    """Return what one pod requests in all, per resource, and more than nothing."""
+    return {
+        name: amount for name, amount in requests.pod_requests(requests.read_spec(spec)).items() if amount > 0
+    }
 
 
-def never_fits(amounts: dict[str, Decimal], nodes: Sequence[Obj]) -> str:
+def never_fits(amounts: Amounts, nodes: Sequence[Obj]) -> str:
     """Return the first amount that no node has, in words; empty when some node has room for all of them."""
-    has: list[dict[str, Decimal]] = []
+    has: list[Amounts] = []
     for node in nodes:
         allocatable = (node.get("status") or {}).get("allocatable") or {}
         has.append({name: parse_quantity(amount) for name, amount in allocatable.items()})

@@ -173,8 +173,8 @@ async def _guessed(client: Client, view: ClusterView) -> ClusterView:
 
     from gangline.cli.training_progress import read_progress
     from gangline.clock import parse_time
-    from gangline.placement.amounts import GPU
     from gangline.workloads.job_state import sort_pods
+    from gangline.workloads.requests import GPU
 
     held: dict[str, int] = {}
     for pod in view.snapshot.pods:

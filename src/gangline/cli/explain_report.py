@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.cli.output import Column, plural, print_table
 from gangline.clock import format_time
-from gangline.placement.amounts import GPU
 from gangline.placement.explain import Explanation, explain, in_one_line
 from gangline.placement.fleet import Fleet
 from gangline.placement.holders import Holders
 from gangline.placement.prediction import Comparison, Outlook, Workload, compare
 from gangline.placement.why import with_simulated
 from gangline.workloads.job_state import finished
+from gangline.workloads.requests import GPU
 
 if TYPE_CHECKING:
     from gangline.cli.cluster_view import ClusterView

@@ -9,13 +9,11 @@ from typing import Any
 from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.cli.manifests import pod_templates
-from gangline.devices.inventory import ALIASES, RESOURCE, SOURCE_LABEL, gpus_in_words, kind_of
+from gangline.devices.inventory import SOURCE_LABEL, gpus_in_words, kind_of
 from gangline.units import quantity_ceil
+from gangline.workloads.requests import GPU, GPU_RESOURCES, pod_gpus, pod_requests, read_spec
 
 Obj = dict[str, Any]
-
-GPU_NAMES = (RESOURCE, *ALIASES)
-"""The names by which a container may ask for GPUs; amounts under several add up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +31,12 @@ class GpuRoom:
     cores: int = 1
 
     @classmethod
-    def of(cls, nodes: Iterable[Obj]) -> GpuRoom:
-        """Return the room of nodes in wire form."""
+    def of(cls, nodes: Iterable[Obj], resource: str = GPU) -> GpuRoom:
+        """Return the room of nodes in wire form, in GPUs of one maker."""
         counts, kind, cores = [], "", 1
         for node in nodes:
             allocatable = (node.get("status") or {}).get("allocatable") or {}
-            counts.append(quantity_ceil(allocatable.get(RESOURCE, 0)))
+            counts.append(quantity_ceil(allocatable.get(resource, 0)))
             cores = max(cores, int(quantity_ceil(allocatable.get("cpu", 1))))
             if counts[-1]:
                 kind = kind_of((node["metadata"].get("labels") or {}).get(SOURCE_LABEL, "")) or kind
@@ -70,15 +68,18 @@ class GpuDemand:
         pods: how many pods are alike and run together: the workers of an MPIJob, else one.
         each: GPUs of one of them.
         beside: GPUs of the launcher.
+        resource: whose GPUs.
     """
 
     pods: int = 0
     each: int = 0
     beside: int = 0
+    resource: str = GPU
 
     @classmethod
     def of(cls, obj: Obj) -> GpuDemand:
         """Return the demand of a manifest, whatever its kind. Pods of a Job may run one after the other."""
+        resource = _resource_of(obj)
         if obj.get("kind") == "MPIJob":
             job = read_mpijob(obj).job
             worker, launcher = job.spec.replica(WORKER), job.spec.replica(LAUNCHER)
@@ -86,9 +87,10 @@ class GpuDemand:
                 pods=job.worker_count,
                 each=template_gpus(worker.template) if worker else 0,
                 beside=template_gpus(launcher.template) if launcher else 0,
+                resource=resource,
             )
         each = max((template_gpus(template) for _, template in pod_templates(obj)), default=0)
-        return cls(pods=1, each=each)
+        return cls(pods=1, each=each, resource=resource)
 
     @property
     def total(self) -> int:
@@ -123,22 +125,14 @@ class GpuDemand:
 
 
 def template_gpus(template: Obj) -> int:
-    """Return the GPUs of one pod: containers and sidecars together, or an init container that needs more."""
-    spec = template.get("spec") or {}
-    sidecars = most = 0
-    for container in spec.get("initContainers") or []:
-        gpus = container_gpus(container)
-        most = max(most, sidecars + gpus)
-        sidecars += gpus if container.get("restartPolicy") == "Always" else 0
-    at_once = sum(container_gpus(container) for container in spec.get("containers") or [])
-    return max(most, sidecars + at_once)
+    """Return the GPUs of one pod."""
+    return pod_gpus(template.get("spec"))
 
 
-def container_gpus(container: Obj) -> int:
-    """Return the GPUs of one container; its limit is what counts."""
-    resources = container.get("resources") or {}
-    amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return sum(quantity_ceil(amounts.get(name, 0)) for name in GPU_NAMES)
+def _resource_of(obj: Obj) -> str:
+    """Return by which name a manifest asks for GPUs: the first that its pods use."""
+    asked = [pod_requests(read_spec(template.get("spec"))) for _, template in pod_templates(obj)]
+    return next((name for name in GPU_RESOURCES if any(name in amounts for amounts in asked)), GPU)
 
 
 def nodes_for(demand: GpuDemand) -> tuple[int, int]:

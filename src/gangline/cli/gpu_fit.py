@@ -14,13 +14,14 @@ from typing import Any
 from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.api.mpijob_v1alpha1 import UNITS_PER_NODE
-from gangline.cli.gpu_demand import GPU_NAMES, GpuDemand, GpuRoom, container_gpus
+from gangline.cli.gpu_demand import GpuDemand, GpuRoom
 from gangline.cli.manifests import pod_templates
-from gangline.devices.inventory import RESOURCE
 from gangline.errors import UserError
+from gangline.workloads.requests import GPU, GPU_ALIASES, GPU_RESOURCES, pod_gpus
 
 Obj = dict[str, Any]
 
+_GPU_NAMES = (*GPU_RESOURCES, *GPU_ALIASES)
 _LAUNCHERS = ("mpirun", "mpiexec", "horovodrun")
 _COUNTS = ("-n", "-np", "--n", "--np", "-c")
 
@@ -135,7 +136,7 @@ def _resize_v1alpha1(spec: Obj, workers: int, after: Shape) -> None:
     if counted == "replicas":
         spec["replicas"] = after.workers
         return
-    is_gpus = counted == "gpus" or spec.get("processingResourceType", RESOURCE) in GPU_NAMES
+    is_gpus = counted == "gpus" or spec.get("processingResourceType", GPU) in _GPU_NAMES
     each = after.gpus if is_gpus else spec[counted] // workers
     spec.pop(UNITS_PER_NODE[counted], None)
     if each:
@@ -160,12 +161,13 @@ def _fit_gang(spec: Obj, pods: int) -> list[str]:
 
 def _set_gpus(template: Obj, count: int) -> None:
     """Leave the pod's containers that many GPUs; the first that ask keep theirs."""
-    left = count
-    for container in (template.get("spec") or {}).get("containers") or []:
-        given = min(left, container_gpus(container))
-        left -= given
+    left, spec = count, template.get("spec") or {}
+    starting = [one for one in spec.get("initContainers") or [] if one.get("restartPolicy") != "Always"]
+    for container in (*(spec.get("initContainers") or []), *(spec.get("containers") or [])):
+        given = min(left, pod_gpus({"containers": [container]}))
+        left -= given if container not in starting else 0
         for amounts in (container.get("resources") or {}).values():
-            names = [name for name in GPU_NAMES if isinstance(amounts, dict) and name in amounts]
+            names = [name for name in _GPU_NAMES if isinstance(amounts, dict) and name in amounts]
             for name in names:
                 del amounts[name]
             if names and given:

@@ -157,9 +157,10 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
         if _DRIVER.exists() and any(document.file == COMMAND_LINE for document in documents):
             say("no GPU is asked for, so the ranks see none; --gpus-per-rank 1 gives each rank one")
         return list(documents)
-    room = GpuRoom.of(cluster.request("GET", NODES.path())[1].get("items") or [])
+    nodes = cluster.request("GET", NODES.path())[1].get("items") or []
     fitted = []
     for document, demand in zip(documents, demands, strict=True):
+        room = GpuRoom.of(nodes, demand.resource)
         shortage = demand.shortage(room)
         if shortage and not options.fit:
             raise UserError(

@@ -37,7 +37,7 @@ def kind_of_nodes(nodes: Iterable[Obj]) -> str:
 
 def gpus_of_pods(pods: Iterable[Obj], kind: str) -> str:
     """Return ``2 simulated GPUs`` for all that the pods ask for, empty for none."""
-    from gangline.cli.job_view import pod_gpus
+    from gangline.workloads.requests import pod_gpus
 
     count = sum(pod_gpus(pod["spec"]) for pod in pods)
     return gpus_in_words(count, kind) if count else ""

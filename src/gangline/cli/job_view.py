@@ -10,13 +10,11 @@ from typing import Any
 from gangline.api.mpijob_reading import current_spec
 from gangline.cli.held_up import why_pending
 from gangline.clock import parse_time
-from gangline.units import quantity_ceil
 from gangline.workloads.job_state import chief_pods, condition, finished, sort_pods
 from gangline.workloads.pod_state import read_pod_state
+from gangline.workloads.requests import pod_gpus
 
 Obj = dict[str, Any]
-
-GPU_RESOURCES = ("nvidia.com/gpu", "aliyun.com/gpu", "amd.com/gpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +129,6 @@ def view_pod(pod: Obj, now: datetime, *, is_chief: bool) -> InstanceView:
         created=created,
         restarts=state.restarts,
     )
-
-
-def pod_gpus(spec: Obj) -> int:
-    """Return how many GPUs the containers of a pod ask for."""
-    total = 0
-    for container in spec.get("containers") or []:
-        resources = container.get("resources") or {}
-        amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-        total += sum(quantity_ceil(amounts[name]) for name in GPU_RESOURCES if name in amounts)
-    return total
 
 
 def requested_gpus(job: Obj) -> int:

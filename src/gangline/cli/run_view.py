@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from gangline.api.mpijob_reading import current_spec
 from gangline.cli.gpu_words import gpu_cell, gpus_of_pods
 from gangline.cli.held_up import START_ERRORS, HeldUp, held_up, tries
-from gangline.cli.job_view import pod_gpus
 from gangline.cli.output import plural, say
 from gangline.cli.progress_bar import ProgressBar
 from gangline.units import format_age
 from gangline.workloads.job_state import ROLE_LABEL, has_started
 from gangline.workloads.pod_state import read_pod_state
+from gangline.workloads.requests import pod_gpus
 
 if TYPE_CHECKING:
     from rich.live import Live

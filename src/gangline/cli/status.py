@@ -82,9 +82,8 @@ def pss_bytes(pid: int) -> int | None:
 
 def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
     from gangline.cli.gpu_words import kind_of_nodes
-    from gangline.cli.job_view import pod_gpus
-    from gangline.devices.inventory import RESOURCE
     from gangline.units import quantity_ceil
+    from gangline.workloads.requests import pod_gpus, read_gpu_count
 
     pods = (cluster.request("GET", "/api/v1/pods")[1] or {}).get("items") or []
     running: dict[str, int] = {}
@@ -101,6 +100,7 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
             one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or []
         )
         capacity = status.get("capacity") or {}
+        gpus = read_gpu_count(capacity)
         addresses = {one["type"]: one["address"] for one in status.get("addresses") or []}
         rows.append(
             {
@@ -109,10 +109,8 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
                 "pods": running.get(node["metadata"]["name"], 0),
                 "cpu": str(capacity.get("cpu", "")),
                 "memoryBytes": quantity_ceil(capacity.get("memory", 0)),
-                "gpus": quantity_ceil(capacity.get(RESOURCE, 0)),
-                "gpusFree": max(
-                    0, quantity_ceil(capacity.get(RESOURCE, 0)) - held.get(node["metadata"]["name"], 0)
-                ),
+                "gpus": gpus,
+                "gpusFree": max(0, gpus - held.get(node["metadata"]["name"], 0)),
                 "gpuKind": kind_of_nodes([node]) or None,
                 "address": addresses.get("InternalIP", ""),
             }

@@ -252,8 +252,8 @@ async def _check_names(client: Client, wanted: Submission, target: Target) -> No
 
 def no_open_node(nodes: Sequence[dict[str, Any]], target: Target) -> str:
     """Return that no node has GPUs to be chosen by their links, and what opens one; nothing where one has."""
-    from gangline.placement.amounts import GPU
     from gangline.placement.snapshot import BY_WIRES, MODE_LABEL
+    from gangline.workloads.requests import GPU
 
     label = f"{MODE_LABEL}={BY_WIRES}"
     if any((node["metadata"].get("labels") or {}).get(MODE_LABEL) == BY_WIRES for node in nodes):

@@ -8,9 +8,9 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from gangline.cli.gpu_words import kind_of_nodes
-from gangline.placement.amounts import GPU
 from gangline.placement.snapshot import BY_WIRES, NodeView, PodView, unknown_mode
 from gangline.topology.rings import pair_matrix
+from gangline.workloads.requests import gpu_count
 
 if TYPE_CHECKING:
     from gangline.cli.cluster_view import ClusterView
@@ -110,8 +110,8 @@ def _view(node: Obj, seen: NodeView, pods: Sequence[PodView]) -> NodeGpuView:
     addresses = {one["type"]: one["address"] for one in status.get("addresses") or []}
     roles = [label.removeprefix(_ROLE_PREFIX) for label in seen.labels if label.startswith(_ROLE_PREFIX)]
     word = "Ready" if ready.get("status") == "True" else "NotReady"
-    total = len(seen.gpus.uuids) if seen.gpus else seen.allocatable.get(GPU, 0)
-    holding = [pod for pod in pods if pod.request.get(GPU)]
+    total = len(seen.gpus.uuids) if seen.gpus else gpu_count(seen.allocatable)
+    holding = [pod for pod in pods if gpu_count(pod.request)]
     gpus = seen.gpus
     return NodeGpuView(
         name=seen.name,
@@ -119,7 +119,7 @@ def _view(node: Obj, seen: NodeView, pods: Sequence[PodView]) -> NodeGpuView:
         role=",".join(sorted(roles)) or "<none>",
         status=f"{word},SchedulingDisabled" if seen.unschedulable else word,
         total=total,
-        allocated=sum(pod.request[GPU] for pod in holding),
+        allocated=sum(gpu_count(pod.request) for pod in holding),
         mode=(BY_WIRES if seen.by_wires and gpus else "exclusive") if total else "none",
         kind=kind_of_nodes([node]),
         model=gpus.machine.model if gpus else "",
@@ -137,7 +137,7 @@ def _holder(node: NodeView, pod: PodView) -> HolderView:
     if node.gpus and pod.gpu_uuids:
         table = dict(zip(node.gpus.uuids, node.gpus.indices, strict=True))
         indices = tuple(table[uuid] for uuid in pod.gpu_uuids if uuid in table)
-    return HolderView(namespace, name, pod.request[GPU], indices)
+    return HolderView(namespace, name, gpu_count(pod.request), indices)
 
 
 def _gpus(node: NodeView, pods: Sequence[PodView]) -> tuple[GpuView, ...]:

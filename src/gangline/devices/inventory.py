@@ -7,9 +7,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-RESOURCE = "nvidia.com/gpu"
-ALIASES = ("aliyun.com/gpu",)
-"""Other names by which pods ask for the same GPUs; nodes offer ``RESOURCE`` alone."""
+from gangline.workloads.requests import GPU
+
+RESOURCE = GPU
+"""What nodes offer; pods may ask for it by other names."""
 
 TOPOLOGY_ANNOTATION = "gangline.dev/gpu-topology"
 SOURCE_LABEL = "gangline.dev/gpu-source"

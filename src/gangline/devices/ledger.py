@@ -6,16 +6,12 @@ as the stock device plugin does.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangline.api.core import Pod
-from gangline.devices.inventory import ALIASES, RESOURCE, Inventory
-from gangline.units import quantity_ceil
-
-ANNOTATION = "gangline.dev/gpus"
-"""Pod annotation: JSON object, container name -> list of ids. Written by whoever places the pod."""
+from gangline.devices.inventory import RESOURCE, Inventory
+from gangline.workloads.gpus import ANNOTATION, gpu_shares, read_gpus
 
 Shares = dict[str, tuple[str, ...]]
 """Container name -> ids of its GPUs."""
@@ -36,15 +32,15 @@ class GpuRequest:
     Attributes:
         uid: of the pod.
         node: on which it runs.
-        running: container (or sidecar) -> how many, for those that run together.
-        starting: init container -> how many; they run before, on GPUs of the others where these suffice.
+        shares: container -> which of the pod's GPUs; see :func:`gangline.workloads.gpus.gpu_shares`.
+        starting: those among them that end before later ones start, and so use the GPUs of these.
         chosen: container -> ids, from the annotation.
     """
 
     uid: str
     node: str
-    running: Mapping[str, int]
-    starting: Mapping[str, int]
+    shares: Mapping[str, range]
+    starting: frozenset[str]
     chosen: Mapping[str, Sequence[str]]
 
     @classmethod
@@ -55,48 +51,26 @@ class GpuRequest:
             GpuChoiceError: the annotation or an amount cannot be read.
         """
         init = pod.spec.init_containers
-        together = [*(c for c in init if c.restart_policy == "Always"), *pod.spec.containers]
-        before = [container for container in init if container.restart_policy != "Always"]
-        return cls(
-            uid=pod.metadata.uid,
-            node=pod.spec.node_name,
-            running={container.name: _count(container.resources.limits) for container in together},
-            starting={container.name: _count(container.resources.limits) for container in before},
-            chosen=read_choice(pod.metadata.annotations.get(ANNOTATION, "")),
-        )
+        try:
+            return cls(
+                uid=pod.metadata.uid,
+                node=pod.spec.node_name,
+                shares=gpu_shares(pod.spec),
+                starting=frozenset(one.name for one in init if one.restart_policy != "Always"),
+                chosen=read_gpus(pod.metadata.annotations.get(ANNOTATION)),
+            )
+        except ValueError as error:
+            raise GpuChoiceError(str(error)) from error
 
     @property
     def total(self) -> int:
         """How many GPUs the pod needs at once."""
-        return max(sum(self.running.values()), *self.starting.values(), 0)
+        return max((share.stop for share in self.shares.values()), default=0)
 
-
-def _count(limits: Mapping[str, str | int | float]) -> int:
-    try:
-        return sum(quantity_ceil(limits.get(name, 0)) for name in (RESOURCE, *ALIASES))
-    except ValueError as error:
-        raise GpuChoiceError(f"{RESOURCE}: {error}") from error
-
-
-def read_choice(text: str) -> dict[str, list[str]]:
-    """Return the annotation's value as container -> ids; an empty text chooses nothing.
-
-    Raises:
-        GpuChoiceError: it is not of that form.
-    """
-    if not text:
-        return {}
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(
-        isinstance(ids, list) and all(isinstance(one, str) for one in ids) for ids in found.values()
-    ):
-        raise GpuChoiceError(
-            f'annotation {ANNOTATION} must be a JSON object such as {{"worker": ["GPU-…"]}}, found `{text}`'
-        )
-    return found
+    def beside(self, starting: str) -> list[str]:
+        """Return the sidecars that run while an init container does."""
+        first, running = self.shares[starting].start, self.shares.keys() - self.starting
+        return [name for name in running if self.shares[name].start < first]
 
 
 class GpuLedger:
@@ -175,16 +149,17 @@ class GpuLedger:
         taken = {one for ids in chosen.values() for one in ids}
         free = [one for one in self.free(request.node) if one not in taken]
         given: Shares = {}
-        for name, count in request.running.items():
-            given[name] = chosen.get(name) or self._next(free, count, request)
+        for name, share in request.shares.items():
+            if name not in request.starting:
+                given[name] = chosen.get(name) or self._next(free, len(share), request)
         pool = [one for ids in given.values() for one in ids]
-        for name, count in request.starting.items():
-            if name in chosen:
-                given[name] = chosen[name]
-                continue
-            pool += self._next(free, max(0, count - len(pool)), request)
-            given[name] = tuple(pool[:count])
-        return {name: ids for name, ids in given.items() if ids}
+        for name in filter(request.starting.__contains__, request.shares):
+            busy = {one for other in request.beside(name) for one in given.get(other, ())}
+            usable, count = [one for one in pool if one not in busy], len(request.shares[name])
+            more = self._next(free, max(0, count - len(usable)), request) if name not in chosen else ()
+            pool += more
+            given[name] = chosen.get(name) or (*usable, *more)[:count]
+        return given
 
     def _next(self, free: list[str], count: int, request: GpuRequest) -> tuple[str, ...]:
         if count > len(free):
@@ -196,9 +171,9 @@ class GpuLedger:
         return taken
 
     def _check_choice(self, request: GpuRequest, chosen: Shares) -> None:
-        wanted = {**request.starting, **request.running}
+        wanted = {name: len(share) for name, share in request.shares.items()}
         known = {gpu.uuid: gpu for gpu in self.inventory(request.node).gpus}
-        together = [one for name, ids in chosen.items() if name in request.running for one in ids]
+        together = [one for name, ids in chosen.items() if name not in request.starting for one in ids]
         for name, ids in chosen.items():
             if name not in wanted or len(ids) != wanted[name]:
                 raise GpuChoiceError(

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from gangline.api.core import find_condition
+from gangline.api.core import PodSpec, find_condition
 from gangline.api.mpijob import LAUNCHER, WORKER, MPIJob, ReplicaSpec, SchedulingPolicy
 from gangline.api.pod_group import LIMIT_ANNOTATION, QUEUE_ANNOTATION, PodGroup
 from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
 from gangline.jobs.names import Names, child_metadata, other_child_labels
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, merge_patch_between
-from gangline.units import format_quantity, parse_quantity
+from gangline.units import format_quantity
+from gangline.workloads.requests import pod_requests, read_spec
 
 Object = dict[str, Any]
 
@@ -166,7 +167,7 @@ def gang_priority_class(job: MPIJob) -> str:
 def min_resources(job: MPIJob, priorities: Mapping[str, int]) -> Object | None:
     """Return the resources of the pods that must be placed at the same moment; None when none must.
 
-    The pods of highest priority count first. Per container and resource the request counts, else the limit.
+    The pods of highest priority count first. Names stay as written: a scheduler of others knows no aliases.
     """
     given = _policy(job).min_resources
     if given is not None:
@@ -174,14 +175,19 @@ def min_resources(job: MPIJob, priorities: Mapping[str, int]) -> Object | None:
     least = min_member(job)
     if least == 0:
         return None
-    total: dict[str, tuple[Decimal, bool]] = {}
+    total: dict[str, Decimal] = {}
+    binary: set[str] = set()
     for role, count in _counted(job, least, priorities).items():
         spec = job.spec.replica(role)
-        for container in spec.containers if spec and count else ():
-            add_resources(total, container.get("resources"), count)
+        if spec is None or not count:
+            continue
+        template = read_spec(spec.template.get("spec"))
+        for name, amount in pod_requests(template, as_written=True).items():
+            total[name] = total.get(name, Decimal(0)) + min(amount, _QUANTITY_MAX) * count
+        binary |= _binary_names(template)
     return {
-        name: format_quantity(min(amount, _QUANTITY_MAX), binary=binary)
-        for name, (amount, binary) in total.items()
+        name: format_quantity(min(amount, _QUANTITY_MAX), binary=name in binary)
+        for name, amount in total.items()
     }
 
 
@@ -197,22 +203,12 @@ def _counted(job: MPIJob, least: int, priorities: Mapping[str, int]) -> dict[str
     return {LAUNCHER: 1, WORKER: min(workers, least - 1)}
 
 
-def add_resources(total: dict[str, tuple[Decimal, bool]], resources: Any, count: int) -> None:
-    """Add ``count`` times what one container asks for.
-
-    Args:
-        total: amount and whether it is written in binary units, by resource; changed in place.
-        resources: ``requests`` and ``limits`` of the container, as written.
-        count: how many such containers.
-    """
-    parts = resources if isinstance(resources, dict) else {}
-    wanted = {**(parts.get("limits") or {}), **(parts.get("requests") or {})}  # a request wins
-    for name, text in wanted.items():
-        if text is None:
-            continue
-        before, binary = total.get(name, (Decimal(0), False))
-        amount = min(parse_quantity(text), _QUANTITY_MAX)
-        total[name] = before + amount * count, binary or str(text).endswith(_BINARY_SUFFIX)
+def _binary_names(spec: PodSpec) -> set[str]:
+    """Return the resources of which a pod writes an amount with a binary suffix."""
+    lists = [spec.overhead, spec.resources.requests, spec.resources.limits]
+    for container in (*spec.init_containers, *spec.containers):
+        lists += [container.resources.requests, container.resources.limits]
+    return {name for amounts in lists for name, text in amounts.items() if str(text).endswith(_BINARY_SUFFIX)}
 
 
 def explain_not_served(dialect: Dialect) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangline.placement.amounts import GPU
 from gangline.placement.fleet import Fleet, Floats, Ints, Room
 from gangline.placement.snapshot import PodView
+from gangline.workloads.requests import GPU
 
 UNBOUNDED = np.int64(1 << 40)
 

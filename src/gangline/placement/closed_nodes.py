@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import msgspec
 
-from gangline.placement.amounts import GPU
 from gangline.placement.fit import place
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders
 from gangline.placement.snapshot import NOT_READY_TAINT, UNREACHABLE_TAINT, NodeView
+from gangline.workloads.requests import GPU
 
 NODES_TRIED_MAX = 4
 """Closed nodes of which it is tried whether one alone is enough."""

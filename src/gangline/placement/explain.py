@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gangline.placement.amounts import GPU
 from gangline.placement.capacity import capacity
 from gangline.placement.closed_nodes import when_opened
 from gangline.placement.fit import has_rules, place
@@ -24,6 +23,7 @@ from gangline.placement.quota import queue_of
 from gangline.placement.reserve import Reservation, end_of, release, reserve
 from gangline.placement.schedule import Pass
 from gangline.placement.snapshot import PodView, Snapshot
+from gangline.workloads.requests import GPU
 
 JOBS_TRIED_MAX = 16
 """Running gangs of which it is tried whether the end of one alone is enough."""

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gangline.placement.amounts import GPU
 from gangline.placement.capacity import UNBOUNDED, Spot, by_likes, capacity, node_scores, take
 from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Floats, Ints, Room
 from gangline.placement.gangs import Gang
@@ -22,6 +21,7 @@ from gangline.placement.likes import likes
 from gangline.placement.mixed import mixes_on
 from gangline.placement.related import assign
 from gangline.placement.snapshot import PodView
+from gangline.workloads.requests import GPU
 
 CROWD_STEP = 1 << 20
 """In a crowd, a pod of the same role counts this much, another pod of the job 1."""

@@ -16,13 +16,14 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from gangline.placement.amounts import CPU, GPU, MEMORY, PODS
+from gangline.placement.amounts import CPU, MEMORY, PODS
 from gangline.placement.filters import refusal
 from gangline.placement.gpu_tables import GpuTables, tables_of
 from gangline.placement.neighbours import Neighbours
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology.annotation import NodeGpus
 from gangline.topology.choices import choices
+from gangline.workloads.requests import GPU
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

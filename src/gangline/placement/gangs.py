@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from gangline.placement.amounts import GPU
 from gangline.placement.snapshot import PodView
+from gangline.workloads.requests import GPU
 
 REPLICA_SLASHES = 3
 """In the key of a replica: ``NAMESPACE/WORKLOAD/POD-GROUP/REPLICA``."""

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from gangline.placement.amounts import GPU, PODS
+from gangline.placement.amounts import PODS
 from gangline.placement.capacity import capacity
 from gangline.placement.fit import fewest, has_rules
 from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Ints
 from gangline.placement.gangs import Gang
 from gangline.placement.prediction import Outlook, Workload, outlook
 from gangline.placement.snapshot import PodView
+from gangline.workloads.requests import GPU
 
 
 @dataclass(frozen=True, slots=True)

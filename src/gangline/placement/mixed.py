@@ -13,10 +13,10 @@ from itertools import islice, product
 import numpy as np
 import numpy.typing as npt
 
-from gangline.placement.amounts import GPU
 from gangline.placement.capacity import capacity
 from gangline.placement.fleet import Fleet, Ints, Room
 from gangline.placement.snapshot import PodView
+from gangline.workloads.requests import GPU
 
 Mix = tuple[int, ...]
 """Pods of each shape on one node."""

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from gangline.placement.amounts import GPU
 from gangline.placement.capacity import Spot, capacity, take
 from gangline.placement.fit import place
 from gangline.placement.fleet import Fleet, Room
@@ -27,6 +26,7 @@ from gangline.topology.network import INSTANCE_LABEL, NETWORK_LABEL, Level, Netw
 from gangline.topology.rings import rank_order
 from gangline.topology.step_time import BYTES_FP32, PARAMETERS, Prediction, Training, predict
 from gangline.topology.wires import members
+from gangline.workloads.requests import GPU
 
 STEP_S: Final = {"resnet50": 64 / (1321.9 / 4), "vgg16": 64 / (820.5 / 4)}
 """Seconds of a step of batch 64 on one V100, fp32: published by ACK for four GPUs on NVLink."""

@@ -17,7 +17,6 @@ from datetime import datetime
 import numpy as np
 
 from gangline.clock import parse_time
-from gangline.placement.amounts import GPU
 from gangline.placement.capacity import capacity
 from gangline.placement.fit import place
 from gangline.placement.fleet import Bools, Fleet, Room
@@ -27,6 +26,7 @@ from gangline.placement.policy import Policy
 from gangline.placement.quota import borrows, is_over, queue_of
 from gangline.placement.reserve import release, retake
 from gangline.placement.snapshot import PodView
+from gangline.workloads.requests import GPU
 
 DOMAINS_TRIED_MAX = 16
 """Nodes, and domains of each level, in which victims are looked for, those with most free first."""

@@ -13,13 +13,13 @@ from itertools import islice
 import numpy as np
 
 from gangline.placement.affinity import Relations, Spread, Term
-from gangline.placement.amounts import GPU
 from gangline.placement.capacity import Spot, by_likes, capacity, node_scores, take
 from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Floats, Ints, Room
 from gangline.placement.gangs import Gang
 from gangline.placement.likes import likes
 from gangline.placement.snapshot import PodView
 from gangline.topology.wires import members
+from gangline.workloads.requests import GPU
 
 AREAS_TRIED_MAX = 8
 """Domains of one level in which a gang is tried, the tightest first."""

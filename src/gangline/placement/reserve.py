@@ -16,13 +16,13 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from gangline.clock import parse_time
-from gangline.placement.amounts import GPU
 from gangline.placement.capacity import Spot, capacity, take
 from gangline.placement.fit import fewest, place
 from gangline.placement.fleet import EVERYBODY, Bools, Fleet, Room
 from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders
 from gangline.placement.snapshot import PodView
+from gangline.workloads.requests import GPU
 
 
 @dataclass(slots=True)

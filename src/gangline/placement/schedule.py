@@ -240,12 +240,9 @@ class Pass:
         own: tuple[int, ...] = ()
         chosen: tuple[str, ...] = ()
         if spot.gpus and node.gpus is not None:
-            uuids, first = tuple([node.gpus.uuids[index] for index in spot.gpus]), 0
-            for name, count in pod.gpu_containers:
-                gpus.append((name, uuids[first : first + count]))
-                first += count
+            chosen = tuple([node.gpus.uuids[index] for index in spot.gpus])
+            gpus = [(name, chosen[first:end]) for name, first, end in pod.gpu_shares]
             own = tuple([node.gpus.indices[index] for index in spot.gpus])
-            chosen = uuids[:first]
         self._bindings.append(Binding(pod.key, pod.uid, node.name, tuple(gpus), own, visible))
         self._holders.add(pod.placed(node.name, chosen, self._moment))
 

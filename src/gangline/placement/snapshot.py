@@ -14,9 +14,12 @@ from gangline.api.core import NEVER_PREEMPTS, Node, Pod, PodSpec, Taint, Tolerat
 from gangline.api.pod_group import QUEUE_ANNOTATION
 from gangline.errors import UserError
 from gangline.placement.affinity import PREFERRED, REQUIRED, Relations, read_relations
-from gangline.placement.amounts import GPU, capacity_amounts, pod_request, request_amounts
+from gangline.placement.amounts import capacity_amounts, pod_request
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
 from gangline.topology.annotation import NodeGpus, read_annotation
+from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
+from gangline.workloads.gpus import gpu_shares, read_gpus
+from gangline.workloads.requests import GPU
 
 JOB_NAME_LABELS = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
 REPLICA_LABELS = ("training.kubeflow.org/job-role", "training.kubeflow.org/replica-type")
@@ -39,9 +42,6 @@ first.
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 """The narrowest level of every cluster: a gang that requires it lies on one node."""
 
-GPUS_ANNOTATION = "gangline.dev/gpus"
-"""On a pod: JSON, container name -> UUIDs of its GPUs."""
-
 MODE_LABEL = "ack.node.gpu.schedule"
 BY_WIRES = "topology"
 """Value of that label on nodes whose GPUs are chosen by their links; on others the lowest ids go first."""
@@ -56,7 +56,6 @@ NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"
 
 _encoder = msgspec.json.Encoder(order="sorted")
-_given_decoder = msgspec.json.Decoder(dict[str, list[str]])
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -141,7 +140,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         creation time as written; older goes first. shape: equal for pods that fit on the same nodes.
         gang: ``NAMESPACE/NAME`` of its gang, or empty. gang_size: what its labels say where no PodGroup does.
         queue: whose quota it uses, or empty.
-        gpu_containers: (container, GPUs) of the containers that ask for some.
+        gpu_shares: (container, first, end) of the containers that ask for GPUs: which of the pod's they get.
         gpu_uuids: the GPUs that it has been given, in the order of its containers.
         started: since when it runs. limit_s: after how many seconds it is ended, or None.
         bound: since when it has a node, as written. is_ending: it is being deleted: it holds its room, and
@@ -174,7 +173,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gang: str = ""
     gang_size: int = 0
     queue: str = ""
-    gpu_containers: tuple[tuple[str, int], ...] = ()
+    gpu_shares: tuple[tuple[str, int, int], ...] = ()
     gpu_uuids: tuple[str, ...] = ()
     started: str = ""
     limit_s: int | None = None
@@ -185,9 +184,10 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @classmethod
     def from_pod(cls, pod: Pod) -> PodView:
         """Return the view of a pod. Cost: 15 µs for a worker of a training job."""
-        spec, refusal, request = pod.spec, "", {}
+        spec, refusal, request, shares = pod.spec, "", {}, {}
         try:
             request = pod_request(spec)
+            shares = gpu_shares(spec) if GPU in request else {}
         except ValueError as error:
             refusal = str(error)
         labels, namespace = pod.metadata.labels, pod.metadata.namespace
@@ -226,11 +226,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             gang=gang_of(pod),
             gang_size=_gang_size(labels),
             queue=pod.metadata.annotations.get(QUEUE_ANNOTATION, ""),
-            gpu_containers=tuple(
-                (container.name, count)
-                for container in spec.containers
-                if (count := request_amounts(container).get(GPU, 0) if not refusal else 0)
-            ),
+            gpu_shares=tuple((name, share.start, share.stop) for name, share in shares.items()),
             gpu_uuids=_given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)),
             started=pod.status.start_time or "",
             limit_s=spec.active_deadline_seconds,
@@ -307,13 +303,11 @@ def _bound_at(pod: Pod) -> str:
 
 
 def _given_gpus(text: str | None) -> tuple[str, ...]:
-    if not text:
-        return ()
     try:
-        given = _given_decoder.decode(text)
-    except msgspec.MsgspecError:
-        return ()
-    return tuple(uuid for uuids in given.values() for uuid in uuids)
+        given = read_gpus(text)
+    except ValueError:
+        return ()  # the node agent says so
+    return tuple(dict.fromkeys(uuid for uuids in given.values() for uuid in uuids))
 
 
 def _node_terms(affinity: dict[str, Any] | None) -> tuple[dict[str, Any], ...] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from gangline.placement.amounts import GPU, PODS
+from gangline.placement.amounts import PODS
 from gangline.placement.capacity import capacity
 from gangline.placement.filters import refusal
 from gangline.placement.fit import place
@@ -16,6 +16,7 @@ from gangline.placement.fleet import NO_DOMAIN, Fleet, Room
 from gangline.placement.gangs import Gang
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.placement.why_rules import rule_refusals, rule_shortfall
+from gangline.workloads.requests import GPU
 
 NO_NODES = "no nodes available to schedule pods"
 NO_FREE_PORTS = "node(s) didn't have free ports for the requested pod ports"

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gangline.placement.amounts import GPU
 from gangline.placement.decisions import Decisions, Wait
 from gangline.placement.explain import in_one_line, nearest_fixes
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
 from gangline.placement.holders import Holders
 from gangline.placement.why import with_simulated
+from gangline.workloads.requests import GPU
 
 NEW_MAX = 1
 """Gangs that are looked at in one pass, the first that wait."""

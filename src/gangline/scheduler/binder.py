@@ -18,9 +18,9 @@ from gangline.api.resources import PODS
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unavailable
 from gangline.kube.events import Recorder
-from gangline.placement.amounts import GPU
 from gangline.placement.decisions import Binding
-from gangline.placement.snapshot import GPUS_ANNOTATION
+from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
+from gangline.workloads.requests import GPU
 
 WRITES_AT_ONCE_MAX = 48
 

@@ -22,7 +22,6 @@ from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound, Unavailable
 from gangline.kube.events import Recorder
-from gangline.placement.amounts import GPU
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.gangs import Gang
 from gangline.placement.policy import Policy
@@ -37,6 +36,7 @@ from gangline.scheduler.namespace_watch import NamespaceWatch
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.statistics import SchedulerStatistics
 from gangline.scheduler.storage_watch import StorageWatch
+from gangline.workloads.requests import GPU
 
 DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
 """``spec.schedulerName`` of the pods that are placed here."""

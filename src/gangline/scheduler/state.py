@@ -17,8 +17,9 @@ from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import REPLICA_SLASHES, Gang, Group, Groups, collect_gangs
 from gangline.placement.holders import Holders, gang_key
 from gangline.placement.namespaces import Namespaces
-from gangline.placement.snapshot import GPUS_ANNOTATION, HOSTNAME_LABEL, NodeView, PodView, Snapshot
+from gangline.placement.snapshot import HOSTNAME_LABEL, NodeView, PodView, Snapshot
 from gangline.placement.volumes import Storage
+from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 
 MAIN_ROLES = ("launcher", "master", "chief")
 """Parts of a job whose success is the job's."""

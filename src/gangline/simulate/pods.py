@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from gangline.clock import format_time
-from gangline.placement.amounts import GPU, PODS
+from gangline.placement.amounts import PODS
 from gangline.placement.gangs import Gang, Group
 from gangline.placement.snapshot import PodView
 from gangline.simulate.trace import TraceJob
+from gangline.workloads.requests import GPU
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 """The virtual clock shows this at second 0 of a trace."""
@@ -31,7 +32,7 @@ def pods_of(job: TraceJob) -> list[PodView]:
             created=created,
             shape=b"%d" % gpus,
             gang=gang,
-            gpu_containers=(("worker", gpus),),
+            gpu_shares=(("worker", 0, gpus),),
             limit_s=None if job.limit_s is None else int(job.limit_s),
         )
         for rank in range(job.pods)

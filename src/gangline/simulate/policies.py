@@ -31,6 +31,7 @@ from gangline.simulate.pods import gang_of, moment
 from gangline.simulate.site import Site
 from gangline.simulate.trace import TraceJob
 from gangline.topology.wires import mask_of, members
+from gangline.workloads.requests import GPU
 
 Masks = dict[int, int]
 """GPUs of a job: mask by row of the node."""
@@ -120,7 +121,7 @@ class PassScheduler:
 
     def _handed_out(self, row: int, pod: PodView) -> int:
         """Return the GPUs that the stock device plugin hands to a pod: the lowest free ones."""
-        mask = mask_of(members(self._plugin[row])[: sum(count for _, count in pod.gpu_containers)])
+        mask = mask_of(members(self._plugin[row])[: pod.request[GPU]])
         self._plugin[row] &= ~mask
         return mask
 

@@ -15,7 +15,6 @@ from gang_scenes import NOW, dgx, group, held, members, pod
 from msgspec import structs
 from ortools.sat.python import cp_model
 
-from gangline.placement.amounts import add_amounts
 from gangline.placement.fit import place
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group
@@ -24,6 +23,7 @@ from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.network import NETWORK_LABEL
 from gangline.topology.wires import mask_of
+from gangline.workloads.requests import add_amounts
 
 SCALE = 10_000
 """The solver counts in whole numbers: speeds in steps of 1/10,000."""

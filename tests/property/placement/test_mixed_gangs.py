@@ -4,10 +4,10 @@ from drawn_scenes import drawn, many
 from exact_placement import MixedCluster, fits_exactly, mixed_cluster
 from hypothesis import given
 
-from gangline.placement.amounts import add_amounts
 from gangline.placement.fit import place
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
+from gangline.workloads.requests import add_amounts
 
 clusters = drawn(lambda draws: mixed_cluster(draws.below), 64)
 

@@ -5,9 +5,9 @@ from drawn_scenes import GPU, Draws, drawn, many
 from gang_scenes import NOW
 from hypothesis import given
 
-from gangline.placement.amounts import add_amounts
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
+from gangline.workloads.requests import add_amounts
 
 SELECTORS: list[dict[str, str]] = [{}, {}, {"zone": "a"}, {"zone": "b"}]
 PodScene = tuple[Snapshot, list[PodView]]

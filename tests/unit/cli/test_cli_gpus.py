@@ -5,21 +5,27 @@ from __future__ import annotations
 import copy
 import os
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from gangline.api.core import Pod
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.cli.gpu_demand import GpuDemand, GpuRoom, nodes_for
 from gangline.cli.gpu_fit import Shape, fit_object, fit_shape
 from gangline.cli.gpu_options import GpuOptions
 from gangline.cli.gpu_words import gpu_cell, kind_of_nodes
+from gangline.cli.job_view import requested_gpus, view_pod
+from gangline.devices.ledger import GpuRequest
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import rank_script
 from gangline.local.cluster_facts import ClusterFacts
 from gangline.local.simulation import Simulation, refuse_another
+from gangline.placement.snapshot import PodView
 
 REAL_2 = GpuRoom((2,), "real", cores=4)
 SIMULATED = GpuRoom((8, 8), "simulated", cores=4)
@@ -231,13 +237,23 @@ def test_gpus_under_another_name_are_gpus_too() -> None:
     ],
 )
 def test_init_containers_count_as_a_scheduler_counts_them(inits: list[tuple[int, str]], needed: int) -> None:
-    def asking(gpus: int) -> dict[str, object]:
-        return {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    def asking(name: str, gpus: int, policy: str = "") -> dict[str, object]:
+        resources = {"limits": {"nvidia.com/gpu": gpus}}
+        return {"name": name, "image": "i", "resources": resources, "restartPolicy": policy}
 
-    first = [asking(gpus) | ({"restartPolicy": policy} if policy else {}) for gpus, policy in inits]
-    spec = {"initContainers": first, "containers": [asking(2)]}
+    first = [asking(f"i-{index}", *one) for index, one in enumerate(inits)]
+    spec = {"initContainers": first, "containers": [asking("m", 2)]}
 
-    assert GpuDemand.of({"apiVersion": "v1", "kind": "Pod", "spec": spec}).total == needed
+    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "uid": "p"}}
+    pod["spec"] = spec
+
+    typed = msgspec.convert(pod, Pod)
+    assert GpuDemand.of(pod).total == needed
+    assert view_pod(pod, datetime.now(UTC), is_chief=True).gpus == needed
+    assert PodView.from_pod(typed).request["nvidia.com/gpu"] == needed
+    assert GpuRequest.of(typed).total == needed
+    smaller, _ = fit_object(pod, GpuRoom((1 + sum(policy == "Always" for _, policy in inits),)))
+    assert GpuDemand.of(smaller).total <= 2
 
 
 def test_pods_and_jobs_are_made_to_fit_too() -> None:
@@ -248,6 +264,20 @@ def test_pods_and_jobs_are_made_to_fit_too() -> None:
 
     assert GpuDemand.of(smaller).total == 2
     assert changes == ["GPUs of a pod 4 -> 2"]
+
+
+def test_gpus_of_another_maker_are_asked_of_nodes_that_have_them() -> None:
+    job = mpijob(2, 2)
+    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    worker["resources"] = {"limits": {"amd.com/gpu": 2}}
+    demand = GpuDemand.of(job)
+    assert (demand.total, demand.resource, requested_gpus(job)) == (4, "amd.com/gpu", 4)
+
+    nodes = [{"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8", "cpu": "4"}}}]
+    room = GpuRoom.of(nodes, demand.resource)
+    assert "this machine has none" in demand.shortage(room)
+    smaller, _ = fit_object(job, room)
+    assert GpuDemand.of(smaller).total == 0
 
 
 def test_how_many_to_simulate() -> None:

@@ -148,4 +148,17 @@ def test_pods_may_ask_by_the_name_that_arena_uses() -> None:
         "spec": {"nodeName": NODE, "containers": [{"name": "mpi", "resources": limits}]},
     }
 
-    assert GpuRequest.of(msgspec.convert(pod, Pod)).running == {"mpi": 2}
+    assert GpuRequest.of(msgspec.convert(pod, Pod)).shares == {"mpi": range(2)}
+
+
+def test_an_init_container_never_uses_the_gpus_of_a_sidecar_that_runs_beside_it() -> None:
+    ledger = GpuLedger({NODE: inventory(4)})
+    inits = (("early", 1, ""), ("side", 1, "Always"), ("late", 3, ""))
+
+    assert ledger.take(request("a", ("main", 2), init=inits)) == {
+        "early": ("GPU-0",),
+        "side": ("GPU-0",),
+        "main": ("GPU-1", "GPU-2"),
+        "late": ("GPU-1", "GPU-2", "GPU-3"),
+    }
+    assert len(ledger.held()) == 4

@@ -16,7 +16,6 @@ from gangline.api.core import ObjectMeta
 from gangline.api.crds import gang_crds
 from gangline.api.pod_group import PodGroup
 from gangline.jobs.gang import (
-    add_resources,
     build_pod_group,
     dialect_of,
     gang_priority_class,
@@ -235,26 +234,40 @@ def test_more_than_there_are_pods_counts_them_all(scene: Build) -> None:
     assert resources(with_policy(scene, minAvailable=10)) == {"cpu": "21", "memory": "42Gi"}
 
 
-def add(total: dict[str, Any], count: int = 1, **parts: Any) -> dict[str, str]:
-    add_resources(total, parts, count)
-    return {name: format_quantity(amount, binary=binary) for name, (amount, binary) in total.items()}
+def test_adding_resources(scene: Build) -> None:
+    one = with_policy(scene, workers=2)
+    ask(one, "Launcher", cpu="1")
+    ask(one, "Worker", cpu="500m", memory="1Gi")
+
+    assert resources(one) == {"cpu": "2", "memory": "2Gi"}
 
 
-def test_adding_resources() -> None:
-    assert add({}, requests={"cpu": "1"}) == {"cpu": "1"}
-    assert add({"cpu": (Decimal(1), False)}, requests={"memory": "1Gi"}) == {"cpu": "1", "memory": "1Gi"}
-    assert add({"cpu": (Decimal(1), False)}, 2, requests={"cpu": "500m"}) == {"cpu": "2"}
+def test_requests_win_over_limits_and_a_limit_alone_counts(scene: Build) -> None:
+    one = with_policy(scene, workers=3)
+    ask(one, "Launcher")
+    limits = {"cpu": "4", "aliyun.com/gpu": 2}
+    one.main("Worker")["resources"] = {"requests": {"cpu": "1"}, "limits": limits}
+
+    assert resources(one) == {"cpu": "3", "aliyun.com/gpu": "6"}, "names stay as written"
 
 
-def test_requests_win_over_limits_and_a_limit_alone_counts() -> None:
-    limits = {"cpu": "4", "nvidia.com/gpu": 2}
+@pytest.mark.parametrize("nothing", [{}, {"requests": None, "limits": None}, None, "text"])
+def test_a_container_may_ask_for_nothing(scene: Build, nothing: Any) -> None:
+    one = with_policy(scene, workers=1)
+    ask(one, "Launcher")
+    one.main("Worker")["resources"] = nothing
 
-    assert add({}, 3, requests={"cpu": "1"}, limits=limits) == {"cpu": "3", "nvidia.com/gpu": "6"}
+    assert resources(one) == {}
 
 
-@pytest.mark.parametrize("nothing", [{}, {"requests": None, "limits": None}])
-def test_a_container_may_ask_for_nothing(nothing: Any) -> None:
-    assert add({}, **nothing) == {}
+def test_what_a_pod_needs_besides_its_containers_counts(scene: Build) -> None:
+    one = with_policy(scene, workers=2)
+    ask(one, "Launcher", cpu="1")
+    ask(one, "Worker", cpu="2")
+    start = {"name": "start", "image": "i", "resources": {"requests": {"cpu": "3"}}}
+    one.pod_spec("Worker").update(initContainers=[start], overhead={"cpu": "250m", "memory": "64Mi"})
+
+    assert resources(one) == {"cpu": "7500m", "memory": "128Mi"}
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def pod(name: str, gpus: int = 1, *, gang: str = "", **more: Any) -> PodView:
         "uid": name,
         "request": request,
         "gang": f"team/{gang}" if gang else "",
-        "gpu_containers": (("worker", gpus),) if gpus else (),
+        "gpu_shares": (("worker", 0, gpus),) if gpus else (),
         "created": EARLIER,
         "shape": repr((sorted(request.items()), *(more.get(name) for name in OF_SHAPE))).encode(),
     }

@@ -110,7 +110,7 @@ def test_unhealthy_gpus_are_given_to_nobody():
 
 
 def test_every_container_gets_its_own_gpus():
-    waiting = pod("p", 3, gpu_containers=(("one", 1), ("two", 2)))
+    waiting = pod("p", 3, gpu_shares=(("one", 0, 1), ("two", 1, 3)))
 
     [binding] = decide([dgx("a")], [waiting]).bindings
     assert [(name, len(uuids)) for name, uuids in binding.gpus] == [("one", 1), ("two", 2)]
