@@ -5,7 +5,7 @@ whether the table is fresh. A new release is a change of ``RELEASE``.
 
 Read are the struct tags of ``types.go``, which hold all that the server needs: the name in JSON, the number
 in protobuf, whether a zero is shown, and how strategic merge joins a list. The notation of the table is
-explained in ``gangline/local/apiserver/wire_types.py``.
+explained in ``gangline/api/wire_types.py``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RELEASE = "v0.37.1"
 EARLIER = "v0.35.4"
 """A field that ``RELEASE`` no longer has is kept as this release had it: objects of both are read."""
 
-TABLE = Path(__file__).parents[1] / "src/gangline/local/apiserver/kubernetes_types.txt"
+TABLE = Path(__file__).parents[1] / "src/gangline/api/kubernetes_types.txt"
 WIDTH = 140
 
 # "v1", of "v1", "v1beta1", "v2"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gangline.api.wire_types import message_of_kind
 from gangline.local.apiserver.protobuf import decode
-from gangline.local.apiserver.wire_types import message_of_kind
 
 GENERATOR = Path(__file__).parents[3] / "tools" / "kubernetes_types.py"
 KINDS_MIN = 80

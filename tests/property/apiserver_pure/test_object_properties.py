@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.api import resources as r
+from gangline.api.wire_types import message, message_of_kind
 from gangline.local.apiserver import schema
 from gangline.local.apiserver.defaults import apply_defaults
 from gangline.local.apiserver.protobuf import MAGIC, decode
 from gangline.local.apiserver.selectors import parse_field_selector, parse_label_selector
 from gangline.local.apiserver.tables import to_table
 from gangline.local.apiserver.validation import drop_unknown, type_errors, validate
-from gangline.local.apiserver.wire_types import message, message_of_kind
 
 KINDS = st.sampled_from([resource for resource in r.BUILT_IN if resource != r.CRDS])
 SCALARS = {

@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from gangline.api.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 from gangline.local.apiserver.served import ServedResource
-from gangline.local.apiserver.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 
 _SECOND_KEYS = {"port": "protocol", "containerPort": "protocol"}
 """Ports are told apart by protocol too; it may be left out."""

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gangline.api.resources import Resource
+from gangline.api.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 from gangline.clock import parse_time
 from gangline.errors import FieldError
 from gangline.local.apiserver.field_rules import invalid, type_invalid
-from gangline.local.apiserver.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 from gangline.units import parse_quantity
 
 

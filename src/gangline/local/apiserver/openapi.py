@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
+from gangline.api.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 from gangline.local.apiserver.served import ServedResource
-from gangline.local.apiserver.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _SCALARS: dict[str, dict[str, Any]] = {

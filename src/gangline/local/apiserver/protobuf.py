@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from gangline.api.wire_types import Message, WireField, message, message_of_kind
 from gangline.clock import format_micro_time, format_time
-from gangline.local.apiserver.wire_types import Message, WireField, message, message_of_kind
 
 MAGIC = b"k8s\x00"
 DEPTH_MAX = 64

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.api.resources import Resource
+from gangline.api.wire_types import Message, WireField, message, message_of_kind
 from gangline.local.apiserver.patch_error import PatchError
-from gangline.local.apiserver.wire_types import Message, WireField, message, message_of_kind
 
 _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.api.resources import Resource
-from gangline.local.apiserver.wire_types import Message, WireField, message, message_of_kind
+from gangline.api.wire_types import Message, WireField, message, message_of_kind
 
 _EVERYWHERE = frozenset({"apiVersion", "kind"})
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.local.apiserver.wire_types import _lines, _parts, message, message_of_kind
+from gangline.api.wire_types import _lines, _parts, message, message_of_kind
 
 PARTS = sorted(_parts()[0])
 
