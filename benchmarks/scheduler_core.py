@@ -61,14 +61,14 @@ class Scene:
     """
 
     def __init__(self, nodes: int) -> None:
+        from gangline.placement.allocations import Allocations
         from gangline.placement.fleet import Fleet
-        from gangline.placement.holders import Holders
 
         self.random = random.Random(SEED)
         self.policy = policy(nodes)
         self.nodes = {node.name: node for node in (self._node(index) for index in range(nodes))}
-        self.holders = Holders(pod for index in range(nodes) for pod in self._jobs(index))
-        self.fleet = Fleet.of(self.nodes.values(), self.holders, LEVELS)
+        self.allocations = Allocations(pod for index in range(nodes) for pod in self._jobs(index))
+        self.fleet = Fleet.of(self.nodes.values(), self.allocations, LEVELS)
 
     def _node(self, index: int) -> object:
         from gangline.placement.snapshot import NodeView
@@ -139,30 +139,30 @@ class Scene:
 
     def decide_s(self, gangs: list[object]) -> float:
         """Return how long one pass takes that places all of these gangs, and take them away again."""
-        from gangline.placement.schedule import Pass
+        from gangline.placement.schedule import SchedulingCycle
 
         started_s = time.perf_counter()
-        decisions = Pass(self.fleet, self.holders, self.policy, now=NOW).run(gangs)
+        decisions = SchedulingCycle(self.fleet, self.allocations, self.policy, now=NOW).run(gangs)
         took_s = time.perf_counter() - started_s
         if decisions.waits or len(decisions.bindings) != sum(len(gang.pods) for gang in gangs):
             raise SystemExit(f"only {len(decisions.bindings)} pods were placed")
         for binding in decisions.bindings:
-            self.holders.remove(binding.uid)
+            self.allocations.remove(binding.uid)
         for name in {binding.node for binding in decisions.bindings}:
             self.refresh(name)
         return took_s
 
     def refresh(self, name: str) -> None:
         """Bring the arrays up to date for one node."""
-        self.fleet.set_node(self.nodes[name], self.holders.by_node.get(name, {}).values())
+        self.fleet.set_node(self.nodes[name], self.allocations.by_node.get(name, {}).values())
 
     def change_s(self) -> float:
         """Return how long the arrays take after one pod has ended or come: the slowest of some changes."""
         slowest_s = 0.0
-        for pod in self.random.sample(list(self.holders), CHANGES):
-            self.holders.remove(pod.uid)
+        for pod in self.random.sample(list(self.allocations), CHANGES):
+            self.allocations.remove(pod.uid)
             slowest_s = max(slowest_s, elapsed_s(partial(self.refresh, pod.node_name)))
-            self.holders.add(pod)
+            self.allocations.add(pod)
             slowest_s = max(slowest_s, elapsed_s(partial(self.refresh, pod.node_name)))
         return slowest_s
 
@@ -183,8 +183,10 @@ class Scene:
 def run(laboratory: Laboratory) -> list[Figure]:
     large, many = Scene(10_000), Scene(5_000)
     for scene in (large, many):
-        held = sum(pod.request["nvidia.com/gpu"] for pod in scene.holders) / 8 / len(scene.nodes)
-        print(f"{len(scene.nodes)} nodes, {len(scene.holders)} running pods, {held:.0%} of the GPUs in use")
+        held = sum(pod.request["nvidia.com/gpu"] for pod in scene.allocations) / 8 / len(scene.nodes)
+        print(
+            f"{len(scene.nodes)} nodes, {len(scene.allocations)} running pods, {held:.0%} of the GPUs in use"
+        )
     one, small = large.gangs(1, 1024), many.gangs(1250, 8)
     large.decide_s(one)
     many.decide_s(small)

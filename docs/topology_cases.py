@@ -6,6 +6,7 @@ from itertools import combinations
 from gangline.topology.all_reduce import AllReduce, Part, all_reduce
 from gangline.topology.choices import choices
 from gangline.topology.known import known_machine
+from gangline.topology.link_resources import mask_of
 from gangline.topology.machine import Machine, machine_from_matrix
 from gangline.topology.rates import HOSTS, OVERLAP
 from gangline.topology.rings import best_rings, bus_gb_s
@@ -18,7 +19,6 @@ from gangline.topology.step_time import (
     efficiency,
     step_s,
 )
-from gangline.topology.wires import mask_of
 
 LARGE_BYTES = 1 << 30
 DGX1_V100 = known_machine("v100-dgx1")

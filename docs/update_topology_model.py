@@ -16,8 +16,8 @@ import topology_cases as cases
 import topology_pictures as pictures
 
 from gangline.topology import rates
+from gangline.topology.link_resources import members
 from gangline.topology.rings import best_rings, bus_gb_s
-from gangline.topology.wires import members
 
 PAGE = Path(__file__).parent / "concepts" / "topology-model.md"
 IMAGES = PAGE.parent / "images"

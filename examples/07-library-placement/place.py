@@ -10,7 +10,7 @@ from gangline.placement.fleet import Fleet
 from gangline.placement.prediction import Workload, outlook
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot_file import read_snapshot
-from gangline.topology.wires import mask_of
+from gangline.topology.link_resources import mask_of
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)  # the same file and time give the same answer
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
+from gangline.kube.leader_service import LeaderService
 from gangline.kube.lease import LeadershipLost, LeaseTiming
-from gangline.kube.led_service import LedService
 
 PROGRAM = Path(__file__)
 LEADERSHIP_LOST = 75
 
 
-def service_of(which: str, client: Client, namespace: str, **led: Any) -> LedService:
+def service_of(which: str, client: Client, namespace: str, **led: Any) -> LeaderService:
     """Return one of the two; the scheduler looks at all namespaces."""
     if which == "operator":
         from gangline.operator import service as operator

@@ -17,7 +17,7 @@ from gangline.kube.client import Client
 from gangline.kube.config import load_kubeconfig
 from gangline.kube.discovery import resource_for
 from gangline.kube.errors import NotFound
-from gangline.kube.led_service import LedService
+from gangline.kube.leader_service import LeaderService
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 WAIT_S = 60.0
@@ -54,7 +54,7 @@ async def make_namespace(admin: Client, name: str) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(
-    admin: Client, kubeconfig: Path, account: str, service: Callable[[Client], LedService]
+    admin: Client, kubeconfig: Path, account: str, service: Callable[[Client], LeaderService]
 ) -> AsyncIterator[Client]:
     """Run a service as ``NAMESPACE/NAME``, an account of the manifest, and yield its client."""
     namespace, _, name = account.partition("/")

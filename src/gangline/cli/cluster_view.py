@@ -23,8 +23,8 @@ from gangline.api.resources import (
     Resource,
 )
 from gangline.kube.errors import ApiError
+from gangline.placement.allocations import gang_key
 from gangline.placement.gangs import Group, Groups
-from gangline.placement.holders import gang_key
 from gangline.placement.namespaces import Namespaces
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.read_groups import read_group, read_queue, read_workload

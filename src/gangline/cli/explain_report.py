@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.cli.output import Column, plural, print_table
 from gangline.clock import format_time
+from gangline.placement.allocations import Allocations
 from gangline.placement.explain import Explanation, explain, in_one_line
 from gangline.placement.fleet import Fleet
-from gangline.placement.holders import Holders
 from gangline.placement.prediction import Comparison, Outlook, Workload, compare
 from gangline.placement.why import with_simulated
 from gangline.workloads.job_state import finished
@@ -190,11 +190,11 @@ def placement_report(
         measured: what the training itself reports, where it does.
     """
     placed = [view.views[pod["metadata"]["uid"]] for pod in pods if pod["metadata"]["uid"] in view.views]
-    holders = Holders(view.snapshot.pods, view.groups)
+    allocations = Allocations(view.snapshot.pods, view.groups)
     fleet = Fleet.of(view.snapshot.nodes, view.snapshot.pods, view.policy.levels)
     with_gpus = [pod for pod in placed if pod.request.get(GPU)]
     if with_gpus and all(pod.node_name for pod in with_gpus):
-        found = compare(fleet, holders, with_gpus, workload)
+        found = compare(fleet, allocations, with_gpus, workload)
     else:
         found = Comparison(None, None, None)
     return {

@@ -174,8 +174,8 @@ def _best(machine: Machine, count: int) -> _Best:
     from itertools import combinations
 
     from gangline.topology.choices import TABLE_MAX, choices
+    from gangline.topology.link_resources import mask_of
     from gangline.topology.rings import best_chain, best_rings, rank_order
-    from gangline.topology.wires import mask_of
 
     table = choices(machine)
     mask = table.best(machine.everything, count)
@@ -234,8 +234,8 @@ def _row(machine: Machine, count: int) -> list[str]:
 def _value(machine: Machine) -> dict[str, Any]:
     """Return the machine and all predictions as JSON."""
     from gangline.topology.choices import TABLE_MAX
+    from gangline.topology.link_resources import mask_of, members
     from gangline.topology.rings import best_rings, bus_gb_s
-    from gangline.topology.wires import mask_of, members
 
     best = [(count, _best(machine, count)) for count in range(2, machine.count + 1)]
     masks = range(1 << machine.count) if machine.count <= TABLE_MAX else ()

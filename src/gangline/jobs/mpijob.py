@@ -1,10 +1,10 @@
 """What an MPIJob wants: ``reconcile(job, observed, now) -> Plan``.
 
-Level-based: the whole desired state is worked out on every look, nothing depends on which event came. Names,
+Level-based: the whole desired state is worked out every time, nothing depends on which event came. Names,
 labels, reasons and messages are upstream's; the places where upstream goes wrong and this does not are
 listed in ``docs/compatibility.md``.
 
-Reading order: ``reconcile``, ``sight.look`` (what is there), ``_judge`` (is it over), ``_ensure`` (what must
+Reading order: ``reconcile``, ``classify`` (what is there), ``_judge`` (is it over), ``_ensure`` (what must
 be), ``_after_end`` (what must go).
 """
 
@@ -35,19 +35,19 @@ from gangline.jobs.gang import (
     gang_warnings,
 )
 from gangline.jobs.hostfile import is_elastic
-from gangline.jobs.observed import Observed
-from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, Plan
-from gangline.jobs.pods import build_launcher, build_worker, resume_patch
-from gangline.jobs.refusal import (
+from gangline.jobs.launcher_replacement import (
     backoff_limit_of,
     count_failures,
+    describe_replacements,
+    rejection_events,
     replacement_wait_s,
-    tell_refusal,
-    tell_replacements,
 )
+from gangline.jobs.observed import Observed
+from gangline.jobs.observed_job import ObservedJob, classify, delete_outdated
+from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, Plan
+from gangline.jobs.pods import build_launcher, build_worker, resume_patch
 from gangline.jobs.remote_access import EXEC_NEEDED, explain_blocked, is_blocked
 from gangline.jobs.settings import Settings
-from gangline.jobs.sight import Sight, delete_outdated, look
 from gangline.jobs.status import StatusDraft, was_created
 
 VALIDATION_ERROR = "ValidationError"
@@ -85,64 +85,73 @@ def reconcile(
         return _reject(read, draft, raw_status)
     if not was_created(job) and _is_rejected(job):
         draft.forget_failure()
-    sight = look(job, observed, settings)
+    observed_job = classify(job, observed, settings)
     draft.created()
-    warnings = _warnings(read, sight, draft)
-    launcher_wait_s = replacement_wait_s(job, sight.launcher, sight.launcher_pods, now)
+    warnings = _warnings(read, observed_job, draft)
+    launcher_wait_s = replacement_wait_s(job, observed_job.launcher, observed_job.launcher_pods, now)
     if not draft.is_finished:
-        _judge(sight, draft, launcher_wait_s)
-        warnings += [] if draft.is_finished else tell_refusal(sight.launcher_pods)
+        _judge(observed_job, draft, launcher_wait_s)
+        warnings += [] if draft.is_finished else rejection_events(observed_job.launcher_pods)
     if draft.is_finished:
-        stages = _after_end(sight, draft)
+        stages = _after_end(observed_job, draft)
         if not has_finished(job.status.conditions):
             stages = []  # the end is written down before anything goes that tells of it
-    elif read.errors or sight.foreign or sight.has_leftovers or not _is_open(sight, draft):
+    elif (
+        read.errors or observed_job.foreign or observed_job.has_leftovers or not _is_open(observed_job, draft)
+    ):
         stages = []
-    elif sight.outdated:
-        stages = [delete_outdated(sight)]
+    elif observed_job.outdated:
+        stages = [delete_outdated(observed_job)]
     else:
-        stages = _ensure(sight, draft)
-    is_held = sight.foreign or _lacks_pod_groups(sight)
+        stages = _ensure(observed_job, draft)
+    is_held = observed_job.foreign or _lacks_pod_groups(observed_job)
     if job.is_suspended and launcher_wait_s is not None and launcher_wait_s <= 0:
         launcher_wait_s = None  # it is replaced once the job goes on
-    retry_s = blocked_retry_s if is_held else leftover_retry_s if sight.has_leftovers else launcher_wait_s
+    retry_s = (
+        blocked_retry_s if is_held else leftover_retry_s if observed_job.has_leftovers else launcher_wait_s
+    )
     return _plan(draft, raw_status, stages, warnings, None if draft.is_finished else retry_s)
 
 
-def _warnings(read: ReadJob, sight: Sight, draft: StatusDraft) -> list[Emit]:
+def _warnings(read: ReadJob, observed_job: ObservedJob, draft: StatusDraft) -> list[Emit]:
     """Return what is told at once, and only once as long as it holds."""
-    warnings = list(sight.foreign)
+    warnings = list(observed_job.foreign)
     if read.errors:
         warnings.append(_validation_event(read))
     if read.warnings:
         listed = ", ".join(str(warning) for warning in read.warnings)
         warnings.append(Emit("Warning", FIELDS_IGNORED, cut(f"Passed over: {listed}")))
-    if sight.dialect and not draft.is_finished:
-        warnings += gang_warnings(sight.job, sight.dialect, sight.observed.priorities)
-    lost = _lost_workers(sight)
-    if lost and not draft.is_finished and not sight.job.restarts_gang and not sight.job.is_suspended:
+    if observed_job.dialect and not draft.is_finished:
+        warnings += gang_warnings(observed_job.job, observed_job.dialect, observed_job.observed.priorities)
+    lost = _lost_workers(observed_job)
+    if (
+        lost
+        and not draft.is_finished
+        and not observed_job.job.restarts_gang
+        and not observed_job.job.is_suspended
+    ):
         message = f"{lost.message}; what is missing is created again"
         warnings.append(Emit("Warning", WORKER_LOST, cut(message)))
     return warnings
 
 
-def _is_open(sight: Sight, draft: StatusDraft) -> bool:
+def _is_open(observed_job: ObservedJob, draft: StatusDraft) -> bool:
     """Whether the job's objects may be made now."""
-    if is_blocked(sight.job, sight.settings):
-        draft.blocked(EXEC_NEEDED, explain_blocked(sight.job))
+    if is_blocked(observed_job.job, observed_job.settings):
+        draft.blocked(EXEC_NEEDED, explain_blocked(observed_job.job))
         return False
-    if _lacks_pod_groups(sight):
-        assert sight.dialect
-        draft.blocked(NOT_SERVED, explain_not_served(sight.dialect))
+    if _lacks_pod_groups(observed_job):
+        assert observed_job.dialect
+        draft.blocked(NOT_SERVED, explain_not_served(observed_job.dialect))
         return False
     draft.unblocked()
     # A restart is written down before anything of it is done.
-    status = sight.job.status
+    status = observed_job.job.status
     return (draft.restarts, draft.launcher_replacements) == (status.restarts, status.launcher_replacements)
 
 
-def _lacks_pod_groups(sight: Sight) -> bool:
-    return sight.dialect is not None and not sight.observed.serves_pod_groups
+def _lacks_pod_groups(observed_job: ObservedJob) -> bool:
+    return observed_job.dialect is not None and not observed_job.observed.serves_pod_groups
 
 
 def _plan(
@@ -187,24 +196,24 @@ def _is_rejected(job: MPIJob) -> bool:
 # Is it over.
 
 
-def _judge(sight: Sight, draft: StatusDraft, launcher_wait_s: float | None) -> None:
+def _judge(observed_job: ObservedJob, draft: StatusDraft, launcher_wait_s: float | None) -> None:
     """Bring the status up to date; the job may be finished afterwards."""
-    job, launcher = sight.job, sight.launcher
-    if sight.observed.rejected:
-        draft.failed(Verdict(JOB_FAILED, "; ".join(sight.observed.rejected)))
+    job, launcher = observed_job.job, observed_job.launcher
+    if observed_job.observed.rejected:
+        draft.failed(Verdict(JOB_FAILED, "; ".join(observed_job.observed.rejected)))
         return
     if launcher:
-        _count_launcher(sight, draft)
+        _count_launcher(observed_job, draft)
         if is_true(launcher.status.conditions, "Complete"):
             draft.succeeded(launcher.status.completion_time)
             return
-    lost = _failed_workers(sight)
+    lost = _failed_workers(observed_job)
     if lost and job.restarts_gang and not job.is_suspended and job.status.restarts < backoff_limit_of(job):
         draft.restarting(lost, backoff_limit_of(job))
         return
     if launcher and is_true(launcher.status.conditions, "Failed") and launcher_wait_s is None:
-        verdict = judge_launcher(job.metadata.key, launcher, sight.launcher_pods)
-        draft.failed(verdict._replace(message=verdict.message + tell_replacements(job)))
+        verdict = judge_launcher(job.metadata.key, launcher, observed_job.launcher_pods)
+        draft.failed(verdict._replace(message=verdict.message + describe_replacements(job)))
         return
     if job.is_suspended:
         draft.suspended()
@@ -212,7 +221,7 @@ def _judge(sight: Sight, draft: StatusDraft, launcher_wait_s: float | None) -> N
     draft.resumed()
     if launcher_wait_s is not None and launcher_wait_s <= 0:
         draft.launcher_replacements += 1
-    draft.count_workers(sight.wanted_workers)
+    draft.count_workers(observed_job.wanted_workers)
     if lost:
         times = f" (restarts of the gang: {job.status.restarts})" if job.status.restarts else ""
         draft.failed(Verdict(lost.reason, lost.message + times))
@@ -220,118 +229,123 @@ def _judge(sight: Sight, draft: StatusDraft, launcher_wait_s: float | None) -> N
         draft.running()
 
 
-def _failed_workers(sight: Sight) -> Verdict | None:
+def _failed_workers(observed_job: ObservedJob) -> Verdict | None:
     """Return why the job cannot go on with the workers that it has; None while it can."""
     # A launcher that has ended well needs its workers no more: its Job is about to say so.
-    ended = any(pod.status.phase == "Succeeded" for pod in sight.launcher_pods)
-    if ended or is_elastic(sight.job):
+    ended = any(pod.status.phase == "Succeeded" for pod in observed_job.launcher_pods)
+    if ended or is_elastic(observed_job.job):
         return None
-    verdict = judge_workers(sight.wanted_workers)
-    if verdict is None and sight.job.restarts_gang:
+    verdict = judge_workers(observed_job.wanted_workers)
+    if verdict is None and observed_job.job.restarts_gang:
         # Workers that are replaced one by one find a launcher that does not know them.
-        return _lost_workers(sight)
+        return _lost_workers(observed_job)
     return verdict
 
 
-def _lost_workers(sight: Sight) -> Verdict | None:
+def _lost_workers(observed_job: ObservedJob) -> Verdict | None:
     """Return which workers of a running job are gone or going, though they are wanted."""
-    job = sight.job
+    job = observed_job.job
     if not is_true(job.status.conditions, RUNNING):
         return None
     counted = job.status.replica_statuses.get(WORKER, ReplicaStatus()).active
-    return judge_lost_workers(sight.missing_workers(counted))
+    return judge_lost_workers(observed_job.missing_workers(counted))
 
 
-def _count_launcher(sight: Sight, draft: StatusDraft) -> None:
-    launcher = sight.launcher
+def _count_launcher(observed_job: ObservedJob, draft: StatusDraft) -> None:
+    launcher = observed_job.launcher
     if launcher is None:
         return
     is_over = is_true(launcher.status.conditions, "Complete") or is_true(launcher.status.conditions, "Failed")
-    running = sum(pod.status.phase == "Running" for pod in sight.launcher_pods)
+    running = sum(pod.status.phase == "Running" for pod in observed_job.launcher_pods)
     draft.replicas[LAUNCHER] = ReplicaStatus(
         active=0 if is_over else running,
         succeeded=1 if is_true(launcher.status.conditions, "Complete") else 0,
-        failed=count_failures(launcher, sight.launcher_pods),
+        failed=count_failures(launcher, observed_job.launcher_pods),
     )
 
 
 # What must be.
 
 
-def _ensure(sight: Sight, draft: StatusDraft) -> list[list[Action]]:
-    job, names, observed = sight.job, sight.names, sight.observed
+def _ensure(observed_job: ObservedJob, draft: StatusDraft) -> list[list[Action]]:
+    job, names, observed = observed_job.job, observed_job.names, observed_job.observed
     config_map = observed.config_maps.get(names.config_map)
-    domain = sight.settings.cluster_domain
+    domain = observed_job.settings.cluster_domain
     first: list[Action] = [
         *ensure_service(job, observed.services.get(names.service)),
-        *ensure_config_map(job, config_map, sight.running, domain),
+        *ensure_config_map(job, config_map, observed_job.running, domain),
         *ensure_secret(job, observed.secrets.get(names.secret)),
     ]
     if job.is_suspended:
         return [
-            [*first, *_suspend_launcher(sight, draft)],
+            [*first, *_suspend_launcher(observed_job, draft)],
             [
-                *_delete_workers(sight, job.spec.run_policy.clean_pod_policy),
-                *delete_pod_group(sight.pod_group, sight.dialect),
+                *_delete_workers(observed_job, job.spec.run_policy.clean_pod_policy),
+                *delete_pod_group(observed_job.pod_group, observed_job.dialect),
             ],
         ]
-    workers = _ensure_workers(sight)
-    if sight.launcher is None:
-        last = [[*workers, *_create_launcher(sight, draft)]]
+    workers = _ensure_workers(observed_job)
+    if observed_job.launcher is None:
+        last = [[*workers, *_create_launcher(observed_job, draft)]]
     else:
-        last = [workers, *_resume_launcher(sight)]
-    if sight.dialect is None:
+        last = [workers, *_resume_launcher(observed_job)]
+    if observed_job.dialect is None:
         return [[*first, *last[0]], *last[1:]]
     # The scheduler must know the gang before its first pod.
-    return [[*first, *ensure_pod_group(job, sight.pod_group, sight.dialect, observed.priorities)], *last]
-
-
-def _ensure_workers(sight: Sight) -> list[Action]:
-    job, domain = sight.job, sight.settings.cluster_domain
-    actions: list[Action] = [
-        Create(PODS, build_worker(job, index, domain, sight.dialect))
-        for index in range(job.worker_count)
-        if index not in sight.workers
+    return [
+        [*first, *ensure_pod_group(job, observed_job.pod_group, observed_job.dialect, observed.priorities)],
+        *last,
     ]
-    for index, pod in sight.workers.items():
+
+
+def _ensure_workers(observed_job: ObservedJob) -> list[Action]:
+    job, domain = observed_job.job, observed_job.settings.cluster_domain
+    actions: list[Action] = [
+        Create(PODS, build_worker(job, index, domain, observed_job.dialect))
+        for index in range(job.worker_count)
+        if index not in observed_job.workers
+    ]
+    for index, pod in observed_job.workers.items():
         if (index >= job.worker_count or pod.is_refused) and not pod.metadata.deletion_timestamp:
             actions.append(_delete_pod(pod))
     return actions
 
 
-def _create_launcher(sight: Sight, draft: StatusDraft) -> list[Action]:
-    job = sight.job
-    if job.launcher_waits and (job.is_suspended or not sight.is_ready):
+def _create_launcher(observed_job: ObservedJob, draft: StatusDraft) -> list[Action]:
+    job = observed_job.job
+    if job.launcher_waits and (job.is_suspended or not observed_job.is_ready):
         return []
     launcher = job.spec.replica(LAUNCHER)
     if launcher and (launcher.template.get("spec") or {}).get("restartPolicy"):
         message = "Restart policy in pod template overridden by restart policy in replica spec"
         draft.events.append(Emit("Warning", "SetPodTemplateRestartPolicy", message))
-    return [Create(JOBS, build_launcher(job, sight.dialect))]
+    return [Create(JOBS, build_launcher(job, observed_job.dialect))]
 
 
-def _suspend_launcher(sight: Sight, draft: StatusDraft) -> list[Action]:
+def _suspend_launcher(observed_job: ObservedJob, draft: StatusDraft) -> list[Action]:
     """Hold the launcher before its workers go, so that it does not see them die."""
-    if sight.launcher is None:
-        return _create_launcher(sight, draft)
-    if sight.launcher.spec.suspend:
+    if observed_job.launcher is None:
+        return _create_launcher(observed_job, draft)
+    if observed_job.launcher.spec.suspend:
         return []
-    return [Patch(JOBS, sight.names.namespace, sight.names.launcher, {"spec": {"suspend": True}})]
+    return [
+        Patch(JOBS, observed_job.names.namespace, observed_job.names.launcher, {"spec": {"suspend": True}})
+    ]
 
 
-def _resume_launcher(sight: Sight) -> list[list[Action]]:
+def _resume_launcher(observed_job: ObservedJob) -> list[list[Action]]:
     """Release a held launcher; Kubernetes lets its template change only with no start time."""
-    launcher, job, names = sight.launcher, sight.job, sight.names
+    launcher, job, names = observed_job.launcher, observed_job.job, observed_job.names
     assert launcher is not None
     if not launcher.spec.suspend:
         return []
-    if job.launcher_waits and not sight.is_ready:
+    if job.launcher_waits and not observed_job.is_ready:
         return []
     stages: list[list[Action]] = []
     if launcher.status.start_time:
         clear = {"status": {"startTime": None}}
         stages.append([Patch(JOBS, names.namespace, names.launcher, clear, subresource="status")])
-    release = resume_patch(job, launcher.spec.template, sight.dialect)
+    release = resume_patch(job, launcher.spec.template, observed_job.dialect)
     stages.append([Patch(JOBS, names.namespace, names.launcher, release)])
     return stages
 
@@ -339,17 +353,17 @@ def _resume_launcher(sight: Sight) -> list[list[Action]]:
 # What must go.
 
 
-def _after_end(sight: Sight, draft: StatusDraft) -> list[list[Action]]:
+def _after_end(observed_job: ObservedJob, draft: StatusDraft) -> list[list[Action]]:
     """Workers go as the policy says; a launcher that still runs is ended."""
-    stage = [*delete_outdated(sight), *delete_pod_group(sight.pod_group, sight.dialect)]
-    launcher = sight.launcher
-    _count_launcher(sight, draft)
-    change = _end_launcher(launcher, sight.job) if launcher else None
+    stage = [*delete_outdated(observed_job), *delete_pod_group(observed_job.pod_group, observed_job.dialect)]
+    launcher = observed_job.launcher
+    _count_launcher(observed_job, draft)
+    change = _end_launcher(launcher, observed_job.job) if launcher else None
     if change:
-        stage.append(Patch(JOBS, sight.names.namespace, sight.names.launcher, {"spec": change}))
-    policy = sight.job.spec.run_policy.clean_pod_policy
+        stage.append(Patch(JOBS, observed_job.names.namespace, observed_job.names.launcher, {"spec": change}))
+    policy = observed_job.job.spec.run_policy.clean_pod_policy
     if policy in ("All", "Running"):
-        stage += _delete_workers(sight, policy)
+        stage += _delete_workers(observed_job, policy)
         draft.replicas[WORKER] = ReplicaStatus()
     return [stage]
 
@@ -371,12 +385,12 @@ def _is_over(launcher: Job) -> bool:
     return any(is_true(launcher.status.conditions, type_) for type_ in ("Complete", "Failed"))
 
 
-def _delete_workers(sight: Sight, policy: str | None) -> list[Action]:
+def _delete_workers(observed_job: ObservedJob, policy: str | None) -> list[Action]:
     """Return the deletions; policy ``Running`` keeps finished pods for their logs."""
     keep = ("Succeeded", "Failed", "Unknown") if policy == "Running" else ()
     return [
         _delete_pod(pod)
-        for pod in sight.workers.values()
+        for pod in observed_job.workers.values()
         if pod.status.phase not in keep and not pod.metadata.deletion_timestamp
     ]
 

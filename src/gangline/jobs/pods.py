@@ -8,6 +8,7 @@ from gangline.api.mpijob import DEFAULT_SSH_MOUNT_PATH, LAUNCHER, WORKER, MPIJob
 from gangline.api.mpijob_validation import CONFIG_MOUNT_PATH, CONFIG_VOLUME, SSH_VOLUME
 from gangline.jobs.environment import ROLE_VARIABLE, launcher_environment
 from gangline.jobs.gang import Dialect, join_gang
+from gangline.jobs.launcher_replacement import backoff_limit_of
 from gangline.jobs.names import (
     ATTEMPT_ANNOTATION,
     DISCOVER_HOSTS_KEY,
@@ -24,7 +25,6 @@ from gangline.jobs.names import (
     other_child_labels,
     role_labels,
 )
-from gangline.jobs.refusal import backoff_limit_of
 from gangline.jobs.remote_access import KUBEXEC_KEY
 
 Object = dict[str, Any]

@@ -17,6 +17,7 @@ import msgspec
 
 from gangline.api.core import ObjectMeta
 from gangline.api.resources import Resource
+from gangline.kube.backoff import Backoff
 from gangline.kube.deep_json import decode_json
 from gangline.kube.errors import (
     ApiError,
@@ -27,7 +28,6 @@ from gangline.kube.errors import (
     Unauthorized,
     Unavailable,
 )
-from gangline.kube.pace import Pace
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -105,7 +105,7 @@ class Cache(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         keep_raw: bool = False,
-        pace: Pace | None = None,
+        backoff: Backoff | None = None,
     ) -> None:
         self.resource = resource
         self._client = client
@@ -113,7 +113,7 @@ class Cache(Generic[T]):
         self._label_selector = label_selector
         self._field_selector = field_selector
         self._keep_raw = keep_raw
-        self._pace = pace or Pace()
+        self._backoff = backoff or Backoff()
         self._decode = msgspec.json.Decoder(type_).decode
         self._store: dict[str, _Held[T]] = {}
         self._indexes: dict[str, _Index[T]] = {}
@@ -232,7 +232,7 @@ class Cache(Generic[T]):
                 if loop.time() - started_s >= steady_watch_s or (is_broken and was_of_use):
                     failures = 0
                 failures += 1
-                await self._pace.sleep(self._pace.delay_s(failures, error))
+                await self._backoff.sleep(self._backoff.delay_s(failures, error))
         finally:
             self._is_running = False
 

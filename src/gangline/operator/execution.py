@@ -12,8 +12,8 @@ from gangline.api.core import AnyObject, ObjectMeta
 from gangline.api.mpijob import AnyJob
 from gangline.api.resources import JOBS, PODS, SECRETS, Resource
 from gangline.jobs.observed import is_controlled_by
+from gangline.jobs.observed_job import is_leftover, resource_exists
 from gangline.jobs.plan import Action, Create, Delete, Emit, EnsureKeyPair, Object, Patch, Plan
-from gangline.jobs.sight import is_leftover, resource_exists
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from gangline.operator.children import Children, JobKey

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gangline.jobs.settings import Settings
 from gangline.kube.client import Client
-from gangline.kube.led_service import LedOptions, LedService
+from gangline.kube.leader_service import LeaderOptions, LeaderService
 from gangline.operator.operator import Operator, workers_count
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ LEASE_NAME = "mpi-operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOptions(LedOptions):
+class ServiceOptions(LeaderOptions):
     """How an operator process runs.
 
     Attributes:
@@ -34,8 +34,8 @@ class ServiceOptions(LedOptions):
     lock_namespace: str = "mpi-operator"
 
 
-class OperatorService(LedService):
-    """One operator process; see :class:`LedService`."""
+class OperatorService(LeaderService):
+    """One operator process; see :class:`LeaderService`."""
 
     leader_metric = "mpi_operator_is_leader"
 

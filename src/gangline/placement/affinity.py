@@ -85,13 +85,13 @@ class Relations(msgspec.Struct, frozen=True):
             itself may run anywhere.
         apart: no domain that it runs in has a pod of the term.
         even: spread that must hold with it.
-        liked: (weight, term) that would be good; a negative weight would be bad.
+        preferred: (weight, term) that would be good; a negative weight would be bad.
     """
 
     near: tuple[Term, ...] = ()
     apart: tuple[Term, ...] = ()
     even: tuple[Spread, ...] = ()
-    liked: tuple[tuple[int, Term], ...] = ()
+    preferred: tuple[tuple[int, Term], ...] = ()
 
     @property
     def is_required(self) -> bool:
@@ -101,7 +101,7 @@ class Relations(msgspec.Struct, frozen=True):
     @property
     def selects_namespaces(self) -> bool:
         """Whether a term is about namespaces by their labels."""
-        terms = (*self.near, *self.apart, *(term for _, term in self.liked))
+        terms = (*self.near, *self.apart, *(term for _, term in self.preferred))
         return any(term.selector for term in terms)
 
 
@@ -121,14 +121,14 @@ def read_relations(
     """
     affinity = affinity or {}
     found: dict[str, tuple[Term, ...]] = {}
-    liked: list[tuple[int, Term]] = []
+    preferred: list[tuple[int, Term]] = []
     for rule, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
         asked = affinity.get(rule) or {}
         terms = asked.get(REQUIRED) or []
         found[rule] = tuple(_term(term, namespace, labels) for term in terms)
         for entry in asked.get(PREFERRED) or []:
             wanted = entry.get("podAffinityTerm") or {}
-            liked.append((sign * int(entry.get("weight") or 0), _term(wanted, namespace, labels)))
+            preferred.append((sign * int(entry.get("weight") or 0), _term(wanted, namespace, labels)))
     even = tuple(
         Spread(
             _term(entry, namespace, labels),
@@ -138,7 +138,7 @@ def read_relations(
         for entry in spread or []
         if entry.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
     )
-    relations = Relations(found["podAffinity"], found["podAntiAffinity"], even, tuple(liked))
+    relations = Relations(found["podAffinity"], found["podAntiAffinity"], even, tuple(preferred))
     required = (*relations.near, *relations.apart)
     waits = NEEDS_NAMESPACES if any(term.selector for term in required) else ""
     return (relations if relations != Relations() else None), waits

@@ -70,9 +70,9 @@ def node_scores(fleet: Fleet, room: Room, gpus: int) -> Floats:
     return room.derived(("scores", gpus), score)  # type: ignore[return-value]
 
 
-def by_likes(fleet: Fleet, room: Room, gpus: int, liked: Ints) -> Floats:
+def by_preferences(fleet: Fleet, room: Room, gpus: int, preferred: Ints) -> Floats:
     """Return the places of the nodes in a row, by how fast they are for a gang of this many GPUs, then by how
-    much they are liked, then by their scores: float64 (N,), the best 0.
+    much they are preferred, then by their scores: float64 (N,), the best 0.
     """
     speeds = np.zeros(len(fleet))
     for kind, tables in enumerate(fleet.kinds):
@@ -80,7 +80,7 @@ def by_likes(fleet: Fleet, room: Room, gpus: int, liked: Ints) -> Floats:
         if gpus <= tables.count:
             speeds[chosen] = tables.speeds(gpus)[room.gpus[chosen]]
     places = np.zeros(len(fleet))
-    places[np.lexsort((node_scores(fleet, room, gpus), -liked, speeds))] = np.arange(len(fleet))
+    places[np.lexsort((node_scores(fleet, room, gpus), -preferred, speeds))] = np.arange(len(fleet))
     return places
 
 

@@ -10,19 +10,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import capacity
-from gangline.placement.closed_nodes import when_opened
 from gangline.placement.fit import has_rules, place
 from gangline.placement.fleet import Fleet, Room
 from gangline.placement.gangs import Gang, Group, collect_gangs
-from gangline.placement.holders import Holders
 from gangline.placement.left_over import left_over
 from gangline.placement.policy import Policy
 from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.quota import queue_of
 from gangline.placement.reserve import Reservation, end_of, release, reserve
-from gangline.placement.schedule import Pass
+from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import PodView, Snapshot
+from gangline.placement.unavailable_nodes import when_opened
 from gangline.workloads.requests import GPU
 
 JOBS_TRIED_MAX = 16
@@ -117,15 +117,15 @@ def explain(
     Cost: one pass, and at most some 30 trial placements; those with closed nodes build the arrays anew.
     """
     policy, groups = policy or Policy(), groups or {}
-    holders = Holders(snapshot.pods, groups)
-    holders.over.update(over)
+    allocations = Allocations(snapshot.pods, groups)
+    allocations.over.update(over)
     fleet = Fleet.of(snapshot.nodes, snapshot.pods, policy.levels)
-    gangs = collect_gangs(pods, groups, holders.placed())
+    gangs = collect_gangs(pods, groups, allocations.placed())
     gang = next((found for found in gangs if found.key == key), None)
     if gang is None:
         return None
-    one_pass = Pass(fleet, holders, policy, now=now)
-    decisions = one_pass.run(gangs)
+    cycle = SchedulingCycle(fleet, allocations, policy, now=now)
+    decisions = cycle.run(gangs)
     queues = {found.key: queue_of(found) for found in gangs}
     queue = queues[key]
     wait = next((wait for wait in decisions.waits if wait.gang == key), None)
@@ -135,16 +135,18 @@ def explain(
     fixes: tuple[Fix, ...] = ()
     may_start = None
     if wait.reason == "Reserved":
-        fixes = _reserved_fix(one_pass.reservation, now)
+        fixes = _reserved_fix(cycle.reservation, now)
     elif wait.reason in NO_ROOM and len(core.pods) >= gang.needed:
-        fixes = nearest_fixes(fleet, holders, core, workload=workload)
-        kept = reserve(fleet, holders, core, now, victims=set(), is_due=False)
+        fixes = nearest_fixes(fleet, allocations, core, workload=workload)
+        kept = reserve(fleet, allocations, core, now, victims=set(), is_due=False)
         may_start = kept.at if kept else None
     elif wait.reason == "Quota":
-        fixes = _quota_fix(core, policy, holders, queue)
+        fixes = _quota_fix(core, policy, allocations, queue)
     elif wait.reason == "NoNode":
         fixes = _label_fix(fleet, core)
-    if wait.reason in ("NoRoom", "Preempting", "NoNode") and (opened := when_opened(fleet, holders, core)):
+    if wait.reason in ("NoRoom", "Preempting", "NoNode") and (
+        opened := when_opened(fleet, allocations, core)
+    ):
         fixes += (Fix("node", opened),)
     waiting = sum(1 for other in decisions.waits if queues.get(other.gang) == queue)
     return Explanation(key, wait.reason, wait.message, fixes, queue, wait.position, waiting, may_start)
@@ -152,7 +154,7 @@ def explain(
 
 def nearest_fixes(
     fleet: Fleet,
-    holders: Holders,
+    allocations: Allocations,
     gang: Gang,
     *,
     workload: Workload | None = None,
@@ -162,7 +164,7 @@ def nearest_fixes(
 
     Args:
         fleet: the nodes and what is left on them.
-        holders: the pods that hold room.
+        allocations: the pods that hold room.
         gang: what must start together.
         workload: what speeds are predicted for; None for the default.
         trials: running gangs that are tried one by one.
@@ -173,7 +175,7 @@ def nearest_fixes(
     best_s = best.step_s if best else None
     fixes: list[Fix | None] = [_other_level(fleet, gang, workload, best_s)]
     if whole is not None:
-        fixes.append(_when_jobs_end(fleet, holders, gang, trials))
+        fixes.append(_when_jobs_end(fleet, allocations, gang, trials))
     else:
         fixes.append(_never(fleet, gang))
     fixes.append(_split(fleet, gang, workload, best_s))
@@ -195,16 +197,16 @@ def _other_level(fleet: Fleet, gang: Gang, workload: Workload, best_s: float | N
     return Fix("level", f"if it need not lie within one {group.required_level}{_at_speed(speed)}", speed)
 
 
-def _when_jobs_end(fleet: Fleet, holders: Holders, gang: Gang, trials: int) -> Fix | None:
+def _when_jobs_end(fleet: Fleet, allocations: Allocations, gang: Gang, trials: int) -> Fix | None:
     """Return the fix of waiting: one job if that is enough, else the fewest by their ends."""
     running = []
-    for key, table in holders.by_gang.items():
+    for key, table in allocations.by_gang.items():
         pods = list(table.values())
         if key != gang.key and any(fleet.index(pod.node_name) >= 0 for pod in pods):
-            ends = [end_of(pod, holders) for pod in pods]
+            ends = [end_of(pod, allocations) for pod in pods]
             end = max((end for end in ends if end), default=None) if all(ends) else None
             gpus = sum(pod.request.get(GPU, 0) for pod in pods)
-            is_over = pods[0].job in holders.over
+            is_over = pods[0].job in allocations.over
             end_s = 0.0 if end is None or is_over else end.timestamp()
             running.append((end is None and not is_over, end_s, gpus, key, end, pods))
     running.sort(key=lambda entry: entry[:4])
@@ -212,7 +214,7 @@ def _when_jobs_end(fleet: Fleet, holders: Holders, gang: Gang, trials: int) -> F
     tried = [entry for entry in running if entry[2] or not wants_gpus]
     for _, _, _, _, end, pods in tried[:trials]:
         if place(fleet, _freed(fleet, pods), gang) is not None:
-            if pods[0].job in holders.over:
+            if pods[0].job in allocations.over:
                 return Fix("idle", f"when the {_idle(pods)}")
             return Fix("ends", f"when {_job(pods)} ends{_by(end)}", at=end)
     low, high = 1, len(tried)
@@ -224,10 +226,12 @@ def _when_jobs_end(fleet: Fleet, holders: Holders, gang: Gang, trials: int) -> F
         return None
     ends = [entry[4] for entry in tried[:low]]
     last = max((end for end in ends if end), default=None) if all(ends) else None
-    names = [_job(entry[5]) for entry in tried[:low] if entry[5][0].job not in holders.over]
+    names = [_job(entry[5]) for entry in tried[:low] if entry[5][0].job not in allocations.over]
     if not names:
         return Fix("idle", f"when the {', and the '.join(_idle(entry[5]) for entry in tried[:low])}")
-    idle = "".join(f", and the {_idle(entry[5])}" for entry in tried[:low] if entry[5][0].job in holders.over)
+    idle = "".join(
+        f", and the {_idle(entry[5])}" for entry in tried[:low] if entry[5][0].job in allocations.over
+    )
     if len(names) > JOBS_NAMED_MAX:
         return Fix("ends", f"when {len(names)} running jobs end{_by(last)}{idle}", at=last)
     if len(names) == 1:
@@ -320,10 +324,10 @@ def _label_fix(fleet: Fleet, gang: Gang) -> tuple[Fix, ...]:
     return (Fix("label", f"when a node gets the label {', '.join(missing)}"),) if missing else ()
 
 
-def _quota_fix(gang: Gang, policy: Policy, holders: Holders, name: str) -> tuple[Fix, ...]:
+def _quota_fix(gang: Gang, policy: Policy, allocations: Allocations, name: str) -> tuple[Fix, ...]:
     """Say how much of its quota the queue has to give back."""
     queue = policy.queues.get(name)
-    used = holders.used_by(name)
+    used = allocations.used_by(name)
     for resource, most in sorted(queue.capability.items()) if queue else ():
         asked = gang.request.get(resource, 0)
         if asked > most:

@@ -14,17 +14,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gangline.placement.capacity import UNBOUNDED, Spot, by_likes, capacity, node_scores, take
+from gangline.placement.capacity import UNBOUNDED, Spot, by_preferences, capacity, node_scores, take
 from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Floats, Ints, Room
 from gangline.placement.gangs import Gang
-from gangline.placement.likes import likes
-from gangline.placement.mixed import mixes_on
-from gangline.placement.related import assign
+from gangline.placement.multi_shape import mixes_on
+from gangline.placement.pod_affinity import assign
+from gangline.placement.preferences import preferences
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
 
-CROWD_STEP = 1 << 20
-"""In a crowd, a pod of the same role counts this much, another pod of the job 1."""
+SPREAD_STEP = 1 << 20
+"""Where pods are spread, one of the same role counts this much, another pod of the job 1."""
 
 DOMAINS_TRIED_MAX = 8
 """Domains of one level in which a gang of several shapes is tried, the best ones first."""
@@ -34,7 +34,7 @@ MIXED_DOMAINS_MAX = 32
 
 
 def place(
-    fleet: Fleet, room: Room, gang: Gang, *, within: Bools | None = None, crowd: Ints | None = None
+    fleet: Fleet, room: Room, gang: Gang, *, within: Bools | None = None, spread_counts: Ints | None = None
 ) -> list[Spot] | None:
     """Return a spot for every pod of the gang, or None; nothing is taken.
 
@@ -43,7 +43,7 @@ def place(
         room: what is left on them.
         gang: its pods are placed whole.
         within: nodes that may be used; None for all.
-        crowd: for spreading, how many pods of the same job each node has.
+        spread_counts: for spreading, how many pods of the same job each node has.
 
     Cost: about 50 µs for a small gang on 5,000 nodes, once counts for its shape are known.
     """
@@ -52,18 +52,20 @@ def place(
         inside = fleet.domains[fleet.level(gang.group.required_level)] != NO_DOMAIN
         within = inside if within is None else within & inside
     if has_rules(fleet, gang):
-        assigned = assign(fleet, room, gang, shapes, within, crowd)
+        assigned = assign(fleet, room, gang, shapes, within, spread_counts)
         return _on_rows(fleet, room, assigned) if assigned is not None else None
     counts = capacity(fleet, room, shapes[0][0])
     if within is not None:
         counts = np.where(within, counts, 0)
     if len(shapes) == 1 and not gang.gpus:
         if gang.group.required_level:
-            rows = next(_level_domains(fleet, gang, len(gang.pods), counts, likes(fleet, gang.pods[0])), None)
+            rows = next(
+                _level_domains(fleet, gang, len(gang.pods), counts, preferences(fleet, gang.pods[0])), None
+            )
             counts = (
                 np.where(np.isin(np.arange(len(fleet)), rows), counts, 0) if rows is not None else counts * 0
             )
-        return _spread(shapes[0], counts, crowd)
+        return _spread(shapes[0], counts, spread_counts)
     for rows in _domains(fleet, room, gang, shapes[0], counts):
         spots = _place_in(fleet, room, shapes, rows, _around(fleet, gang, rows, within))
         if spots is not None:
@@ -116,24 +118,28 @@ def _around(fleet: Fleet, gang: Gang, rows: Ints, within: Bools | None) -> Bools
 
 def _domains(fleet: Fleet, room: Room, gang: Gang, pods: list[PodView], counts: Ints) -> Iterator[Ints]:
     """Yield sets of rows in which the pods fit, the best first: nodes, then domains level by level."""
-    wanted, liked = len(pods), likes(fleet, pods[0])
+    wanted, preferred = len(pods), preferences(fleet, pods[0])
     gpus = wanted * pods[0].request.get(GPU, 0)
     rows = np.flatnonzero(counts >= wanted)
     if len(rows):
-        scores = (node_scores(fleet, room, gpus) if liked is None else by_likes(fleet, room, gpus, liked))[
-            rows
-        ]
+        scores = (
+            node_scores(fleet, room, gpus)
+            if preferred is None
+            else by_preferences(fleet, room, gpus, preferred)
+        )[rows]
         for position in _lowest(scores, DOMAINS_TRIED_MAX):
             yield rows[position : position + 1]
-    yield from _level_domains(fleet, gang, wanted, counts, liked)
+    yield from _level_domains(fleet, gang, wanted, counts, preferred)
     if not gang.group.required_level and int(counts.sum()) >= wanted:
         yield np.flatnonzero(counts > 0)
 
 
-def _level_domains(fleet: Fleet, gang: Gang, wanted: int, counts: Ints, liked: Ints | None) -> Iterator[Ints]:
+def _level_domains(
+    fleet: Fleet, gang: Gang, wanted: int, counts: Ints, preferred: Ints | None
+) -> Iterator[Ints]:
     """Yield the rows of domains with room for the pods: narrow levels first, in each the least room.
 
-    Domains are liked by the mean of their nodes with room; that counts before how much room is left over.
+    Domains are preferred by the mean of their nodes with room; that counts before how much room is left over.
     """
     required = fleet.level(gang.group.required_level)
     if gang.group.required_level and required < 0:
@@ -144,9 +150,9 @@ def _level_domains(fleet: Fleet, gang: Gang, wanted: int, counts: Ints, liked: I
         totals = np.bincount(domains[inside], weights=counts[inside]).astype(np.float64)
         fitting = np.flatnonzero(totals >= wanted)
         values = totals[fitting]
-        if liked is not None:
+        if preferred is not None:
             has_room = inside & (counts > 0)
-            sums = np.bincount(domains[has_room], weights=liked[has_room], minlength=len(totals))
+            sums = np.bincount(domains[has_room], weights=preferred[has_room], minlength=len(totals))
             means = sums[fitting] / np.bincount(domains[has_room], minlength=len(totals))[fitting]
             values = np.argsort(np.lexsort((values, -means))).astype(np.float64)
         # Of a required level every domain may be the only one that the other pods of the gang fit as well.
@@ -246,9 +252,9 @@ def _pack(fleet: Fleet, room: Room, pods: list[PodView], rows: Ints) -> list[Spo
     Nodes are filled from the one with most room; the last one is the fullest that takes the rest. Ranks go to
     the nodes in the order of their names.
     """
-    liked = likes(fleet, pods[0])
-    if liked is not None:  # of nodes with equal room the first ones are taken
-        rows = rows[np.lexsort((rows, -liked[rows]))]
+    preferred = preferences(fleet, pods[0])
+    if preferred is not None:  # of nodes with equal room the first ones are taken
+        rows = rows[np.lexsort((rows, -preferred[rows]))]
     counts = capacity(fleet, room, pods[0])[rows]
     shares = fewest(counts, len(pods))
     spots: list[Spot] = []
@@ -288,17 +294,17 @@ def _on_node(fleet: Fleet, room: Room, pods: list[PodView], row: int) -> list[Sp
     return [Spot(pod, row, chosen[index * gpus : (index + 1) * gpus]) for index, pod in enumerate(pods)]
 
 
-def _spread(pods: list[PodView], counts: Ints, crowd: Ints | None) -> list[Spot] | None:
+def _spread(pods: list[PodView], counts: Ints, spread_counts: Ints | None) -> list[Spot] | None:
     """Put pods on the nodes with the fewest of their job, the first by name of equal ones."""
     if int(counts.sum()) < len(pods):
         return None
-    crowd = np.zeros(len(counts), np.int64) if crowd is None else crowd.copy()
-    crowd[counts <= 0] = UNBOUNDED
+    spread_counts = np.zeros(len(counts), np.int64) if spread_counts is None else spread_counts.copy()
+    spread_counts[counts <= 0] = UNBOUNDED
     left = counts.copy()
     spots = []
     for pod in pods:
-        row = int(np.argmin(crowd))
+        row = int(np.argmin(spread_counts))
         spots.append(Spot(pod, row))
         left[row] -= 1
-        crowd[row] = crowd[row] + CROWD_STEP if left[row] > 0 else UNBOUNDED
+        spread_counts[row] = spread_counts[row] + SPREAD_STEP if left[row] > 0 else UNBOUNDED
     return spots

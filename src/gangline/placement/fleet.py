@@ -16,10 +16,10 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
+from gangline.placement.affinity_index import AffinityIndex
 from gangline.placement.amounts import CPU, MEMORY, PODS
 from gangline.placement.filters import refusal
 from gangline.placement.gpu_tables import GpuTables, tables_of
-from gangline.placement.neighbours import Neighbours
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology.annotation import NodeGpus
 from gangline.topology.choices import choices
@@ -49,7 +49,7 @@ class Fleet:
         fits_idle: whether gangs would fit if nothing ran, by their form; forgotten when a node changes.
     """
 
-    neighbours: Neighbours | None = None
+    neighbours: AffinityIndex | None = None
 
     def __init__(self, levels: Sequence[str] = (), *, seed: int = 0) -> None:
         self.levels = tuple(levels)
@@ -74,7 +74,7 @@ class Fleet:
     def of(
         cls,
         nodes: Iterable[NodeView],
-        holders: Iterable[PodView] = (),
+        allocations: Iterable[PodView] = (),
         levels: Sequence[str] = (),
         *,
         seed: int = 0,
@@ -90,7 +90,7 @@ class Fleet:
         fleet.room = Room(np.zeros((count, len(fleet.columns)), np.int64), np.zeros(count, np.int64))
         for index, node in enumerate(ordered):
             fleet._fill(index, node)
-        for pod in sorted(holders, key=_by_certainty):
+        for pod in sorted(allocations, key=_by_certainty):
             fleet.hold(pod)
         return fleet
 
@@ -118,7 +118,7 @@ class Fleet:
             self.room.widen(len(self.columns))
         return self.columns[resource]
 
-    def set_node(self, node: NodeView, holders: Iterable[PodView]) -> None:
+    def set_node(self, node: NodeView, allocations: Iterable[PodView]) -> None:
         """Take a node that is new or has changed, or whose pods have, with all pods that hold room on it.
 
         Cost: 10 µs and 3 µs a pod; another 1 µs for each remembered shape when the node itself has changed;
@@ -134,7 +134,7 @@ class Fleet:
         if not is_same:
             self._forget_nodes()
         self._fill(index, node)
-        for pod in sorted(holders, key=_by_certainty):
+        for pod in sorted(allocations, key=_by_certainty):
             self.hold(pod)
         if not is_same:
             for pod, mask in self._eligible.values():

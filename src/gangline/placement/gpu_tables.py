@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gangline.topology.choices import TABLE_MAX, Choices, choices
+from gangline.topology.link_resources import members
 from gangline.topology.machine import Machine
 from gangline.topology.rings import rank_order
-from gangline.topology.wires import members
 
 Scores = npt.NDArray[np.float64]
 

@@ -45,7 +45,7 @@ class Namespaces:
             near=tuple(map(self._named, found.near)),
             apart=tuple(map(self._named, found.apart)),
             even=found.even,
-            liked=tuple((weight, self._named(term)) for weight, term in found.liked),
+            preferred=tuple((weight, self._named(term)) for weight, term in found.preferred),
         )
         refusal = "" if pod.refusal == NEEDS_NAMESPACES else pod.refusal
         shape = pod.shape + msgspec.json.encode(named) if pod.shape else b""

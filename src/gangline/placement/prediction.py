@@ -12,20 +12,20 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, capacity, take
 from gangline.placement.fit import place
 from gangline.placement.fleet import Fleet, Room
 from gangline.placement.gangs import Gang
-from gangline.placement.holders import Holders
 from gangline.placement.reserve import release
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology.all_reduce import Part
 from gangline.topology.known import machine_of_name
+from gangline.topology.link_resources import members
 from gangline.topology.machine import Machine
 from gangline.topology.network import INSTANCE_LABEL, NETWORK_LABEL, Level, Network, network_gbit_s
 from gangline.topology.rings import rank_order
 from gangline.topology.step_time import BYTES_FP32, PARAMETERS, Prediction, Training, predict
-from gangline.topology.wires import members
 from gangline.workloads.requests import GPU
 
 STEP_S: Final = {"resnet50": 64 / (1321.9 / 4), "vgg16": 64 / (820.5 / 4)}
@@ -122,7 +122,7 @@ def masks_of(spots: Iterable[Spot]) -> dict[int, int]:
     return masks
 
 
-def best_outlook(fleet: Fleet, holders: Holders, gang: Gang, workload: Workload) -> Outlook | None:
+def best_outlook(fleet: Fleet, allocations: Allocations, gang: Gang, workload: Workload) -> Outlook | None:
     """Return what is predicted for the gang alone on the nodes, its GPUs chosen by the wires."""
     views = [msgspec.structs.replace(view, by_wires=True) for view in fleet.views]
     alone = Fleet.of(views, (), fleet.levels)
@@ -145,12 +145,14 @@ def naive_outlook(fleet: Fleet, room: Room, pods: Sequence[PodView], workload: W
     return outlook(fleet, masks, workload)
 
 
-def compare(fleet: Fleet, holders: Holders, pods: Sequence[PodView], workload: Workload) -> Comparison:
+def compare(
+    fleet: Fleet, allocations: Allocations, pods: Sequence[PodView], workload: Workload
+) -> Comparison:
     """Return the placement of pods that hold room beside the best and the naive one.
 
     Args:
         fleet: the nodes, with the room that these pods leave.
-        holders: all pods that hold room.
+        allocations: all pods that hold room.
         pods: of one gang, in the order of their ranks; those without GPUs count for nothing.
         workload: what is predicted.
     """
@@ -165,9 +167,9 @@ def compare(fleet: Fleet, holders: Holders, pods: Sequence[PodView], workload: W
     room = fleet.room.copy()
     release(fleet, room, own)
     waiting = [pod.placed("", ()) for pod in own]
-    gang = Gang(own[0].gang or own[0].key, waiting, holders.groups.get(own[0].gang))
+    gang = Gang(own[0].gang or own[0].key, waiting, allocations.groups.get(own[0].gang))
     return Comparison(
         outlook(fleet, masks, workload),
-        best_outlook(fleet, holders, gang, workload),
+        best_outlook(fleet, allocations, gang, workload),
         naive_outlook(fleet, room, waiting, workload),
     )

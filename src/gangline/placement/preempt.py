@@ -17,11 +17,11 @@ from datetime import datetime
 import numpy as np
 
 from gangline.clock import parse_time
+from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import capacity
 from gangline.placement.fit import place
 from gangline.placement.fleet import Bools, Fleet, Room
 from gangline.placement.gangs import Gang
-from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
 from gangline.placement.quota import borrows, is_over, queue_of
 from gangline.placement.reserve import release, retake
@@ -50,16 +50,18 @@ class _Running:
         return self.priority, self.lost, self.key
 
 
-def find_victims(fleet: Fleet, holders: Holders, gang: Gang, policy: Policy, now: datetime) -> list[str]:
+def find_victims(
+    fleet: Fleet, allocations: Allocations, gang: Gang, policy: Policy, now: datetime
+) -> list[str]:
     """Return the keys of the gangs that have to end so that this one fits; empty when none would help.
 
     Cost: some 20 trials for each domain that is looked at; nothing when no running gang has less priority.
     """
-    is_entitled = bool(policy.queues) and not _borrows(queue_of(gang), gang.request, holders, policy)
-    if any(pod.refusal for pod in gang.pods) or not (holders.has_weaker(gang.priority) or is_entitled):
+    is_entitled = bool(policy.queues) and not _borrows(queue_of(gang), gang.request, allocations, policy)
+    if any(pod.refusal for pod in gang.pods) or not (allocations.has_weaker(gang.priority) or is_entitled):
         return []
-    may_take = _permission(gang, holders, policy)
-    weaker = [running for running in _running(holders, now) if may_take(running)]
+    may_take = _permission(gang, allocations, policy)
+    weaker = [running for running in _running(allocations, now) if may_take(running)]
     if not weaker:
         return []
     best: tuple[tuple[int, int, float], list[str]] | None = None
@@ -78,16 +80,16 @@ def find_victims(fleet: Fleet, holders: Holders, gang: Gang, policy: Policy, now
     return best[1] if best else []
 
 
-def _borrows(name: str, request: Mapping[str, int], holders: Holders, policy: Policy) -> bool:
+def _borrows(name: str, request: Mapping[str, int], allocations: Allocations, policy: Policy) -> bool:
     queue = policy.queues.get(name)
-    return queue is not None and borrows(queue, holders.used_by(name), request)
+    return queue is not None and borrows(queue, allocations.used_by(name), request)
 
 
-def _permission(gang: Gang, holders: Holders, policy: Policy) -> Callable[[_Running], bool]:
+def _permission(gang: Gang, allocations: Allocations, policy: Policy) -> Callable[[_Running], bool]:
     """Return which running gangs this one may take room from."""
     own = queue_of(gang)
-    is_borrowing = _borrows(own, gang.request, holders, policy)
-    borrowers = {name for name, queue in policy.queues.items() if is_over(queue, holders.used_by(name))}
+    is_borrowing = _borrows(own, gang.request, allocations, policy)
+    borrowers = {name for name, queue in policy.queues.items() if is_over(queue, allocations.used_by(name))}
 
     def may_take(running: _Running) -> bool:
         is_new = running.ran_s <= 0 < len(running.pods[0].started)
@@ -103,17 +105,17 @@ def _permission(gang: Gang, holders: Holders, policy: Policy) -> Callable[[_Runn
     return may_take
 
 
-def _running(holders: Holders, now: datetime) -> Iterator[_Running]:
-    for key, pods in holders.by_gang.items():
+def _running(allocations: Allocations, now: datetime) -> Iterator[_Running]:
+    for key, pods in allocations.by_gang.items():
         members = tuple(pods.values())
         started = min((parse_time(pod.started) for pod in members if pod.started), default=now)
-        group = holders.groups.get(members[0].gang)
+        group = allocations.groups.get(members[0].gang)
         created = (group.created if group else "") or members[0].created
         ran_s = max((now - started).total_seconds(), 0.0)
         yield _Running(
             key,
-            queue=holders.queue_of(members[0]),
-            priority=max(holders.priority_of(pod) for pod in members),
+            queue=allocations.queue_of(members[0]),
+            priority=max(allocations.priority_of(pod) for pod in members),
             waited_s=(started - parse_time(created)).total_seconds() if created else 0.0,
             ran_s=ran_s,
             lost=ran_s * sum(max(pod.request.get(GPU, 0), 1) for pod in members),

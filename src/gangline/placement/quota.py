@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from gangline.clock import parse_time
+from gangline.placement.allocations import Allocations
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
-from gangline.placement.holders import Holders
 from gangline.placement.policy import DEFAULT_QUEUE, Policy, Queue
 
 _NO_QUEUE = Queue(name="")
@@ -24,11 +24,13 @@ def queue_of(gang: Gang) -> str:
     return gang.group.queue or gang.pods[0].queue or DEFAULT_QUEUE
 
 
-def quota_refusal(gang: Gang, policy: Policy, holders: Holders, fleet: Fleet) -> tuple[str, str] | None:
+def quota_refusal(
+    gang: Gang, policy: Policy, allocations: Allocations, fleet: Fleet
+) -> tuple[str, str] | None:
     """Return (``Quota``, why) when the gang would use more than its queue may."""
     name = queue_of(gang)
     queue = policy.queues.get(name, _NO_QUEUE)
-    used = holders.used_by(name)
+    used = allocations.used_by(name)
     for resource, most in sorted(queue.capability.items()):
         asked = gang.request.get(resource, 0)
         if asked and used.get(resource, 0) + asked > most:
@@ -37,23 +39,23 @@ def quota_refusal(gang: Gang, policy: Policy, holders: Holders, fleet: Fleet) ->
                 f"queue {name} may use {most} {resource}, has {used.get(resource, 0)} in use and the gang "
                 f"asks for {asked}",
             )
-    return _guarantee_refusal(gang, name, policy, holders, fleet)
+    return _guarantee_refusal(gang, name, policy, allocations, fleet)
 
 
 def _guarantee_refusal(
-    gang: Gang, name: str, policy: Policy, holders: Holders, fleet: Fleet
+    gang: Gang, name: str, policy: Policy, allocations: Allocations, fleet: Fleet
 ) -> tuple[str, str] | None:
     """Return why the gang would use what is kept for other queues."""
     for resource, asked in sorted(gang.request.items()):
         kept = sum(
-            max(other.guarantee.get(resource, 0) - holders.used_by(other.name)[resource], 0)
+            max(other.guarantee.get(resource, 0) - allocations.used_by(other.name)[resource], 0)
             for other in policy.queues.values()
             if other.name != name
         )
         if not asked or not kept:
             continue
         total = fleet.total(resource)
-        used = sum(used[resource] for used in holders.used.values())
+        used = sum(used[resource] for used in allocations.used.values())
         if used + kept + asked > total:
             return "Quota", f"{kept} {resource} are kept for other queues; {total - used - kept} are left"
     return None
@@ -85,15 +87,17 @@ class QueueLine:
     Args:
         gangs: all that wait.
         policy: with the queues.
-        holders: for what queues use; looked at again after each gang that is placed.
+        allocations: for what queues use; looked at again after each gang that is placed.
         now: for the age of gangs.
 
     Cost: one sort, then one step for each queue and gang.
     """
 
-    def __init__(self, gangs: Sequence[Gang], policy: Policy, holders: Holders, now: datetime) -> None:
+    def __init__(
+        self, gangs: Sequence[Gang], policy: Policy, allocations: Allocations, now: datetime
+    ) -> None:
         self._policy = policy
-        self._holders = holders
+        self._allocations = allocations
         self._now = now
         self._lines: dict[str, list[Gang]] = {}
         self._waiting: dict[str, int] = {}
@@ -144,6 +148,6 @@ class QueueLine:
     def _rank(self, name: str) -> tuple[bool, int, bool, int, float, str, str]:
         gang = self._lines[name][-1]
         is_late, priority, created, key = self._order(gang)
-        queue, used = self._queue(name), self._holders.used_by(name)
+        queue, used = self._queue(name), self._allocations.used_by(name)
         is_borrowing = borrows(queue, used, gang.request)
         return is_late, -queue.priority, is_borrowing, priority, share(queue, used), created, key

@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from gangline.clock import parse_time
+from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, capacity, take
 from gangline.placement.fit import fewest, place
 from gangline.placement.fleet import EVERYBODY, Bools, Fleet, Room
 from gangline.placement.gangs import Gang
-from gangline.placement.holders import Holders
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
 
@@ -49,23 +49,23 @@ class Reservation:
 
 
 def reserve(
-    fleet: Fleet, holders: Holders, gang: Gang, now: datetime, *, victims: set[str], is_due: bool
+    fleet: Fleet, allocations: Allocations, gang: Gang, now: datetime, *, victims: set[str], is_due: bool
 ) -> Reservation | None:
     """Return room kept for a gang that does not fit now, or None when it never will or nobody knows when.
 
     Args:
         fleet: the nodes and what is left on them.
-        holders: the pods that hold room.
+        allocations: the pods that hold room.
         gang: the first that waits.
         now: the time.
         victims: pods that are on their way out; their room is as good as free.
         is_due: keep room even when no moment is known.
     """
-    ending = [(now, pod) for uid in victims if (pod := holders.get(uid)) is not None]
+    ending = [(now, pod) for uid in victims if (pod := allocations.get(uid)) is not None]
     ending += [
         (moment, pod)
-        for uid, pod in holders.limited.items()
-        if uid not in victims and (moment := end_of(pod, holders)) is not None
+        for uid, pod in allocations.limited.items()
+        if uid not in victims and (moment := end_of(pod, allocations)) is not None
     ]
     ending.sort(key=lambda entry: (entry[0], entry[1].key))
     found = _first_fit(fleet, gang, _Ends(fleet, [pod for _, pod in ending])) if ending else None
@@ -199,9 +199,9 @@ def retake(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
             room.ports[row] = room.ports.get(row, frozenset()) | pod.host_ports
 
 
-def end_of(pod: PodView, holders: Holders) -> datetime | None:
+def end_of(pod: PodView, allocations: Allocations) -> datetime | None:
     """Return when a running pod is ended at the latest, or None when nobody knows."""
-    limit = holders.limit_of(pod)
+    limit = allocations.limit_of(pod)
     if limit is None or not pod.started:
         return None
     return parse_time(pod.started) + timedelta(seconds=limit)

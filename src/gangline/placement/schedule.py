@@ -15,12 +15,12 @@ from datetime import datetime
 import numpy as np
 
 from gangline.clock import format_time
+from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, take
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.fit import has_rules, place
 from gangline.placement.fleet import SHAPES_MAX, Bools, Fleet
 from gangline.placement.gangs import Gang, Group, collect_gangs
-from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
 from gangline.placement.preempt import find_victims
 from gangline.placement.quota import QueueLine, quota_refusal
@@ -30,7 +30,7 @@ from gangline.placement.why import pod_message, shortfall
 
 DEFAULT_POLICY = Policy()
 
-Form = tuple[frozenset[tuple[bytes, int]], str]
+GangShape = tuple[frozenset[tuple[bytes, int]], str]
 """How many pods of which shape a gang has, and the level that must hold all."""
 
 HEADS_MAX = 4
@@ -65,30 +65,30 @@ def schedule(
         One binding or one unschedulable entry for each pod that is considered; for a gang all bindings or
         none.
 
-    Cost: the arrays are built anew, 10 µs a node; :class:`Pass` works on arrays that are kept.
+    Cost: the arrays are built anew, 10 µs a node; :class:`SchedulingCycle` works on arrays that are kept.
     """
     groups = groups or {}
-    holders = Holders(snapshot.pods, groups)
+    allocations = Allocations(snapshot.pods, groups)
     fleet = Fleet.of(snapshot.nodes, snapshot.pods, policy.levels, seed=seed)
-    gangs = collect_gangs(pods, groups, holders.placed())
-    return Pass(fleet, holders, policy, now=now).run(gangs)
+    gangs = collect_gangs(pods, groups, allocations.placed())
+    return SchedulingCycle(fleet, allocations, policy, now=now).run(gangs)
 
 
-class Pass:
+class SchedulingCycle:
     """Decides about all waiting gangs on one snapshot.
 
     Args:
         fleet: the nodes; its room is taken while deciding, so give it a fleet whose room is a copy, or
             treat all decisions as carried out.
-        holders: the pods that hold room; placed pods are added.
+        allocations: the pods that hold room; placed pods are added.
         policy: see :class:`Policy`.
         now: the time of the pass.
     """
 
-    def __init__(self, fleet: Fleet, holders: Holders, policy: Policy, *, now: datetime) -> None:
+    def __init__(self, fleet: Fleet, allocations: Allocations, policy: Policy, *, now: datetime) -> None:
         self._fleet = fleet
-        fleet.neighbours = holders.neighbours
-        self._holders = holders
+        fleet.neighbours = allocations.neighbours
+        self._allocations = allocations
         self._policy = policy
         self._now = now
         self._moment = format_time(now)
@@ -99,9 +99,9 @@ class Pass:
         self._evictions: list[Eviction] = []
         self._heads = 0
         self._verdicts: dict[bytes, str] = {}
-        self._refused: dict[bool, set[Form]] = {False: set(), True: set()}
-        self._fitting: dict[tuple[Form, int], bool] = {}
-        self._shortfalls: dict[tuple[Form, int], tuple[str, str]] = {}
+        self._refused: dict[bool, set[GangShape]] = {False: set(), True: set()}
+        self._fitting: dict[tuple[GangShape, int], bool] = {}
+        self._shortfalls: dict[tuple[GangShape, int], tuple[str, str]] = {}
 
     @property
     def reservation(self) -> Reservation | None:
@@ -110,7 +110,7 @@ class Pass:
 
     def run(self, gangs: Sequence[Gang]) -> Decisions:
         """Return what is decided about these gangs."""
-        line = QueueLine(gangs, self._policy, self._holders, self._now)
+        line = QueueLine(gangs, self._policy, self._allocations, self._now)
         while (gang := line.next()) is not None:
             self._consider(gang, line)
         return Decisions(
@@ -128,7 +128,7 @@ class Pass:
         if refusal is None and line.is_blocked(gang):
             refusal = "Behind", "its queue is strict, and an earlier gang of it waits"
         if refusal is None and core.pods:
-            refusal = quota_refusal(core, self._policy, self._holders, self._fleet)
+            refusal = quota_refusal(core, self._policy, self._allocations, self._fleet)
         if refusal:
             self._wait(gang, line, *refusal, blocks=refusal[0] == "Quota")
             return
@@ -143,7 +143,7 @@ class Pass:
             self._wait(gang.only(*(other.pods[0] for other in left)), line, reason, message, blocks=False)
 
     def _try_late(self, gang: Gang) -> bool:
-        return quota_refusal(gang, self._policy, self._holders, self._fleet) is None and self._try(gang)
+        return quota_refusal(gang, self._policy, self._allocations, self._fleet) is None and self._try(gang)
 
     def _try(self, gang: Gang) -> bool:
         """Place one gang whole if that delays nobody before it, and take its room."""
@@ -157,8 +157,8 @@ class Pass:
         refused = self._refused[room is self._fleet.room]
         if form in refused:
             return False
-        crowd = self._holders.crowd(self._fleet, gang.pods[0])
-        spots = place(self._fleet, room, gang, within=self._joined(gang), crowd=crowd)
+        spread_counts = self._allocations.spread_counts(self._fleet, gang.pods[0])
+        spots = place(self._fleet, room, gang, within=self._joined(gang), spread_counts=spread_counts)
         if spots is None:
             if form is not None:
                 refused.add(form)
@@ -174,7 +174,7 @@ class Pass:
             self._bind(spot, visible[spot.node])
         return True
 
-    def _form(self, gang: Gang) -> Form | None:
+    def _form(self, gang: Gang) -> GangShape | None:
         """Return what decides alone whether a gang fits; None where something else does too.
 
         Room only shrinks during a pass, so what was refused once need not be tried again.
@@ -222,7 +222,7 @@ class Pass:
         level = self._fleet.level(gang.group.required_level)
         if level < 0:
             return None
-        for pod in self._holders.by_gang.get(gang.key, {}).values():
+        for pod in self._allocations.by_gang.get(gang.key, {}).values():
             row = self._fleet.index(pod.node_name)
             if row >= 0 and not pod.is_ending:
                 domains = self._fleet.domains[level]
@@ -244,7 +244,7 @@ class Pass:
             gpus = [(name, chosen[first:end]) for name, first, end in pod.gpu_shares]
             own = tuple([node.gpus.indices[index] for index in spot.gpus])
         self._bindings.append(Binding(pod.key, pod.uid, node.name, tuple(gpus), own, visible))
-        self._holders.add(pod.placed(node.name, chosen, self._moment))
+        self._allocations.add(pod.placed(node.name, chosen, self._moment))
 
     def _no_room(self, gang: Gang, core: Gang, line: QueueLine) -> None:
         """Say why a gang waits; keep room for it if it is the first; make room if it may."""
@@ -262,18 +262,18 @@ class Pass:
                 reason, message = "Preempting", f"{message}; {victims} gangs of lower priority give way"
             uids = {uid for eviction in self._evictions for uid in eviction.uids}
             self._reservation = reserve(
-                self._fleet, self._holders, core, self._now, victims=uids, is_due=line.is_overdue(gang)
+                self._fleet, self._allocations, core, self._now, victims=uids, is_due=line.is_overdue(gang)
             )
-        is_barred = not core.may_preempt and self._holders.has_weaker(core.priority)
+        is_barred = not core.may_preempt and self._allocations.has_weaker(core.priority)
         self._wait(gang, line, reason, message, blocks=True, note=NOT_PREEMPTING if is_barred else "")
 
     def _make_room(self, gang: Gang) -> int:
         """Have gangs of lower priority give way, if that helps; return how many."""
         if not (self._policy.may_preempt and gang.may_preempt):
             return 0
-        victims = find_victims(self._fleet, self._holders, gang, self._policy, self._now)
+        victims = find_victims(self._fleet, self._allocations, gang, self._policy, self._now)
         for key in victims:
-            pods = sorted(self._holders.by_gang[key].values(), key=lambda pod: pod.key)
+            pods = sorted(self._allocations.by_gang[key].values(), key=lambda pod: pod.key)
             names, uids = tuple(pod.key for pod in pods), tuple(pod.uid for pod in pods)
             self._evictions.append(Eviction(key, names, uids, gang.key))
         return len(victims)

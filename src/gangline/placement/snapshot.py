@@ -128,7 +128,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         node_name: where it is bound, or empty.
         node_selector: labels that the node must have.
         node_terms: required node affinity, one term of which must hold; None where there is none.
-        node_likes: (weight, term) of preferred node affinity.
+        node_preferences: (weight, term) of preferred node affinity.
         labels: its labels. relations: what it asks of its neighbours, or None.
         claims: names of the volume claims that it mounts. own_claims: those among them that are made for it
         alone, of generic ephemeral volumes. volume_terms: node affinity of their volumes, one
@@ -157,7 +157,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     node_name: str = ""
     node_selector: dict[str, str] = {}
     node_terms: tuple[dict[str, Any], ...] | None = None
-    node_likes: tuple[tuple[int, dict[str, Any]], ...] = ()
+    node_preferences: tuple[tuple[int, dict[str, Any]], ...] = ()
     labels: dict[str, str] = {}
     relations: Relations | None = None
     claims: tuple[str, ...] = ()
@@ -191,14 +191,17 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         except ValueError as error:
             refusal = str(error)
         labels, namespace = pod.metadata.labels, pod.metadata.namespace
-        terms, likes = _node_terms(spec.affinity), _node_likes(spec.affinity) if spec.affinity else ()
+        terms, preferences = (
+            _node_terms(spec.affinity),
+            _node_preferences(spec.affinity) if spec.affinity else (),
+        )
         relations, unknown = None, ""
         if spec.affinity or spec.topology_spread_constraints:
             spread = spec.topology_spread_constraints
             relations, unknown = read_relations(spec.affinity, spread, namespace, labels)
         ports, refusal = _host_ports(spec), refusal or unknown
         claims, own = _claims(pod) if spec.volumes else ((), ())
-        affinity = (spec.node_selector, terms, likes, spec.tolerations, relations)
+        affinity = (spec.node_selector, terms, preferences, spec.tolerations, relations)
         shape = (request, sorted(ports), affinity, refusal)
         job = next((labels[name] for name in JOB_NAME_LABELS if labels.get(name)), "")
         return cls(
@@ -211,7 +214,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             node_name=spec.node_name,
             node_selector=spec.node_selector,
             node_terms=terms,
-            node_likes=likes,
+            node_preferences=preferences,
             labels=labels,
             relations=relations,
             claims=claims,
@@ -316,7 +319,7 @@ def _node_terms(affinity: dict[str, Any] | None) -> tuple[dict[str, Any], ...] |
     return tuple(required.get("nodeSelectorTerms") or ()) if required else None
 
 
-def _node_likes(affinity: dict[str, Any]) -> tuple[tuple[int, dict[str, Any]], ...]:
+def _node_preferences(affinity: dict[str, Any]) -> tuple[tuple[int, dict[str, Any]], ...]:
     """Return the preferred node affinity; an entry without a weight counts for nothing."""
     entries = (affinity.get("nodeAffinity") or {}).get(PREFERRED) or ()
     return tuple((int(entry.get("weight") or 0), entry.get("preference") or {}) for entry in entries)

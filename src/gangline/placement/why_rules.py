@@ -12,7 +12,7 @@ from gangline.placement.capacity import capacity
 from gangline.placement.fit import has_rules, place
 from gangline.placement.fleet import Fleet, Room
 from gangline.placement.gangs import Gang
-from gangline.placement.related import NO_RELATIONS, Rules
+from gangline.placement.pod_affinity import NO_RELATIONS, Rules
 from gangline.placement.snapshot import PodView
 
 NOT_NEAR = "node(s) didn't match pod affinity rules"

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gangline.placement.allocations import Allocations
 from gangline.placement.decisions import Decisions, Wait
 from gangline.placement.explain import in_one_line, nearest_fixes
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
-from gangline.placement.holders import Holders
 from gangline.placement.why import with_simulated
 from gangline.workloads.requests import GPU
 
@@ -32,18 +32,20 @@ class Advice:
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, str]] = {}
 
-    def added(self, decisions: Decisions, gangs: Sequence[Gang], fleet: Fleet, holders: Holders) -> Decisions:
+    def added(
+        self, decisions: Decisions, gangs: Sequence[Gang], fleet: Fleet, allocations: Allocations
+    ) -> Decisions:
         """Return the decisions with longer messages.
 
         Args:
             decisions: of a pass.
             gangs: that it was about.
             fleet: what the pass left.
-            holders: with what it placed.
+            allocations: with what it placed.
         """
         decisions = _of_simulated(decisions, fleet)
         waits = [wait for wait in decisions.waits if wait.reason == "NoRoom"]
-        if not waits or len(holders) > HOLDERS_MAX:
+        if not waits or len(allocations) > HOLDERS_MAX:
             self._known.clear()
             return decisions
         table = {gang.key: gang for gang in gangs if gang.pods[0].gang}
@@ -57,7 +59,7 @@ class Advice:
             elif fresh < NEW_MAX:
                 fresh += 1
                 core = gang.first(gang.needed) if gang.needed else gang
-                fixes = nearest_fixes(fleet, holders, core, trials=TRIALS)
+                fixes = nearest_fixes(fleet, allocations, core, trials=TRIALS)
                 known[wait.gang] = wait.message, in_one_line(fixes)
         self._known = known
         return _with_messages(decisions, {key: fix for key, (_, fix) in known.items() if fix})

@@ -25,17 +25,17 @@ from gangline.kube.events import Recorder
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.gangs import Gang
 from gangline.placement.policy import Policy
-from gangline.placement.schedule import Pass
+from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import PodView
 from gangline.scheduler.advice import Advice
 from gangline.scheduler.backoff import Backoff
 from gangline.scheduler.binder import Binder, regarding
-from gangline.scheduler.by_wires import ByWiresTaints
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.namespace_watch import NamespaceWatch
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.statistics import SchedulerStatistics
 from gangline.scheduler.storage_watch import StorageWatch
+from gangline.scheduler.topology_taint import TopologyTaints
 from gangline.workloads.requests import GPU
 
 DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
@@ -87,7 +87,7 @@ class Scheduler:
         self._warned: dict[str, str] = {}
         self._taken_back: dict[str, frozenset[str]] = {}
         self._advice = Advice()
-        self._taints = ByWiresTaints(client, self._nodes, self._recorder)
+        self._taints = TopologyTaints(client, self._nodes, self._recorder)
         self._tasks: set[asyncio.Task[None]] = set()
         self._backoff = Backoff()
         self._pauses: dict[str, asyncio.TimerHandle] = {}
@@ -159,7 +159,7 @@ class Scheduler:
                 self._take_back(pod.gang, f"{message}; the gang starts anew", "UnhealthyGPU")
             elif self._warned.get(pod.uid) != message:
                 self._warned = {
-                    uid: text for uid, text in self._warned.items() if self._state.holders.get(uid)
+                    uid: text for uid, text in self._warned.items() if self._state.allocations.get(uid)
                 }
                 self._warned[pod.uid] = message
                 text = f"{message}; it keeps it, for a pod of no gang would not be made again"
@@ -208,9 +208,9 @@ class Scheduler:
             return
         started_s = time.perf_counter()
         policy = self._groups.policy(self._policy)
-        fleet, holders = self._state.fleet(), self._state.holders
-        decisions = Pass(fleet, holders, policy, now=clock.now()).run(gangs)
-        decisions = self._advice.added(decisions, gangs, fleet, holders)
+        fleet, allocations = self._state.fleet(), self._state.allocations
+        decisions = SchedulingCycle(fleet, allocations, policy, now=clock.now()).run(gangs)
+        decisions = self._advice.added(decisions, gangs, fleet, allocations)
         keys = {pod.uid: gang.key for gang in gangs for pod in gang.pods if pod.gang}
         self._carry_out(decisions, keys)
         self._statistics.passes.add(time.perf_counter() - started_s)
@@ -272,8 +272,8 @@ class Scheduler:
 
     async def _commit(self, key: str, bindings: list[Binding]) -> None:
         """Bind a gang; when a pod of it cannot be bound, take all of this attempt back."""
-        holders = self._state.holders
-        asked = {one.uid: pod.request.get(GPU, 0) for one in bindings if (pod := holders.get(one.uid))}
+        allocations = self._state.allocations
+        asked = {one.uid: pod.request.get(GPU, 0) for one in bindings if (pod := allocations.get(one.uid))}
         failed = await self._storage.select(bindings) or await self._binder.bind_all(bindings, asked)
         self._statistics.pods_bound += len(bindings) - len(failed)
         if not failed:

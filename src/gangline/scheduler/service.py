@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gangline.kube.client import Client
-from gangline.kube.led_service import LedOptions, LedService
+from gangline.kube.leader_service import LeaderOptions, LeaderService
 from gangline.placement.policy import Policy
 from gangline.scheduler.published import LEASE_NAME, Published
 from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOptions(LedOptions):
+class ServiceOptions(LeaderOptions):
     """How a scheduler process runs.
 
     Attributes:
@@ -32,8 +32,8 @@ class ServiceOptions(LedOptions):
     lock_namespace: str = "gangline-system"
 
 
-class SchedulerService(LedService):
-    """One scheduler process; see :class:`LedService`."""
+class SchedulerService(LeaderService):
+    """One scheduler process; see :class:`LeaderService`."""
 
     leader_metric = "gangline_scheduler_is_leader"
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import msgspec
 
 from gangline.api.core import Node, Pod, find_condition
+from gangline.placement.allocations import Allocations, gang_key
 from gangline.placement.decisions import Binding
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import REPLICA_SLASHES, Gang, Group, Groups, collect_gangs
-from gangline.placement.holders import Holders, gang_key
 from gangline.placement.namespaces import Namespaces
 from gangline.placement.snapshot import HOSTNAME_LABEL, NodeView, PodView, Snapshot
 from gangline.placement.volumes import Storage
@@ -42,7 +42,7 @@ class SchedulerState:
         self._names = names
         self._nodes: dict[str, NodeView] = {}
         self._groups = Groups()
-        self._holders = Holders(groups=self._groups)
+        self._allocations = Allocations(groups=self._groups)
         self._fleet = Fleet(levels)
         self._changed: set[str] = set()
         self._assumed: set[str] = set()
@@ -57,9 +57,9 @@ class SchedulerState:
         self._selecting: dict[str, PodView] = {}  # pods that select namespaces, as they say it
 
     @property
-    def holders(self) -> Holders:
+    def allocations(self) -> Allocations:
         """The pods that hold room."""
-        return self._holders
+        return self._allocations
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -90,13 +90,13 @@ class SchedulerState:
             self._groups[key] = group
             self._know_level(group.required_level)
         replica = f"{key}/"
-        gangs = self._holders.by_gang
+        gangs = self._allocations.by_gang
         if key.count("/") == REPLICA_SLASHES - 1:  # only these have replicas
             found = [pods for name, pods in gangs.items() if name == key or name.startswith(replica)]
         else:
             found = [gangs.get(key, {})]
         for pod in [pod for pods in found for pod in pods.values()]:
-            self._holders.add(pod)  # it may use another queue now
+            self._allocations.add(pod)  # it may use another queue now
         return any(pod.gang == key or pod.gang.startswith(replica) for pod in self._pending.values())
 
     def take_pod(self, old: Pod | None, new: Pod | None) -> bool:
@@ -128,11 +128,11 @@ class SchedulerState:
         """Note whether a job is over because its main pod has succeeded; its workers may stay, and idle."""
         view = PodView.from_pod(pod)
         if view.job and view.replica_type.lower() in MAIN_ROLES:
-            (self._holders.over.add if is_over else self._holders.over.discard)(view.job)
+            (self._allocations.over.add if is_over else self._allocations.over.discard)(view.job)
 
     def _is_known(self, pod: Pod) -> bool:
         """Return whether the view of a bound pod is up to date in what placement reads."""
-        known = self._holders.get(pod.metadata.uid)
+        known = self._allocations.get(pod.metadata.uid)
         return (
             known is not None
             and known.node_name == pod.spec.node_name
@@ -176,9 +176,9 @@ class SchedulerState:
         """Look at the terms of pods about namespaces again."""
         is_news = False
         for uid, said in self._selecting.items():
-            view, held = self.namespaces.applied(said), self._holders.get(uid)
+            view, held = self.namespaces.applied(said), self._allocations.get(uid)
             if held is not None and held.relations != view.relations:
-                self._holders.add(msgspec.structs.replace(held, relations=view.relations))
+                self._allocations.add(msgspec.structs.replace(held, relations=view.relations))
                 is_news = is_news or bool(self._pending)
             if uid in self._with_claims:
                 self._with_claims[uid] = view
@@ -189,7 +189,7 @@ class SchedulerState:
 
     def claims_to_make(self, uid: str) -> list[str]:
         """Return the claims of an assumed pod whose volumes are made on its node."""
-        held = self._holders.get(uid)
+        held = self._allocations.get(uid)
         return self.storage.selects_node(held) if held is not None and held.claims else []
 
     def _know_level(self, level: str) -> None:
@@ -206,11 +206,11 @@ class SchedulerState:
 
     def _add(self, view: PodView) -> None:
         self._remove(view.uid)
-        self._holders.add(view)
+        self._allocations.add(view)
         self._changed.add(view.node_name)
 
     def _remove(self, uid: str) -> bool:
-        held = self._holders.remove(uid)
+        held = self._allocations.remove(uid)
         if held is not None:
             self._changed.add(held.node_name)
         return held is not None
@@ -222,20 +222,20 @@ class SchedulerState:
         """
         new = sum(1 for name in self._changed if name in self._nodes and self._fleet.index(name) < 0)
         if new > INSERTS_MAX:
-            self._fleet = Fleet.of(self._nodes.values(), self._holders, self._fleet.levels)
+            self._fleet = Fleet.of(self._nodes.values(), self._allocations, self._fleet.levels)
             self._changed.clear()
         for name in sorted(self._changed):
             view = self._nodes.get(name)
             if view is None:
                 self._fleet.drop_node(name)
             else:
-                self._fleet.set_node(view, self._holders.by_node.get(name, {}).values())
+                self._fleet.set_node(view, self._allocations.by_node.get(name, {}).values())
         self._changed.clear()
         return self._fleet
 
     def snapshot(self) -> Snapshot:
         """Return the nodes, and the pods that hold room on them, as plain values."""
-        return Snapshot(nodes=tuple(self._nodes.values()), pods=tuple(self._holders))
+        return Snapshot(nodes=tuple(self._nodes.values()), pods=tuple(self._allocations))
 
     def waiting(self) -> list[PodView]:
         """Return the pods to place; those of paused gangs are not among them."""
@@ -245,7 +245,7 @@ class SchedulerState:
 
     def gangs(self) -> list[Gang]:
         """Return the gangs to place."""
-        return collect_gangs(self.waiting(), self._groups, self._holders.placed())
+        return collect_gangs(self.waiting(), self._groups, self._allocations.placed())
 
     def half_bound(self, gang: Gang) -> list[PodView]:
         """Return the bound pods of a gang that was bound half, by a scheduler that ended or lost its answers.
@@ -253,7 +253,7 @@ class SchedulerState:
         Pods that are made anew beside others of their gang that run are younger than the binding of those;
         here one was there already, and was not bound with them.
         """
-        others = self._holders.by_gang.get(gang.key, {}).values()
+        others = self._allocations.by_gang.get(gang.key, {}).values()
         bound = [pod for pod in others if pod.node_name and not pod.is_ending]
         since = min((pod.bound for pod in bound if pod.bound), default="")
         is_half = gang.needed > 0 and since and any(pod.created <= since for pod in gang.pods)
@@ -262,7 +262,7 @@ class SchedulerState:
     def members(self, gang: str) -> list[PodView]:
         """Return all pods of a gang that wait or hold room."""
         waiting = [pod for pod in self._pending.values() if pod.gang == gang]
-        return [*self._holders.by_gang.get(gang, {}).values(), *waiting]
+        return [*self._allocations.by_gang.get(gang, {}).values(), *waiting]
 
     def is_broken(self, gang: str, size: int) -> bool:
         """Return whether a gang is alive with fewer bound pods than must start together.
@@ -283,7 +283,7 @@ class SchedulerState:
             return []
         found = [
             (pod, view.gpus.indices[sick.bit_length() - 1])
-            for pod in self._holders.by_node.get(node, {}).values()
+            for pod in self._allocations.by_node.get(node, {}).values()
             if (sick := view.gpus.mask_of(pod.gpu_uuids) & ~view.gpus.healthy)
         ]
         return sorted(found, key=lambda entry: entry[0].key)
@@ -292,10 +292,10 @@ class SchedulerState:
         """Hold room for a decision that is being carried out."""
         view = self._pending.pop(binding.uid)
         self._assumed.add(binding.uid)
-        held = self._holders.get(binding.uid)
+        held = self._allocations.get(binding.uid)
         if held is None:
             uuids = tuple(uuid for _, found in binding.gpus for uuid in found)
-            self._holders.add(view.placed(binding.node, uuids))
+            self._allocations.add(view.placed(binding.node, uuids))
         self._changed.add(binding.node)
 
     def revoke(self, binding: Binding) -> None:
@@ -303,7 +303,7 @@ class SchedulerState:
         if binding.uid not in self._assumed:
             return
         self._assumed.discard(binding.uid)
-        view = self._holders.remove(binding.uid)
+        view = self._allocations.remove(binding.uid)
         if view is not None:
             self._changed.add(view.node_name)
             self._pending[binding.uid] = view.placed("", ())

@@ -20,17 +20,17 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gangline.placement.allocations import Allocations
 from gangline.placement.fit import fewest
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group
-from gangline.placement.holders import Holders
 from gangline.placement.policy import OVERDUE_AFTER_S, Policy
-from gangline.placement.schedule import Pass
+from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import PodView
 from gangline.simulate.pods import gang_of, moment
 from gangline.simulate.site import Site
 from gangline.simulate.trace import TraceJob
-from gangline.topology.wires import mask_of, members
+from gangline.topology.link_resources import mask_of, members
 from gangline.workloads.requests import GPU
 
 Masks = dict[int, int]
@@ -53,7 +53,7 @@ class Scheduler(Protocol):
 
 
 class PassScheduler:
-    """Asks :class:`gangline.placement.schedule.Pass`, as the scheduler of a cluster does.
+    """Asks :class:`gangline.placement.schedule.SchedulingCycle`, as the scheduler of a cluster does.
 
     Args:
         site: the simulated cluster.
@@ -66,7 +66,7 @@ class PassScheduler:
         self._policy = Policy(levels=levels, may_preempt=False, overdue_after_s=overdue_after_s)
         self._fleet = Fleet.of(site.node_views(with_links=with_links), (), levels)
         self._groups: dict[str, Group] = {}
-        self._holders = Holders((), self._groups)
+        self._allocations = Allocations((), self._groups)
         self._plugin = [site.everything] * site.nodes
         self._with_links = with_links
         self._waiting: dict[str, tuple[TraceJob, Gang]] = {}
@@ -83,7 +83,7 @@ class PassScheduler:
         """Take back the room of a job that has ended."""
         pods, masks = self._running.pop(job.name)
         for pod in pods:
-            self._holders.remove(pod.uid)
+            self._allocations.remove(pod.uid)
         self._groups.pop(job.name, None)
         room = self._fleet.room
         for pod in pods:
@@ -101,12 +101,14 @@ class PassScheduler:
         if not self._waiting:
             return []
         gangs = [gang for _, gang in self._waiting.values()]
-        decisions = Pass(self._fleet, self._holders, self._policy, now=moment(now_s)).run(gangs)
+        decisions = SchedulingCycle(self._fleet, self._allocations, self._policy, now=moment(now_s)).run(
+            gangs
+        )
         placed: dict[str, list[PodView]] = {}
         masks: dict[str, Masks] = {}
         for binding in decisions.bindings:
             name = binding.pod.partition("/")[0]
-            pod = self._holders.get(binding.uid)
+            pod = self._allocations.get(binding.uid)
             assert pod is not None
             placed.setdefault(name, []).append(pod)
             row = self._fleet.index(binding.node)

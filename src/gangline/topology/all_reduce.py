@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, log2
 
+from gangline.topology.link_resources import hops_of, members
 from gangline.topology.machine import Machine
 from gangline.topology.rates import BITS_PER_BYTE, PROTOCOLS, TREE_EFFICIENCY, Protocol
 from gangline.topology.rings import best_chain, best_rings
-from gangline.topology.wires import hops_of, members
 
 ALGORITHMS = ("ring", "tree", "two-level")
 DEFAULT_ALGORITHMS = ("ring", "tree")

@@ -16,9 +16,9 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import combinations
 
+from gangline.topology.link_resources import MACHINES_MAX, mask_of, members
 from gangline.topology.machine import Machine
 from gangline.topology.rings import bus_gb_s
-from gangline.topology.wires import MACHINES_MAX, mask_of, members
 
 TABLE_MAX = 8
 """GPUs of a machine for which every subset is looked at."""

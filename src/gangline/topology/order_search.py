@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 
+from gangline.topology.link_resources import TOLERANCE, LinkResources
 from gangline.topology.machine import Machine
-from gangline.topology.wires import TOLERANCE, Wires
 
 STEPS_MAX = 50_000
 """Places tried for one set of GPUs, after which the best order so far is the answer; for all known machines
@@ -14,7 +14,7 @@ STEPS_MAX = 50_000
 
 
 def best_order(
-    machine: Machine, found: Wires, gpus: tuple[int, ...], *, closed: bool, first: tuple[int, ...]
+    machine: Machine, found: LinkResources, gpus: tuple[int, ...], *, closed: bool, first: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the order in which a ring (closed) or a chain (open) through three or more GPUs is fastest.
 
@@ -56,7 +56,7 @@ def best_order(
     return best
 
 
-def _add(found: Wires, loads: list[float], first: int, second: int, rate: float) -> float:
+def _add(found: LinkResources, loads: list[float], first: int, second: int, rate: float) -> float:
     """Load one more hop and return what the scarcest wire has now."""
     for resource, load in found.hops[first][second]:
         loads[resource] += load
@@ -64,12 +64,12 @@ def _add(found: Wires, loads: list[float], first: int, second: int, rate: float)
     return rate
 
 
-def _take(found: Wires, loads: list[float], first: int, second: int) -> None:
+def _take(found: LinkResources, loads: list[float], first: int, second: int) -> None:
     for resource, load in found.hops[first][second]:
         loads[resource] -= load
 
 
-def _bound(machine: Machine, found: Wires, gpus: tuple[int, ...], *, needed: int) -> float:
+def _bound(machine: Machine, found: LinkResources, gpus: tuple[int, ...], *, needed: int) -> float:
     """Return a rate that no order can exceed.
 
     A ring leaves and enters every part of the set: each GPU, the GPUs of a switch, of a NUMA node. Its two

@@ -14,10 +14,10 @@ from functools import lru_cache
 from itertools import combinations
 from math import inf
 
+from gangline.topology.link_resources import LinkResources, hops_of, link_resources, members
 from gangline.topology.machine import Machine
 from gangline.topology.order_search import best_order
 from gangline.topology.rates import TREE_EFFICIENCY
-from gangline.topology.wires import Wires, hops_of, members, wires
 
 EXACT_MAX = 8
 PACK_STEPS_MAX = 20_000
@@ -71,7 +71,7 @@ def best_rings(machine: Machine, mask: int) -> Rings:
     if machine.nvswitch_links or len(gpus) == 2:
         return _alike(machine, gpus)
     nvlink = _nvlink_rings(machine, gpus) if len(gpus) <= EXACT_MAX else None
-    return nvlink or _one_ring(machine, wires(machine), _order(machine, gpus, closed=True))
+    return nvlink or _one_ring(machine, link_resources(machine), _order(machine, gpus, closed=True))
 
 
 @lru_cache(maxsize=SETS_MAX)
@@ -84,7 +84,7 @@ def best_chain(machine: Machine, mask: int) -> Chain:
         rings = _alike(machine, gpus)
         flows = 2 if len(gpus) > 2 else 1  # a GPU inside the chain sends both ways at once
         return Chain(rings.gb_s / flows, gpus, rings.bottleneck)
-    found = wires(machine)
+    found = link_resources(machine)
     order = _order(machine, gpus, closed=False)
     rate, resource = found.scarcest(order, closed=False)
     return Chain(rate, order, found.names[resource])
@@ -129,12 +129,12 @@ def _alike(machine: Machine, gpus: tuple[int, ...]) -> Rings:
     if machine.nvswitch_links:
         rate = machine.nvswitch_links * machine.gpu.nvlink_gb_s
         return Rings(rate, (gpus,), f"{machine.nvswitch_links} x NVLink into the NVSwitch", True)
-    found = wires(machine)
+    found = link_resources(machine)
     rate, resource = found.scarcest(gpus, closed=False)
     return Rings(rate, (gpus,), found.names[resource], bool(machine.widths[gpus[0]][gpus[1]]))
 
 
-def _one_ring(machine: Machine, found: Wires, order: tuple[int, ...]) -> Rings:
+def _one_ring(machine: Machine, found: LinkResources, order: tuple[int, ...]) -> Rings:
     rate, resource = found.scarcest(order, closed=True)
     nvlink = all(machine.widths[a][b] for a, b in hops_of(order, closed=True))
     return Rings(2 * rate, (order,), found.names[resource], nvlink)
@@ -144,7 +144,7 @@ def _order(machine: Machine, gpus: tuple[int, ...], *, closed: bool) -> tuple[in
     first = tuple(sorted(gpus, key=lambda gpu: (machine.numa[gpu], machine.switches[gpu], gpu)))
     if len(gpus) > EXACT_MAX:
         return first
-    return best_order(machine, wires(machine), gpus, closed=closed, first=first)
+    return best_order(machine, link_resources(machine), gpus, closed=closed, first=first)
 
 
 def _nvlink_rings(machine: Machine, gpus: tuple[int, ...]) -> Rings | None:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from gangline.api.core import AnyObject, Pod, Wire
 from gangline.api.resources import PODS
+from gangline.kube.backoff import Backoff
 from gangline.kube.cache import Cache
 from gangline.kube.errors import Gone, TooManyRequests, Unavailable
-from gangline.kube.pace import Pace
 
-AT_ONCE = Pace(delay_min_s=0.0)
+AT_ONCE = Backoff(delay_min_s=0.0)
 
 
 class Mirror:
@@ -103,7 +103,7 @@ async def perform(server: Any, operation: tuple[str, str | None], settle: Callab
 async def scenario(server: Any, sequence: list[tuple[str, str | None]], page_size: int) -> None:
     server.page_size_max = page_size
     async with server.client() as client:
-        cache = Cache(client, PODS, AnyObject, pace=AT_ONCE, keep_raw=True)
+        cache = Cache(client, PODS, AnyObject, backoff=AT_ONCE, keep_raw=True)
         cache.add_index("uid", lambda obj: [obj.metadata.uid])
         mirror = Mirror()
         cache.on_change(mirror)
@@ -147,7 +147,7 @@ async def test_a_relist_tells_the_differences_and_nothing_else(server: Any) -> N
     for name in ("kept", "changed", "lost"):
         await server.put(name)
     async with server.client() as client:
-        cache = Cache(client, PODS, AnyObject, pace=AT_ONCE)
+        cache = Cache(client, PODS, AnyObject, backoff=AT_ONCE)
         calls: list[tuple[str, str]] = []
         async with running(cache):
             await server.wait_for(lambda: server.watches == 1)
@@ -172,7 +172,7 @@ async def test_a_relist_tells_the_differences_and_nothing_else(server: Any) -> N
 async def test_an_object_replaced_by_another_of_its_name_is_lost_first(server: Any) -> None:
     await server.put("a")
     async with server.client() as client:
-        cache = Cache(client, PODS, AnyObject, pace=AT_ONCE)
+        cache = Cache(client, PODS, AnyObject, backoff=AT_ONCE)
         mirror = Mirror()
         cache.on_change(mirror)
         async with running(cache):
@@ -185,7 +185,7 @@ async def test_an_object_replaced_by_another_of_its_name_is_lost_first(server: A
 
 async def test_a_watch_that_ends_is_continued_without_a_list(server: Any) -> None:
     async with server.client() as client:
-        cache = Cache(client, PODS, AnyObject, pace=AT_ONCE)
+        cache = Cache(client, PODS, AnyObject, backoff=AT_ONCE)
         mirror = Mirror()
         cache.on_change(mirror)
         async with running(cache):
@@ -205,7 +205,7 @@ async def test_events_that_come_twice_or_late_change_nothing(server: Any) -> Non
     old = await server.put("a")
     new = await server.put("a")
     async with server.client() as client:
-        cache = Cache(client, PODS, AnyObject, pace=AT_ONCE)
+        cache = Cache(client, PODS, AnyObject, backoff=AT_ONCE)
         async with running(cache):
             mirror = Mirror()
             mirror.objects = {obj.metadata.key: obj for obj in cache.items()}
@@ -223,7 +223,7 @@ async def test_events_that_come_twice_or_late_change_nothing(server: Any) -> Non
 
 async def test_a_bookmark_moves_the_version_on(server: Any) -> None:
     async with server.client() as client:
-        cache = Cache(client, PODS, AnyObject, pace=AT_ONCE)
+        cache = Cache(client, PODS, AnyObject, backoff=AT_ONCE)
         async with running(cache):
             await server.bookmark()
             await server.put("a")
@@ -251,7 +251,7 @@ async def test_a_refused_watch_is_tried_again_or_the_list_is(
 
     server._watch = refuse_once
     async with server.client() as client:
-        cache = Cache(client, PODS, AnyObject, pace=AT_ONCE)
+        cache = Cache(client, PODS, AnyObject, backoff=AT_ONCE)
         async with running(cache):
             await server.wait_for(lambda: server.watches == 1)
 
@@ -271,7 +271,10 @@ async def test_a_storm_of_410_does_not_spin(server: Any) -> None:
             await asyncio.Event().wait()
 
     server._oldest = 10**6  # every version is too old
-    async with server.client() as client, running(Cache(client, PODS, AnyObject, pace=Pace(sleep=sleep))):
+    async with (
+        server.client() as client,
+        running(Cache(client, PODS, AnyObject, backoff=Backoff(sleep=sleep))),
+    ):
         async with asyncio.timeout(60):
             await enough.wait()
 
@@ -295,7 +298,10 @@ async def test_a_server_that_ends_every_watch_at_once_does_not_make_it_spin(serv
         return web.Response()
 
     server._watch = end_at_once
-    async with server.client() as client, running(Cache(client, PODS, AnyObject, pace=Pace(sleep=sleep))):
+    async with (
+        server.client() as client,
+        running(Cache(client, PODS, AnyObject, backoff=Backoff(sleep=sleep))),
+    ):
         async with asyncio.timeout(60):
             await enough.wait()
 
@@ -322,7 +328,7 @@ async def test_an_object_that_does_not_fit_is_left_out_alone(server: Any) -> Non
     await server.put("bad", labels={"n": "x"})
     await server.put("good")
     async with server.client() as client:
-        cache = Cache(client, PODS, Strict, pace=AT_ONCE)
+        cache = Cache(client, PODS, Strict, backoff=AT_ONCE)
         async with running(cache):
             assert [obj.metadata.name for obj in cache.items()] == ["good"]
             assert cache.statistics().undecodable == 1
@@ -331,7 +337,7 @@ async def test_an_object_that_does_not_fit_is_left_out_alone(server: Any) -> Non
 async def test_dictionaries_can_be_held_too(server: Any) -> None:
     await server.put("a")
     async with server.client() as client:
-        cache = Cache(client, PODS, dict[str, Any], pace=AT_ONCE)
+        cache = Cache(client, PODS, dict[str, Any], backoff=AT_ONCE)
         async with running(cache):
             held = cache.get("default/a")
 
@@ -343,7 +349,7 @@ async def test_a_failing_listener_does_not_stop_the_others(server: Any) -> None:
         raise RuntimeError("listener")
 
     async with server.client() as client:
-        cache = Cache(client, PODS, Pod, pace=AT_ONCE)
+        cache = Cache(client, PODS, Pod, backoff=AT_ONCE)
         mirror = Mirror()
         cache.on_change(fail)
         cache.on_change(mirror)
@@ -361,7 +367,7 @@ async def test_waiting_for_a_cache_that_is_refused_says_why(server: Any, make_st
 
     server.answers.append(lambda: web.json_response(make_status(403, "Forbidden", "not you"), status=403))
     async with server.client() as client:
-        cache = Cache(client, PODS, Pod, pace=Pace(sleep=sleep))
+        cache = Cache(client, PODS, Pod, backoff=Backoff(sleep=sleep))
         task = asyncio.create_task(cache.run())
         await refused.wait()
         with pytest.raises(Unavailable, match=r"pods.*not you"):
@@ -380,7 +386,7 @@ async def test_a_cache_runs_once(server: Any) -> None:
 
 
 def test_pauses_double_up_to_their_limit_with_jitter() -> None:
-    pace = Pace(delay_min_s=1.0, reconnect_delay_max_s=4.0, relist_delay_max_s=30.0)
+    pace = Backoff(delay_min_s=1.0, reconnect_delay_max_s=4.0, relist_delay_max_s=30.0)
     gone, lost = Gone(410, "Expired", ""), Unavailable(0, "", "")
 
     for failures, want_s in [(1, 1), (2, 2), (3, 4), (6, 30), (1000, 30)]:

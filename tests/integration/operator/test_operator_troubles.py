@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, SERVICES
-from gangline.jobs import refusal
+from gangline.jobs import launcher_replacement
 from gangline.kube.client import Client
 from gangline.operator.operator import Operator
 
@@ -141,7 +141,7 @@ async def test_a_pod_that_the_server_refuses_fails_the_job(cluster: Any, make_jo
 async def test_a_launcher_that_its_node_refused_is_placed_anew(
     cluster: Any, make_job: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusal, "first_wait_s", 0.0)
+    monkeypatch.setattr(launcher_replacement, "first_wait_s", 0.0)
     job = make_job(runPolicy={"backoffLimit": 0})
     job["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "Never"
     await cluster.submit(job)

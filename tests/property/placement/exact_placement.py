@@ -21,8 +21,8 @@ from gangline.placement.gangs import Gang, Group
 from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
+from gangline.topology.link_resources import mask_of
 from gangline.topology.network import NETWORK_LABEL
-from gangline.topology.wires import mask_of
 from gangline.workloads.requests import add_amounts
 
 SCALE = 10_000

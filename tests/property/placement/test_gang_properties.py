@@ -28,12 +28,12 @@ from gang_scenes import NOW, group
 from hypothesis import given
 
 from gangline.placement.affinity import Relations, Term
+from gangline.placement.allocations import Allocations
 from gangline.placement.decisions import Decisions
 from gangline.placement.fit import place
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import collect_gangs
 from gangline.placement.gpu_tables import tables_of
-from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
 from gangline.placement.preempt import find_victims
 from gangline.placement.reserve import release, retake
@@ -244,22 +244,24 @@ def contest(draws: Draws) -> Scene:
 def test_victims_are_enough_and_none_could_have_been_spared(scene: Scene):
     snapshot, waiting, groups = scene
     fleet = Fleet.of(snapshot.nodes, snapshot.pods, LEVELS)
-    holders = Holders(snapshot.pods, groups)
+    allocations = Allocations(snapshot.pods, groups)
     gang = collect_gangs(waiting, groups, {})[0]
 
     def fits_without(gone: list[str]) -> bool:
         room = fleet.room.copy()
-        release(fleet, room, [pod for key in gone for pod in holders.by_gang[key].values()])
+        release(fleet, room, [pod for key in gone for pod in allocations.by_gang[key].values()])
         return place(fleet, room, gang) is not None
 
     if fits_without([]):
         return
-    victims = find_victims(fleet, holders, gang, POLICY, NOW)
+    victims = find_victims(fleet, allocations, gang, POLICY, NOW)
     assert not victims or fits_without(victims)
     for spared in victims:
         assert not fits_without([key for key in victims if key != spared])
     assert all(
-        holders.priority_of(pod) < gang.priority for key in victims for pod in holders.by_gang[key].values()
+        allocations.priority_of(pod) < gang.priority
+        for key in victims
+        for pod in allocations.by_gang[key].values()
     )
 
 
@@ -319,8 +321,11 @@ def preferring(draws: Draws) -> tuple[Snapshot, list[PodView], list[PodView]]:
     running = bound(draws, on)
     plain = [msgspec.structs.replace(pod, relations=None) for pod in gang_pods(draws, "g0")]
     rack = {"key": "rack", "operator": "In", "values": ["A2"]}
-    likes = ((1 + draws.below(3), {"matchExpressions": [rack]}),)
-    fussy = [msgspec.structs.replace(pod, node_likes=likes, shape=pod.shape + b"fussy") for pod in plain]
+    preferences = ((1 + draws.below(3), {"matchExpressions": [rack]}),)
+    fussy = [
+        msgspec.structs.replace(pod, node_preferences=preferences, shape=pod.shape + b"fussy")
+        for pod in plain
+    ]
     return Snapshot(nodes=tuple(on), pods=tuple(running)), plain, fussy
 
 

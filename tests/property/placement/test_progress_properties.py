@@ -10,11 +10,11 @@ from gang_scenes import NOW, group, pod
 from hypothesis import given
 
 from gangline.clock import format_time
+from gangline.placement.allocations import Allocations
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Group, collect_gangs
-from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
-from gangline.placement.schedule import Pass, schedule
+from gangline.placement.schedule import SchedulingCycle, schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 
 STEP = timedelta(minutes=10)
@@ -31,7 +31,7 @@ class Cluster:
         self.draws = draws
         self.nodes = {node.name: node for node in on}
         self.groups: dict[str, Group] = {}
-        self.holders = Holders(groups=self.groups)
+        self.allocations = Allocations(groups=self.groups)
         self.fleet = Fleet.of(on, (), LEVELS)
         self.changed: set[str] = set()
         self.waiting: dict[str, PodView] = {}
@@ -48,12 +48,14 @@ class Cluster:
         """Decide and carry out, and return the gangs that have started."""
         for name in sorted(self.changed):
             if name in self.nodes:
-                self.fleet.set_node(self.nodes[name], self.holders.by_node.get(name, {}).values())
+                self.fleet.set_node(self.nodes[name], self.allocations.by_node.get(name, {}).values())
             else:
                 self.fleet.drop_node(name)
         self.changed.clear()
-        found = collect_gangs(self.waiting.values(), self.groups, self.holders.placed())
-        decisions = Pass(self.fleet, self.holders, POLICY, now=NOW + self.step * STEP).run(found)
+        found = collect_gangs(self.waiting.values(), self.groups, self.allocations.placed())
+        decisions = SchedulingCycle(self.fleet, self.allocations, POLICY, now=NOW + self.step * STEP).run(
+            found
+        )
         started = {gang_of(self.waiting.pop(binding.uid)) for binding in decisions.bindings}
         self.changed |= {binding.node for binding in decisions.bindings}
         for key in sorted(started):
@@ -64,13 +66,13 @@ class Cluster:
 
     def take_back(self, key: str) -> None:
         """End a gang and let its controller make its pods anew."""
-        for held in list(self.holders.by_gang.get(key, {}).values()):
+        for held in list(self.allocations.by_gang.get(key, {}).values()):
             self.end(held)
             self.waiting[held.uid] = msgspec.structs.replace(held.placed("", ()), limit_s=None)
         self.left.pop(key, None)
 
     def end(self, held: PodView) -> None:
-        self.holders.remove(held.uid)
+        self.allocations.remove(held.uid)
         self.changed.add(held.node_name)
 
     def pass_time(self) -> None:
@@ -80,7 +82,7 @@ class Cluster:
             self.left[key] -= 1
             if self.left[key] <= 0:
                 del self.left[key]
-                for held in list(self.holders.by_gang.get(key, {}).values()):
+                for held in list(self.allocations.by_gang.get(key, {}).values()):
                     self.end(held)
                 self.waiting = {uid: found for uid, found in self.waiting.items() if gang_of(found) != key}
 
@@ -88,24 +90,24 @@ class Cluster:
         """Take a node as it is now; gangs that hold a broken GPU of it start anew."""
         self.nodes[node.name] = node
         self.changed.add(node.name)
-        for held in list(self.holders.by_node.get(node.name, {}).values()):
+        for held in list(self.allocations.by_node.get(node.name, {}).values()):
             gpus = node.gpus
             if gpus is not None and gpus.mask_of(held.gpu_uuids) & ~gpus.healthy:
                 self.take_back(gang_of(held))
 
     def lose(self, name: str) -> None:
         """A node is gone, and the gangs that had a pod there start anew."""
-        for held in list(self.holders.by_node.get(name, {}).values()):
+        for held in list(self.allocations.by_node.get(name, {}).values()):
             self.take_back(gang_of(held))
         del self.nodes[name]
         self.changed.add(name)
 
     def check(self) -> None:
         """Check that every gang that runs is there whole, and that no GPU has two owners."""
-        for key, held in self.holders.by_gang.items():
+        for key, held in self.allocations.by_gang.items():
             least = self.groups[key].min_member if key in self.groups else 1
             assert len(held) >= least
-        uuids = [uuid for held in self.holders for uuid in held.gpu_uuids]
+        uuids = [uuid for held in self.allocations for uuid in held.gpu_uuids]
         assert len(uuids) == len(set(uuids))
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from gangline.topology.choices import choices
 from gangline.topology.known import known_machine
+from gangline.topology.link_resources import mask_of, members
 from gangline.topology.links import SELF
 from gangline.topology.machine import Machine, machine_from_matrix
 from gangline.topology.rates import PCIE_GB_S
 from gangline.topology.rings import best_chain, best_rings, bus_gb_s
-from gangline.topology.wires import mask_of, members
 
 
 @pytest.mark.parametrize("name", ["v100-dgx1", "p100-dgx1", "t4-x8", "h100-hgx"])

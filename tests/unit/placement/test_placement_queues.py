@@ -4,11 +4,11 @@ from datetime import timedelta
 
 from gang_scenes import NOW, decide, dgx, gpus_of, group, held, members, pod, reasons
 
+from gangline.placement.allocations import Allocations
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import collect_gangs
-from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy, Queue
-from gangline.placement.schedule import Pass
+from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import PodView
 
 A, B = dgx("a"), dgx("b")
@@ -125,11 +125,13 @@ def test_room_is_kept_from_the_moment_when_one_rack_holds_all_however_much_is_fr
     ]
     gang = collect_gangs(members("big", 16), {"team/big": group("big", 16, required_level="rack")}, placed={})
 
-    one_pass = Pass(Fleet.of(nodes, bound, ("rack",)), Holders(bound), Policy(levels=("rack",)), now=NOW)
-    one_pass.run(gang)
+    cycle = SchedulingCycle(
+        Fleet.of(nodes, bound, ("rack",)), Allocations(bound), Policy(levels=("rack",)), now=NOW
+    )
+    cycle.run(gang)
 
-    assert one_pass.reservation is not None
-    assert one_pass.reservation.at == NOW + timedelta(minutes=30)
+    assert cycle.reservation is not None
+    assert cycle.reservation.at == NOW + timedelta(minutes=30)
 
 
 def test_while_nobody_knows_an_end_others_pass_until_the_gang_is_overdue():

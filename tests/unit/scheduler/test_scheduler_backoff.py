@@ -75,7 +75,7 @@ def test_pods_on_their_way_out_hold_room_and_are_no_part_of_the_gang_that_comes_
 
     [gang] = state.gangs()
     assert (gang.placed, gang.needed) == (0, 3)
-    assert len(state.holders) == 2
+    assert len(state.allocations) == 2
 
 
 def test_a_paused_gang_waits_with_the_pods_that_are_made_anew_for_it():

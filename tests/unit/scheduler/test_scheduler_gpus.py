@@ -8,17 +8,17 @@ import pytest
 from gang_scenes import NOW, dgx, group, held, members
 
 from gangline.api.core import Node, Pod
+from gangline.placement.allocations import Allocations
 from gangline.placement.decisions import Binding, Decisions
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
-from gangline.placement.holders import Holders
 from gangline.placement.policy import Policy
-from gangline.placement.schedule import Pass
+from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import NodeView, unknown_mode
 from gangline.scheduler.advice import Advice
 from gangline.scheduler.binder import gpu_annotations
-from gangline.scheduler.by_wires import unknown_wires, wanted_taints
 from gangline.scheduler.state import SchedulerState
+from gangline.scheduler.topology_taint import unknown_topology, wanted_taints
 from gangline.topology.known import known_machine
 
 OURS = {"key": "gangline.dev/gpu-schedule", "value": "topology", "effect": "NoSchedule"}
@@ -64,7 +64,11 @@ def test_a_binding_tells_the_node_agent_uuids_and_arena_indices():
 def test_the_pods_of_a_gang_see_the_gpus_of_all_on_their_node():
     table = {"team/g": group("g", 4)}
     gangs = [Gang("team/g", members("g", 4), table["team/g"])]
-    bindings = Pass(Fleet.of([dgx("a")]), Holders(groups=table), Policy(), now=NOW).run(gangs).bindings
+    bindings = (
+        SchedulingCycle(Fleet.of([dgx("a")]), Allocations(groups=table), Policy(), now=NOW)
+        .run(gangs)
+        .bindings
+    )
 
     assert {binding.visible for binding in bindings} == {(0, 1, 2, 3)}
     assert sorted(index for binding in bindings for index in binding.indices) == [0, 1, 2, 3]
@@ -99,12 +103,12 @@ def test_a_node_without_a_readable_annotation_cannot_have_its_gpus_chosen_by_lin
     broken = node("topology")
     broken.metadata.annotations["gangline.dev/gpu-topology"] = "{"
 
-    assert unknown_wires(node("topology")) == unknown_wires(node()) == ""
-    assert unknown_wires(bare) == (
+    assert unknown_topology(node("topology")) == unknown_topology(node()) == ""
+    assert unknown_topology(bare) == (
         "labelled ack.node.gpu.schedule=topology, but it has no annotation gangline.dev/gpu-topology: "
         "its own device plugin goes on choosing GPUs"
     )
-    assert "its own device plugin goes on choosing GPUs" in unknown_wires(broken)
+    assert "its own device plugin goes on choosing GPUs" in unknown_topology(broken)
 
 
 def test_a_mode_that_is_not_known_counts_as_the_default_and_says_so():
@@ -119,9 +123,11 @@ def test_a_mode_that_is_not_known_counts_as_the_default_and_says_so():
 def decided(advice: Advice, taken: int, job: str) -> Decisions:
     pods = [held("x", "a", *range(taken), job=job)]
     table = {"team/g": group("g", 8)}
-    fleet, holders = Fleet.of([dgx("a")], pods), Holders(pods, table)
+    fleet, allocations = Fleet.of([dgx("a")], pods), Allocations(pods, table)
     gangs = [Gang("team/g", members("g", 8), table["team/g"])]
-    return advice.added(Pass(fleet, holders, Policy(), now=NOW).run(gangs), gangs, fleet, holders)
+    return advice.added(
+        SchedulingCycle(fleet, allocations, Policy(), now=NOW).run(gangs), gangs, fleet, allocations
+    )
 
 
 def test_a_reason_carries_what_would_help_in_the_groups_and_the_pods_message():

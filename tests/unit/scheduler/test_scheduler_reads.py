@@ -12,7 +12,7 @@ from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Gang
 from gangline.placement.policy import Policy
 from gangline.placement.read_groups import read_group
-from gangline.placement.schedule import Pass
+from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import NodeView
 from gangline.scheduler.state import SchedulerState
 
@@ -49,7 +49,9 @@ def only(state: SchedulerState) -> Gang:
 
 
 def decide(state: SchedulerState) -> Decisions:
-    return Pass(state.fleet(), state.holders, Policy(levels=(RACK,)), now=NOW).run(state.gangs())
+    return SchedulingCycle(state.fleet(), state.allocations, Policy(levels=(RACK,)), now=NOW).run(
+        state.gangs()
+    )
 
 
 @pytest.mark.parametrize(

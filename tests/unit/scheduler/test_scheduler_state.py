@@ -27,7 +27,7 @@ def node(name: str = "a", cpu: str = "4", **labels: str) -> Node:
     )
 
 
-def holders(state: SchedulerState) -> list[tuple[str, str]]:
+def allocations(state: SchedulerState) -> list[tuple[str, str]]:
     return [(view.uid, view.node_name) for view in state.snapshot().pods]
 
 
@@ -57,12 +57,12 @@ def test_an_assumed_pod_holds_its_room_until_it_is_seen_bound():
     state.take_pod(None, pod("one"))
 
     state.assume(Binding("team/one", "one", "a"))
-    assert (waiting(state), holders(state)) == ([], [("one", "a")])
+    assert (waiting(state), allocations(state)) == ([], [("one", "a")])
     assert not state.take_pod(pod("one"), pod("one", phase="Unknown"))
     assert waiting(state) == []
 
     state.take_pod(pod("one"), pod("one", node="a"))
-    assert holders(state) == [("one", "a")]
+    assert allocations(state) == [("one", "a")]
 
 
 def test_a_binding_that_failed_gives_its_room_back_and_waits_for_its_turn():
@@ -73,7 +73,7 @@ def test_a_binding_that_failed_gives_its_room_back_and_waits_for_its_turn():
 
     state.pause("team/one")
     state.revoke(binding)
-    assert (waiting(state), holders(state)) == ([], [])
+    assert (waiting(state), allocations(state)) == ([], [])
 
     state.resume("team/one")
     assert waiting(state) == ["one"]
@@ -88,7 +88,7 @@ def test_a_binding_that_failed_because_the_pod_is_gone_is_forgotten():
 
     state.revoke(binding)
 
-    assert (waiting(state), holders(state)) == ([], [])
+    assert (waiting(state), allocations(state)) == ([], [])
 
 
 def test_room_that_becomes_free_makes_a_pass_due_only_when_a_pod_waits():
@@ -99,7 +99,7 @@ def test_room_that_becomes_free_makes_a_pass_due_only_when_a_pod_waits():
 
     state.take_pod(None, pod("waiter"))
     assert state.take_pod(pod("two", node="a"), None)
-    assert holders(state) == []
+    assert allocations(state) == []
 
 
 def test_a_pod_that_waits_no_longer_makes_a_pass_due_for_those_behind_it():
@@ -122,7 +122,7 @@ def test_a_pod_that_has_ended_holds_nothing_whatever_becomes_of_its_job():
     state.take_pod(running, pod("w", node="a", phase="Succeeded"))
     state.take_pod(None, pod("v", node="a", phase="Failed"))
 
-    assert holders(state) == []
+    assert allocations(state) == []
 
 
 def test_idle_workers_of_a_job_whose_launcher_has_succeeded_hold_their_room_and_are_known():
@@ -136,14 +136,14 @@ def test_idle_workers_of_a_job_whose_launcher_has_succeeded_hold_their_room_and_
     launcher = of_job("l", "launcher", "Running")
     state.take_pod(None, of_job("w", "worker", "Running"))
     state.take_pod(None, launcher)
-    assert state.holders.over == set()
+    assert state.allocations.over == set()
 
     state.take_pod(launcher, of_job("l", "launcher", "Succeeded"))
-    assert state.holders.over == {"team/j"}
-    assert holders(state) == [("w", "a")]
+    assert state.allocations.over == {"team/j"}
+    assert allocations(state) == [("w", "a")]
 
     state.take_pod(of_job("l", "launcher", "Succeeded"), None)
-    assert state.holders.over == set()
+    assert state.allocations.over == set()
 
 
 def test_a_claim_that_is_bound_lets_its_pod_in():
@@ -165,7 +165,7 @@ def test_a_terminating_pod_holds_its_room():
     state = SchedulerState(NAMES)
     state.take_pod(None, pod("one", node="a", deleted=True))
 
-    assert holders(state) == [("one", "a")]
+    assert allocations(state) == [("one", "a")]
 
 
 def test_nodes_make_a_pass_due_when_they_change_not_when_they_beat():
@@ -218,17 +218,17 @@ def test_what_a_pod_group_says_counts_for_the_pods_that_run():
     )
     state.take_pod(None, member)
 
-    held = state.holders.get("one")
+    held = state.allocations.get("one")
     assert held is not None
-    assert state.holders.queue_of(held) == "research"
-    assert state.holders.used_by("research")["pods"] == 1
-    assert state.holders.has_weaker(8)
-    assert not state.holders.has_weaker(7)
-    assert state.holders.limit_of(held) == 60.0
+    assert state.allocations.queue_of(held) == "research"
+    assert state.allocations.used_by("research")["pods"] == 1
+    assert state.allocations.has_weaker(8)
+    assert not state.allocations.has_weaker(7)
+    assert state.allocations.limit_of(held) == 60.0
 
     state.take_group("team/g", msgspec.structs.replace(group, queue="other"))
-    assert state.holders.used_by("research")["pods"] == 0
-    assert state.holders.used_by("other")["pods"] == 1
+    assert state.allocations.used_by("research")["pods"] == 0
+    assert state.allocations.used_by("other")["pods"] == 1
 
 
 def test_what_a_workload_says_counts_for_the_replicas_that_run():
@@ -241,7 +241,7 @@ def test_what_a_workload_says_counts_for_the_replicas_that_run():
 
     state.take_group("team/w/workers", Group(key="team/w/workers", queue="research"))
 
-    assert {queue: state.holders.used_by(queue)["pods"] for queue in ("research", "default")} == {
+    assert {queue: state.allocations.used_by(queue)["pods"] for queue in ("research", "default")} == {
         "research": 2,
         "default": 1,
     }
@@ -260,7 +260,7 @@ def test_terms_follow_the_labels_of_namespaces_for_pods_that_wait_and_that_run()
     assert "labels of namespaces" in state.waiting()[0].refusal
 
     def named() -> list[tuple[str, ...]]:
-        held = state.holders.get("two")
+        held = state.allocations.get("two")
         found = [view.relations for view in (*state.waiting(), held) if view is not None]
         return [relations.apart[0].namespaces for relations in found if relations is not None]
 

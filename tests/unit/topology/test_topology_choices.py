@@ -6,7 +6,7 @@ import pytest
 
 from gangline.topology.choices import choices
 from gangline.topology.known import known_machine
-from gangline.topology.wires import mask_of, members
+from gangline.topology.link_resources import mask_of, members
 
 DGX1 = choices(known_machine("v100-dgx1"))
 

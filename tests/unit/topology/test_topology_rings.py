@@ -9,9 +9,9 @@ from math import inf
 import pytest
 
 from gangline.topology.known import known_machine
+from gangline.topology.link_resources import mask_of
 from gangline.topology.machine import machine_from_matrix
 from gangline.topology.rings import best_chain, best_rings, bus_gb_s, pair_matrix, rank_order
-from gangline.topology.wires import mask_of
 
 DGX1 = known_machine("v100-dgx1")
 V100_NVLINK_GB_S = 20.0

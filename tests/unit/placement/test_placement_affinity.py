@@ -8,10 +8,10 @@ from gang_scenes import NOW, decide, dgx, group, reasons
 
 from gangline.api.core import Pod
 from gangline.placement.affinity import Term
+from gangline.placement.affinity_index import TERMS_MAX, AffinityIndex
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
 from gangline.placement.namespaces import Namespaces
-from gangline.placement.neighbours import TERMS_MAX, Neighbours
 from gangline.placement.policy import Policy
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
@@ -351,7 +351,7 @@ def test_pods_are_found_by_terms_with_and_without_labels_as_they_come_and_go():
     terms = [Term(HOST, ("team",), (("app", "x"),)), any_of, Term(HOST, ("other",), (("app", "x"),))]
     pods = [running("p", "a", app="x"), running("q", "b", app="y"), running("r", "b", app="z")]
     held: list[PodView] = []
-    found = Neighbours(held)
+    found = AffinityIndex(held)
 
     for term in terms:
         assert found.matching(term) == {}
@@ -366,7 +366,7 @@ def test_pods_are_found_by_terms_with_and_without_labels_as_they_come_and_go():
 
 def test_more_terms_than_are_remembered_still_have_right_answers():
     held = [running("p", "a", app="x")]
-    found = Neighbours(held)
+    found = AffinityIndex(held)
     terms = [
         Term(HOST, ("team",), (("app", "x"),), (("n", "NotIn", (str(n),)),)) for n in range(TERMS_MAX + 5)
     ]

@@ -34,7 +34,7 @@ def mask_of(indices: Iterable[int]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Wires:
+class LinkResources:
     """The resources of a machine, numbered.
 
     Attributes:
@@ -69,7 +69,7 @@ def hops_of(ring: Sequence[int], *, closed: bool) -> Iterator[tuple[int, int]]:
 
 
 @lru_cache(maxsize=MACHINES_MAX)
-def wires(machine: Machine) -> Wires:
+def link_resources(machine: Machine) -> LinkResources:
     """Return the resources of a machine."""
     names: list[str] = []
     rates: list[float] = []
@@ -101,7 +101,7 @@ def wires(machine: Machine) -> Wires:
             low, high = sorted((machine.numa[first], machine.numa[second]))
             ends.append(resource(f"CPU link between NUMA {low} and {high}", machine.host.socket_gb_s))
         hops[first, second] = tuple((end, load) for end in ends)
-    return Wires(
+    return LinkResources(
         names=tuple(names),
         rates=tuple(rates),
         hops=tuple(

@@ -74,7 +74,7 @@ def replacement_wait_s(job: MPIJob, launcher: Job | None, pods: Sequence[Pod], n
     return float(min(first_wait_s * 2**job.status.launcher_replacements, wait_max_s) - age_s)
 
 
-def tell_refusal(pods: Sequence[Pod]) -> list[Emit]:
+def rejection_events(pods: Sequence[Pod]) -> list[Emit]:
     """Return the warning about the newest launcher pod that was refused."""
     refused = _refused(pods)
     if not refused:
@@ -89,7 +89,7 @@ def tell_refusal(pods: Sequence[Pod]) -> list[Emit]:
     return [Emit("Warning", LAUNCHER_REFUSED, cut(message))]
 
 
-def tell_replacements(job: MPIJob) -> str:
+def describe_replacements(job: MPIJob) -> str:
     """Return what is added to the words about a launcher that failed in the end."""
     times = job.status.launcher_replacements
     return f" (placed anew {times} time{'s' if times > 1 else ''})" if times else ""

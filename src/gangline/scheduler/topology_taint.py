@@ -35,7 +35,7 @@ def wanted_taints(node: Node) -> list[dict[str, Any]] | None:
     return [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in wanted]
 
 
-def unknown_wires(node: Node) -> str:
+def unknown_topology(node: Node) -> str:
     """Return why a node that asks for GPUs by their links cannot have them chosen, or nothing. Pure."""
     if node.metadata.labels.get(MODE_LABEL) != BY_WIRES:
         return ""
@@ -52,7 +52,7 @@ def unknown_wires(node: Node) -> str:
     return f"labelled {MODE_LABEL}={BY_WIRES}, but {why}: its own device plugin goes on choosing GPUs"
 
 
-class ByWiresTaints:
+class TopologyTaints:
     """Writes and removes the taint.
 
     Args:
@@ -78,7 +78,7 @@ class ByWiresTaints:
             self._queue.add(new.metadata.name)
         if new is not None and self._recorder is not None:
             mode = unknown_mode(new.metadata.labels)
-            message = mode or unknown_wires(new)
+            message = mode or unknown_topology(new)
             if message and self._told.get(new.metadata.name) != message:
                 reason = "UnknownMode" if mode else "UnknownTopology"
                 self._recorder.event(("v1", "Node", new.metadata), "Warning", reason, message)

@@ -11,7 +11,7 @@ from gangline.kube.errors import ApiError, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Backoff:
     """Pauses before the next list or watch after a failure.
 
     Attributes:

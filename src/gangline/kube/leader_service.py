@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LedOptions:
+class LeaderOptions:
     """How such a process runs.
 
     Attributes:
@@ -36,13 +36,13 @@ class LedOptions:
     metrics_port: int | None = None
 
 
-class LedService:
+class LeaderService:
     """One process; construct it in a running event loop. Subclasses say what the work is.
 
     Args:
         client: of the work. The Lease goes through it as well.
         lease_name: of the Lease.
-        options: see :class:`LedOptions`.
+        options: see :class:`LeaderOptions`.
         annotations: of the Lease, while this process holds it.
     """
 
@@ -53,7 +53,7 @@ class LedService:
         self,
         client: Client,
         lease_name: str,
-        options: LedOptions,
+        options: LeaderOptions,
         *,
         annotations: Mapping[str, str] | None = None,
     ) -> None:

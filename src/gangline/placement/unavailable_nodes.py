@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import msgspec
 
+from gangline.placement.allocations import Allocations
 from gangline.placement.fit import place
 from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
-from gangline.placement.holders import Holders
 from gangline.placement.snapshot import NOT_READY_TAINT, UNREACHABLE_TAINT, NodeView
 from gangline.workloads.requests import GPU
 
@@ -20,14 +20,14 @@ NODES_NAMED_MAX = 3
 AWAY = (NOT_READY_TAINT, UNREACHABLE_TAINT)
 
 
-def when_opened(fleet: Fleet, holders: Holders, gang: Gang) -> str:
+def when_opened(fleet: Fleet, allocations: Allocations, gang: Gang) -> str:
     """Return which nodes would have to open so that a gang fits, such as ``when node n1 is uncordoned``.
 
     One node if that is enough, else all of them; empty where that would not help.
 
     Args:
         fleet: the nodes.
-        holders: the pods that hold room.
+        allocations: the pods that hold room.
         gang: what must start together.
 
     Cost: nothing where no node is closed; else the arrays are built anew for each trial, 10 µs a node.
@@ -38,7 +38,7 @@ def when_opened(fleet: Fleet, holders: Holders, gang: Gang) -> str:
     names = list(words)
     tried = [[name] for name in names[:NODES_TRIED_MAX]] + ([names] if len(names) > 1 else [])
     for chosen in tried:
-        if not _fits(fleet, holders, gang, set(chosen)):
+        if not _fits(fleet, allocations, gang, set(chosen)):
             continue
         if len(chosen) > NODES_NAMED_MAX:
             return f"when {len(chosen)} nodes that are closed to it open"
@@ -76,8 +76,8 @@ def _opened(view: NodeView) -> NodeView:
     return msgspec.structs.replace(view, gpus=gpus, allocatable={**view.allocatable, GPU: count})
 
 
-def _fits(fleet: Fleet, holders: Holders, gang: Gang, names: set[str]) -> bool:
+def _fits(fleet: Fleet, allocations: Allocations, gang: Gang, names: set[str]) -> bool:
     views = [_opened(view) if view.name in names else view for view in fleet.views]
-    opened = Fleet.of(views, holders, fleet.levels)
-    opened.neighbours = holders.neighbours
+    opened = Fleet.of(views, allocations, fleet.levels)
+    opened.neighbours = allocations.neighbours
     return place(opened, opened.room, gang) is not None

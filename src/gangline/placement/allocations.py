@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from gangline.placement.fit import CROWD_STEP
+from gangline.placement.affinity_index import AffinityIndex
+from gangline.placement.fit import SPREAD_STEP
 from gangline.placement.fleet import Fleet, Ints
 from gangline.placement.gangs import Group
-from gangline.placement.likes import likes
-from gangline.placement.neighbours import Neighbours
 from gangline.placement.policy import DEFAULT_QUEUE
+from gangline.placement.preferences import preferences
 from gangline.placement.snapshot import PodView
 
-LIKED_STEP = 16 * CROWD_STEP
+PREFERRED_STEP = 16 * SPREAD_STEP
 """How much less crowded a node counts for each unit of weight of a preferred rule: more than jobs weigh."""
 
 
@@ -24,7 +24,7 @@ def gang_key(pod: PodView) -> str:
     return pod.gang or pod.key
 
 
-class Holders:
+class Allocations:
     """All pods that are bound or about to be, and not finished.
 
     Args:
@@ -42,7 +42,7 @@ class Holders:
         self._priorities: Counter[int] = Counter()
         self._by_uid: dict[str, tuple[PodView, str, int]] = {}
         self._by_job: dict[str, Counter[tuple[str, str]]] = {}
-        self.neighbours = Neighbours(self)
+        self.neighbours = AffinityIndex(self)
         self.over: set[str] = set()
         """Jobs that are finished, by ``NAMESPACE/JOB``: pods of them that hold room are idle."""
         for pod in pods:
@@ -127,18 +127,18 @@ class Holders:
         """Return how many pods of each gang hold room and stay. Cost: one step for each gang."""
         return {key: len(pods) - self._ending[key] for key, pods in self.by_gang.items()}
 
-    def crowd(self, fleet: Fleet, pod: PodView) -> Ints | None:
-        """Return how crowded each node is for the pod, by its job and what it likes; None when nowhere."""
+    def spread_counts(self, fleet: Fleet, pod: PodView) -> Ints | None:
+        """Return how crowded each node is for the pod, by its job and its preferences; None when equally."""
         job = self._by_job.get(pod.job) if pod.job else None
-        liked = likes(fleet, pod)
-        if not job and liked is None:
+        preferred = preferences(fleet, pod)
+        if not job and preferred is None:
             return None
-        crowd = np.zeros(len(fleet), np.int64)
+        spread_counts = np.zeros(len(fleet), np.int64)
         for (node, role), count in job.items() if job else ():
             index = fleet.index(node)
             if index >= 0:
-                crowd[index] += count * (CROWD_STEP if role == pod.replica_type else 1)
-        return crowd if liked is None else crowd - LIKED_STEP * liked
+                spread_counts[index] += count * (SPREAD_STEP if role == pod.replica_type else 1)
+        return spread_counts if preferred is None else spread_counts - PREFERRED_STEP * preferred
 
 
 def _add_amounts(total: Counter[str], amounts: dict[str, int], sign: int) -> None:

@@ -15,8 +15,8 @@ from gangline.placement.snapshot import PodView
 def liking(value: str, weight: int = 1, label: str = "pool") -> dict[str, Any]:
     rule = {"key": label, "operator": "In", "values": [value]}
     return {
-        "node_likes": ((weight, {"matchExpressions": [rule]}),),
-        "shape": f"likes {value} {weight}".encode(),
+        "node_preferences": ((weight, {"matchExpressions": [rule]}),),
+        "shape": f"preferences {value} {weight}".encode(),
     }
 
 
@@ -33,8 +33,8 @@ def test_a_pod_goes_to_the_first_node_that_it_prefers():
 
 
 def test_weights_add_up():
-    both = (*liking("x", 1)["node_likes"], *liking("y", 2)["node_likes"])
-    assert nodes_of(POOLS, [pod("p", node_likes=both, shape=b"both")]) == {"b"}
+    both = (*liking("x", 1)["node_preferences"], *liking("y", 2)["node_preferences"])
+    assert nodes_of(POOLS, [pod("p", node_preferences=both, shape=b"both")]) == {"b"}
 
 
 def test_a_pod_without_gpus_goes_where_it_prefers_too():
@@ -66,7 +66,7 @@ def test_a_gang_prefers_a_rack_by_its_nodes():
 def test_a_pod_with_gpus_goes_near_pods_that_it_prefers_and_away_from_others(weight: int, where: str):
     term = Term("pool", ("team",), (("app", "x"),))
     there = [held("x", "c", 0, labels={"app": "x"}), held("full", "a", 0), held("full-b", "b", 0)]
-    asks = pod("p", relations=Relations(liked=((weight, term),)))
+    asks = pod("p", relations=Relations(preferred=((weight, term),)))
     assert nodes_of(POOLS, [asks], bound=there) == {where}
 
 
@@ -78,4 +78,4 @@ def test_preferred_node_affinity_is_read_from_the_pod():
     found = PodView.from_pod(
         msgspec.convert({"metadata": {"name": "p", "namespace": "n"}, "spec": spec}, Pod)
     )
-    assert found.node_likes == ((7, {"matchExpressions": [rule]}),)
+    assert found.node_preferences == ((7, {"matchExpressions": [rule]}),)

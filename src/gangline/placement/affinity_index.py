@@ -45,7 +45,7 @@ class TermIndex:
                     yield term
 
 
-class Neighbours:
+class AffinityIndex:
     """The pods that hold room, by the terms that are about them.
 
     Args:

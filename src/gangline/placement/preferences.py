@@ -13,14 +13,14 @@ from gangline.placement.fleet import NO_DOMAIN, Fleet, Ints
 from gangline.placement.snapshot import PodView
 
 
-def likes(fleet: Fleet, pod: PodView) -> Ints | None:
-    """Return how much a pod likes each node: int64 (N,); None where it does not care.
+def preferences(fleet: Fleet, pod: PodView) -> Ints | None:
+    """Return how much a pod preferences each node: int64 (N,); None where it does not care.
 
     Cost: nothing for pods without preferences; 1 µs for each node once for a shape, and 1 µs for each pod
     that holds room once for a rule about pods.
     """
-    about_pods = pod.relations.liked if pod.relations else ()
-    if not pod.node_likes and not about_pods:
+    about_pods = pod.relations.preferred if pod.relations else ()
+    if not pod.node_preferences and not about_pods:
         return None
     total = fleet.of_nodes(pod.shape, lambda: _of_nodes(fleet, pod)).copy()
     near = fleet.neighbours
@@ -36,6 +36,6 @@ def likes(fleet: Fleet, pod: PodView) -> Ints | None:
 
 def _of_nodes(fleet: Fleet, pod: PodView) -> Ints:
     weights = (
-        sum(weight for weight, term in pod.node_likes if term_holds(term, node)) for node in fleet.views
+        sum(weight for weight, term in pod.node_preferences if term_holds(term, node)) for node in fleet.views
     )
     return np.fromiter(weights, np.int64, len(fleet))

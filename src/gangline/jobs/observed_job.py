@@ -26,7 +26,7 @@ RESOURCE_EXISTS = "ErrResourceExists"
 
 
 @dataclass(slots=True)
-class Sight:
+class ObservedJob:
     """The job's own objects, sorted.
 
     Attributes:
@@ -85,33 +85,33 @@ class Sight:
         ]
 
 
-def look(job: MPIJob, observed: Observed, settings: Settings) -> Sight:
+def classify(job: MPIJob, observed: Observed, settings: Settings) -> ObservedJob:
     """Sort what is observed of a job."""
-    sight = Sight(job, Names.of(job), observed, settings)
+    observed_job = ObservedJob(job, Names.of(job), observed, settings)
     uid, attempt = job.metadata.uid, job.status.restarts
     is_later = attempt > 0 or job.status.launcher_replacements > 0
-    launcher = observed.jobs.get(sight.names.launcher)
+    launcher = observed.jobs.get(observed_job.names.launcher)
     if launcher and is_controlled_by(launcher.metadata, uid):
         if _attempts_of(launcher.metadata) == (attempt, job.status.launcher_replacements):
-            sight.launcher = launcher
+            observed_job.launcher = launcher
         else:
-            sight.outdated.append(launcher)
+            observed_job.outdated.append(launcher)
     for pod in observed.pods.values():
         if is_controlled_by(pod.metadata, uid):
-            index = sight.names.worker_index(pod.metadata.name)
+            index = observed_job.names.worker_index(pod.metadata.name)
             if index is None:
                 continue
             if count_in(pod.metadata, ATTEMPT_ANNOTATION) == attempt:
-                sight.workers[index] = pod
+                observed_job.workers[index] = pod
             else:
-                sight.outdated.append(pod)
-        elif sight.launcher and is_controlled_by(pod.metadata, sight.launcher.metadata.uid):
-            sight.launcher_pods.append(pod)
-        elif is_later and _is_launcher_pod(pod, sight.names.launcher):
-            sight.outdated.append(pod)
-    sight.workers = dict(sorted(sight.workers.items()))
-    _find_foreign(sight)
-    return sight
+                observed_job.outdated.append(pod)
+        elif observed_job.launcher and is_controlled_by(pod.metadata, observed_job.launcher.metadata.uid):
+            observed_job.launcher_pods.append(pod)
+        elif is_later and _is_launcher_pod(pod, observed_job.names.launcher):
+            observed_job.outdated.append(pod)
+    observed_job.workers = dict(sorted(observed_job.workers.items()))
+    _find_foreign(observed_job)
+    return observed_job
 
 
 def _attempts_of(launcher: ObjectMeta) -> tuple[int, int]:
@@ -125,12 +125,12 @@ def _is_launcher_pod(pod: Pod, launcher: str) -> bool:
     return is_launcher and owner is not None and (owner.kind, owner.name) == (JOBS.kind, launcher)
 
 
-def delete_outdated(sight: Sight) -> list[Action]:
+def delete_outdated(observed_job: ObservedJob) -> list[Action]:
     """Return what ends the attempts before; the pods of a launcher Job go with it, by themselves."""
-    uid = sight.job.metadata.uid
+    uid = observed_job.job.metadata.uid
     return [
         Delete(JOBS if isinstance(found, Job) else PODS, meta.namespace, meta.name, meta.uid)
-        for found in sight.outdated
+        for found in observed_job.outdated
         if is_controlled_by(meta := found.metadata, uid) and not meta.deletion_timestamp
     ]
 
@@ -140,9 +140,9 @@ class _HasMetadata(Protocol):
     def metadata(self) -> ObjectMeta: ...
 
 
-def _find_foreign(sight: Sight) -> None:
+def _find_foreign(observed_job: ObservedJob) -> None:
     """Objects of a wanted name that are not ours; those of a job of the same name will go by themselves."""
-    job, names, observed = sight.job, sight.names, sight.observed
+    job, names, observed = observed_job.job, observed_job.names, observed_job.observed
     wanted: list[tuple[str, Mapping[str, _HasMetadata], list[str]]] = [
         ("Service", observed.services, [names.service]),
         ("ConfigMap", observed.config_maps, [names.config_map]),
@@ -157,9 +157,9 @@ def _find_foreign(sight: Sight) -> None:
             if found is None or is_controlled_by(found.metadata, job.metadata.uid):
                 continue
             if is_leftover(found.metadata, job.metadata):
-                sight.has_leftovers = True
+                observed_job.has_leftovers = True
             else:
-                sight.foreign.append(resource_exists(kind, name))
+                observed_job.foreign.append(resource_exists(kind, name))
 
 
 def is_leftover(meta: ObjectMeta, job: ObjectMeta) -> bool:

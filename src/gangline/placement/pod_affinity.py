@@ -13,12 +13,12 @@ from itertools import islice
 import numpy as np
 
 from gangline.placement.affinity import Relations, Spread, Term
-from gangline.placement.capacity import Spot, by_likes, capacity, node_scores, take
+from gangline.placement.capacity import Spot, by_preferences, capacity, node_scores, take
 from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Floats, Ints, Room
 from gangline.placement.gangs import Gang
-from gangline.placement.likes import likes
+from gangline.placement.preferences import preferences
 from gangline.placement.snapshot import PodView
-from gangline.topology.wires import members
+from gangline.topology.link_resources import members
 from gangline.workloads.requests import GPU
 
 AREAS_TRIED_MAX = 8
@@ -161,7 +161,7 @@ def assign(
     gang: Gang,
     shapes: list[list[PodView]],
     within: Bools | None,
-    crowd: Ints | None,
+    spread_counts: Ints | None,
 ) -> list[list[tuple[PodView, int]]] | None:
     """Return the row of a node for every pod of a gang with rules, or None; nothing is taken.
 
@@ -171,7 +171,7 @@ def assign(
         gang: its pods are placed whole.
         shapes: its pods by shape, those that ask for most first.
         within: nodes that may be used; None for all.
-        crowd: for spreading pods without GPUs, how many pods of the same job each node has.
+        spread_counts: for spreading pods without GPUs, how many pods of the same job each node has.
 
     Returns:
         (pod, row) by groups of pods that can stand for one another, in the order of their ranks.
@@ -189,7 +189,7 @@ def assign(
             counts = _one_each(counts, fleet.label_domains(term.key)[0])
     for area in _areas(fleet, gang, rules, counts, allowed, len(shapes[0])):
         inside = _required_domain(fleet, gang, area)
-        found = _assign_in(fleet, room, shapes, rules.copy(), (area, allowed & inside), inside, crowd)
+        found = _assign_in(fleet, room, shapes, rules.copy(), (area, allowed & inside), inside, spread_counts)
         if found is not None:
             return _by_rank(fleet, rules, found)
     return None
@@ -277,7 +277,7 @@ def _assign_in(
     rules: Rules,
     areas: tuple[Bools, Bools],
     inside: Bools,
-    crowd: Ints | None,
+    spread_counts: Ints | None,
 ) -> list[tuple[PodView, int]] | None:
     """Place pods one by one, or return None: in the first area, further shapes else in the second."""
     left = room.copy()
@@ -298,15 +298,15 @@ def _assign_in(
             keys: list[Floats | Ints]
             if has_gpus:
                 most = 1 if rules.is_alone(pod) else len(shape) - number
-                liked = likes(fleet, pod)
-                scores = np.zeros(len(rows)) if liked is None else -liked[rows].astype(np.float64)
-                if gpus and liked is None:
+                preferred = preferences(fleet, pod)
+                scores = np.zeros(len(rows)) if preferred is None else -preferred[rows].astype(np.float64)
+                if gpus and preferred is None:
                     scores = node_scores(fleet, left, gpus)[rows]
-                elif gpus and liked is not None:
-                    scores = by_likes(fleet, left, gpus, liked)[rows]
+                elif gpus and preferred is not None:
+                    scores = by_preferences(fleet, left, gpus, preferred)[rows]
                 keys = [rows, scores, -np.minimum(counts[rows], most), -used[rows], busy[rows]]
-            elif crowd is not None:
-                keys = [rows, used[rows] + crowd[rows], busy[rows]]
+            elif spread_counts is not None:
+                keys = [rows, used[rows] + spread_counts[rows], busy[rows]]
             else:
                 keys = [rows, used[rows], busy[rows]]
             row = int(rows[np.lexsort(keys)[0]])
