@@ -241,16 +241,27 @@ class LeaderElection:
 
     async def _release(self) -> None:
         """Give the lease back if it is ours, so that the next leader need not wait for its end."""
-        if self.holder != self.identity or not self._observed.version:
+        if self.holder != self.identity:
+            return
+        try:
+            async with asyncio.timeout(self.timing.retry_s):
+                try:
+                    await self._give_back()
+                except Conflict:  # a renewal that was cut off has been written all the same
+                    self._observed.version = ""
+                    await self._give_back()
+        except (ApiError, TimeoutError) as error:
+            self._log("lease not given back", error=str(error))
+
+    async def _give_back(self) -> None:
+        if not self._observed.version:
+            self._observe(await self._client.get(LEASES, self._name, self._namespace))
+        if self.holder != self.identity:
             return
         lease = self._render(int(self._observed.spec.get("leaseTransitions") or 0))
         lease["spec"].update(holderIdentity="", leaseDurationSeconds=1)
-        try:
-            async with asyncio.timeout(self.timing.retry_s):
-                self._observe(await self._client.update(LEASES, lease))
-            self._log("lease given back")
-        except (ApiError, TimeoutError) as error:
-            self._log("lease not given back", error=str(error))
+        self._observe(await self._client.update(LEASES, lease))
+        self._log("lease given back")
 
     def _log(self, event: str, **facts: object) -> None:
         import structlog  # late: 30 ms that the command line does not pay

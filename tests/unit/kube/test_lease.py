@@ -246,6 +246,26 @@ async def test_a_lease_that_somebody_else_took_ends_the_work() -> None:
     assert leases.spec["holderIdentity"] == "thief"
 
 
+async def test_a_lease_is_given_back_behind_a_renewal_that_was_cut_off_after_it_was_written() -> None:
+    clock, leases = Clock(), Leases()
+    written = asyncio.Event()
+    one = Candidate(leases, clock, "one")
+    await clock.until(lambda: one.is_at_work)
+
+    async def write_and_never_answer(_: Any, obj: dict[str, Any]) -> dict[str, Any]:
+        del leases.update  # type: ignore[attr-defined]
+        leases._store(obj)
+        written.set()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    leases.update = write_and_never_answer  # type: ignore[method-assign]
+    await clock.until(written.is_set)
+    await one.stop()
+
+    assert leases.spec["holderIdentity"] == ""
+
+
 async def test_an_error_of_the_work_comes_out_and_gives_the_lease_back() -> None:
     clock, leases = Clock(), Leases()
     client: Any = leases
