@@ -97,6 +97,11 @@ class ClusterPaths:
         return self.state / "pods"
 
     @property
+    def ends(self) -> Path:
+        """How pods ended: ``UID.json``, kept while the pod is in the API and a while longer."""
+        return self.state / "ends"
+
+    @property
     def logs(self) -> Path:
         """Container logs: ``NAMESPACE_POD_UID/CONTAINER/N.log`` in CRI format."""
         return self.state / "logs"

@@ -195,3 +195,10 @@ async def cluster(request: pytest.FixtureRequest, paths: ClusterPaths) -> AsyncI
     skip_unless_possible(request.param)
     async with local_cluster(paths, request.param) as running:
         yield running
+
+
+@pytest.fixture
+async def plain(paths: ClusterPaths) -> AsyncIterator[LocalCluster]:
+    """A cluster of plain processes, for what is the same in every mode."""
+    async with local_cluster(paths, "plain") as running:
+        yield running

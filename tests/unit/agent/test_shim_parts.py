@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import gangline.local.agent.shim
-from gangline.local.agent.leftovers import LogFolder, choose_expired
+from gangline.local.agent.leftovers import Leftover, choose_expired
 from gangline.local.agent.shim.logfile import LogFile
 from gangline.local.agent.shim.processes import descendants, environment_of, is_zombie
 
@@ -103,7 +103,7 @@ def test_shim_imports_nothing_but_the_standard_library_and_itself():
 
 
 def folder(uid, used_at, size=1):
-    return LogFolder(Path(uid), uid, used_at, size)
+    return Leftover(Path(uid), uid, used_at, size)
 
 
 def test_logs_of_gone_pods_go_when_old_and_the_oldest_when_too_big():

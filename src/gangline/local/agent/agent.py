@@ -16,21 +16,24 @@ from typing import Any
 from gangline import clock
 from gangline.api.core import ConfigMap, Node, Pod, Secret
 from gangline.kube.cache import Cache
-from gangline.kube.errors import ApiError
+from gangline.kube.errors import ApiError, Unavailable
+from gangline.kube.queue import WorkQueue, work
 from gangline.local.agent.context import AgentContext, affected
-from gangline.local.agent.leftovers import SWEEP_PERIOD_S, sweep_logs, sweep_sockets
+from gangline.local.agent.leftovers import SWEEP_PERIOD_S, choose_ends, sweep_logs, sweep_sockets
 from gangline.local.agent.node_status import NodeKeeper, is_ours
 from gangline.local.agent.oci_containers import remove_cgroups
-from gangline.local.agent.pod_record import PodRecord, read_records
+from gangline.local.agent.pod_record import PodRecord, read_record, read_records
 from gangline.local.agent.pod_runner import PodRunner
 from gangline.local.agent.sandbox import Sandbox
 from gangline.local.agent.shim import processes
 from gangline.local.agent.shim_client import ShimConnection
-from gangline.local.agent.status import FINAL_PHASES
 from gangline.local.image_map import MAP_NAME, MAP_NAMESPACE
 
 END_TIMEOUT_S = 5.0
 RETRY_S = 2.0
+TELL_RETRY_S = 1.0
+"""How long after a failed try an end is told again; the server may be back any moment."""
+TELLERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class NodeAgent:
         self._secrets = secrets
         self._runners: dict[str, PodRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._over: WorkQueue[str] = WorkQueue()
         self._is_open = False
         self._node_changes: asyncio.Queue[Node] = asyncio.Queue()
         self.found = Found()
@@ -87,9 +91,10 @@ class NodeAgent:
             async with asyncio.TaskGroup() as services:
                 for cache in caches:
                     services.create_task(cache.run())
-                await asyncio.gather(*(cache.wait_synced() for cache in caches))
+                await asyncio.gather(*(self._wait_synced(cache) for cache in caches))
                 await self._take_over()
                 services.create_task(self._serve_nodes())
+                services.create_task(work(self._over, self._tell, workers=TELLERS))
                 services.create_task(self._keeper.keep_leases())
                 services.create_task(self._sweep())
                 services.create_task(self._context.gpus.keep_claim())
@@ -98,6 +103,14 @@ class NodeAgent:
             await self._context.images.close()
             await self._context.recorder.close()
             self._context.gpus.close()
+
+    async def _wait_synced(self, cache: Cache[Any]) -> None:
+        """Wait for the server for as long as it takes; pods run on meanwhile."""
+        while True:
+            try:
+                return await cache.wait_synced()
+            except Unavailable as error:
+                self._context.log.warning("no list yet", error=str(error))
 
     async def _let_go(self) -> None:
         """Let go of running pods; finish the removal of those that are ending."""
@@ -142,10 +155,30 @@ class NodeAgent:
             runner.vanish()
         if new is None or not self._is_open:
             return
-        if runner := self._runners.get(new.metadata.uid):
+        uid = new.metadata.uid
+        if runner := self._runners.get(uid):
             runner.update(new)
-        elif new.status.phase not in FINAL_PHASES and self._is_mine(new):
-            self._begin(PodRunner(self._context, new))
+        elif self._is_mine(new):
+            if self._is_over(new):
+                self._over.add(new.metadata.key)
+            else:
+                self._begin(PodRunner(self._context, new, read_record(self._context.paths.pods / uid)))
+
+    def _is_over(self, pod: Pod) -> bool:
+        """Whether a pod has ended, for the API or by its record; it is not to be started."""
+        return pod.is_finished or pod.metadata.uid in self._context.ends
+
+    async def _tell(self, key: str) -> float | None:
+        """Tell the API what it does not know of a pod that is over; returns when to try again."""
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.uid in self._runners or not self._is_over(pod):
+            return None
+        try:
+            await self._context.ends.tell(pod)
+        except ApiError as error:
+            self._context.log.warning("end of a pod not told", pod=key, error=str(error))
+            return TELL_RETRY_S
+        return None
 
     def _is_mine(self, pod: Pod) -> bool:
         node = self._nodes.get(pod.spec.node_name) if pod.spec.node_name else None
@@ -169,8 +202,10 @@ class NodeAgent:
         )
 
     async def _run_pod(self, uid: str, runner: PodRunner) -> None:
+        pause_s = RETRY_S
         try:
             await runner.run()
+            pause_s = 0.0 if runner.is_told else TELL_RETRY_S
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -178,6 +213,12 @@ class NodeAgent:
         finally:
             self._runners.pop(uid, None)
             self._tasks.pop(uid, None)
+        asyncio.get_running_loop().call_later(pause_s, self._look_again, runner.pod.metadata.key)
+
+    def _look_again(self, key: str) -> None:
+        """Take a pod up again whose runner has ended, if there is something left to do."""
+        if (pod := self._pods.get(key)) is not None:
+            self._on_pod(None, pod)
 
     # Start
 
@@ -189,7 +230,7 @@ class NodeAgent:
         for record in read_records(self._context.paths.pods):
             pod = by_uid.get(record.uid)
             self._context.addresses.reserve(record.address)
-            if pod is None or pod.status.phase in FINAL_PHASES or not self._is_mine(pod):
+            if pod is None or self._is_over(pod) or not self._is_mine(pod):
                 await self._clean_up(record)
                 removed += 1
                 continue
@@ -237,4 +278,6 @@ class NodeAgent:
             living = {pod.metadata.uid for pod in self._pods.items()} | set(self._runners)
             with contextlib.suppress(OSError):  # files come and go; the next sweep sees them
                 await asyncio.to_thread(sweep_logs, self._context.paths.logs, living)
+                for uid in await asyncio.to_thread(choose_ends, self._context.paths.ends, living):
+                    self._context.ends.forget(uid)
             await asyncio.sleep(SWEEP_PERIOD_S)

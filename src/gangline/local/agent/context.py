@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gangline.kube.client import Client
     from gangline.kube.events import Recorder
     from gangline.local.agent.addresses import AddressPool
+    from gangline.local.agent.ends import PodEnds
     from gangline.local.agent.gpus import AgentGpus
     from gangline.local.agent.image_sources import ImageSources
     from gangline.local.agent.names import NameRegistry
@@ -182,6 +183,7 @@ class AgentContext:
     images: ImageSources
     objects: Objects
     gpus: AgentGpus
+    ends: PodEnds
     host_ip: str
     api_host: str
     api_port: int

@@ -11,12 +11,15 @@ from pathlib import Path
 LOGS_AGE_MAX_S = 3600.0
 LOGS_BYTES_MAX = 512 * 1024 * 1024
 SWEEP_PERIOD_S = 60.0
+ENDS_AGE_MAX_S = 30 * 24 * 3600.0
+ENDS_BYTES_MAX = 16 * 1024 * 1024
+"""Some ten thousand pods; a record outlives its pod in case that an older state of the API is restored."""
 UID_CHARS = 36
 
 
 @dataclass(frozen=True, slots=True)
-class LogFolder:
-    """Logs of one pod: ``used_at`` in seconds since 1970."""
+class Leftover:
+    """What is left of one pod, its logs for one: ``used_at`` in seconds since 1970."""
 
     path: Path
     uid: str
@@ -25,16 +28,16 @@ class LogFolder:
 
 
 def choose_expired(
-    folders: Iterable[LogFolder],
+    folders: Iterable[Leftover],
     *,
     living: set[str],
     now_s: float,
     age_max_s: float = LOGS_AGE_MAX_S,
     bytes_max: int = LOGS_BYTES_MAX,
-) -> list[LogFolder]:
-    """Return the log folders to remove: of pods that are gone and too old, then the oldest above the size.
+) -> list[Leftover]:
+    """Return what to remove: of pods that are gone, what is too old, then the oldest above the size.
 
-    Logs of pods that still exist in the API are never chosen. Pure.
+    What belongs to pods that still exist in the API is never chosen. Pure.
     """
     gone = sorted((f for f in folders if f.uid not in living), key=lambda folder: folder.used_at)
     expired = [folder for folder in gone if now_s - folder.used_at > age_max_s]
@@ -48,7 +51,7 @@ def choose_expired(
     return expired
 
 
-def read_log_folders(logs: Path) -> list[LogFolder]:
+def read_log_folders(logs: Path) -> list[Leftover]:
     """Return every pod's log folder with its size and last write."""
     found = []
     if not logs.is_dir():
@@ -57,7 +60,7 @@ def read_log_folders(logs: Path) -> list[LogFolder]:
         stats = [entry.stat() for entry in path.rglob("*") if entry.is_file()]
         used_at = max((item.st_mtime for item in stats), default=path.stat().st_mtime)
         size_bytes = sum(item.st_size for item in stats)
-        found.append(LogFolder(path, path.name.rpartition("_")[2], used_at, size_bytes))
+        found.append(Leftover(path, path.name.rpartition("_")[2], used_at, size_bytes))
     return found
 
 
@@ -67,6 +70,18 @@ def sweep_logs(logs: Path, living: set[str]) -> int:
     for folder in expired:
         shutil.rmtree(folder.path, ignore_errors=True)
     return len(expired)
+
+
+def choose_ends(ends: Path, living: set[str]) -> list[str]:
+    """Return the uids of pods whose record of their end (see ``ends``) may go."""
+    records = []
+    for path in ends.glob("*.json"):
+        found = path.stat()
+        records.append(Leftover(path, path.stem, found.st_mtime, found.st_size))
+    expired = choose_expired(
+        records, living=living, now_s=time.time(), age_max_s=ENDS_AGE_MAX_S, bytes_max=ENDS_BYTES_MAX
+    )
+    return [one.uid for one in expired]
 
 
 def sweep_sockets(run: Path, living: set[str]) -> int:

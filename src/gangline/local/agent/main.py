@@ -168,6 +168,7 @@ def _context(
 ) -> AgentContext:
     from gangline.kube.events import Recorder
     from gangline.local.agent.context import AgentContext
+    from gangline.local.agent.ends import PodEnds
     from gangline.local.agent.image_sources import ImageSources
     from gangline.local.agent.names import NameRegistry
     from gangline.local.images import write_image_programs, write_programs
@@ -194,6 +195,7 @@ def _context(
         images=images,
         objects=objects,
         gpus=gpus,
+        ends=PodEnds(paths.ends, client, log),
         host_ip=host_ip,
         api_host=host_ip,
         api_port=api_port,

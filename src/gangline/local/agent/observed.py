@@ -1,10 +1,14 @@
-"""What the agent knows of the containers of one pod: values, from the shim's reports."""
+"""What the agent knows of the containers of one pod: values, from the shim's reports or the pod's status."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
+
+from gangline.api.core import ContainerStateTerminated, Pod
+from gangline.clock import parse_time
 
 State = Literal["waiting", "running", "exited"]
 EXIT_KILLED = 137
@@ -96,7 +100,7 @@ def begin(known: Observed, attempt: int) -> Observed:
 
 
 def lost(known: Observed, *, now_s: float, message: str) -> Observed:
-    """Return a container whose shim was killed: it ended with it."""
+    """Return a container that nobody watches over any more: it has ended."""
     if known.state == "exited":
         return known
     ended = Ended(
@@ -109,3 +113,93 @@ def lost(known: Observed, *, now_s: float, message: str) -> Observed:
         attempt=known.attempt,
     )
     return msgspec.structs.replace(known, state="exited", ended=ended, ready=False, started=False)
+
+
+def conclude(
+    known: Mapping[str, Observed],
+    reports: Mapping[str, dict[str, Any]],
+    *,
+    now_s: float,
+    message: str,
+    read: Callable[[Observed | None, dict[str, Any]], Observed] = observe,
+) -> dict[str, Observed]:
+    """Return what became of containers that nobody watches over any more.
+
+    What had ended keeps its end, what had begun is lost, and what was not written down never began.
+
+    Args:
+        known: what was seen of them.
+        reports: the last ones that were written down; newer than what was seen.
+        now_s: seconds since 1970.
+        message: why containers are lost.
+        read: how a report is taken in.
+    """
+    found = dict(known)
+    for name, report in reports.items():
+        before = known.get(name)
+        if before is None or report["attempt"] >= before.attempt:
+            fresh = read(before, report)
+            is_over = report["state"] == "exited"
+            found[name] = fresh if is_over else lost(fresh, now_s=now_s, message=message)
+    return {
+        name: lost(one, now_s=now_s, message=message) if one.state == "running" else one
+        for name, one in found.items()
+    }
+
+
+def as_report(known: Observed) -> dict[str, Any] | None:
+    """Return a container's last end as a shim reports it, None while it has none."""
+    ended = known.ended or known.before
+    if ended is None:
+        return None
+    fields = msgspec.structs.asdict(ended)
+    return fields | {"name": known.name, "state": "exited", "pid": 0, "notes": []}
+
+
+def as_before(known: Observed) -> Observed:
+    """Return what is still true of a container when only the attempts before its last report are believed."""
+    return Observed(known.name, attempt=known.attempt, crashes=known.crashes, before=known.before)
+
+
+def observed_in_status(pod: Pod) -> dict[str, Observed]:
+    """Return what a pod's status says of the containers that have run, for an agent without a record of them.
+
+    One that it says to be running, or to be starting again, is one that was begun.
+    """
+    found = {}
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        now, before = status.state, _ended(status.last_state.terminated, status.restart_count - 1)
+        known = Observed(
+            status.name, attempt=status.restart_count, crashes=status.restart_count, before=before
+        )
+        if now.running is not None:
+            known = msgspec.structs.replace(
+                known, state="running", started_at=_seconds(now.running.started_at)
+            )
+        elif (ended := now.terminated or status.last_state.terminated) is not None:
+            known = msgspec.structs.replace(known, state="exited", ended=_ended(ended, known.attempt))
+        else:
+            continue
+        found[status.name] = known
+    return found
+
+
+def _ended(state: ContainerStateTerminated | None, attempt: int) -> Ended | None:
+    if state is None:
+        return None
+    return Ended(
+        exit_code=state.exit_code,
+        signal=state.signal,
+        reason=state.reason,
+        message=state.message,
+        started_at=_seconds(state.started_at),
+        finished_at=_seconds(state.finished_at),
+        attempt=attempt,
+    )
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return parse_time(text).timestamp() if text else 0.0
+    except ValueError:  # a status may be written by anybody
+        return 0.0

@@ -1,4 +1,4 @@
-"""What the agent writes down about a pod, so that the next agent can adopt it or clean up after it."""
+"""What the agent writes down about a pod before it starts; the next agent adopts it by that, or cleans up."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ import msgspec
 from gangline.api.core import Pod
 from gangline.local.agent.container_plan import hostname_of
 from gangline.local.agent.names import Host
+from gangline.local.agent.shim.durable import write_durably
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class PodRecord(msgspec.Struct, frozen=True):
     """``pod.json`` in the pod's folder.
 
-    ``started_at`` is in seconds since 1970, ``gpus`` container -> ids of the GPUs that it holds.
+    ``started_at`` is in seconds since 1970, ``gpus`` container -> ids of the GPUs that it holds, ``boot``
+    tells one start of the machine from another.
     """
 
     uid: str
@@ -28,6 +32,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     subdomain: str
     started_at: float
     gpus: dict[str, tuple[str, ...]] = {}
+    boot: str = ""
 
     @classmethod
     def of(cls, pod: Pod, *, address: str, started_at: float) -> PodRecord:
@@ -40,7 +45,13 @@ class PodRecord(msgspec.Struct, frozen=True):
             hostname=hostname_of(pod),
             subdomain=pod.spec.subdomain,
             started_at=started_at,
+            boot=boot_id(),
         )
+
+    @property
+    def is_of_earlier_boot(self) -> bool:
+        """Whether the machine was started anew since; then nothing of the pod runs any more."""
+        return self.boot != boot_id()
 
     @property
     def host(self) -> Host:
@@ -48,10 +59,28 @@ class PodRecord(msgspec.Struct, frozen=True):
         return Host(self.address, self.name, self.hostname, self.subdomain, self.namespace)
 
     def write(self, folder: Path) -> None:
-        """Write the record into the pod's folder, whole."""
-        draft = folder / "pod.json.new"
-        draft.write_bytes(msgspec.json.encode(self))
-        draft.replace(folder / "pod.json")
+        """Write the record into the pod's folder, for good.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        write_durably(folder / "pod.json", msgspec.json.encode(self))
+
+
+def boot_id() -> str:
+    """Return what tells this start of the machine from others; empty where the system has no such thing."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def read_record(folder: Path) -> PodRecord | None:
+    """Return the record of one pod's folder, None where there is none that can be read."""
+    try:
+        return msgspec.json.decode((folder / "pod.json").read_bytes(), type=PodRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def read_records(pods: Path) -> list[PodRecord]:
@@ -60,17 +89,16 @@ def read_records(pods: Path) -> list[PodRecord]:
     if not pods.is_dir():
         return []
     for folder in sorted(pods.iterdir()):
-        try:
-            records.append(msgspec.json.decode((folder / "pod.json").read_bytes(), type=PodRecord))
-        except (OSError, msgspec.MsgspecError):
+        if record := read_record(folder):
+            records.append(record)
+        else:
             shutil.rmtree(folder, ignore_errors=True)
     return records
 
 
-def read_last_state(folder: Path) -> dict[str, Any]:
-    """Return what a shim wrote last, for one that is gone; empty when it wrote nothing."""
+def read_last_reports(folder: Path) -> dict[str, dict[str, Any]] | None:
+    """Return what a shim that is gone wrote last of each container; None when its file is gone as well."""
     try:
-        state = json.loads((folder / "state.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}
+        return dict(json.loads((folder / "state.json").read_bytes())["containers"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

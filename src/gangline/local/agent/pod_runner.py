@@ -11,32 +11,32 @@ import asyncio
 import contextlib
 from typing import Any
 
-import msgspec
-
-from gangline.api.core import Container, Pod
-from gangline.api.resources import PODS
+from gangline.api.core import Pod
 from gangline.devices.ledger import GpuChoiceError, GpusTakenError
 from gangline.errors import ClusterError
-from gangline.kube.errors import ApiError, Conflict, NotFound
+from gangline.kube.errors import ApiError
 from gangline.local.agent import messages
 from gangline.local.agent.container_plan import StartRefusedError, plan_container
 from gangline.local.agent.context import AgentContext
+from gangline.local.agent.ends import PodEnd, write_status
 from gangline.local.agent.env import ConfigError
-from gangline.local.agent.observed import Observed, begin, lost, observe
-from gangline.local.agent.pod_images import PULLING, ImageUnavailableError, PodImages
-from gangline.local.agent.pod_record import PodRecord, read_last_state
-from gangline.local.agent.probes import Prober, has_probes
+from gangline.local.agent.observed import Observed, as_report, begin
+from gangline.local.agent.pod_containers import PodContainers
+from gangline.local.agent.pod_images import ImageUnavailableError, PodImages
+from gangline.local.agent.pod_record import PodRecord
 from gangline.local.agent.restart import next_step
 from gangline.local.agent.sandbox import Sandbox
 from gangline.local.agent.shim import processes
 from gangline.local.agent.shim_client import ShimError
 from gangline.local.agent.status import FINAL_PHASES, PodView, phase_of, pod_status, same_status
-from gangline.local.agent.volumes import MountError
+from gangline.local.agent.volumes import MountError, VolumePlan
 
 RETRY_S = 2.0
 """A pod that waits for an object is looked at again after this time, and whenever an object changes."""
 
 SHIM_LOST = "the process that watched over this container was killed"
+REBOOTED = "the machine was restarted while this container ran"
+RECORD_LOST = "the node agent has no record of this container; it is not started a second time"
 PRIVILEGED_IGNORED = (
     "container {} runs without `privileged`: on the one-machine cluster it would be in charge of your machine"
 )
@@ -56,17 +56,24 @@ class PodRunner:
         self._sandbox = Sandbox(context, record)
         self._wake = asyncio.Event()
         self._images = PodImages(context.images, self._wake.set, self._event)
-        self._observed: dict[str, Observed] = {}
-        self._in_flight: set[str] = set()
-        self._probers: dict[str, Prober] = {}
         self._is_gone = False
         self.is_ending = False
+        self.is_told = True
         self._stop_sent: dict[str, float] = {}
         self._refresh = False
         self._is_waiting_for_gpus = False
         self._failed_reason = ""
+        self._has_lost_shim = False
         self._written: dict[str, Any] | None = None
         self._log = context.log.bind(pod=pod.metadata.key, uid=pod.metadata.uid)
+        self._containers = PodContainers(
+            pod,
+            self._sandbox,
+            tell=self._event,
+            stop=self._stop_unhealthy,
+            changed=self._wake.set,
+            log=self._log,
+        )
 
     # Told from outside
 
@@ -88,12 +95,11 @@ class PodRunner:
     async def run(self) -> None:
         """Run the pod; cancelling leaves its processes as they are."""
         try:
-            if self._is_adopted:
-                await self._adopt()
+            await (self._adopt() if self._is_adopted else self._recall())
             while not await self._turn():
                 await self._sleep()
         except asyncio.CancelledError:
-            self._stop_probes()
+            self._containers.stop_probes()
             self._images.close()
             if self._sandbox.shim is not None:
                 await self._sandbox.shim.close()
@@ -106,18 +112,22 @@ class PodRunner:
         if self._is_gone:
             await self._take_down()
             return True
+        if self._has_lost_shim:
+            await self._bury()
         now_s = self._context.now_s()
         self._check_deadline(now_s)
         backing_off: dict[str, float] = {}
         self._wake_at_s: float | None = self._deadline_s()
+        if not self._is_stopping:
+            backing_off = await self._go_on(now_s)
+        phase = phase_of(self.pod, self._containers.observed, self._view(backing_off))
+        if phase in FINAL_PHASES and self._containers.all_ended:
+            return await self._finish(now_s)
         if self._is_stopping:
             await self._write_status(now_s, backing_off)
             await self._stop_all()
-        else:
-            backing_off = await self._go_on(now_s)
-        if phase_of(self.pod, self._observed, self._view(backing_off)) in FINAL_PHASES and self._all_ended:
-            return await self._finish(now_s)
-        if not self._in_flight:
+            return False
+        if not self._containers.in_flight:
             await self._write_status(now_s, backing_off)
         return False
 
@@ -126,10 +136,10 @@ class PodRunner:
         if self._refresh and self._sandbox.shim is not None:
             self._refresh = False
             await self._refresh_volumes()
-        step = next_step(self.pod, self._observed, now_s)
+        step = next_step(self.pod, self._containers.observed, now_s)
         if step.start and (self._sandbox.shim is not None or await self._make_sandbox()):
             for name in step.start:
-                if name not in self._in_flight:
+                if name not in self._containers.in_flight:
                     await self._start(name)
         if step.ended:
             await self._stop_all()  # sidecars outlive the main containers, not the pod
@@ -146,11 +156,12 @@ class PodRunner:
             if not self._take_gpus():
                 return False
             await self._context.objects.ensure(self.pod)
-            await self._sandbox.make(self.pod, self._sandbox.plan_volumes(self.pod))
+            ended = [report for known in self._containers.observed.values() if (report := as_report(known))]
+            await self._sandbox.make(self.pod, self._sandbox.plan_volumes(self.pod), ended)
         except (MountError, ShimError, OSError, ClusterError) as error:
             reason = "FailedMount" if isinstance(error, MountError) else "FailedCreatePodSandBox"
             self._event("Warning", reason, str(error))
-            self._all_wait("ContainerCreating", str(error))
+            self._containers.all_wait("ContainerCreating", str(error))
             self._wake_by(self._context.now_s() + RETRY_S)
             return False
         assert self._sandbox.shim is not None
@@ -166,14 +177,14 @@ class PodRunner:
         try:
             is_news = self._sandbox.take_gpus(self.pod)
         except GpuChoiceError as error:
-            self._all_wait("CreateContainerConfigError", str(error))
+            self._containers.all_wait("CreateContainerConfigError", str(error))
             self._event("Warning", "GPUsRefused", str(error))
             self._wake_by(self._context.now_s() + RETRY_S)
             return False
         except GpusTakenError as error:
             # Mostly a pod that has just ended still lets go of its own: nothing to tell anybody of yet.
             if self._is_waiting_for_gpus:
-                self._all_wait("ContainerCreating", str(error))
+                self._containers.all_wait("ContainerCreating", str(error))
             self._is_waiting_for_gpus = True
             self._context.gpus.call_when_free(uid, self._wake.set)
             self._wake_by(self._context.now_s() + RETRY_S)
@@ -185,8 +196,8 @@ class PodRunner:
         return True
 
     async def _start(self, name: str) -> None:
-        container = self._container(name)
-        known = self._observed.get(name) or Observed(name)
+        container = self._containers.container(name)
+        known = self._containers.observed.get(name) or Observed(name)
         attempt = known.attempt + 1 if known.ended is not None else known.attempt
         try:
             image = await self._images.find(container)
@@ -213,28 +224,29 @@ class PodRunner:
         except (StartRefusedError, OSError) as error:
             self._wait(name, "CreateContainerError", str(error))
             return
-        self._in_flight.add(name)
+        except ApiError as error:  # the server is away: nothing to tell anybody of
+            self._log.warning("container not started yet", container=name, error=str(error))
+            self._wake_by(self._context.now_s() + RETRY_S)
+            return
+        if self._sandbox.shim is None:  # it died while the image was looked for
+            self._wake.set()
+            return
+        self._containers.in_flight.add(name)
         if known.ended is not None:
-            self._observed[name] = begin(known, attempt)
-        assert self._sandbox.shim is not None
-        self._sandbox.shim.send("start", container=spec)
+            self._containers.observed[name] = begin(known, attempt)
+        answer = self._sandbox.shim.send("start", container=spec)
+        answer.add_done_callback(lambda done: self._on_start_answered(name, done))
+
+    def _on_start_answered(self, name: str, answer: asyncio.Future[dict[str, Any]]) -> None:
+        error = None if answer.cancelled() else answer.exception()
+        if error is not None and self._sandbox.shim is not None:  # of a lost one `_bury` judges
+            self._containers.in_flight.discard(name)
+            self._wait(name, "CreateContainerError", str(error))
+            self._wake.set()
 
     def _wait(self, name: str, reason: str, message: str) -> None:
-        known = self._observed.get(name) or Observed(name)
-        fresh = msgspec.structs.replace(
-            known, state="waiting", waiting_reason=reason, waiting_message=message
-        )
-        if fresh != known and reason != PULLING:
-            self._event("Warning", "Failed", f"Error: {message}")
-        self._observed[name] = fresh
+        self._containers.wait(name, reason, message)
         self._wake_by(self._context.now_s() + RETRY_S)
-
-    def _all_wait(self, reason: str, message: str) -> None:
-        for container in self.pod.spec.containers:
-            if container.name not in self._observed:
-                self._observed[container.name] = Observed(
-                    container.name, waiting_reason=reason, waiting_message=message
-                )
 
     # Stopping and ending
 
@@ -242,15 +254,11 @@ class PodRunner:
     def _is_stopping(self) -> bool:
         return self.pod.metadata.deletion_timestamp is not None or bool(self._failed_reason)
 
-    @property
-    def _all_ended(self) -> bool:
-        return not self._in_flight and all(known.state != "running" for known in self._observed.values())
-
     async def _stop_all(self) -> None:
         grace_s = self.pod.metadata.deletion_grace_period_seconds
         grace_s = self.pod.spec.termination_grace_period_seconds if grace_s is None else grace_s
-        for name, known in self._observed.items():
-            if known.state == "running" or name in self._in_flight:
+        for name, known in self._containers.observed.items():
+            if known.state == "running" or name in self._containers.in_flight:
                 await self._stop(name, grace_s)
 
     async def _stop(self, name: str, grace_s: float) -> None:
@@ -261,33 +269,45 @@ class PodRunner:
         self._stop_sent[name] = grace_s
         self._sandbox.shim.send("stop", name=name, grace_s=grace_s)
 
+    def _stop_unhealthy(self, name: str) -> None:
+        if self._sandbox.shim is not None:
+            self._stop_sent[name] = self.pod.spec.termination_grace_period_seconds
+            self._sandbox.shim.send("stop", name=name, grace_s=self._stop_sent[name])
+
     async def _finish(self, now_s: float) -> bool:
+        """Record the end, tell it, remove what the pod had; False when the end is neither recorded nor told.
+
+        What cannot be told now is for the agent to tell from the record (see ``PodEnds``).
+        """
         self.is_ending = True
-        self._stop_probes()
+        self._containers.stop_probes()
         self._images.close()
-        if self._observed or self._failed_reason:
-            await self._write_status(now_s, {})
+        if self._containers.observed or self._failed_reason:
+            status = pod_status(self.pod, self._containers.observed, self._view({}), now_s)
+            meta = self.pod.metadata
+            end = PodEnd(meta.uid, meta.namespace, meta.name, now_s, status)
+            is_kept = await asyncio.to_thread(self._context.ends.keep, end)
+            is_told = await self._write_status(now_s, {})
+            self.is_told = is_told
+            if not (is_kept or is_told):
+                self._wake_by(now_s + RETRY_S)
+                return False
         await self._sandbox.remove()
         if self.pod.metadata.deletion_timestamp is not None:
-            await self._confirm_deletion()
+            try:
+                await self._context.ends.confirm_deletion(self.pod)
+            except ApiError as error:
+                self._log.warning("deletion not confirmed", error=str(error))
+                self.is_told = False
         self._log.info("pod ended", phase=(self._written or {}).get("phase", ""))
         return True
 
     async def _take_down(self) -> None:
         self.is_ending = True
-        self._stop_probes()
+        self._containers.stop_probes()
         self._images.close()
         await self._sandbox.remove()
         self._log.info("pod removed")
-
-    async def _confirm_deletion(self) -> None:
-        meta = self.pod.metadata
-        try:
-            await self._context.client.delete(PODS, meta.name, meta.namespace, grace_period_s=0, uid=meta.uid)
-        except (NotFound, Conflict):
-            return
-        except ApiError as error:
-            self._log.warning("deletion not confirmed", error=str(error))
 
     def _check_deadline(self, now_s: float) -> None:
         deadline_s = self._deadline_s()
@@ -302,82 +322,58 @@ class PodRunner:
 
     def _on_state(self, message: dict[str, Any]) -> None:
         for name, report in message["containers"].items():
-            before = self._observed.get(name)
-            text, oom = "", False
             if report["state"] == "exited":
-                oom = self._sandbox.was_out_of_memory(report)
-                text = messages.termination_message(self._container(name), report, self._sandbox)
-            after = observe(before, report, message=text, oom=oom)
-            if report["state"] != "starting":
-                self._in_flight.discard(name)
-            self._observed[name] = after
-            self._follow_probes(name, before, after)
-            for note in report["notes"]:
-                self._log.warning("container shows less of the machine", container=name, note=note)
-        self._wake.set()
-
-    def _follow_probes(self, name: str, before: Observed | None, after: Observed) -> None:
-        if after.state == "running" and (
-            before is None or before.state != "running" or before.attempt != after.attempt
-        ):
-            self._event("Normal", "Started", f"Started container {name}")
-            container = self._container(name)
-            if has_probes(container):
-                self._probers[name] = Prober(container, self._sandbox, self._on_probe, self._event)
-            else:
-                self._observed[name] = msgspec.structs.replace(after, ready=True, started=True)
-        elif after.state == "exited":
-            self._stop_sent.pop(name, None)
-            if prober := self._probers.pop(name, None):
-                prober.stop()
-
-    def _on_probe(self, name: str, ready: bool, started: bool, alive: bool) -> None:
-        known = self._observed.get(name)
-        if known is None or known.state != "running":
-            return
-        self._observed[name] = msgspec.structs.replace(known, ready=ready, started=started)
-        if not alive and self._sandbox.shim is not None:
-            self._stop_sent[name] = self.pod.spec.termination_grace_period_seconds
-            self._sandbox.shim.send("stop", name=name, grace_s=self._stop_sent[name])
-        self._wake.set()
+                self._stop_sent.pop(name, None)
+        self._containers.take_state(message)
 
     def _on_shim_closed(self) -> None:
         self._log.warning("the pod's shim is gone; ending what it left")
         self._sandbox.shim = None
-        asyncio.get_running_loop().run_in_executor(None, processes.sweep, self.pod.metadata.uid)
-        self._lose_all()
+        self._has_lost_shim = True
         self._wake.set()
 
-    def _lose_all(self) -> None:
-        now_s = self._context.now_s()
-        self._stop_probes()
-        for name in self._in_flight | set(self._observed):
-            known = self._observed.get(name) or Observed(name, started_at=now_s)
-            if known.state == "running" or name in self._in_flight:
-                self._observed[name] = lost(known, now_s=now_s, message=SHIM_LOST)
-        self._in_flight.clear()
+    # Taking over
+
+    async def _bury(self, message: str = SHIM_LOST) -> None:
+        """End what a shim that is gone left behind, and conclude how its containers ended."""
+        self._has_lost_shim = False
+        await asyncio.to_thread(processes.sweep, self.pod.metadata.uid)
+        self._stop_sent.clear()
+        self._containers.conclude(message, self._context.now_s())
+
+    async def _recall(self) -> None:
+        """Begin with a pod of which there is no record: what its status says to have run is lost."""
+        self._containers.recall(self.pod)
+        if self._containers.observed:
+            await self._bury(RECORD_LOST)
 
     async def _adopt(self) -> None:
         """Take over a pod of an agent before this one, or find out how it ended."""
-        await self._context.objects.ensure(self.pod)
-        try:
-            plans = self._sandbox.plan_volumes(self.pod)
-        except MountError:
-            plans = []
-        found = await self._sandbox.adopt(plans)
-        if found and self._sandbox.shim is not None:
-            self._sandbox.shim.subscribe(self._on_state, self._on_shim_closed)
-            self._refresh = True
-            with contextlib.suppress(ShimError):  # it died just now, which `_on_shim_closed` deals with
-                await self._sandbox.shim.call("state")
+        if not await self._sandbox.adopt(await self._plans_of_adopted()):
+            self._containers.recall(self.pod)
+            await self._bury(REBOOTED if self._sandbox.record.is_of_earlier_boot else SHIM_LOST)
             return
-        await asyncio.to_thread(processes.sweep, self.pod.metadata.uid)
-        for name, report in read_last_state(self._sandbox.folder).get("containers", {}).items():
-            known = observe(None, report)
-            now_s = self._context.now_s()
-            self._observed[name] = (
-                known if known.state == "exited" else lost(known, now_s=now_s, message=SHIM_LOST)
-            )
+        assert self._sandbox.shim is not None
+        self._containers.recall_before(self.pod)
+        self._sandbox.shim.subscribe(self._on_state, self._on_shim_closed)
+        self._refresh = True
+        with contextlib.suppress(ShimError):  # it died just now, which `_bury` deals with
+            state = await self._sandbox.shim.call("state")
+            observed = self._containers.observed
+            self._containers.observed = {n: one for n, one in observed.items() if n in state["containers"]}
+            if not state.get("configured", True):
+                await self._sandbox.end_shim()  # the agent was killed while it made this place: once more
+
+    async def _plans_of_adopted(self) -> list[VolumePlan]:
+        while True:
+            try:
+                await self._context.objects.ensure(self.pod)
+                return self._sandbox.plan_volumes(self.pod)
+            except MountError:
+                return []
+            except ApiError as error:
+                self._log.warning("pod not adopted yet", error=str(error))
+                await asyncio.sleep(RETRY_S)
 
     # Small things
 
@@ -387,29 +383,30 @@ class PodRunner:
             self._sandbox.refresh_volumes(self.pod, self._sandbox.plan_volumes(self.pod))
         except (MountError, OSError, KeyError) as error:
             self._log.warning("volumes not updated", error=str(error))
+        except ApiError:
+            self._refresh = True
+            self._wake_by(self._context.now_s() + RETRY_S)
 
-    async def _write_status(self, now_s: float, backing_off: dict[str, float]) -> None:
-        status = pod_status(self.pod, self._observed, self._view(backing_off), now_s)
+    async def _write_status(self, now_s: float, backing_off: dict[str, float]) -> bool:
+        """Write the status if it has changed; False when the API does not have it yet."""
+        status = pod_status(self.pod, self._containers.observed, self._view(backing_off), now_s)
         if self._written is not None and same_status(self._written, status):
-            return
-        meta = self.pod.metadata
-        patch = {"metadata": {"uid": meta.uid}, "status": status}
+            return True
         try:
-            await self._context.client.patch(
-                PODS, meta.name, patch, meta.namespace, kind="strategic", subresource="status"
-            )
-            self._written = status
-        except (NotFound, Conflict):
-            self._is_gone = True
-            self._wake.set()
+            if await write_status(self._context.client, self.pod, status):
+                self._written = status
+            else:
+                self.vanish()
+            return True
         except ApiError as error:
             self._log.warning("status not written", error=str(error))
             self._wake_by(now_s + RETRY_S)
+            return False
 
     def _view(self, backing_off: dict[str, float]) -> PodView:
         has_sandbox = self._sandbox.shim is not None
         return PodView(
-            pod_ip=self._sandbox.record.address if has_sandbox or self._observed else "",
+            pod_ip=self._sandbox.record.address if has_sandbox or self._containers.observed else "",
             host_ip=self._context.host_ip,
             started_at_s=self._sandbox.record.started_at,
             sandbox=has_sandbox,
@@ -418,15 +415,6 @@ class PodRunner:
             failed_message=DEADLINE_MESSAGE if self._failed_reason else "",
             backing_off=backing_off,
         )
-
-    def _container(self, name: str) -> Container:
-        everyone = (*self.pod.spec.containers, *self.pod.spec.init_containers)
-        return next(container for container in everyone if container.name == name)
-
-    def _stop_probes(self) -> None:
-        for prober in self._probers.values():
-            prober.stop()
-        self._probers.clear()
 
     def _event(self, type_: str, reason: str, message: str) -> None:
         self._context.recorder.event(("v1", "Pod", self.pod.metadata), type_, reason, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +104,13 @@ class Sandbox:
         """Return whether an ended container was killed for want of memory."""
         return was_out_of_memory(self.context.cluster_id, self.record.uid, report)
 
-    async def make(self, pod: Pod, plans: list[VolumePlan]) -> None:
+    async def make(self, pod: Pod, plans: list[VolumePlan], ended: Sequence[dict[str, Any]] = ()) -> None:
         """Build the place; volumes are written while the shim enters its namespaces.
+
+        Args:
+            pod: the pod.
+            plans: its volumes.
+            ended: reports of containers that ended in a place before this one, for the shim's record.
 
         Raises:
             MountError: a host path is missing.
@@ -116,7 +121,7 @@ class Sandbox:
         record.write(self.folder)
         context.names.add(record.uid, record.host)
         self.volumes = self._volume_paths(plans)
-        shim = await context.nursery.spawn(self._config(pod, plans))
+        shim = await context.nursery.spawn(self._config(pod, plans) | {"ended": list(ended)})
         try:
             self._fill(pod, plans)
             created = await asyncio.wait_for(shim.created, END_TIMEOUT_S)
@@ -170,15 +175,19 @@ class Sandbox:
                 changed.append(plan.name)
         return changed
 
-    async def remove(self) -> None:
-        """End every process of the pod and remove all that it had, except its logs."""
-        context, record = self.context, self.record
+    async def end_shim(self) -> None:
+        """End every process of the pod, the shim last; what the pod has on disk stays."""
         shim, self.shim = self.shim, None
         if shim is not None:
             shim.subscribe(lambda _: None, lambda: None)
             with contextlib.suppress(ShimError):
                 await shim.call("end")
             await shim.close()
+
+    async def remove(self) -> None:
+        """End every process of the pod and remove all that it had, except its logs."""
+        context, record = self.context, self.record
+        await self.end_shim()
         await delete_containers(self._oci_state, record.uid, context.cluster_id)
         context.names.remove(record.uid, record.namespace)
         context.addresses.release(record.address)

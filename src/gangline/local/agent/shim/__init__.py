@@ -2,5 +2,6 @@
 
 Reading order: ``nursery`` (forks one shim for each pod), ``server`` (the shim's loop and its protocol),
 ``spawn`` (from a container description to a running process), ``rootfs`` and ``wires`` (what it sees),
-``logfile`` (CRI logs), ``processes`` (who belongs to the pod), ``syscalls``.
+``logfile`` (CRI logs), ``durable`` (what outlives a loss of power), ``processes`` (who belongs to the pod),
+``syscalls``.
 """

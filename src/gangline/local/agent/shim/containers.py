@@ -68,6 +68,7 @@ class Containers:
         config: of the pod.
         selector: of the shim's loop; its data are functions to call.
         changed: told after every change of a state.
+        record: writes ``describe`` down for good, called before a program starts; what it raises prevents it.
         others: returns processes that run inside a container besides its own (process id -> container).
     """
 
@@ -76,19 +77,22 @@ class Containers:
         config: dict[str, Any],
         selector: selectors.BaseSelector,
         changed: Callable[[], None],
+        record: Callable[[], object],
         others: Callable[[], dict[int, str]],
     ) -> None:
         self._config = config
         self._selector = selector
         self._changed = changed
+        self._record = record
         self._others = others
+        self._before: dict[str, dict[str, Any]] = {one["name"]: one for one in config.get("ended", [])}
         self._known: dict[str, Running] = {}
         self.first_process = 0
         self._early_ends: dict[int, int] = {}
 
     def describe(self) -> dict[str, dict[str, Any]]:
-        """Return every container's last attempt by name."""
-        return {name: container.describe() for name, container in self._known.items()}
+        """Return every container's last attempt by name, those that a killed shim before this one saw too."""
+        return self._before | {name: container.describe() for name, container in self._known.items()}
 
     def find_running(self, name: str) -> Running | None:
         """Return the container of that name if it runs; of any name if it is empty."""
@@ -100,8 +104,12 @@ class Containers:
     def start(self, spec: dict[str, Any]) -> None:
         """Start an attempt; its state changes when the program has been executed.
 
+        That it starts is on the disk before it does: who finds that record and nobody who watches over the
+        program must not start it again.
+
         Raises:
             ValueError: the attempt before it has not ended.
+            OSError: it cannot be recorded, or forked; it was not started.
         """
         name = spec["name"]
         before = self._known.get(name)
@@ -109,17 +117,29 @@ class Containers:
             raise ValueError(f"container {name} runs already")
         if before is not None and before.mount_namespace is not None:
             os.close(before.mount_namespace)
+            before.mount_namespace = None
         log = LogFile(spec["log"])
         null = os.open(os.devnull, os.O_RDONLY)
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
         report_read, report_write = os.pipe()
         stdio = (null, out_write, err_write)
-        pid = spawn.start_container(self._config, spec, stdio, report_write, self.first_process)
-        for descriptor in (null, out_write, err_write, report_write):
-            os.close(descriptor)
-        container = Running(spec, pid, log, report_read, {out_read: b"stdout", err_read: b"stderr"})
+        container = Running(spec, 0, log, report_read, {out_read: b"stdout", err_read: b"stderr"})
         self._known[name] = container
+        try:
+            self._record()
+            container.pid = spawn.start_container(self._config, spec, stdio, report_write, self.first_process)
+        except OSError:
+            self._known.pop(name)
+            if before is not None:
+                self._known[name] = before
+            for descriptor in (out_read, err_read, report_read):
+                os.close(descriptor)
+            log.close()
+            raise
+        finally:
+            for descriptor in (null, out_write, err_write, report_write):
+                os.close(descriptor)
         for descriptor in (out_read, err_read):
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ, self._pumper(container, descriptor))

@@ -14,12 +14,14 @@ end         (none)                                                   {id, ok}; e
 ==========  =======================================================  ==================================
 
 State events go to every control connection on each change: ``{"event": "state", "containers": {name: ...}}``;
-the same object is in ``state.json`` of the pod's folder. The *remote shell* socket takes ``exec`` only, for
-the first container that runs; when its connection closes, the command's processes are killed.
+the same object is in ``state.json`` of the pod's folder, on the disk before a program starts and before its
+end is told. ``configured`` says whether the pod has its network. The *remote shell* socket takes ``exec``
+only, for the first container that runs; when its connection closes, the command's processes are killed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import selectors
@@ -33,6 +35,7 @@ from typing import Any
 
 from gangline.local.agent.shim import first_process, processes, rootfs, spawn, syscalls, wires
 from gangline.local.agent.shim.containers import Containers
+from gangline.local.agent.shim.durable import write_durably
 
 _READ_BYTES = 64 * 1024
 _END_S = 5.0
@@ -72,7 +75,10 @@ class Shim:
         self._config = config
         self._selector = selectors.DefaultSelector()
         self._runs: dict[int, Run] = {}
-        self._containers = Containers(config, self._selector, self._changed, self._run_owners)
+        self._containers = Containers(
+            config, self._selector, self._changed, self._save_durably, self._run_owners
+        )
+        self._is_configured = False
         self._channels: list[Channel] = []
         self._ending = self._asked_to_end = False
         self._first = connection
@@ -82,15 +88,20 @@ class Shim:
         syscalls.set_process_name("gl-shim")
         syscalls.become_subreaper()
         self._watch_signals()
+        self._lock = self._take_lock()
+        if self._lock < 0:
+            message = {"event": "failed", "error": "another process watches over this pod"}
+            self._first.sendall(json.dumps(message).encode() + b"\n")
+            return
         listeners = [self._listen(self._config["control"], True), self._listen(self._config["rsh"], False)]
         first = self._add_channel(self._first, control=True)
         try:
             self._enter_namespaces()
+            self._save_durably()
         except OSError as error:
             self._send(first, {"event": "failed", "error": str(error)})
             self._remove_sockets()
             return
-        self._save()
         self._send(first, {"event": "created", "pid": os.getpid()})
         while not self._ending:
             for key, _ in self._selector.select(self._timeout_s()):
@@ -113,6 +124,20 @@ class Shim:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         self._selector.register(reader, selectors.EVENT_READ, lambda: self._reap(drain=reader))
+
+    def _take_lock(self) -> int:
+        """Return the descriptor of the lock that one shim of a pod holds while it lives, -1 when one does.
+
+        A killed agent may have asked for a shim that starts only after the next agent has asked for its own.
+        """
+        path = Path(self._config["folder"]) / "shim.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return -1
+        return descriptor
 
     def _listen(self, path: str, control: bool) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -213,6 +238,7 @@ class Shim:
             wires.configure_interface(
                 network["interface"], network["address"], network["prefix"], network["gateway"]
             )
+        self._is_configured = True
         self._send(channel, {"id": request["id"], "ok": True})
 
     def _op_state(self, channel: Channel, request: dict[str, Any]) -> None:
@@ -339,21 +365,23 @@ class Shim:
     # State
 
     def _state(self) -> dict[str, Any]:
-        return {"event": "state", "pid": os.getpid(), "containers": self._containers.describe()}
+        return {
+            "event": "state",
+            "pid": os.getpid(),
+            "configured": self._is_configured,
+            "containers": self._containers.describe(),
+        }
 
     def _changed(self) -> None:
-        state = self._save()
+        try:
+            state = self._save_durably()
+        except OSError:
+            state = self._state()  # a full disk: the agent is told all the same, and the pod goes on
         for channel in list(self._channels):
             if channel.control:
                 self._send(channel, state)
 
-    def _save(self) -> dict[str, Any]:
+    def _save_durably(self) -> dict[str, Any]:
         state = self._state()
-        path = Path(self._config["folder"]) / "state.json"
-        draft = path.with_suffix(".new")
-        try:
-            draft.write_text(json.dumps(state), encoding="utf-8")
-            draft.replace(path)
-        except OSError:
-            pass  # a full disk: the agent is told all the same, and the pod goes on
+        write_durably(Path(self._config["folder"]) / "state.json", json.dumps(state).encode())
         return state
