@@ -17,7 +17,7 @@ from gangline.api.resources import (
     VOLCANO_QUEUES,
     Resource,
 )
-from gangline.api.schema import schema_of
+from gangline.api.schema import schema_of, schema_of_message
 
 _MPIJOB_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
     # The controller keeps the telling condition last, so its type is the state.
@@ -167,7 +167,8 @@ def _mpijob_spec(*, keep_unknown: bool) -> dict[str, Any]:
 
     It carries the fields of all versions. No defaults for fields that mean something else where they are
     absent in an old version, for an object of an old version is read as the stored one. Old versions keep
-    unknown fields: published files have stray ones, which strict clients would refuse.
+    unknown fields: published files have stray ones, which strict clients would refuse. The current one knows
+    the fields of a pod template, so that a mistyped one is refused with its path.
     """
     schema = schema_of(MPIJobSpec)
     for name in ("slotsPerWorker", "runLauncherAsWorker", "mpiImplementation"):
@@ -186,6 +187,9 @@ def _mpijob_spec(*, keep_unknown: bool) -> dict[str, Any]:
         schema["x-kubernetes-preserve-unknown-fields"] = True
         for part in (schema["properties"]["runPolicy"], role):
             part["x-kubernetes-preserve-unknown-fields"] = True
+    else:
+        role["properties"]["template"] |= schema_of_message("core/v1.PodTemplateSpec")
+        del role["properties"]["template"]["x-kubernetes-preserve-unknown-fields"]
     return schema
 
 

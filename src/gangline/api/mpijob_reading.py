@@ -75,7 +75,7 @@ def read_mpijob(document: dict[str, Any]) -> ReadJob:
     spec, spec_errors = decode(document.get("spec"), MPIJobSpec, path="spec")
     job = apply_defaults(MPIJob(metadata=meta, spec=spec))
     found = errors + [_advise(error) for error in spec_errors]
-    return ReadJob(job, _merge(found, validate_mpijob(job, unknown="similar")))
+    return ReadJob(job, _merge(found, validate_mpijob(job, unknown="error")))
 
 
 def read_observed(metadata: ObjectMeta, spec: Any, status: Any) -> ReadJob:
@@ -113,7 +113,7 @@ def _read(metadata: ObjectMeta, normalised: Normalised, errors: list[FieldError]
     job = apply_defaults(MPIJob(metadata=metadata, spec=spec))
     if is_old:
         job = replace(job, version=normalised.version, needs_exec=normalised.needs_exec)
-    broken = normalised.as_written(validate_mpijob(job, unknown="similar" if is_old else "ignore"))
+    broken = normalised.as_written(validate_mpijob(job, unknown="error" if is_old else "ignore"))
     everything = [*errors, *normalised.errors, *normalised.as_written(found)]
     known = [error for error in everything if not is_unknown_field(error)]
     strange = [error for error in [*everything, *broken] if is_unknown_field(error)]

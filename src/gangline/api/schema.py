@@ -1,4 +1,4 @@
-"""OpenAPI v3 structural schemas, generated from the typed kinds.
+"""OpenAPI v3 structural schemas, generated from the typed kinds and from the table of Kubernetes' own.
 
 One source of truth: the descriptions, defaults, enums and bounds that stand beside the fields in the types
 are what the API server checks and ``kubectl explain`` prints.
@@ -12,12 +12,32 @@ import msgspec
 import msgspec.inspect as types
 
 from gangline.api.core import Condition
+from gangline.api.wire_types import WireField, message
 
 Schema = dict[str, Any]
 
 _QUANTITY = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
+}
+_ANYTHING = {"x-kubernetes-preserve-unknown-fields": True}
+# 500m, 1.5Gi, 1e3
+_QUANTITY_PATTERN = (
+    r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))?$"
+)
+_WIRE: dict[str, Schema] = {
+    "s": {"type": "string"},
+    "i": {"type": "integer", "format": "int64"},
+    "b": {"type": "boolean"},
+    "y": {"type": "string", "format": "byte"},
+    "T": {"type": "string", "format": "date-time"},
+    "M": {"type": "string", "format": "date-time"},
+    # Kubernetes takes `cpu: 0.5`, which is neither an integer nor a string.
+    "Q": _ANYTHING | {"pattern": _QUANTITY_PATTERN},
+    "I": {"x-kubernetes-int-or-string": True},
+    "L": {"type": "array", "items": {"type": "string"}},
+    "F": {"type": "object", **_ANYTHING},
+    "R": {"type": "object", **_ANYTHING},
 }
 _CONDITION_STATUS = ["True", "False", "Unknown"]
 
@@ -28,6 +48,23 @@ def schema_of(type_: type[msgspec.Struct]) -> Schema:
     A field of plain ``dict[str, Any]`` becomes an object whose fields are all kept.
     """
     return _of(types.type_info(type_))
+
+
+def schema_of_message(name: str) -> Schema:
+    """Return the structural schema of a type of Kubernetes' own, ``core/v1.PodTemplateSpec``.
+
+    Names and types of fields, and nothing that another release may see otherwise: what must be set is left to
+    the rules of the kind, lists are replaced as a whole.
+    """
+    fields = message(name).by_name
+    return {"type": "object", "properties": {key: _of_field(field) for key, field in fields.items()}}
+
+
+def _of_field(field: WireField) -> Schema:
+    inner = schema_of_message(field.type) if field.is_message else dict(_WIRE[field.type])
+    if field.shape == "*":
+        return {"type": "array", "items": inner}
+    return {"type": "object", "additionalProperties": inner} if field.shape == "%" else inner
 
 
 def _of(info: types.Type) -> Schema:

@@ -262,8 +262,21 @@ def test_mistakes_in_a_container_are_found(document: Build) -> None:
     assert "quotes" in errors["env[0].value"]
 
 
-def test_fields_that_may_be_new_in_kubernetes_pass(document: Build) -> None:
-    assert container_errors(document, name="a", image="x", zzz=1) == {}
+def test_fields_that_pods_do_not_have_are_found_at_any_depth(document: Build) -> None:
+    errors = container_errors(
+        document,
+        name="a",
+        image="x",
+        zzz=1,
+        resources={"limit": {"cpu": 1}},
+        readinessProbe={"httpGet": {"port": 1, "Path": "/"}},
+    )
+
+    assert errors == {
+        "zzz": "Invalid: unknown field",
+        "resources.limit": "Invalid: unknown field; did you mean `limits`?",
+        "readinessProbe.httpGet.Path": "Invalid: unknown field; did you mean `path`?",
+    }
 
 
 def test_a_mount_must_not_hide_the_ssh_key(document: Build) -> None:

@@ -120,13 +120,24 @@ def _defaults(value: Any, schema: Schema) -> Any:
     return result
 
 
-def validate(obj: dict[str, Any], schema: Schema | None) -> list[FieldError]:
+def validate(
+    obj: dict[str, Any], schema: Schema | None, old: dict[str, Any] | None = None
+) -> list[FieldError]:
     """Return every rule of the schema that the object breaks, in the order of the object's fields.
 
-    Cost: O(size of the object), patterns are compiled once.
+    What an update leaves as it was is not judged again (validation ratcheting, by field of the top
+    level): it came in under another version or an earlier definition. Cost: O(size of the object), patterns
+    are compiled once.
     """
     errors: list[FieldError] = []
     if schema is not None:
+        if old is not None:
+            changed = {
+                name: part
+                for name, part in (schema.get("properties") or {}).items()
+                if name not in old or name not in obj or old[name] != obj[name]
+            }
+            schema = {**schema, "properties": changed}
         _validate(obj, schema, "", errors)
     return errors
 

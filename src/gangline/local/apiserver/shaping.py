@@ -110,7 +110,7 @@ def check(
     """
     errors = validation.validate(served.resource, obj, old, subresource=subresource, types_checked=True)
     if served.is_custom:
-        errors = [*errors, *schema.validate(obj, served.schema), *scale_errors(obj, served.scale_paths)]
+        errors = [*errors, *schema.validate(obj, served.schema, old), *scale_errors(obj, served.scale_paths)]
         errors = errors or broken_rules(obj, old, served.schema)
     if errors:
         raise failures.invalid(served, obj["metadata"]["name"], errors)
