@@ -13,7 +13,7 @@ from gangline.cli.target import cluster_option
 from gangline.errors import ClusterError
 from gangline.local.agent.oci_containers import remove_cgroups
 from gangline.local.cluster import Cluster
-from gangline.local.left_pods import end_left_pods, remove_left_bridge
+from gangline.local.left_pods import end_left_pods, remove_left_bridge, remove_left_gate
 from gangline.local.runtime.containerd import end_containerd
 
 PODS_TIMEOUT_S = 15.0
@@ -37,6 +37,7 @@ def command(purge: bool, cluster: str) -> None:
     remove_cgroups(paths.cluster_id)
     if facts := found.status().facts:
         remove_left_bridge(facts.bridge)
+    remove_left_gate(paths.cluster_id)
     if purge:
         found.purge()
     state = "stopped" if was_up else "was not up"

@@ -364,6 +364,8 @@ def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
             f"started cluster `{facts.name}` in {took_s:.1f} s, isolation `{mode}`{simulated(facts)}; "
             f"`gangline status{named}` shows it, `gangline down{named}` ends it"
         )
+        if outside := cluster.outside():
+            say(f"outside of this machine: {outside}")
 
 
 def _follow(

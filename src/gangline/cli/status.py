@@ -64,6 +64,7 @@ def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
     report["state"] = str(cluster.paths.state)
     if status.ready:
         report["isolation"] = cluster.isolation_in_use() or report.get("isolation")
+        report["outside"] = cluster.outside()
         report["nodes"] = _nodes(cluster)
         report["images"] = describe_map(load_image_map(cluster), cluster.paths)
     return report
@@ -138,6 +139,8 @@ def _print(report: dict[str, Any]) -> None:
     if "port" in report:
         print(f"api       https://127.0.0.1:{report['port']}")
         print(f"isolation {report['isolation']}")
+    if report.get("outside"):
+        print(f"outside   {report['outside']}")
     for process, found in report["processes"].items():
         memory = f", {format_bytes(found['pssBytes'])}" if found["pssBytes"] else ""
         words = (

@@ -59,6 +59,8 @@ def command(
         f"cluster `{cluster}` {how}: {plural(facts.nodes, 'node')}{simulated(facts)}, isolation `{mode}`, "
         f"https://127.0.0.1:{facts.port}"
     )
+    if outside := found.outside():
+        say(f"outside of this machine: {outside}")
     for line in describe_map(images.save(found), found.paths):
         say(line)
     if not was_up:

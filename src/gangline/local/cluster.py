@@ -298,11 +298,26 @@ class Cluster:
 
     def isolation_in_use(self) -> str:
         """Return how the node agent keeps pods apart, as it reports; empty while it has not."""
+        return str(self._agent_report().get("isolation", ""))
+
+    def outside(self) -> str:
+        """Return whether pods with addresses of their own reach the outside of the machine, in words.
+
+        Empty while the agent has not reported, and where pods are on the machine's network.
+        """
+        found = self._agent_report().get("outside")
+        if not isinstance(found, dict):
+            return ""
+        note = found.get("note", "")
+        words = "pods reach it" if found.get("open") else "pods do not reach it"
+        return f"{words}{': ' if note and not found.get('open') else '; ' if note else ''}{note}"
+
+    def _agent_report(self) -> dict[str, Any]:
         try:
             found = json.loads((self.paths.state / "agent.json").read_text())
-            return str(found.get("isolation", ""))
-        except (OSError, ValueError, AttributeError):
-            return ""
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def _take_notices(self) -> list[str]:
         """Return what the server noted for the next command, and empty the note."""

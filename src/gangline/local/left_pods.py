@@ -1,4 +1,4 @@
-"""What killed daemons leave behind, for the end of a cluster: running pods, and their bridge.
+"""What killed daemons leave behind, for the end of a cluster: running pods, their bridge and its rules.
 
 A shim outlives a killed agent so that the next one can adopt its pod. When the cluster is stopped there is no
 next one, and what is left is told to end over the same socket that the agent would have used.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 
+from gangline.errors import ClusterError
 from gangline.local.agent.shim import processes
 from gangline.local.paths import ClusterPaths
 
@@ -46,6 +48,18 @@ def remove_left_bridge(name: str) -> bool:
         except NetlinkError:
             return False
     return True
+
+
+def remove_left_gate(cluster_id: str) -> bool:
+    """Remove the packet rules that a killed agent could not; ``False`` when there are none."""
+    if os.getuid() != 0 or sys.platform != "linux":
+        return False
+    from gangline.local.agent.egress.gate import remove_gate
+
+    try:
+        return remove_gate(cluster_id)
+    except ClusterError:
+        return False  # the kernel has no packet rules, so none were left
 
 
 def _end(path: str) -> bool:

@@ -95,6 +95,8 @@ class NodeAgent:
                 await self._take_over()
                 services.create_task(self._serve_nodes())
                 services.create_task(work(self._over, self._tell, workers=TELLERS))
+                if self._context.network is not None:
+                    services.create_task(self._context.network.way_out.keep(self._context.log))
                 services.create_task(self._keeper.keep_leases())
                 services.create_task(self._sweep())
                 services.create_task(self._context.gpus.keep_claim())
@@ -247,6 +249,8 @@ class NodeAgent:
         links = 0 if self._context.network is None else await self._context.network.sweep(living)
         sweep_sockets(self._context.paths.run, living)
         remove_cgroups(self._context.cluster_id, living=living)
+        if self._context.network is not None:
+            await self._context.network.way_out.open()
         self._is_open = True
         for pod in self._pods.items():
             self._on_pod(None, pod)
@@ -257,10 +261,12 @@ class NodeAgent:
         self._context.log.info("node agent ready", isolation=self._context.isolation, **asdict(self.found))
         path = self._context.paths.state / "agent.json"
         draft = path.with_suffix(".new")
+        network = self._context.network
         facts = {
             "pid": os.getpid(),
             "started": clock.format_time(clock.now()),
             "isolation": self._context.isolation,
+            "outside": network.way_out.report() if network is not None else None,
             "found": asdict(self.found),
         }
         draft.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")

@@ -14,6 +14,7 @@ from gangline.api.core import ConfigMap, Pod, Secret
 from gangline.api.resources import CONFIG_MAPS, SECRETS
 from gangline.kube.errors import NotFound
 from gangline.local.account_tokens import KEY_FILE, sign
+from gangline.local.agent.egress.resolver import of_the_machine
 from gangline.local.agent.env import Lookup, PodFacts
 from gangline.local.agent.isolation import Isolation
 from gangline.local.agent.volumes import DEFAULT_MODE, ProjectedFile, TokenSource, write_projection
@@ -189,12 +190,19 @@ class AgentContext:
     api_port: int
     allocatable: dict[str, str]
     bin: Path
-    resolv: Path | None
     hide: tuple[str, ...]
     guard: str
     log: Any
     now_s: Callable[[], float] = time.time
     host_mounts: Callable[[], tuple[str, ...]] = field(default=lambda: ())
+
+    def resolv_of(self, address: str) -> Path | None:
+        """Return the ``resolv.conf`` of a pod with that address, None for the one that it sees anyway."""
+        if self.isolation == "plain":
+            return None
+        if self.network is None or address == self.host_ip:  # it is on the machine's own network
+            return of_the_machine()
+        return self.network.way_out.resolv
 
     def facts(self, address: str) -> PodFacts:
         """Return what the downward API can tell about a pod with that address."""

@@ -15,6 +15,7 @@ from gangline import __version__
 from gangline.local.agent import machine
 from gangline.local.agent.addresses import LOOPBACK_POOL, AddressPool
 from gangline.local.agent.isolation import Isolation, choose_isolation, end_orphans, enter_user_namespace
+from gangline.local.agent.names import NameRegistry
 from gangline.local.paths import ClusterPaths
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from gangline.local.agent.network import Network
 
 _LOOPBACK = "127.0.0.1"
-_RESOLV = (
-    "# names of pods are in /etc/hosts; a name server that refuses at once beats one that never answers\n"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +88,11 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
 
         nursery = Nursery(paths.log("shims"))
         nursery.start()
+        names = NameRegistry(hosts_folder=paths.state / "hosts", names_folder=paths.names)
         if mode == "network":
-            network = await _open_network(paths, facts)
+            network = await _open_network(paths, facts, names)
         gpus = await open_gpus(facts, log)
-        agent = _wire(paths, own, nursery, network, mode, facts, gpus, log)
+        agent = _wire(paths, own, nursery, network, names, mode, facts, gpus, log)
         await agent.run()
     finally:
         if nursery is not None:
@@ -104,12 +103,18 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
             await own.close()
 
 
-async def _open_network(paths: ClusterPaths, facts: dict[str, Any]) -> Network:
+async def _open_network(paths: ClusterPaths, facts: dict[str, Any], names: NameRegistry) -> Network:
     from gangline.local.agent.network import Network
 
     bridge = facts.get("bridge") or f"gl-{paths.cluster_id}"
     subnet = facts.get("subnet") or "10.213.0.0/20"
-    network = Network(cluster_id=paths.cluster_id, bridge=bridge, subnet=subnet)
+    network = Network(
+        cluster_id=paths.cluster_id,
+        bridge=bridge,
+        subnet=subnet,
+        resolv=paths.state / "resolv.conf",
+        hosts=names.hosts,
+    )
     await network.open()
     return network
 
@@ -119,6 +124,7 @@ def _wire(
     client: Any,
     nursery: Any,
     network: Network | None,
+    names: NameRegistry,
     mode: Isolation,
     facts: dict[str, Any],
     gpus: AgentGpus,
@@ -135,7 +141,7 @@ def _wire(
     secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
     objects = Objects(client, config_maps, secrets, paths.certificates, paths.state / "accounts")
     port = int(facts.get("port", 0))
-    context = _context(paths, client, nursery, network, mode, port, objects, gpus, log)
+    context = _context(paths, client, nursery, network, names, mode, port, objects, gpus, log)
     keeper = NodeKeeper(
         client,
         address=context.host_ip,
@@ -160,6 +166,7 @@ def _context(
     client: Any,
     nursery: Any,
     network: Network | None,
+    names: NameRegistry,
     mode: Isolation,
     api_port: int,
     objects: Objects,
@@ -170,7 +177,6 @@ def _context(
     from gangline.local.agent.context import AgentContext
     from gangline.local.agent.ends import PodEnds
     from gangline.local.agent.image_sources import ImageSources
-    from gangline.local.agent.names import NameRegistry
     from gangline.local.images import write_image_programs, write_programs
     from gangline.local.shipped_images import write_layers
 
@@ -191,7 +197,7 @@ def _context(
         nursery=nursery,
         network=network,
         addresses=AddressPool(str(network.subnet)) if network else AddressPool(LOOPBACK_POOL, offset=offset),
-        names=NameRegistry(hosts_folder=paths.state / "hosts", names_folder=paths.names),
+        names=names,
         images=images,
         objects=objects,
         gpus=gpus,
@@ -201,18 +207,11 @@ def _context(
         api_port=api_port,
         allocatable=machine.capacity(paths.state),
         bin=bin_folder,
-        resolv=_write_resolv(paths) if mode == "network" else None,
         hide=hide,
         guard=_guard_folder(),
         log=log,
         host_mounts=lambda: machine.host_mounts(hide),
     )
-
-
-def _write_resolv(paths: ClusterPaths) -> Path:
-    path = paths.state / "resolv.conf"
-    path.write_text(f"{_RESOLV}nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", encoding="utf-8")
-    return path
 
 
 def _guard_folder() -> str:

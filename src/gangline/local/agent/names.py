@@ -81,6 +81,10 @@ class NameRegistry:
         self._names_folder = names_folder
         self._hosts: dict[str, dict[str, Host]] = {}
 
+    def hosts(self) -> list[Host]:
+        """Return all pods of all namespaces."""
+        return [host for hosts in self._hosts.values() for host in hosts.values()]
+
     def hosts_file(self, namespace: str) -> Path:
         """Return the namespace's hosts file; it exists."""
         path = self._hosts_folder / namespace

@@ -9,14 +9,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangline.errors import ClusterError
+from gangline.local.agent.egress.way_out import WayOut
+from gangline.local.agent.names import Host
 
 if TYPE_CHECKING:
     from pyroute2 import AsyncIPRoute
 
+_MAC_PREFIX = (0x02, 0x67)
+"""Of addresses that are administered locally and of one station: IEEE 802, section 8."""
 LINK_MTU_BYTES = 65535
 """As loopback: no packet leaves this machine, and gradients are large."""
 
@@ -34,18 +40,43 @@ def interface_name(cluster_id: str, pod_uid: str) -> str:
     return interface_prefix(cluster_id) + hashlib.sha256(pod_uid.encode()).hexdigest()[:8]
 
 
+def mac_address(address: str) -> str:
+    """Return the hardware address that belongs to an address of IPv4.
+
+    Whoever has the address has this one: what peers know of their neighbours stays right when a pod starts
+    again, or another one follows it. Else they would send to the old one for up to a minute.
+    """
+    octets = (*_MAC_PREFIX, *ipaddress.IPv4Address(address).packed)
+    return ":".join(f"{octet:02x}" for octet in octets)
+
+
 class Network:
     """Bridge and links of one cluster; one netlink socket is kept open. Linux, root.
 
     Cost: a link 2 ms. Removing one takes the kernel 16 ms, so a pod's link is left to go with its namespace
     (the kernel removes those in batches), and what is still there a second later is removed in a thread.
+
+    Args:
+        cluster_id: of the cluster.
+        bridge: its name.
+        subnet: addresses of pods, the first is the bridge's.
+        resolv: file for the pods' ``resolv.conf``.
+        hosts: returns all pods.
+
+    Attributes:
+        way_out: how pods reach the outside; to be opened once the bridge is.
     """
 
-    def __init__(self, *, cluster_id: str, bridge: str, subnet: str) -> None:
+    def __init__(
+        self, *, cluster_id: str, bridge: str, subnet: str, resolv: Path, hosts: Callable[[], Iterable[Host]]
+    ) -> None:
         self._cluster_id = cluster_id
         self._bridge = bridge
         self.subnet = ipaddress.IPv4Network(subnet)
         self.gateway = str(self.subnet.network_address + 1)
+        self.way_out = WayOut(
+            cluster_id=cluster_id, bridge=bridge, subnet=self.subnet, resolv=resolv, hosts=hosts
+        )
         self._netlink: AsyncIPRoute | None = None
         self._bridge_index = 0
         self._removals = ThreadPoolExecutor(1, "gl-links")
@@ -65,7 +96,9 @@ class Network:
         try:
             found = list(await self._netlink.link_lookup(ifname=self._bridge))
             if not found:
-                await self._netlink.link("add", ifname=self._bridge, kind="bridge")
+                # An address of its own: else it is that of some link, and changes as pods come and go.
+                own = mac_address(self.gateway)
+                await self._netlink.link("add", ifname=self._bridge, kind="bridge", address=own)
                 found = list(await self._netlink.link_lookup(ifname=self._bridge))
             self._bridge_index = int(found[0])
             await self._netlink.addr(
@@ -75,8 +108,17 @@ class Network:
         except NetlinkError as error:
             raise ClusterError(f"cannot set up the bridge `{self._bridge}`: {error}") from error
 
-    async def add_link(self, pod_uid: str, pid: int) -> None:
-        """Make a link between the bridge and ``eth0`` of the network namespace of process ``pid``."""
+    async def add_link(self, pod_uid: str, pid: int, address: str) -> None:
+        """Make a link between the bridge and ``eth0`` of the network namespace of process ``pid``.
+
+        Args:
+            pod_uid: of the pod.
+            pid: a process in its namespace.
+            address: the pod's, from which the hardware address of ``eth0`` is made.
+
+        Raises:
+            ClusterError: the kernel refuses.
+        """
         from pyroute2 import NetlinkError
 
         assert self._netlink is not None
@@ -88,7 +130,12 @@ class Network:
                     ifname=name,
                     kind="veth",
                     mtu=LINK_MTU_BYTES,
-                    peer={"ifname": INTERFACE_IN_POD, "net_ns_pid": pid, "mtu": LINK_MTU_BYTES},
+                    peer={
+                        "ifname": INTERFACE_IN_POD,
+                        "net_ns_pid": pid,
+                        "mtu": LINK_MTU_BYTES,
+                        "address": mac_address(address),
+                    },
                     master=self._bridge_index,
                     state="up",
                 )
@@ -134,6 +181,7 @@ class Network:
             self._collector.cancel()
         for name in await self._existing() & self._ended:
             await self._remove(name)
+        await self.way_out.close(remove=remove_bridge)
         if remove_bridge:
             await self._remove(self._bridge)
         self._netlink.close()

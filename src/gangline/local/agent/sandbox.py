@@ -63,7 +63,7 @@ class Sandbox:
             bin=context.bin,
             names=context.names.folder(record.namespace),
             hosts=context.names.hosts_file(record.namespace),
-            resolv=context.resolv,
+            resolv=context.resolv_of(record.address),
             api_host=context.api_host,
             api_port=context.api_port,
             hide=context.hide,
@@ -129,7 +129,7 @@ class Sandbox:
                 raise ShimError(f"cannot set up the pod's namespaces: {created['error']}")
             network = None
             if self.uses_own_network and not pod.spec.host_network and context.network is not None:
-                await context.network.add_link(record.uid, created["pid"])
+                await context.network.add_link(record.uid, created["pid"], record.address)
                 network = {
                     "interface": INTERFACE_IN_POD,
                     "address": record.address,

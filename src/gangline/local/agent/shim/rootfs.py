@@ -255,5 +255,7 @@ def _bind_descriptor(descriptor: int, target: str, *, read_only: bool, directory
         place.mkdir(parents=True, exist_ok=True)
     elif not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_symlink():  # as /etc/resolv.conf is one into the machine's /run
+            place.unlink()
         place.touch()
     sys.bind(f"/proc/self/fd/{descriptor}", target, read_only=read_only)

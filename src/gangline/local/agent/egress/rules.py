@@ -1,0 +1,186 @@
+"""The packet rules of one cluster, as values. Pure.
+
+Pods go out under the machine's address (masquerade), and what they asked for comes back to them; nothing else
+does. Traffic between pods is left alone: it is not even tracked, so that it costs what it did before.
+
+One table of nftables holds it all, ``gangline-ID``. The names of its chains ``forwarding-INTERFACE`` tell
+which interfaces do not forward by themselves: whoever removes the table switches those off again.
+
+Source: linux/netfilter/nf_tables.h; the wiki of nftables, "Netfilter hooks" (priorities).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TABLE_PREFIX = "gangline-"
+BRIDGE_PREFIX = "gl-"
+"""What the names of all clusters' bridges begin with."""
+FORWARDING_PREFIX = "forwarding-"
+_LOOPBACK = "lo"
+
+_IIF, _OIF = 6, 7  # NFT_META_IIFNAME, NFT_META_OIFNAME
+_SOURCE, _DESTINATION = 12, 16  # offsets in the header of IPv4
+_EQUAL, _DIFFERS = 0, 1
+_ESTABLISHED_OR_RELATED = 0b110  # 1 << (IP_CT_ESTABLISHED + 1) | 1 << (IP_CT_RELATED + 1)
+_DROP, _ACCEPT = 0, 1
+_INTERFACE_BYTES = 16
+
+Expression = dict[str, Any]
+Rule = list[Expression]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One chain; without a ``hook`` no packet ever passes it.
+
+    Attributes:
+        name: of the chain.
+        rules: in order; what no rule decides is accepted.
+        type: ``filter`` or ``nat``.
+        hook: ``prerouting``, ``input``, ``forward`` or ``postrouting``.
+        priority: lower ones are asked first.
+    """
+
+    name: str
+    rules: tuple[Rule, ...] = ()
+    type: str = "filter"
+    hook: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What the rules depend on.
+
+    Attributes:
+        cluster_id: of the cluster.
+        bridge: its bridge.
+        subnet: addresses of its pods; the first one is the bridge's.
+        switched: interfaces that forward only because clusters of ours switched it on.
+    """
+
+    cluster_id: str
+    bridge: str
+    subnet: ipaddress.IPv4Network
+    switched: frozenset[str] = frozenset()
+
+    @property
+    def table(self) -> str:
+        """Name of the cluster's table."""
+        return f"{TABLE_PREFIX}{self.cluster_id}"
+
+
+def chains_of(ways: Ways) -> list[Chain]:
+    """Return the chains of a cluster's table."""
+    bridge, subnet = ways.bridge, ways.subnet
+    gateway = ipaddress.IPv4Network(subnet.network_address + 1)
+    between_pods = [
+        *_interface(_IIF, bridge),
+        *_address(_SOURCE, subnet),
+        *_address(_DESTINATION, subnet),
+        *_address(_DESTINATION, gateway, _DIFFERS),
+        _expression("notrack"),
+    ]
+    forward = [
+        [*_interface(_IIF, bridge), *_interface(_OIF, bridge), _verdict(_ACCEPT)],
+        [*_interface(_OIF, bridge), *_answers(), _verdict(_ACCEPT)],
+        [*_interface(_OIF, bridge), _verdict(_DROP)],
+        [*_interface(_IIF, bridge), *_address(_SOURCE, subnet, _DIFFERS), _verdict(_DROP)],
+    ]
+    for name in sorted(ways.switched):  # it forwards for pods, and for nobody else
+        forward.append(
+            [*_interface(_IIF, name), *_interface(_OIF, BRIDGE_PREFIX, whole=False), _verdict(_ACCEPT)]
+        )
+        forward.append([*_interface(_IIF, name), _verdict(_DROP)])
+    own = [*_address(_DESTINATION, gateway), *_interface(_IIF, bridge, _DIFFERS)]
+    masquerade = [
+        *_address(_SOURCE, subnet),
+        *_interface(_OIF, bridge, _DIFFERS),
+        *_interface(_OIF, _LOOPBACK, _DIFFERS),
+        _expression("masq"),
+    ]
+    return [
+        Chain("between-pods", (between_pods,), hook="prerouting", priority=-300),
+        Chain("in", tuple(forward), hook="forward"),
+        Chain(
+            "own-address", ([*own, *_interface(_IIF, _LOOPBACK, _DIFFERS), _verdict(_DROP)],), hook="input"
+        ),
+        Chain("out", (masquerade,), type="nat", hook="postrouting", priority=100),
+        *(Chain(f"{FORWARDING_PREFIX}{name}") for name in sorted(ways.switched)),
+    ]
+
+
+def switched_in(chain_names: Iterable[str]) -> frozenset[str]:
+    """Return the interfaces that the names of a table's chains tell to have been switched."""
+    names = (name for name in chain_names if name.startswith(FORWARDING_PREFIX))
+    return frozenset(name.removeprefix(FORWARDING_PREFIX) for name in names)
+
+
+# Expressions: each loads a value into a register, compares it, or decides.
+
+
+def _expression(name: str, **values: Any) -> Expression:
+    attributes = [(f"NFTA_{name.upper()}_{key.upper()}", value) for key, value in values.items()]
+    data = [("NFTA_EXPR_DATA", {"attrs": attributes})] if name != "notrack" else []
+    return {"attrs": [("NFTA_EXPR_NAME", name), *data]}
+
+
+def _compare(value: bytes, operator: int) -> Expression:
+    return _expression("cmp", sreg=1, op=operator, data={"attrs": [("NFTA_DATA_VALUE", value)]})
+
+
+def _masked(mask: bytes) -> Expression:
+    values = {
+        "mask": {"attrs": [("NFTA_DATA_VALUE", mask)]},
+        "xor": {"attrs": [("NFTA_DATA_VALUE", bytes(len(mask)))]},
+    }
+    return _expression("bitwise", sreg=1, dreg=1, len=len(mask), **values)
+
+
+def _interface(which: int, name: str, operator: int = _EQUAL, *, whole: bool = True) -> Rule:
+    """Compare the interface that a packet came in or goes out by, by its name or what that begins with."""
+    raw = name.encode()
+    raw = raw.ljust(_INTERFACE_BYTES, b"\0") if whole else raw
+    return [_expression("meta", dreg=1, key=which), _compare(raw, operator)]
+
+
+def _address(offset: int, network: ipaddress.IPv4Network, operator: int = _EQUAL) -> Rule:
+    load = _expression("payload", dreg=1, base=1, offset=offset, len=4)
+    return [load, _masked(network.netmask.packed), _compare(network.network_address.packed, operator)]
+
+
+def _answers() -> Rule:
+    """Match packets of a connection that was opened from the other side, and errors about it."""
+    state = struct.pack("=I", _ESTABLISHED_OR_RELATED)
+    return [_expression("ct", dreg=1, key=0), _masked(state), _compare(bytes(4), _DIFFERS)]
+
+
+def _verdict(code: int) -> Expression:
+    verdict = {"attrs": [("NFTA_DATA_VERDICT", {"attrs": [("NFTA_VERDICT_CODE", code)]})]}
+    return _expression("immediate", dreg=0, data=verdict)
+
+
+def firewall_words(
+    forward: Sequence[tuple[str, str]], all_chains: Collection[tuple[str, str]], bridge: str
+) -> str:
+    """Return what to say of a firewall that drops what it does not know; empty when there is none.
+
+    Args:
+        forward: table and name of the chains at the hook ``forward`` that drop by default.
+        all_chains: table and name of every chain.
+        bridge: of the cluster.
+    """
+    if not forward:
+        return ""
+    table, chain = forward[0]
+    place = "DOCKER-USER" if ("filter", "DOCKER-USER") in all_chains else chain
+    return (
+        f"chain `{chain}` of this machine's firewall (table `{table}`) drops packets that it does not know: "
+        f"if pods do not get out, run `iptables -I {place} -i {bridge} -j ACCEPT` and "
+        f"`iptables -I {place} -o {bridge} -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT`"
+    )
