@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import json
 import os
@@ -9,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ from gangline.local.apiserver.server import ApiServer
 from gangline.local.cluster_facts import free_subnet, read_routes
 from gangline.local.images import LocalImages
 from gangline.local.paths import ClusterPaths
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from outside_world import OutsideWorld, why_not
 
 WAIT_S = 60.0
 AGENT = """
@@ -58,11 +63,14 @@ async def wait_for(check: Callable[[], Awaitable[Any] | Any], what: str, limit_s
 class LocalCluster:
     """What a test does with the cluster."""
 
-    def __init__(self, paths: ClusterPaths, server: ApiServer, client: Client, mode: str) -> None:
+    def __init__(
+        self, paths: ClusterPaths, server: ApiServer, client: Client, mode: str, enter: Sequence[str] = ()
+    ) -> None:
         self.paths = paths
         self.server = server
         self.client = client
         self.mode = mode
+        self.enter = enter
         self.agent: subprocess.Popen[bytes] | None = None
         self.images = LocalImages()
 
@@ -74,7 +82,7 @@ class LocalCluster:
         report.unlink(missing_ok=True)
         with self.paths.log("agent").open("ab") as log:
             self.agent = subprocess.Popen(
-                [sys.executable, "-c", AGENT, self.mode],
+                [*self.enter, sys.executable, "-c", AGENT, self.mode],
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
@@ -150,15 +158,17 @@ def skip_unless_possible(mode: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def local_cluster(paths: ClusterPaths, mode: str) -> AsyncIterator[LocalCluster]:
-    """Start server, node and agent; end everything afterwards."""
+async def local_cluster(
+    paths: ClusterPaths, mode: str, enter: Sequence[str] = ()
+) -> AsyncIterator[LocalCluster]:
+    """Start server, node and agent (by the words of ``enter``, if any); end everything afterwards."""
     subnet = free_subnet("", paths.cluster_id, read_routes())  # other clusters, and tests, may have theirs
     gateway = str(ipaddress.IPv4Network(subnet)[1])
     server = ApiServer(paths, extra_addresses=[gateway] if mode == "network" else [])
     await server.start()
     paths.facts.write_text(json.dumps({"port": server.port, "subnet": subnet}))
     async with Client(Connection(server=f"unix://{paths.api_socket}")) as client:
-        cluster = LocalCluster(paths, server, client, mode)
+        cluster = LocalCluster(paths, server, client, mode, enter)
         for resource, body in (
             (NAMESPACES, {"metadata": {"name": "kube-node-lease"}}),
             (SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}}),
@@ -187,6 +197,27 @@ async def local_cluster(paths: ClusterPaths, mode: str) -> AsyncIterator[LocalCl
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPaths:
     monkeypatch.setenv("GANGLINE_HOME", str(tmp_path / "home"))
     return ClusterPaths.of("test")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[OutsideWorld]:
+    """A machine and an outside, in network namespaces of their own."""
+    if refusal := why_not():
+        pytest.skip(refusal)
+    folder = tmp_path / "world"
+    folder.mkdir()
+    world = OutsideWorld(folder)
+    try:
+        world.start()
+        yield world
+    finally:
+        world.stop()
+
+
+@pytest.fixture
+def start_cluster(paths: ClusterPaths) -> Callable[..., contextlib.AbstractAsyncContextManager[LocalCluster]]:
+    """Return ``local_cluster`` for the test's paths: mode, and the words by which its agent is started."""
+    return functools.partial(local_cluster, paths)
 
 
 @pytest.fixture(params=["network", "user", "plain"])
