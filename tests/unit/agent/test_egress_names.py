@@ -140,7 +140,8 @@ def test_no_bytes_confuse_the_reader():
 
 def test_resolv_conf_of_the_machine_is_kept_but_for_who_is_asked():
     text = "# made by hand\nsearch corp.example lab\nnameserver 127.0.0.53\nnameserver fe80::1%eth0\n"
-    text += "nameserver x\noptions edns0 trust-ad\nsortlist 10.0.0.0\nnameserver 192.168.1.1\nnameserver 9.9.9.9\n"
+    text += "nameserver x\noptions edns0 trust-ad\nsortlist 10.0.0.0\n"
+    text += "nameserver 192.168.1.1\nnameserver 9.9.9.9\n"
 
     conf = parse_resolv_conf(text)
 
