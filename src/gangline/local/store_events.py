@@ -16,6 +16,11 @@ import msgspec
 RING_CHANGES_MAX = 10_000
 RING_BYTES_MAX = 8 << 20
 WATCHER_CHANGES_MAX = 4096
+WATCHER_BYTES_MAX = 8 << 20
+"""Of changes that wait for one watcher: as much as the ring keeps, so that one that is ended can come back.
+All watchers share the changes; the slowest of them decides how much is held."""
+WATCHER_TAKES_BYTES = 256 << 10
+"""Of changes that a reader takes at once."""
 PARSED_CHANGES_MAX = 256
 """So many of the newest changes keep the parsed form of the old state, for the selectors of watchers."""
 
@@ -102,6 +107,7 @@ class Watcher:
         self.closed = False
         """Closed by the ring: it fell too far behind, or the server ends."""
         self._changes: deque[Change] = deque()
+        self._bytes = 0
         self._wakeup: asyncio.Future[None] | None = None
 
     def matches(self, change: Change) -> bool:
@@ -111,9 +117,15 @@ class Watcher:
         )
 
     def deliver(self, change: Change) -> None:
-        """Queue one change and wake the reader; closes the watcher when it is full."""
-        if len(self._changes) >= WATCHER_CHANGES_MAX:
+        """Queue one change and wake the reader; closes the watcher, and drops its queue, when it is full."""
+        self._bytes += len(change.new.data)
+        if len(self._changes) >= WATCHER_CHANGES_MAX or self._bytes > max(
+            WATCHER_BYTES_MAX, len(change.new.data)
+        ):
+            self._changes.clear()
+            self._bytes = 0
             self.close()
+        if self.closed:
             return
         self._changes.append(change)
         self.wake()
@@ -129,13 +141,18 @@ class Watcher:
         self.wake()
 
     async def next_changes(self, timeout_s: float) -> list[Change]:
-        """Return all queued changes; an empty list after the timeout or when closed."""
+        """Return what is queued, up to some bytes; an empty list after the timeout or when closed."""
         if not self._changes and not self.closed:
             self._wakeup = asyncio.get_running_loop().create_future()
             await asyncio.wait((self._wakeup,), timeout=timeout_s)
             self._wakeup = None
-        changes = list(self._changes)
-        self._changes.clear()
+        changes: list[Change] = []
+        taken = 0
+        while self._changes and taken < WATCHER_TAKES_BYTES:
+            change = self._changes.popleft()
+            taken += len(change.new.data)
+            changes.append(change)
+        self._bytes = max(0, self._bytes - taken)
         if changes:
             self.revision = changes[-1].revision
         return changes

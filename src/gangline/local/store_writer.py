@@ -43,6 +43,11 @@ class StoreError(ClusterError):
 
     code = "store"
 
+    def __init__(self, message: str, *, hint: str = "", is_full: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.is_full = is_full
+        """There is no room for it on the disk."""
+
 
 class StoreInUseError(UserError):
     """Another process has the store open."""
@@ -197,7 +202,7 @@ class StoreWriter:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             self._failed_batch = rows[-1].batch
-            failure = StoreError(f"cannot write the store `{self._path}`: {error}")
+            failure = StoreError(f"cannot write the store `{self._path}`: {error}", is_full=_is_full(error))
             failure.__cause__ = error
             self._on_outcome(rows, failure)
         else:
@@ -213,3 +218,9 @@ class StoreWriter:
             free = self._connection.execute("PRAGMA freelist_count").fetchone()[0]
             if free > VACUUM_FREE_PAGES_MIN:
                 self._connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    """Whether the disk, or the quota, has no room; that comes as an error of the write, too."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)

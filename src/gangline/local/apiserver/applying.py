@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from gangline import clock
-from gangline.local.apiserver import apply_fields, failures, metadata, rendering, shaping, writing
+from gangline.local.apiserver import apply_fields, failures, metadata, off_loop, rendering, shaping, writing
 from gangline.local.apiserver.apply_fields import Tree
 from gangline.local.apiserver.apply_shapes import shape_of
 from gangline.local.apiserver.context import ApiContext
@@ -41,7 +41,8 @@ async def apply(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer an apply patch: 201 when the object is created, else 200."""
     target = exchange.target
     manager = _manager(exchange)
-    applied = decode_yaml(await exchange.raw_body())
+    raw = await exchange.raw_body()
+    applied = await off_loop.run_sized(len(raw), decode_yaml, raw)
     applied = _checked(exchange, applied)
     old = api.store.latest(*target.key)
     if old is None:

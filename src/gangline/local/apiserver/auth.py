@@ -85,7 +85,7 @@ class Authenticator:
 
     def user_of_token(self, token: str) -> User | None:
         """Return the user of a token, None when it is not ours."""
-        if hmac.compare_digest(token.encode(), self._token):
+        if hmac.compare_digest(token.encode(errors="replace"), self._token):
             return ADMIN
         account = account_tokens.account_of(self._key, token)
         return None if account is None else service_account(*account)

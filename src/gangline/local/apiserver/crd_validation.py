@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.errors import FieldError
+from gangline.local.apiserver import patterns
 from gangline.local.apiserver.field_rules import (
     duplicate,
     immutable,
@@ -69,6 +70,8 @@ def _versions(versions: list[Any]) -> list[FieldError]:
         elif schema.get("type") != "object":
             place = f"{path}.schema.openAPIV3Schema.type"
             errors.append(invalid(place, schema.get("type") or "", 'must be "object" at the root'))
+        else:
+            errors += _patterns(schema, f"{path}.schema.openAPIV3Schema")
     storage = [v for v in versions if isinstance(v, dict) and v.get("storage")]
     if len(storage) != 1:
         words = "must have exactly one version marked as storage version"
@@ -92,4 +95,30 @@ def crd_update(obj: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
         for key in ("plural", "kind")
         if names.get(key) != names_before.get(key)
     ]
+    return errors
+
+
+def _patterns(schema: Any, path: str) -> list[FieldError]:
+    """Return an error for every ``pattern`` of a schema that RE2 does not read."""
+    errors: list[FieldError] = []
+    waiting = [(schema, path)]
+    while waiting:
+        part, place = waiting.pop()
+        if isinstance(part, list):
+            waiting += [(item, f"{place}[{index}]") for index, item in enumerate(part)]
+        if not isinstance(part, dict):
+            continue
+        for key, value in part.items():
+            inner = f"{place}.{key}"
+            if key == "properties" and isinstance(value, dict):
+                waiting += [(item, f"{inner}[{name}]") for name, item in value.items()]
+            elif key == "pattern" and isinstance(value, str):
+                try:
+                    patterns.compiled(value)
+                except patterns.PatternError as error:
+                    errors.append(
+                        invalid(inner, value, f"must be a valid regular expression, but isn't: {error}")
+                    )
+            elif key not in ("default", "enum", "example"):
+                waiting.append((value, inner))
     return errors

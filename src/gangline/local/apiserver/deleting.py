@@ -194,7 +194,7 @@ async def delete_collection(api: ApiContext, exchange: Exchange) -> web.Response
     entries = select(api.store, target.collection, namespace_of(exchange), labels, fields)
     await delete_entries(api, target, entries, options)
     metadata: dict[str, Any] = {"resourceVersion": str(api.store.revision)}
-    body = rendering.listing(entries, target.served, "object", "Object", metadata)
+    body = await rendering.listing(entries, target.served, "object", "Object", metadata)
     return answer(body, warnings=exchange.warnings)
 
 

@@ -6,17 +6,23 @@ object, a Table (``kubectl get``), or metadata alone.
 
 from __future__ import annotations
 
+import asyncio
 import re
+from asyncio import IncompleteReadError
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from multidict import MultiMapping
 
-from gangline.api.decode import is_deeper
-from gangline.local.apiserver import failures
+from gangline.api.budgets import BODY, BudgetError, check_values
+from gangline.api.json_reader import read_json
+from gangline.errors import ManifestError
+from gangline.local.apiserver import failures, off_loop
 from gangline.local.apiserver.auth import User
 from gangline.local.apiserver.field_types import message_type_errors
 from gangline.local.apiserver.registry import Target
@@ -27,11 +33,13 @@ from gangline.local.apiserver.selectors import (
     parse_label_selector,
 )
 
-DEPTH_MAX = 400
-"""Levels of a body that is taken; a real server takes 10,000."""
+BODY_TIMEOUT_S = 30.0
+"""A body has come by then; 3 MiB take less than a second on every line that reaches this server."""
 
-BODY_BYTES_MAX = 3 << 20
-"""Longest body that is read; a real server has the same limit."""
+NUMBER_MAX = 2**63 - 1
+
+WARNINGS_BYTES_MAX = 4096
+"""Texts of warnings of one answer, all together; a real server cuts them at the same length."""
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -43,7 +51,12 @@ Form = Literal["object", "table", "metadata"]
 encode_json = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
 
-_MEDIA = re.compile(r"\s*([^;,\s]+)\s*((?:;[^,]*)?)")
+# application/json;as=Table;v=v1;g=meta.k8s.io
+_MEDIA = re.compile(r"([^;,\s]+)\s*((?:;[^,]*)?)")
+# what a header cannot carry
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+# -12
+_NUMBER = re.compile(r"[-+]?[0-9]{1,19}")
 
 
 @dataclass(slots=True)
@@ -78,12 +91,11 @@ class Exchange:
         value = self.query.get(name)
         if not value:
             return None
-        try:
-            return int(value)
-        except ValueError:
-            raise failures.bad_request(
-                f'strconv.ParseInt: parsing "{value}": invalid syntax ({name})'
-            ) from None
+        if not _NUMBER.fullmatch(value):
+            raise failures.bad_request(f'strconv.ParseInt: parsing "{value}": invalid syntax ({name})')
+        if abs(number := int(value)) > NUMBER_MAX:
+            raise failures.bad_request(f'strconv.ParseInt: parsing "{value}": value out of range ({name})')
+        return number
 
     def revision(self) -> int | None:
         """Return ``resourceVersion``; None when absent or empty.
@@ -91,12 +103,12 @@ class Exchange:
         Raises:
             ApiFailure: 400.
         """
-        value = self.query.get("resourceVersion")
-        if not value:
-            return None
-        if not value.isdigit():
-            raise failures.bad_request(f'Invalid value: "{value}": resourceVersion must be a number')
-        return int(value)
+        found = self.number("resourceVersion")
+        if found is not None and found < 0:
+            raise failures.bad_request(
+                f'Invalid value: "{found}": resourceVersion must be a number from 0 on'
+            )
+        return found
 
     @property
     def dry_run(self) -> bool:
@@ -152,7 +164,8 @@ class Exchange:
         Raises:
             ApiFailure: 400, 413 or 415.
         """
-        return decode_body(await self.raw_body(), self.content_type)
+        raw = await self.raw_body()
+        return await off_loop.run_sized(len(raw), decode_body, raw, self.content_type)
 
     async def body_as(self, message: str) -> dict[str, Any]:
         """Return the body as a message that is answered, not stored, ``core/v1.Binding``; or empty.
@@ -172,12 +185,25 @@ class Exchange:
         """Return the body's bytes.
 
         Raises:
-            ApiFailure: 413.
+            ApiFailure: 400 a body that is cut off or malformed, 408 one that does not come, 413 one that is
+                too long; told before it is read where the header says so.
         """
+        request = self.request
+        if (request.content_length or 0) > BODY.bytes_max:
+            raise failures.too_large_body(BODY.bytes_max, request.content_length or 0)
         try:
-            return await self.request.read()
+            if request.content.is_eof():  # it came with the header: nothing to wait for
+                return await request.read()
+            if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
+                request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                return await request.read()
         except web.HTTPRequestEntityTooLarge:
-            raise failures.too_large_body(BODY_BYTES_MAX) from None
+            raise failures.too_large_body(BODY.bytes_max) from None
+        except TimeoutError:
+            raise failures.body_timeout(BODY_TIMEOUT_S) from None
+        except (web.RequestPayloadError, HttpProcessingError, IncompleteReadError) as error:
+            raise failures.bad_request(f"the body cannot be read: {error}") from None
 
 
 def is_dry_run(values: list[str]) -> bool:
@@ -218,48 +244,69 @@ def decode_body(raw: bytes, content_type: str) -> dict[str, Any]:
     """Return the object that a body of that type holds.
 
     Raises:
-        ApiFailure: 400 or 415.
+        ApiFailure: 400, 413 or 415.
     """
     if content_type in (JSON, "text/json"):
-        try:
-            obj = decode_json(raw)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise failures.bad_request(f"the object provided is unrecognized: {error}") from None
+        obj = decode_plain(raw)
+    elif content_type in (YAML, "application/x-yaml", "text/yaml"):
+        obj = decode_yaml(raw)
     elif content_type == PROTOBUF:
         from gangline.local.apiserver.protobuf import decode
 
         try:
             obj = decode(raw)
-        except ValueError as error:
+            check_values(obj, BODY)
+        except (ValueError, ManifestError, RecursionError) as error:
             raise failures.bad_request(f"the object provided is unrecognized: {error}") from None
-    elif content_type in (YAML, "application/x-yaml", "text/yaml"):
-        obj = decode_yaml(raw)
     else:
         raise failures.unsupported_media_type(content_type, BODY_TYPES)
     if not isinstance(obj, dict):
         raise failures.bad_request("the object provided is unrecognized: it is no JSON object")
-    if is_deeper(obj, DEPTH_MAX):
-        raise failures.bad_request(
-            f"the object provided is unrecognized: it is nested in more than {DEPTH_MAX} levels"
-        )
     return obj
+
+
+def decode_plain(raw: bytes) -> Any:
+    """Return what a JSON body holds.
+
+    Raises:
+        ApiFailure: 400 or 413.
+    """
+    try:
+        return read_json(raw, BODY)
+    except ManifestError as error:
+        raise _unreadable(error) from None
 
 
 def decode_yaml(raw: bytes) -> Any:
     """Return what one YAML document holds, in JSON's types.
 
     Raises:
-        ApiFailure: 400.
+        ApiFailure: 400 or 413.
     """
+    from gangline.api.yaml_reader import read_yaml
+
     if raw.lstrip()[:1] in (b"{", b"["):
         try:
-            return decode_json(raw)
-        except (msgspec.DecodeError, RecursionError):
+            return read_json(raw, BODY)
+        except BudgetError as error:
+            raise _unreadable(error) from None
+        except ManifestError:
             pass
     try:
-        return msgspec.yaml.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise failures.bad_request(f"the object provided is unrecognized: {error}") from None
+        found = [value for value, _ in islice(read_yaml(raw, BODY, file="body"), 2)]
+    except ManifestError as error:
+        raise _unreadable(error) from None
+    if len(found) > 1:
+        raise failures.bad_request("the object provided is unrecognized: it holds more than one document")
+    return found[0] if found else None
+
+
+def _unreadable(error: ManifestError) -> failures.ApiFailure:
+    """Return the failure of a body: 413 when it is too long, else 400 with the budget or the place."""
+    if isinstance(error, BudgetError) and error.budget == "bytes":
+        return failures.too_large_body(error.limit, error.found)
+    place = f" at {error.where}" if error.where else ""
+    return failures.bad_request(f"the object provided is unrecognized: {error.message}{place}")
 
 
 def answer(
@@ -271,8 +318,13 @@ def answer(
 ) -> web.Response:
     """Return a JSON answer."""
     response = web.Response(body=body, status=status, content_type=JSON, headers=headers)
+    left = WARNINGS_BYTES_MAX
     for warning in warnings or ():
-        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        text = _UNPRINTABLE.sub(" ", warning.replace("\\", "\\\\").replace('"', '\\"'))
+        left -= len(text)
+        if left < 0:
+            response.headers.add("Warning", '299 - "there are more warnings than an answer carries"')
+            break
         response.headers.add("Warning", f'299 - "{text}"')
     return response
 

@@ -11,6 +11,9 @@ from typing import Any
 from gangline.errors import FieldError
 from gangline.local.apiserver.served import ServedResource
 
+CAUSES_MAX = 100
+"""Broken rules that one answer tells of; an object may break hundreds of thousands."""
+
 
 class ApiFailure(Exception):
     """A request ends with this ``Status``.
@@ -121,7 +124,7 @@ def invalid(served: ServedResource, name: str, errors: Sequence[FieldError]) -> 
     """The object breaks rules: every one of them, as message and as causes."""
     causes = []
     texts = []
-    for error in errors:
+    for error in errors[:CAUSES_MAX]:
         shown = (
             error.reason in ("Invalid", "NotSupported", "Duplicate", "TypeInvalid", "NotFound")
             and error.value
@@ -138,6 +141,8 @@ def invalid(served: ServedResource, name: str, errors: Sequence[FieldError]) -> 
                 "field": error.path,
             }
         )
+    if len(errors) > CAUSES_MAX:
+        texts.append(f"and {len(errors) - CAUSES_MAX} more")
     rules = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     kind, group = served.resource.kind, served.resource.group
     subject = f"{kind}.{group}" if group else kind
@@ -219,10 +224,39 @@ def not_implemented(what: str) -> ApiFailure:
     return ApiFailure(501, "NotImplemented", message)
 
 
-def too_large_body(limit_bytes: int) -> ApiFailure:
+def too_large_body(limit_bytes: int, found_bytes: int = 0) -> ApiFailure:
     """The body is longer than the server reads."""
-    message = f"Request entity too large: limit is {limit_bytes}"
-    return ApiFailure(413, "RequestEntityTooLarge", message)
+    found = f", found {found_bytes}" if found_bytes else ""
+    return too_large(f"limit is {limit_bytes}{found}")
+
+
+def too_large(message: str) -> ApiFailure:
+    """What was asked for is, or would become, too large."""
+    return ApiFailure(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
+
+
+def body_timeout(timeout_s: float) -> ApiFailure:
+    """The body did not come; the connection is of no more use."""
+    message = f"the body of the request did not come within {timeout_s:.0f} s"
+    return ApiFailure(408, "Timeout", message, headers={"Connection": "close"})
+
+
+def encoded_body(encoding: str) -> ApiFailure:
+    """The body is compressed: a few bytes of it may ask for gigabytes."""
+    message = f"bodies with Content-Encoding ({encoding[:64]}) are not read here; send it as it is"
+    return ApiFailure(415, "UnsupportedMediaType", message, headers={"Accept-Encoding": "identity"})
+
+
+def too_many_requests(message: str, retry_after_s: int = 1) -> ApiFailure:
+    """The server has enough to do."""
+    details = {"retryAfterSeconds": retry_after_s}
+    return ApiFailure(429, "TooManyRequests", message, details, {"Retry-After": str(retry_after_s)})
+
+
+def not_kept(message: str, *, is_full: bool) -> ApiFailure:
+    """The store could not keep a write; nothing of it is visible, and it may be tried again."""
+    code, reason = (507, "InsufficientStorage") if is_full else (503, "ServiceUnavailable")
+    return ApiFailure(code, reason, message, {"retryAfterSeconds": 5}, {"Retry-After": "5"})
 
 
 def internal_error(message: str) -> ApiFailure:

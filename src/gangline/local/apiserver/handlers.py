@@ -5,7 +5,7 @@ There is always an answer, also to our own faults.
 
 from __future__ import annotations
 
-import traceback
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -13,15 +13,21 @@ from aiohttp import web
 from gangline.local.apiserver import deleting, failures, logs, reading, reviews, writing
 from gangline.local.apiserver.admission import SERVICE_ACCOUNT_COLLECTION
 from gangline.local.apiserver.auth import ADMIN, User
+from gangline.local.apiserver.connections import Connection
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.documents import OPEN_PATHS, Documents
 from gangline.local.apiserver.exchange import Exchange, failure_answer
 from gangline.local.apiserver.failures import ApiFailure
+from gangline.local.apiserver.fault_log import FaultLog
+from gangline.local.apiserver.load import LONG_ANSWER_BYTES, Load
 from gangline.local.apiserver.registry import Target
 from gangline.local.apiserver.served import SUBRESOURCE_VERBS
 from gangline.local.apiserver.subresources import SUBRESOURCES
 from gangline.local.apiserver.watching import WatchStream
 from gangline.local.store import ConflictError, StoreError
+
+ANSWER_TIMEOUT_S = 60.0
+"""A client that has not taken its answer by then is no longer there, or holds it only to hold it."""
 
 Handler = Callable[[ApiContext, Exchange], Awaitable[web.StreamResponse]]
 
@@ -45,39 +51,65 @@ class Handlers:
     def __init__(self, api: ApiContext) -> None:
         self._api = api
         self._documents = Documents(api)
+        self._load = Load()
+        self._faults = FaultLog()
 
     async def handle_local(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request on the Unix socket: whoever can open it is the administrator."""
-        return await self._handle(request, ADMIN)
+        return await self._handle(request, ADMIN, is_local=True)
 
     async def handle_remote(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request on a TCP port: a token says who asks."""
-        return await self._handle(request, None)
+        return await self._handle(request, None, is_local=False)
 
-    async def _handle(self, request: web.BaseRequest, user: User | None) -> web.StreamResponse:
+    async def _handle(
+        self, request: web.BaseRequest, user: User | None, *, is_local: bool
+    ) -> web.StreamResponse:
         try:
-            try:
-                return await self._answer(request, user)
-            except ConflictError:
-                raise failures.internal_error("a write was overtaken by another one; try again") from None
-            except StoreError as error:
-                raise failures.internal_error(str(error)) from error
+            response = await self._outcome(request, user, is_local=is_local)
+            if isinstance(response, web.Response) and (response.content_length or 0) > LONG_ANSWER_BYTES:
+                await self._send_long(request, response, user, is_local=is_local)
+            return response
         except ApiFailure as failure:
             return failure_answer(failure)
-        except web.HTTPException as error:
-            return failure_answer(
-                ApiFailure(error.status, error.reason.replace(" ", ""), error.text or error.reason)
-            )
-        except Exception as error:  # noqa: BLE001 - a client must get an answer to our own faults, too
-            import structlog
 
-            structlog.get_logger().error(
-                "request failed",
-                method=request.method,
-                path=request.path,
-                traceback=traceback.format_exc(limit=-8),
-            )
-            return failure_answer(failures.internal_error(f"{type(error).__name__}: {error}"))
+    async def _outcome(
+        self, request: web.BaseRequest, user: User | None, *, is_local: bool
+    ) -> web.StreamResponse:
+        """Return the answer; whatever goes wrong is raised as an ``ApiFailure``."""
+        try:
+            return await self._answer(request, user, is_local=is_local)
+        except (ApiFailure, ConnectionError):
+            raise
+        except ConflictError:
+            message = "a write was overtaken by another one; try again"
+            raise ApiFailure(409, "Conflict", message) from None
+        except StoreError as error:
+            raise failures.not_kept(str(error), is_full=error.is_full) from error
+        except web.HTTPException as error:
+            reason = error.reason.replace(" ", "")
+            raise ApiFailure(error.status, reason, error.text or error.reason) from None
+        except Exception as error:
+            self._faults.failed(request.method, request.path, error)
+            raise failures.internal_error(f"{type(error).__name__}: {str(error)[:512]}") from error
+
+    async def _send_long(
+        self, request: web.BaseRequest, response: web.Response, user: User | None, *, is_local: bool
+    ) -> None:
+        """Send an answer that does not fit into the connection's buffers; it is held until it is taken.
+
+        Raises:
+            ApiFailure: 429, there is too much of that already.
+        """
+        with self._load.answer(user, response.content_length or 0, is_local=is_local):
+            try:
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    await response.prepare(request)
+                    await response.write_eof()
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
+                raise ConnectionResetError("the client does not take its answer") from None
 
     def _authenticate(self, request: web.BaseRequest, user: User | None, path: str) -> User | None:
         """Return who asks, None for nobody on an open path.
@@ -101,18 +133,27 @@ class Handlers:
         name = user.name.rpartition(":")[2]
         return self._api.store.get(SERVICE_ACCOUNT_COLLECTION, user.namespace, name) is not None
 
-    async def _answer(self, request: web.BaseRequest, user: User | None) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.BaseRequest, user: User | None, *, is_local: bool
+    ) -> web.StreamResponse:
         path = request.path.rstrip("/") or "/"
         user = self._authenticate(request, user, path)
+        if user is not None and isinstance(request.protocol, Connection):
+            request.protocol.slot.known()
+        if (encoding := request.headers.get("Content-Encoding", "identity").lower()) != "identity":
+            raise failures.encoded_body(encoding)
         document = self._documents.answer(request, path) if request.method == "GET" else None
         if document is not None:
             return document
-        assert user is not None, "only documents are open to nobody"
+        if user is None:
+            raise failures.unauthorized()
         target = self._api.registry.parse(path)
         exchange = Exchange(request, user, target, request.query)
         verb = verb_of(exchange)
         self._authorize(exchange, verb)
-        return await self._route(exchange, verb)
+        is_watch = verb == "watch" or (target.subresource == "log" and exchange.flag("follow"))
+        with self._load.request(user, is_local=is_local, is_watch=is_watch):
+            return await self._route(exchange, verb)
 
     def _authorize(self, exchange: Exchange, verb: str) -> None:
         target, user = exchange.target, exchange.user
@@ -137,7 +178,7 @@ class Handlers:
         if verb == "get":
             return reading.get_object(self._api.store, exchange)
         if verb == "list":
-            return reading.list_objects(self._api.store, exchange)
+            return await reading.list_objects(self._api.store, exchange)
         return await _WRITERS[verb](self._api, exchange)
 
 

@@ -21,6 +21,9 @@ _PART = re.compile(
     r"""|\.?\[\?\(\s*@\.(?P<member>[A-Za-z0-9_./-]+)\s*(?P<op>==|!=)\s*(?P<want>'[^']*'|"[^"]*"|[-\w.]+)\s*\)\]"""
 )
 
+CHARACTERS_MAX = 1024
+"""Longest path that is read; a long one of a printer column has 100."""
+
 Step = Callable[[list[Any]], list[Any]]
 
 
@@ -33,6 +36,8 @@ def parse_jsonpath(text: str) -> tuple[Step, ...]:
 
     Cost: O(text); results are kept for the 256 latest paths.
     """
+    if len(text) > CHARACTERS_MAX:
+        raise ValueError(f"a JSONPath has at most {CHARACTERS_MAX} characters, found {len(text)}")
     rest = text.strip().removeprefix("{").removesuffix("}").removeprefix("$")
     steps: list[Step] = []
     while rest and rest != ".":

@@ -111,7 +111,10 @@ def _query(exchange: Exchange) -> LogQuery:
     if seconds is not None:
         if since:
             raise failures.unprocessable("at most one of `sinceTime` or `sinceSeconds` may be specified")
-        since = clock.format_micro_time(clock.now() - timedelta(seconds=seconds))
+        if seconds < 1:
+            raise failures.unprocessable(f"sinceSeconds: Invalid value: {seconds}: must be greater than 0")
+        oldest = min(float(seconds), clock.now().timestamp())  # nothing is older than the epoch
+        since = clock.format_micro_time(clock.now() - timedelta(seconds=oldest))
     elif since:
         try:
             since = clock.format_micro_time(clock.parse_time(since))

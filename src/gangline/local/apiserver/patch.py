@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gangline.local.apiserver.patch_error import PatchError
 from gangline.local.apiserver.strategic import strategic_merge
 
@@ -15,6 +17,9 @@ __all__ = ["PatchError", "json_patch", "merge_patch", "strategic_merge"]
 
 OPERATIONS_MAX = 10_000
 """Operations in one JSON patch; a real server has the same limit."""
+
+COPIED_BYTES_MAX = 3 << 20
+"""JSON that ``copy`` operations of one patch copy; a real server has the same limit."""
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -38,50 +43,119 @@ def json_patch(target: Any, operations: Any) -> Any:
     """Return ``target`` with the operations applied in order, or raise without any effect.
 
     Raises:
-        PatchError: status 400 where the patch has the wrong shape, 422 where it does not fit the target (a
-            missing path, an index out of range, a failed test).
+        PatchError: status 400 where the patch has the wrong shape, 413 where it has too many operations or
+            copies too much, 422 where it does not fit the target (a missing path, an index out of range, a
+            failed test).
 
-    Cost: O(operations x width of the objects and lists on each path).
+    Cost: O(operations x length of the paths + width of the objects and lists on them).
     Source: RFC 6902, RFC 6901.
     """
     if not isinstance(operations, list):
         raise PatchError("a JSON patch is a list of operations", status=400)
     if len(operations) > OPERATIONS_MAX:
-        raise PatchError(
-            f"a JSON patch has at most {OPERATIONS_MAX} operations, found {len(operations)}", status=400
-        )
+        message = f"the allowed maximum operations in a JSON patch is {OPERATIONS_MAX}, got {len(operations)}"
+        raise PatchError(message, status=413)
+    patched = _Patched(target)
     for number, operation in enumerate(operations):
-        target = _apply(target, operation, number)
-    return target
+        patched.apply(operation, number)
+    return patched.document
 
 
-def _apply(document: Any, operation: Any, number: int) -> Any:
-    if not isinstance(operation, dict):
-        raise PatchError(f"operation {number} of the JSON patch is no object", status=400)
-    name = operation.get("op")
-    path = _pointer(operation, "path", number)
-    if name == "remove":
-        return _remove(document, path)[0]
-    if name in ("add", "replace", "test"):
-        if "value" not in operation:
-            raise PatchError(f"operation {number} of the JSON patch (`{name}`) has no `value`", status=400)
-        value = operation["value"]
-        if name == "add":
-            return _add(document, path, value)
-        if name == "replace":
-            return _replace(document, path, value)
-        if not _equal(_get(document, path), value):
-            raise PatchError(f"testing value {operation['path']} failed")
-        return document
-    if name == "copy":
-        return _add(document, path, _get(document, _pointer(operation, "from", number)))
-    if name == "move":
-        source = _pointer(operation, "from", number)
-        if len(source) < len(path) and path[: len(source)] == source:
-            raise PatchError(f"operation {number} of the JSON patch moves a value into itself")
-        rest, value = _remove(document, source)
-        return _add(rest, path, value)
-    raise PatchError(f"operation {number} of the JSON patch has the unknown `op` `{name}`", status=400)
+class _Patched:
+    """A document under change. Objects and lists are copied when they are first changed, once."""
+
+    def __init__(self, document: Any) -> None:
+        self.document = document
+        self._own: dict[int, Any] = {}
+        """The copies by their ``id``; kept here, so that no id is used twice."""
+        self._copied_bytes = 0
+
+    def apply(self, operation: Any, number: int) -> None:
+        if not isinstance(operation, dict):
+            raise PatchError(f"operation {number} of the JSON patch is no object", status=400)
+        name = operation.get("op")
+        path = _pointer(operation, "path", number)
+        if name == "remove":
+            self._remove(path)
+        elif name in ("add", "replace", "test"):
+            if "value" not in operation:
+                message = f"operation {number} of the JSON patch (`{name}`) has no `value`"
+                raise PatchError(message, status=400)
+            value = operation["value"]
+            if name == "test":
+                if not _equal(_get(self.document, path), value):
+                    raise PatchError(f"testing value {operation['path']} failed")
+            else:
+                self._put(path, value, is_new=name == "add")
+        elif name == "copy":
+            found = _get(self.document, _pointer(operation, "from", number))
+            self._put(path, self._copied(found), is_new=True)
+        elif name == "move":
+            source = _pointer(operation, "from", number)
+            if len(source) < len(path) and path[: len(source)] == source:
+                raise PatchError(f"operation {number} of the JSON patch moves a value into itself")
+            self._put(path, self._remove(source), is_new=True)
+        else:
+            message = f"operation {number} of the JSON patch has the unknown `op` `{name}`"
+            raise PatchError(message, status=400)
+
+    def _copied(self, value: Any) -> Any:
+        """Return a copy of a value, which counts: a patch that copies its copies doubles with each."""
+        text = msgspec.json.encode(value)
+        self._copied_bytes += len(text)
+        if self._copied_bytes > COPIED_BYTES_MAX:
+            raise PatchError(
+                f"the `copy` operations of the JSON patch copy more than {COPIED_BYTES_MAX} bytes "
+                f"(found {self._copied_bytes})",
+                status=413,
+            )
+        return msgspec.json.decode(text)
+
+    def _changeable(self, container: Any) -> Any:
+        """Return a container that belongs to this document alone."""
+        if id(container) in self._own:
+            return container
+        copy = dict(container) if isinstance(container, dict) else list(container)
+        self._own[id(copy)] = copy
+        return copy
+
+    def _parent(self, path: list[str]) -> Any:
+        """Return the container that holds the last part of a path, changeable like all on the way."""
+        if not isinstance(self.document, dict | list):
+            _step(self.document, path[0])
+        parent = self.document = self._changeable(self.document)
+        for token in path[:-1]:
+            child = _step(parent, token)
+            if not isinstance(child, dict | list):
+                raise PatchError(f"a value cannot be at `{path[-1]}`: its parent is no object and no list")
+            own = self._changeable(child)
+            if own is not child:
+                parent[token if isinstance(parent, dict) else int(token)] = own
+            parent = own
+        return parent
+
+    def _put(self, path: list[str], value: Any, *, is_new: bool) -> None:
+        if not path:
+            self.document = value
+            return
+        parent, token = self._parent(path), path[-1]
+        if not is_new:
+            _step(parent, token)
+        if isinstance(parent, dict):
+            parent[token] = value
+        elif is_new:
+            parent.insert(_index(parent, token, end=len(parent) + 1), value)
+        else:
+            parent[_index(parent, token, end=len(parent))] = value
+
+    def _remove(self, path: list[str]) -> Any:
+        """Take a value out and return it."""
+        if not path:
+            found, self.document = self.document, None
+            return found
+        _get(self.document, path)
+        parent, token = self._parent(path), path[-1]
+        return parent.pop(token if isinstance(parent, dict) else int(token))
 
 
 def _pointer(operation: dict[str, Any], key: str, number: int) -> list[str]:
@@ -101,9 +175,9 @@ def _index(items: list[Any], token: str, *, end: int) -> int:
         return len(items)
     if not token.isascii() or not token.isdigit() or (token[0] == "0" and token != "0"):
         raise PatchError(f"`{token}` is no list index")
-    index = int(token)
+    index = int(token) if len(token) < 10 else end
     if index >= end:
-        raise PatchError(f"list index {index} is out of range: the list has {len(items)} items")
+        raise PatchError(f"list index {token[:20]} is out of range: the list has {len(items)} items")
     return index
 
 
@@ -121,49 +195,6 @@ def _get(document: Any, path: list[str]) -> Any:
     for token in path:
         document = _step(document, token)
     return document
-
-
-def _with(document: Any, token: str, value: Any) -> Any:
-    """Return a copy of an object or list with one existing member replaced."""
-    if isinstance(document, dict):
-        return {**document, token: value}
-    index = int(token)
-    return [*document[:index], value, *document[index + 1 :]]
-
-
-def _add(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    token = path[0]
-    if len(path) > 1:
-        return _with(document, token, _add(_step(document, token), path[1:], value))
-    if isinstance(document, dict):
-        return {**document, token: value}
-    if isinstance(document, list):
-        index = _index(document, token, end=len(document) + 1)
-        return [*document[:index], value, *document[index:]]
-    raise PatchError(f"a value cannot be added at `{token}`: its parent is no object and no list")
-
-
-def _replace(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    return _with(document, path[0], _replace(_step(document, path[0]), path[1:], value))
-
-
-def _remove(document: Any, path: list[str]) -> tuple[Any, Any]:
-    """Return the document without the value at the path, and that value."""
-    if not path:
-        return None, document
-    token = path[0]
-    child = _step(document, token)
-    if len(path) > 1:
-        rest, value = _remove(child, path[1:])
-        return _with(document, token, rest), value
-    if isinstance(document, dict):
-        return {key: item for key, item in document.items() if key != token}, child
-    index = int(token)
-    return [*document[:index], *document[index + 1 :]], child
 
 
 def _equal(left: Any, right: Any) -> bool:

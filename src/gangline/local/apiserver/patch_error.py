@@ -7,7 +7,8 @@ class PatchError(ValueError):
     """A patch cannot be read or applied.
 
     Attributes:
-        status: HTTP status to answer: 400 for a patch that is none, 422 for one that does not fit the object.
+        status: HTTP status to answer: 400 for a patch that is none, 413 for one that makes too much, 422 for
+            one that does not fit the object.
     """
 
     def __init__(self, message: str, *, status: int = 422) -> None:

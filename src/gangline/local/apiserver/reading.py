@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from gangline.local.apiserver import failures, rendering
-from gangline.local.apiserver.exchange import Exchange, answer, decode_json, encode_json
+from gangline.local.apiserver.exchange import Exchange, answer, encode_json
 from gangline.local.apiserver.selectors import FieldSelector, LabelSelector
 from gangline.local.store import Store
 from gangline.local.store_events import Entry
@@ -75,7 +75,7 @@ def namespace_of(exchange: Exchange) -> str | None:
     return target.namespace or None
 
 
-def list_objects(store: Store, exchange: Exchange) -> web.Response:
+async def list_objects(store: Store, exchange: Exchange) -> web.Response:
     """Answer LIST.
 
     Pages are cut from the present, and all of them carry the revision of the first: a watch from there
@@ -111,7 +111,7 @@ def list_objects(store: Store, exchange: Exchange) -> web.Response:
         metadata["continue"] = _make_token(int(metadata["resourceVersion"]), _place(entries[-1]))
         if labels is None and fields is None:
             metadata["remainingItemCount"] = rest
-    body = rendering.listing(entries, served, exchange.form, include_object(exchange), metadata)
+    body = await rendering.listing(entries, served, exchange.form, include_object(exchange), metadata)
     return answer(body)
 
 
@@ -126,7 +126,8 @@ def _make_token(revision: int, after: tuple[str, str]) -> str:
 
 def _read_token(token: str) -> tuple[int, tuple[str, str]]:
     try:
-        revision, namespace, name = decode_json(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        return int(revision), (str(namespace), str(name))
-    except (ValueError, TypeError, binascii.Error):
+        text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        revision, namespace, name = msgspec.json.decode(text, type=tuple[int, str, str])
+    except (ValueError, RecursionError):  # msgspec's and base64's errors are of the first kind
         raise failures.bad_request("continue key is not valid") from None
+    return revision, (namespace, name)

@@ -6,12 +6,16 @@ long as that version is asked for, an answer is a join of bytes.
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 from gangline import clock
 from gangline.local.apiserver.exchange import Form, encode_json
 from gangline.local.apiserver.served import ServedResource
 from gangline.local.store_events import Entry
+
+ROWS_AT_ONCE: Final = 250
+"""Rows made in one turn of the event loop: some 5 ms."""
 
 
 def head_of(served: ServedResource) -> bytes:
@@ -65,32 +69,48 @@ def single(entry: Entry, served: ServedResource, form: Form, include_object: str
     return object_bytes(entry, served)
 
 
-def listing(
+async def listing(
     entries: list[Entry],
     served: ServedResource,
     form: Form,
     include_object: str,
     metadata: dict[str, Any],
 ) -> bytes:
-    """Return a list in the form asked for; ``metadata`` is the list's."""
-    if form == "table":
-        table = table_of(entries, served, include_object)
-        table["metadata"] = metadata
-        return encode_json(table)
-    if form == "metadata":
-        items = [encode_json(metadata_only(entry.obj)) for entry in entries]
-        kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
-    else:
+    """Return a list in the form asked for; ``metadata`` is the list's.
+
+    Cost: a join of bytes for whole objects; 10 to 30 microseconds for each row of the other forms, of which
+    ``ROWS_AT_ONCE`` are made before others have their turn.
+    """
+    head: dict[str, Any]
+    if form == "object":
         begin = head_of(served)
         items = [
             entry.data if entry.data.startswith(begin) else object_bytes(entry, served) for entry in entries
         ]
-        kind, api_version = served.list_kind, served.resource.api_version
-    head = encode_json({"kind": kind, "apiVersion": api_version, "metadata": metadata})
-    begin = head[:-1] + b',"items":['
+        head = {"kind": served.list_kind, "apiVersion": served.resource.api_version, "metadata": metadata}
+        return _framed(head, "items", items)
+    items = []
+    head = table_of([], served, include_object) if form == "table" else {}
+    for first in range(0, len(entries), ROWS_AT_ONCE):
+        if first:
+            await asyncio.sleep(0)
+        some = entries[first : first + ROWS_AT_ONCE]
+        if form == "table":
+            items.append(encode_json(table_of(some, served, include_object)["rows"])[1:-1])
+        else:
+            items += [encode_json(metadata_only(entry.obj)) for entry in some]
+    if form == "table":
+        del head["rows"]
+        return _framed(head | {"metadata": metadata}, "rows", items)
+    head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+    return _framed(head, "items", items)
+
+
+def _framed(head: dict[str, Any], key: str, items: list[bytes]) -> bytes:
+    """Return the JSON of an object whose last field is a list of ready-made items; one join for all."""
+    begin = encode_json(head)[:-1] + f',"{key}":['.encode()
     if not items:
         return begin + b"]}"
-    # One join, as lists are long: the frame goes onto the first and the last item.
     items[0] = begin + items[0]
     items[-1] += b"]}"
     return b",".join(items)

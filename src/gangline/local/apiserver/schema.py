@@ -8,12 +8,11 @@ Source: apiextensions.k8s.io/v1 JSONSchemaProps; the words of errors are those o
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import Any
 
 from gangline.clock import parse_time
 from gangline.errors import FieldError
+from gangline.local.apiserver import patterns
 from gangline.local.apiserver.field_rules import (
     duplicate,
     invalid,
@@ -198,22 +197,13 @@ def _bounds(
 def _check_text(value: str, schema: Schema, path: str, errors: list[FieldError]) -> None:
     _bounds(len(value), schema, "minLength", "maxLength", "chars", value, path, errors)
     pattern = schema.get("pattern")
-    if pattern and not _compiled(pattern).search(value):
+    if pattern and not patterns.is_found(pattern, value):
         errors.append(invalid(path, value, f"{path} in body should match '{pattern}'"))
     if schema.get("format") == "date-time":
         try:
             parse_time(value)
         except ValueError:
             errors.append(invalid(path, value, f"{path} in body must be of type date-time: {shown(value)}"))
-
-
-@lru_cache(maxsize=512)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """Return the pattern; one that Python cannot read matches everything, as it was accepted with the CRD."""
-    try:
-        return re.compile(pattern)
-    except re.error:
-        return re.compile("")
 
 
 def _check_number(value: float, schema: Schema, path: str, errors: list[FieldError]) -> None:

@@ -15,19 +15,18 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from aiohttp import web
-
+from gangline.api.budgets import BODY
 from gangline.errors import ClusterError
 from gangline.local.account_tokens import KEY_FILE
 from gangline.local.apiserver import background
 from gangline.local.apiserver.auth import Authenticator, write_private
 from gangline.local.apiserver.bootstrap import bootstrap
 from gangline.local.apiserver.certificates import Certificates
+from gangline.local.apiserver.connections import LOCAL, REMOTE, ConnectionTable, Handle, HttpServer, Listener
 from gangline.local.apiserver.context import ApiContext
-from gangline.local.apiserver.exchange import BODY_BYTES_MAX
+from gangline.local.apiserver.fault_log import bound_library_logs
 from gangline.local.apiserver.handlers import Handlers
 from gangline.local.apiserver.kubeconfig import kubeconfig_text
 from gangline.local.apiserver.registry import CRD_COLLECTION, Registry
@@ -35,11 +34,8 @@ from gangline.local.paths import ClusterPaths
 from gangline.local.store import Store
 
 SHUTDOWN_TIMEOUT_S = 2.0
-KEEPALIVE_TIMEOUT_S = 3600.0
 BACKLOG = 512
 _IP_FREEBIND = 15
-
-Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class ApiServer:
@@ -58,7 +54,8 @@ class ApiServer:
         self.port = port
         self._extra_addresses = extra_addresses or []
         self._store: Store | None = None
-        self._runners: list[web.ServerRunner] = []
+        self._servers: list[HttpServer] = []
+        self._listening: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -77,6 +74,7 @@ class ApiServer:
         Cost: 50 ms with an empty store, 120 ms when certificates are made.
         """
         paths = self.paths
+        bound_library_logs()
         for folder in (paths.state, paths.run):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._store = store = Store(paths.store)
@@ -90,7 +88,7 @@ class ApiServer:
             authenticator = Authenticator(paths.token, paths.certificates / KEY_FILE)
             self._context = api = ApiContext(paths, store, registry, authenticator)
             await bootstrap(api)
-            await self._listen(Handlers(api), certificates.ssl_context())
+            self._listen(Handlers(api), certificates.ssl_context())
             text = kubeconfig_text(paths.name, self.port, certificates.authority_pem, authenticator.token)
             write_private(paths.kubeconfig, text.encode())
         except BaseException:
@@ -101,26 +99,29 @@ class ApiServer:
             asyncio.create_task(background.clean_up_crds(api), name="clean-up-crds"),
         ]
 
-    async def _listen(self, handlers: Handlers, context: ssl.SSLContext) -> None:
+    def _listen(self, handlers: Handlers, context: ssl.SSLContext) -> None:
         main = _tcp_socket("127.0.0.1", self.port)
         self.port = main.getsockname()[1]
-        await self._serve(handlers.handle_remote, main, context)
-        for address in self._extra_addresses:
-            await self._serve(handlers.handle_remote, _tcp_socket(address, self.port), context)
-        await self._serve(handlers.handle_local, _unix_socket(self.paths.api_socket), None)
-
-    async def _serve(self, handle: Handle, sock: socket.socket, context: ssl.SSLContext | None) -> None:
-        server = web.Server(
-            handle,
-            request_factory=_make_request,
-            handler_cancellation=True,
-            access_log=None,
-            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+        sockets = [main, *(_tcp_socket(address, self.port) for address in self._extra_addresses)]
+        self._serve(handlers.handle_remote, sockets, ConnectionTable(REMOTE), context)
+        self._serve(
+            handlers.handle_local, [_unix_socket(self.paths.api_socket)], ConnectionTable(LOCAL), None
         )
-        runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
-        await runner.setup()
-        self._runners.append(runner)
-        await web.SockSite(runner, sock, ssl_context=context, backlog=BACKLOG).start()
+
+    def _serve(
+        self,
+        handle: Handle,
+        sockets: list[socket.socket],
+        table: ConnectionTable,
+        context: ssl.SSLContext | None,
+    ) -> None:
+        server = HttpServer(handle, idle_timeout_s=table.limits.idle_timeout_s, body_bytes_max=BODY.bytes_max)
+        self._servers.append(server)
+        for sock in sockets:
+            sock.setblocking(False)
+            sock.listen(BACKLOG)
+            listener = Listener(sock, server, table, context)
+            self._listening.append(asyncio.create_task(listener.run(), name="listener"))
 
     async def stop(self) -> None:
         """End watches, answer what is under way, commit, let go of the store."""
@@ -131,20 +132,19 @@ class ApiServer:
         self._tasks = []
         if self._store is not None:
             self._store.ring.close()
-        for runner in self._runners:
-            await runner.cleanup()
-        self._runners = []
+        for task in self._listening:
+            task.cancel()
+        await asyncio.gather(*self._listening, return_exceptions=True)
+        self._listening = []
+        for server in self._servers:
+            server.pre_shutdown()
+            await server.shutdown(SHUTDOWN_TIMEOUT_S)
+        self._servers = []
         if self._store is not None:
             await self._store.close()
             self._store = None
             with contextlib.suppress(FileNotFoundError):
                 self.paths.api_socket.unlink()
-
-
-def _make_request(message, payload, protocol, writer, task):  # type: ignore[no-untyped-def]
-    """Return aiohttp's request with our limit of the body."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=BODY_BYTES_MAX)
 
 
 def _tcp_socket(address: str, port: int) -> socket.socket:

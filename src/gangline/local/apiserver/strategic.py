@@ -8,7 +8,10 @@ comes here). Directives (``$patch``, ``$retainKeys``, ``$setElementOrder/...``,
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
+
+import msgspec
 
 from gangline.api.resources import Resource
 from gangline.api.wire_types import Message, WireField, message, message_of_kind
@@ -51,7 +54,8 @@ def _merge_object(target: Any, patch: dict[str, Any], schema: Message | None) ->
         raise PatchError(f"unknown value `{directive}` of the patch directive `{_DIRECTIVE}`", status=400)
     result = dict(target) if isinstance(target, dict) else {}
     if _RETAIN in patch:
-        result = {key: value for key, value in result.items() if key in _list_of(patch[_RETAIN], _RETAIN)}
+        retained = _identities(_list_of(patch[_RETAIN], _RETAIN))
+        result = {key: value for key, value in result.items() if _identity(key) in retained}
     orders: dict[str, list[Any]] = {}
     for key, value in patch.items():
         if key in (_DIRECTIVE, _RETAIN):
@@ -60,9 +64,9 @@ def _merge_object(target: Any, patch: dict[str, Any], schema: Message | None) ->
             orders[key.removeprefix(_ORDER)] = _list_of(value, key)
         elif key.startswith(_DELETE_PLAIN):
             name = key.removeprefix(_DELETE_PLAIN)
-            gone = _list_of(value, key)
+            gone = _identities(_list_of(value, key))
             if isinstance(result.get(name), list):
-                result[name] = [item for item in result[name] if item not in gone]
+                result[name] = [item for item in result[name] if _identity(item) not in gone]
         elif value is None:
             result.pop(key, None)
         else:
@@ -101,7 +105,8 @@ def _merge_value(old: Any, value: Any, field: WireField | None) -> Any:
         return [_plain(item) for item in value if not _is_directive(item)]
     existing = old if isinstance(old, list) else []
     if field.merge_key == "":
-        return [*existing, *(item for item in value if item not in existing)]
+        known = _identities(existing)
+        return [*existing, *(item for item in value if _identity(item) not in known)]
     return _merge_list(existing, value, field.merge_key, _child(field), field.name)
 
 
@@ -111,20 +116,35 @@ def _merge_list(
     """Return the list joined by ``key``: items of the patch change, add to or delete from the old ones."""
     if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in patch):
         return [_plain(item) for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
-    result = list(old)
+    result: list[Any] = list(old)
+    places: dict[str, list[int]] = {}
+    for at, have in enumerate(result):
+        if isinstance(have, dict) and key in have:
+            places.setdefault(_identity(have[key]), []).append(at)
+    gone: set[int] = set()
     for item in patch:
         if not isinstance(item, dict) or key not in item:
-            raise PatchError(f"map: {item} does not contain declared merge key: {key} (list `{name}`)")
-        found = [
-            at for at, have in enumerate(result) if isinstance(have, dict) and have.get(key) == item[key]
-        ]
+            shown = msgspec.json.encode(item).decode()[:64]
+            raise PatchError(f"map: {shown} does not contain declared merge key: {key} (list `{name}`)")
+        found = places.setdefault(_identity(item[key]), [])
         if item.get(_DIRECTIVE) == "delete":
-            result = [have for at, have in enumerate(result) if at not in found]
+            gone.update(found)
+            found.clear()
         elif found:
             result[found[0]] = _merge_object(result[found[0]], item, schema)
         else:
+            found.append(len(result))
             result.append(_merge_object({}, item, schema))
-    return result
+    return [have for at, have in enumerate(result) if at not in gone] if gone else result
+
+
+def _identity(value: Any) -> str:
+    """Return a text that equal JSON values share, by which many are compared in one pass."""
+    return repr(value)
+
+
+def _identities(values: list[Any]) -> set[str]:
+    return {_identity(value) for value in values}
 
 
 def _ordered(items: list[Any], order: list[Any], before: list[Any], key: str) -> list[Any]:
@@ -141,22 +161,22 @@ def _ordered(items: list[Any], order: list[Any], before: list[Any], key: str) ->
     """
 
     def identity(item: Any) -> str:
-        return repr(item.get(key) if key and isinstance(item, dict) else item)
+        return _identity(item.get(key) if key and isinstance(item, dict) else item)
 
     ranks: dict[str, int] = {}
     for item in order:
         ranks.setdefault(identity(item), len(ranks))
     places = {identity(item): place for place, item in enumerate(before)}
-    named = sorted(
-        (item for item in items if identity(item) in ranks), key=lambda item: ranks[identity(item)]
+    named = deque(
+        sorted((item for item in items if identity(item) in ranks), key=lambda item: ranks[identity(item)])
     )
-    rest = [item for item in items if identity(item) not in ranks]
+    rest = deque(item for item in items if identity(item) not in ranks)
     result: list[Any] = []
     while named and rest:
         left, right = places.get(identity(rest[0])), places.get(identity(named[0]))
         first = left is not None and right is not None and left < right
-        result.append((rest if first else named).pop(0))
-    return result + named + rest
+        result.append((rest if first else named).popleft())
+    return [*result, *named, *rest]
 
 
 def _is_directive(item: Any) -> bool:

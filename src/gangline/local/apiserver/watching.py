@@ -1,8 +1,9 @@
 """WATCH: changes as a stream of JSON lines.
 
 Each change is rendered once for all watchers that want the same form. An object that starts or stops matching
-a selector appears as ADDED or DELETED. A watcher that cannot keep up is disconnected and resumes
-from its last revision.
+a selector appears as ADDED or DELETED. Lines go out in pieces, and what is not sent yet waits as changes that
+all watchers share: a client that does not read holds one piece and its place in the queue. One that cannot
+keep up, or takes nothing for half a minute, is disconnected and resumes from its last revision.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -27,6 +29,11 @@ BOOKMARK_PERIOD_S = 60.0
 WATCH_TIMEOUT_MIN_S = 1800.0
 """Watches without ``timeoutSeconds`` last this long up to twice as long, at random."""
 BOOKMARK_BEFORE_END_S = 2.0
+TIMEOUT_MAX_S = 24 * 3600.0
+SEND_TIMEOUT_S = 30.0
+"""A client that takes no byte for so long is gone."""
+PIECE_BYTES = 64 << 10
+"""Lines that are rendered and written together."""
 
 
 class WatchStream:
@@ -44,8 +51,8 @@ class WatchStream:
         self._columns_sent = False
         self._bookmarks = exchange.flag("allowWatchBookmarks")
 
-    def _start(self) -> tuple[Watcher, list[bytes]]:
-        """Return the watcher and the lines to send first.
+    def _start(self) -> tuple[Watcher, Iterator[bytes]]:
+        """Return the watcher and the lines to send first, which are rendered one by one.
 
         Raises:
             ApiFailure: 410, 422 or 504.
@@ -73,43 +80,57 @@ class WatchStream:
             watcher = store.ring.watch(collection, namespace, name or None, since)
         except ExpiredError as error:
             raise failures.expired(str(error)) from None
-        lines: list[bytes] = []
+        entries = []
         if everything:
             entries = select(store, collection, namespace, self._labels, self._fields)
-            lines = [self._line("ADDED", entry) for entry in entries]
-        if send_list and self._bookmarks:
-            lines.append(self._bookmark(store.revision, initial_end=True))
-        return watcher, lines
+        last = self._bookmark(store.revision, initial_end=True) if send_list and self._bookmarks else b""
+        return watcher, chain((self._line("ADDED", entry) for entry in entries), [last] if last else [])
 
     async def run(self) -> web.StreamResponse:
         """Send the stream until it times out, the client leaves or the server ends."""
         watcher, first = self._start()
-        timeout_s = self._exchange.number("timeoutSeconds") or WATCH_TIMEOUT_MIN_S * (1 + random.random())
+        asked_s = self._exchange.number("timeoutSeconds")
+        timeout_s = min(asked_s, TIMEOUT_MAX_S) if asked_s else WATCH_TIMEOUT_MIN_S * (1 + random.random())
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
         try:
             await response.prepare(self._exchange.request)
-            if first:
-                await response.write(b"".join(first))
+            await self._send(response, first)
             bookmark_at = self._next_bookmark(loop.time(), end)
             while (now := loop.time()) < end:
                 changes = await watcher.next_changes(max(0.0, min(end, bookmark_at) - now))
                 if changes:
-                    if lines := b"".join(self._lines(changes)):
-                        await response.write(lines)
+                    await self._send(response, self._lines(changes))
                 elif watcher.closed:
                     break
                 elif loop.time() >= bookmark_at:
-                    await response.write(self._bookmark(self._store.revision))
+                    await self._send(response, [self._bookmark(self._store.revision)])
                     bookmark_at = self._next_bookmark(loop.time(), end)
             await response.write_eof()
         except ConnectionError:
             pass
+        except TimeoutError:
+            if self._exchange.request.transport is not None:
+                self._exchange.request.transport.abort()
         finally:
             self._store.ring.unwatch(watcher)
         return response
+
+    async def _send(self, response: web.StreamResponse, lines: Iterable[bytes]) -> None:
+        """Write lines in pieces; the next is rendered when the one before has left.
+
+        Raises:
+            TimeoutError: the client takes nothing.
+        """
+        for piece in _pieces(lines):
+            transport = self._exchange.request.transport
+            if transport is None or (transport.get_write_buffer_size() == 0 and len(piece) < PIECE_BYTES):
+                await response.write(piece)  # fits into what is free: does not wait
+                continue
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await response.write(piece)
 
     def _next_bookmark(self, now: float, end: float) -> float:
         """Return when the next bookmark is due: once a minute, and shortly before the end."""
@@ -183,3 +204,17 @@ class WatchStream:
         elif self._form == "metadata":
             obj |= {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
         return b'{"type":"BOOKMARK","object":' + encode_json(obj) + b"}\n"
+
+
+def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines joined to pieces of some size; a longer line is a piece of its own."""
+    piece: list[bytes] = []
+    size = 0
+    for line in lines:
+        piece.append(line)
+        size += len(line)
+        if size >= PIECE_BYTES:
+            yield b"".join(piece)
+            piece, size = [], 0
+    if piece:
+        yield b"".join(piece)

@@ -10,12 +10,15 @@ from typing import Any
 
 from aiohttp import web
 
+from gangline.api.budgets import BODY
+from gangline.api.decode import is_deeper
 from gangline.local.apiserver import admission, crds, failures, field_rules, metadata, rendering, shaping
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.exchange import (
     Exchange,
     answer,
     decode_body,
+    decode_plain,
     encode_json,
 )
 from gangline.local.apiserver.patch import PatchError, json_patch, merge_patch, strategic_merge
@@ -120,6 +123,16 @@ async def patch(api: ApiContext, exchange: Exchange) -> web.Response:
     return await _store_update(api, exchange, old, after)
 
 
+def check_budget(obj: Any) -> None:
+    """Refuse what a patch makes of an object if it is nested deeper than a body may be.
+
+    Raises:
+        ApiFailure: 422.
+    """
+    if is_deeper(obj, BODY.levels_max):
+        raise failures.unprocessable(f"the patch nests values more than {BODY.levels_max} deep")
+
+
 def patch_kind(exchange: Exchange) -> str:
     """Return ``json``, ``merge``, ``strategic`` or ``apply``.
 
@@ -143,10 +156,7 @@ def patch_document(raw: bytes, kind: str) -> Any:
     Raises:
         ApiFailure: 400.
     """
-    if kind == "json":
-        wrapped = decode_body(b'{"patch":' + raw + b"}", "application/json")
-        return wrapped["patch"]
-    return decode_body(raw, "application/json")
+    return decode_plain(raw) if kind == "json" else decode_body(raw, "application/json")
 
 
 def apply_patch(target: Target, kind: str, before: dict[str, Any], document: Any) -> dict[str, Any]:
@@ -165,7 +175,10 @@ def apply_patch(target: Target, kind: str, before: dict[str, Any], document: Any
     except PatchError as error:
         if error.status == 400:
             raise failures.bad_request(str(error)) from None
+        if error.status == 413:
+            raise failures.too_large(str(error)) from None
         raise failures.unprocessable(str(error)) from None
+    check_budget(after)
     if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
         raise failures.unprocessable("the patch leaves no object with metadata")
     return after
