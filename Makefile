@@ -3,13 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers lint types bench wheel clean
+.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers lint types bench wheel clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not nodes and not containers"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not nodes and not containers and not hostile"
 
 # 50,000 cases of every property of placement: an hour of two cores. GANGLINE_PROPERTY_CASES asks for fewer.
 test-properties: $(STAMP)-dev
@@ -49,6 +49,10 @@ test-nodes: $(STAMP)-dev
 # As root, on a machine with containerd and runc, and Debian's apt to make an image of; skipped elsewhere.
 test-containers: $(STAMP)-dev
 	$(BIN)/python -m pytest -q tests -m containers
+
+# GANGLINE_HOSTILE_CASES (3,000) and GANGLINE_HOSTILE_SEED (1) choose the series.
+test-hostile: $(STAMP)-dev
+	$(BIN)/python -m pytest -q -s tests/hostile -m hostile
 
 lint: $(STAMP)-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports

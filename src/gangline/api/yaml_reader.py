@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gangline.api.budgets import Budget, BudgetError, check_size
@@ -178,7 +178,7 @@ class _Document:
         if self._open and self._open[-1].key is _NO_KEY and isinstance(self._open[-1].part.value, dict):
             raise _error("a key must be plain text", self._file, mark)
         if event.tag and not event.tag.startswith(_TAG) and event.tag != "!":
-            raise _error(f"the tag `{event.tag}` is not allowed in a manifest", self._file, mark)
+            raise _error(f"the tag `{event.tag[:64]}` is not allowed in a manifest", self._file, mark)
         self._check_levels(len(self._open) + 1, mark)
         self._count(1, 0, mark)
         part = _Part(value, Place(mark.line, mark.column))
@@ -267,7 +267,7 @@ class _Scalars:
 
         self._file = file
         self._node = yaml.ScalarNode
-        self._resolver = yaml.resolver.Resolver()
+        self._resolve: Callable[..., str] = yaml.resolver.Resolver().resolve
         self._constructor = yaml.constructor.SafeConstructor()
 
     def value(self, event: Any) -> Any:
@@ -275,7 +275,7 @@ class _Scalars:
         if tag is None or tag == "!":
             if event.style:
                 return text
-            tag = self._resolver.resolve(self._node, text, event.implicit)
+            tag = self._resolve(self._node, text, event.implicit)
         tag = tag.removeprefix(_TAG)
         if tag in ("str", "value", "timestamp"):
             plain = not event.style and tag == "str" and event.tag is None
@@ -288,7 +288,11 @@ class _Scalars:
             return self._constructor.bool_values[text.lower()]
         if tag in ("int", "float"):
             return self._number(event, tag)
-        raise _error(f"the tag `{event.tag}` is not allowed in a manifest", self._file, event.start_mark)
+        raise _error(
+            f"the tag `{str(event.tag or tag)[:64]}` is not allowed in a manifest",
+            self._file,
+            event.start_mark,
+        )
 
     def _number(self, event: Any, tag: str) -> Any:
         import yaml

@@ -26,7 +26,9 @@ def plan(volume: dict, token="tok"):
         Pod,
     )
     lookup = Lookup(CONFIG_MAPS.get, SECRETS.get)
-    return plan_volume(pod, pod.spec.volumes[0], FACTS, lookup, TokenSource(lambda: token, lambda: b"CA"))
+    return plan_volume(
+        pod, pod.spec.volumes[0], FACTS, lookup, TokenSource(lambda lifetime_s: token, lambda: b"CA")
+    )
 
 
 def files(volume: dict, **options):

@@ -1,12 +1,14 @@
 """What a path, a header, a token or a log file means: no server runs here."""
 
 import io
+import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gangline.local.account_tokens import AccountToken
 from gangline.local.apiserver import log_files
 from gangline.local.apiserver.auth import ADMIN, Authenticator, service_account
 from gangline.local.apiserver.exchange import accepted_form, decode_body
@@ -85,6 +87,7 @@ def test_client_that_takes_only_protobuf_is_refused() -> None:
     assert failure.value.code == 406
 
 
+@settings(deadline=None)  # the first case imports
 @given(st.binary(max_size=200), st.sampled_from(["application/json", "application/yaml"]))
 def test_any_bytes_are_an_object_or_a_bad_request(raw: bytes, type_: str) -> None:
     try:
@@ -109,15 +112,31 @@ def test_any_protobuf_bytes_are_an_object_or_a_bad_request(tail: bytes) -> None:
 def test_tokens_are_told_apart_and_cannot_be_made_up(tmp_path: Path) -> None:
     tokens = Authenticator(tmp_path / "token", tmp_path / "key")
     other = Authenticator(tmp_path / "token2", tmp_path / "key2")
-    signed = tokens.sign("team", "runner")
+    account = AccountToken("team", "runner", 1 << 40)
+    signed = tokens.sign(account)
 
     assert tokens.user_of(f"Bearer {tokens.token}") is ADMIN
     assert tokens.user_of(f"bearer {signed}") == service_account("team", "runner")
-    assert tokens.user_of(f"Bearer {other.sign('team', 'runner')}") is None
+    assert tokens.user_of(f"Bearer {other.sign(account)}") is None
     assert tokens.user_of(f"Basic {tokens.token}") is None
     head, body, signature = signed.split(".")
     assert tokens.user_of_token(f"{head}.{body[:-1]}.{signature}") is None
-    assert Authenticator(tmp_path / "token", tmp_path / "key").sign("team", "runner") == signed
+    assert Authenticator(tmp_path / "token", tmp_path / "key").sign(account) == signed
+
+
+@pytest.mark.parametrize(
+    "token", ["\udcff", "é", "gl.é.é", "gl.x.\udcff", "gl..", "gl.e30.", "." * 9000, "gl.e30.00"]
+)
+def test_what_is_no_token_belongs_to_nobody(token: str, tmp_path: Path) -> None:
+    assert Authenticator(tmp_path / "token", tmp_path / "key").user_of(f"Bearer {token}") is None
+
+
+def test_a_token_ends_at_its_time(tmp_path: Path) -> None:
+    tokens = Authenticator(tmp_path / "token", tmp_path / "key")
+    now_s = int(time.time())
+
+    assert tokens.user_of_token(tokens.sign(AccountToken("team", "runner", now_s + 60))) is not None
+    assert tokens.user_of_token(tokens.sign(AccountToken("team", "runner", now_s - 1))) is None
 
 
 def test_kubeconfig_names_the_cluster() -> None:

@@ -19,7 +19,13 @@ from gangline.kube.cache import Cache
 from gangline.kube.errors import ApiError, Unavailable
 from gangline.kube.queue import WorkQueue, work
 from gangline.local.agent.context import AgentContext, affected
-from gangline.local.agent.leftovers import SWEEP_PERIOD_S, choose_ends, sweep_logs, sweep_sockets
+from gangline.local.agent.leftovers import (
+    SWEEP_PERIOD_S,
+    TOKEN_CHECK_PERIOD_S,
+    choose_ends,
+    sweep_logs,
+    sweep_sockets,
+)
 from gangline.local.agent.node_status import NodeKeeper, is_ours
 from gangline.local.agent.oci_containers import remove_cgroups
 from gangline.local.agent.pod_record import PodRecord, read_record, read_records
@@ -99,6 +105,7 @@ class NodeAgent:
                     services.create_task(self._context.network.way_out.keep(self._context.log))
                 services.create_task(self._keeper.keep_leases())
                 services.create_task(self._sweep())
+                services.create_task(self._renew_tokens())
                 services.create_task(self._context.gpus.keep_claim())
         finally:
             await self._let_go()
@@ -278,6 +285,18 @@ class NodeAgent:
             sandbox.shim = await ShimConnection.connect(self._context.paths.pod_socket(record.uid))
         await sandbox.remove()
         await asyncio.to_thread(processes.sweep, record.uid)
+
+    async def _renew_tokens(self) -> None:
+        """Keep the tokens in pods from ending before the pods do."""
+        while True:
+            pods = [runner.pod for runner in self._runners.values() if not runner.is_ending]
+            try:
+                for pod in self._context.objects.renew_tokens(pods):
+                    if runner := self._runners.get(pod.metadata.uid):
+                        runner.refresh()
+            except OSError as error:  # a full disk; the next turn is in time
+                self._context.log.warning("tokens not renewed", error=str(error))
+            await asyncio.sleep(TOKEN_CHECK_PERIOD_S)
 
     async def _sweep(self) -> None:
         while True:

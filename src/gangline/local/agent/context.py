@@ -13,7 +13,7 @@ import msgspec
 from gangline.api.core import ConfigMap, Pod, Secret
 from gangline.api.resources import CONFIG_MAPS, SECRETS
 from gangline.kube.errors import NotFound
-from gangline.local.account_tokens import KEY_FILE, sign
+from gangline.local.account_tokens import KEY_FILE, LIFETIME_S, AccountToken, renew_at_s, sign
 from gangline.local.agent.egress.resolver import of_the_machine
 from gangline.local.agent.env import Lookup, PodFacts
 from gangline.local.agent.isolation import Isolation
@@ -40,7 +40,8 @@ class Objects:
         client: of the API.
         config_maps, secrets: all of the cluster.
         certificates: the cluster's folder of certificates and keys.
-        accounts: folder for the files that pods of a service account are given.
+        pods: folder of the pods' files; what a pod is given of its service account lies there in ``account``.
+        now_s: the wall clock, in seconds since 1970.
     """
 
     def __init__(
@@ -49,7 +50,8 @@ class Objects:
         config_maps: Cache[ConfigMap],
         secrets: Cache[Secret],
         certificates: Path,
-        accounts: Path,
+        pods: Path,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._config_maps = config_maps
@@ -57,8 +59,11 @@ class Objects:
         self._certificate = certificates / "ca.crt"
         self._key_file = certificates / KEY_FILE
         self._key = b""
-        self._accounts = accounts
-        self._written: dict[Path, int] = {}
+        self._pods = pods
+        self._now_s = now_s
+        self._tokens: dict[tuple[str, int], tuple[str, float]] = {}
+        """Tokens by pod uid and lifetime, and when each is to be renewed."""
+        self._seen: set[str] = set()
         self._asked: dict[tuple[str, str], ConfigMap | Secret] = {}
 
     async def ensure(self, pod: Pod) -> None:
@@ -91,36 +96,66 @@ class Objects:
 
     def tokens(self, pod: Pod) -> TokenSource:
         """Return the pod's token and the certificate authority, as far as they are known."""
-        return TokenSource(lambda: self._token(pod), self._read_certificate)
+        return TokenSource(lambda lifetime_s: self._token(pod, lifetime_s), self._read_certificate)
 
     def account_folder(self, pod: Pod) -> Path | None:
         """Return the folder of what the pod's service account is given, None if the pod is to have none.
 
-        All pods of an account share it: its token is no secret among them. Cost: one ``stat``, and for the
-        first pod of an account 1 ms; the token is signed here, not asked for.
+        Each pod has its own, for its token ends with it. Cost: 1 ms the first time; the token is signed here,
+        not asked for.
 
         Raises:
             OSError: it cannot be written.
         """
-        token = self._token(pod)
+        token = self._token(pod, LIFETIME_S)
         if pod.spec.automount_service_account_token is False or token is None:
             return None
         if not self._certificate.exists():
             return None
+        folder = self._account_folder(pod)
         namespace = pod.metadata.namespace
-        folder = self._accounts / namespace / _account(pod)
-        changed_ns = self._certificate.stat().st_mtime_ns
-        if self._written.get(folder) != changed_ns:
-            contents = {"token": token, "ca.crt": self._certificate.read_text(), "namespace": namespace}
-            files = {name: ProjectedFile(text.encode(), DEFAULT_MODE) for name, text in contents.items()}
-            write_projection(folder, files)
-            self._written[folder] = changed_ns
+        contents = {"token": token, "ca.crt": self._certificate.read_text(), "namespace": namespace}
+        files = {name: ProjectedFile(text.encode(), DEFAULT_MODE) for name, text in contents.items()}
+        write_projection(folder, files)
         return folder
 
-    def _token(self, pod: Pod) -> str | None:
+    def renew_tokens(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Write new tokens into the account folders of pods whose old ones end soon; return those pods.
+
+        An agent does not know the tokens of the agent before it, and renews those in any case.
+
+        Raises:
+            OSError: a folder cannot be written.
+        """
+        pods = list(pods)
+        now_s, before = self._now_s(), self._seen
+        self._seen = {pod.metadata.uid for pod in pods}
+        due = {uid for (uid, _), (_, renew_s) in self._tokens.items() if renew_s <= now_s}
+        gone = due | (before - self._seen)
+        self._tokens = {key: kept for key, kept in self._tokens.items() if key[0] not in gone}
+        for pod in pods:
+            is_new = pod.metadata.uid not in before
+            if (is_new or pod.metadata.uid in due) and self._account_folder(pod).exists():
+                self.account_folder(pod)
+        return [pod for pod in pods if pod.metadata.uid in due]
+
+    def _account_folder(self, pod: Pod) -> Path:
+        return self._pods / pod.metadata.uid / "account"
+
+    def _token(self, pod: Pod, lifetime_s: int) -> str | None:
         if not self._key and self._key_file.exists():
             self._key = self._key_file.read_bytes().strip()
-        return sign(self._key, pod.metadata.namespace, _account(pod)) if self._key else None
+        if not self._key:
+            return None
+        now_s, meta = self._now_s(), pod.metadata
+        found, renew_s = self._tokens.get((meta.uid, lifetime_s), ("", 0.0))
+        if now_s < renew_s:
+            return found
+        expires_s = int(now_s) + lifetime_s
+        claims = AccountToken(meta.namespace, _account(pod), expires_s, pod=meta.name, pod_uid=meta.uid)
+        token = sign(self._key, claims)
+        self._tokens[meta.uid, lifetime_s] = (token, renew_at_s(now_s, lifetime_s))
+        return token
 
     def _read_certificate(self) -> bytes | None:
         return self._certificate.read_bytes() if self._certificate.exists() else None

@@ -11,6 +11,8 @@ from pathlib import Path
 LOGS_AGE_MAX_S = 3600.0
 LOGS_BYTES_MAX = 512 * 1024 * 1024
 SWEEP_PERIOD_S = 60.0
+TOKEN_CHECK_PERIOD_S = 30.0
+"""The shortest token lives 600 s and is renewed after 480."""
 ENDS_AGE_MAX_S = 30 * 24 * 3600.0
 ENDS_BYTES_MAX = 16 * 1024 * 1024
 """Some ten thousand pods; a record outlives its pod in case that an older state of the API is restored."""

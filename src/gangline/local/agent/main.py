@@ -139,7 +139,7 @@ def _wire(
 
     config_maps: Cache[ConfigMap] = Cache(client, CONFIG_MAPS, ConfigMap)
     secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
-    objects = Objects(client, config_maps, secrets, paths.certificates, paths.state / "accounts")
+    objects = Objects(client, config_maps, secrets, paths.certificates, paths.pods)
     port = int(facts.get("port", 0))
     context = _context(paths, client, nursery, network, names, mode, port, objects, gpus, log)
     keeper = NodeKeeper(

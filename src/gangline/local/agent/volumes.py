@@ -27,6 +27,7 @@ from gangline.api.volumes import (
     SecretVolume,
     Volume,
 )
+from gangline.local.account_tokens import LIFETIME_S
 from gangline.local.agent.contents import config_map_contents, secret_contents
 from gangline.local.agent.env import ConfigError, Lookup, PodFacts, field_value, resource_value
 from gangline.units import quantity_ceil
@@ -69,7 +70,8 @@ class VolumePlan:
 class TokenSource:
     """Where projected service account files come from."""
 
-    token: Callable[[], str | None]
+    token: Callable[[int], str | None]
+    """Takes the seconds that the token is to live."""
     ca: Callable[[], bytes | None] = field(default=lambda: None)
 
 
@@ -189,7 +191,8 @@ def _projected_files(
             downward = msgspec.convert(source["downwardAPI"] | {"defaultMode": mode}, DownwardVolume)
             files |= _downward_files(pod, downward, facts)
         elif "serviceAccountToken" in source:
-            token = tokens.token()
+            lifetime_s = int(source["serviceAccountToken"].get("expirationSeconds") or LIFETIME_S)
+            token = tokens.token(lifetime_s)
             if token is None:
                 raise ConfigError("the service account's token is not there yet")
             path = source["serviceAccountToken"].get("path", "token")

@@ -10,6 +10,7 @@ from typing import Any
 
 from gangline.api import resources as r
 from gangline.local.apiserver import crds, failures
+from gangline.local.apiserver.auth import SERVICE_ACCOUNT_COLLECTION
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.registry import Target
 from gangline.local.apiserver.served import ServedResource
@@ -21,7 +22,6 @@ SERVICE_NETWORK = "10.96"
 NAMESPACE_COLLECTION = "/namespaces"
 SERVICE_COLLECTION = "/services"
 PRIORITY_CLASS_COLLECTION = "scheduling.k8s.io/priorityclasses"
-SERVICE_ACCOUNT_COLLECTION = "/serviceaccounts"
 
 
 def check_namespace(store: Store, target: Target, name: str) -> None:

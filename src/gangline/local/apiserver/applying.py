@@ -44,11 +44,14 @@ async def apply(api: ApiContext, exchange: Exchange) -> web.Response:
     raw = await exchange.raw_body()
     applied = await off_loop.run_sized(len(raw), decode_yaml, raw)
     applied = _checked(exchange, applied)
-    old = api.store.latest(*target.key)
-    if old is None:
+    if api.store.latest(*target.key) is None:
         entry, status = await _create(api, exchange, applied, manager), 201
     else:
-        entry, status = await _update(api, exchange, applied, manager, old), 200
+        plain = Target(target.served, target.namespace, target.name)
+        entry = await writing.update_object(
+            api, exchange, lambda live: _next_state(api, exchange, applied, manager, live), target=plain
+        )
+        status = 200
     data = rendering.single(entry, target.served, exchange.form, include_object(exchange))
     return answer(data, status=status, warnings=exchange.warnings)
 
@@ -96,15 +99,26 @@ async def _create(api: ApiContext, exchange: Exchange, applied: dict[str, Any], 
     owned = apply_fields.owned_fields(applied, shape_of(target.served))
     fields = [_entry(manager, target, owned)]
     place = Target(target.served, target.namespace)
-    return await writing.create_object(api, place, applied, dry_run=exchange.dry_run, managed_fields=fields)
+    return await writing.create_object(
+        api,
+        place,
+        applied,
+        dry_run=exchange.dry_run,
+        managed_fields=fields,
+        size_bytes=exchange.body_bytes,
+    )
 
 
-async def _update(
-    api: ApiContext, exchange: Exchange, applied: dict[str, Any], manager: Manager, old: Entry
-) -> Entry:
+def _next_state(
+    api: ApiContext, exchange: Exchange, applied: dict[str, Any], manager: Manager, live: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what applying makes of the object as it is.
+
+    Raises:
+        ApiFailure: 409, a conflict with another manager; 422.
+    """
     target = exchange.target
     shape = shape_of(target.served)
-    live = rendering.object_at(old, target.served)
     entries: list[dict[str, Any]] = live["metadata"].get("managedFields") or []
     mine = next((entry for entry in entries if manager.owns(entry)), None)
     others = [entry for entry in entries if not manager.owns(entry)]
@@ -123,8 +137,7 @@ async def _update(
     if mine is None or owned != before:
         mine = _entry(manager, target, owned)
     obj["metadata"]["managedFields"] = [*others, mine]
-    plain = Target(target.served, target.namespace, target.name)
-    return await writing.store_next(api, plain, old, obj, dry_run=exchange.dry_run)
+    return obj
 
 
 def _with_revision(body: dict[str, Any], applied: dict[str, Any]) -> dict[str, Any]:

@@ -11,13 +11,18 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from gangline import clock
 from gangline.local import account_tokens
+from gangline.local.account_tokens import AccountToken
 from gangline.local.apiserver.served import ServedResource
+from gangline.local.store import Store
 
 TOKEN_BYTES = 32
+SERVICE_ACCOUNT_COLLECTION = "/serviceaccounts"
+POD_COLLECTION = "/pods"
 READ_VERBS = frozenset({"get", "list", "watch"})
 
 
@@ -29,11 +34,13 @@ class User:
         name: user name, ``system:serviceaccount:NAMESPACE:NAME`` for service accounts.
         groups: groups.
         namespace: where a service account may write; None for the administrator, who may do all.
+        token: of a service account that has shown one.
     """
 
     name: str
     groups: tuple[str, ...]
     namespace: str | None = None
+    token: AccountToken | None = field(default=None, compare=False)
 
     @property
     def is_admin(self) -> bool:
@@ -71,9 +78,9 @@ class Authenticator:
         """The administrator's token."""
         return self._token.decode()
 
-    def sign(self, namespace: str, name: str) -> str:
-        """Return the token of a service account."""
-        return account_tokens.sign(self._key, namespace, name)
+    def sign(self, token: AccountToken) -> str:
+        """Return the text of a service account's token."""
+        return account_tokens.sign(self._key, token)
 
     def user_of(self, authorization: str) -> User | None:
         """Return the user of an ``Authorization`` header, None when the token is not ours."""
@@ -87,14 +94,30 @@ class Authenticator:
         """Return the user of a token, None when it is not ours."""
         if hmac.compare_digest(token.encode(errors="replace"), self._token):
             return ADMIN
-        account = account_tokens.account_of(self._key, token)
-        return None if account is None else service_account(*account)
+        found = account_tokens.read(self._key, token)
+        if found is None or found.expires_s <= clock.now().timestamp():
+            return None
+        return service_account(found.namespace, found.name, found)
 
 
-def service_account(namespace: str, name: str) -> User:
+def is_there(store: Store, user: User) -> bool:
+    """Whether a service account still exists, and the pod that its token was made for: with them it ends."""
+    if user.namespace is None or user.token is None:
+        return True
+    token = user.token
+    account = store.get(SERVICE_ACCOUNT_COLLECTION, token.namespace, token.name)
+    if account is None or token.account_uid not in ("", account.obj["metadata"]["uid"]):
+        return False
+    if not token.pod_uid:
+        return True
+    pod = store.get(POD_COLLECTION, token.namespace, token.pod)
+    return pod is not None and pod.obj["metadata"]["uid"] == token.pod_uid
+
+
+def service_account(namespace: str, name: str, token: AccountToken | None = None) -> User:
     """Return the user that a service account is."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    return User(f"system:serviceaccount:{namespace}:{name}", groups, namespace)
+    return User(f"system:serviceaccount:{namespace}:{name}", groups, namespace, token)
 
 
 def read_or_create(path: Path) -> str:

@@ -69,6 +69,7 @@ class Exchange:
         target: what the path names.
         query: the query parameters.
         warnings: texts for ``Warning`` headers of the answer.
+        body_bytes: length of the body, once it is read: by it long work is known.
     """
 
     request: web.BaseRequest
@@ -76,6 +77,7 @@ class Exchange:
     target: Target
     query: MultiMapping[str]
     warnings: list[str] = field(default_factory=list)
+    body_bytes: int = 0
 
     def flag(self, name: str) -> bool:
         """Return a boolean parameter: anything but absent, ``false`` in any case, and ``0`` is true."""
@@ -182,6 +184,12 @@ class Exchange:
         return body
 
     async def raw_body(self) -> bytes:
+        """Return the body's bytes; as ``_read``."""
+        raw = await self._read()
+        self.body_bytes = len(raw)
+        return raw
+
+    async def _read(self) -> bytes:
         """Return the body's bytes.
 
         Raises:
@@ -331,4 +339,10 @@ def answer(
 
 def failure_answer(failure: failures.ApiFailure) -> web.Response:
     """Return the answer of a request that failed."""
-    return answer(encode_json(failure.status()), status=failure.code, headers=failure.headers)
+    try:
+        body = encode_json(failure.status())
+    except UnicodeEncodeError:  # it quotes bytes of the client that are no text
+        failure.message = failure.message.encode(errors="replace").decode()
+        failure.details = {}
+        body = encode_json(failure.status())
+    return answer(body, status=failure.code, headers=failure.headers)

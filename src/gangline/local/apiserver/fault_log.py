@@ -68,7 +68,7 @@ class LibraryLines(logging.Filter):
         super().__init__()
         self._budget = LineBudget()
 
-    def filter(self, record: logging.LogRecord) -> bool | logging.LogRecord:
+    def filter(self, record: logging.LogRecord) -> bool:
         """Drop what is over the budget, and what is only told on level info."""
         if record.levelno < logging.WARNING or not self._budget.take():
             return False

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from gangline.local.apiserver import deleting, failures, logs, reading, reviews, writing
-from gangline.local.apiserver.admission import SERVICE_ACCOUNT_COLLECTION
-from gangline.local.apiserver.auth import ADMIN, User
+from gangline.local.apiserver.auth import ADMIN, User, is_there
 from gangline.local.apiserver.connections import Connection
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.documents import OPEN_PATHS, Documents
@@ -120,18 +119,11 @@ class Handlers:
         authorization = request.headers.get("Authorization")
         if authorization:
             user = self._api.authenticator.user_of(authorization)
-            if user is None or not self._is_there(user):
+            if user is None or not is_there(self._api.store, user):
                 raise failures.unauthorized()
         if user is None and path not in OPEN_PATHS:
             raise failures.unauthorized()
         return user
-
-    def _is_there(self, user: User) -> bool:
-        """Whether the service account still exists; its tokens end with it."""
-        if user.namespace is None:
-            return True
-        name = user.name.rpartition(":")[2]
-        return self._api.store.get(SERVICE_ACCOUNT_COLLECTION, user.namespace, name) is not None
 
     async def _answer(
         self, request: web.BaseRequest, user: User | None, *, is_local: bool

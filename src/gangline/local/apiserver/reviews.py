@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from gangline.local.apiserver import failures
-from gangline.local.apiserver.auth import User, service_account
+from gangline.local.apiserver.auth import User, is_there, service_account
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.exchange import Exchange, answer, encode_json
 
@@ -57,7 +57,7 @@ def user_named(spec: dict[str, Any]) -> User:
 
 def _token_status(api: ApiContext, token: str) -> dict[str, Any]:
     user = api.authenticator.user_of_token(token)
-    if user is None:
+    if user is None or not is_there(api.store, user):
         return {"authenticated": False, "error": "invalid bearer token"}
     return {"authenticated": True, "user": user_info(user), "audiences": ["https://kubernetes.default.svc"]}
 

@@ -54,6 +54,7 @@ class ApiServer:
         self.port = port
         self._extra_addresses = extra_addresses or []
         self._store: Store | None = None
+        self.remote_connections = ConnectionTable(REMOTE)
         self._servers: list[HttpServer] = []
         self._listening: list[asyncio.Task[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,7 +104,7 @@ class ApiServer:
         main = _tcp_socket("127.0.0.1", self.port)
         self.port = main.getsockname()[1]
         sockets = [main, *(_tcp_socket(address, self.port) for address in self._extra_addresses)]
-        self._serve(handlers.handle_remote, sockets, ConnectionTable(REMOTE), context)
+        self._serve(handlers.handle_remote, sockets, self.remote_connections, context)
         self._serve(
             handlers.handle_local, [_unix_socket(self.paths.api_socket)], ConnectionTable(LOCAL), None
         )

@@ -8,16 +8,15 @@ from typing import Any
 from aiohttp import web
 
 from gangline import clock
+from gangline.local.account_tokens import LIFETIME_MAX_S, LIFETIME_MIN_S, LIFETIME_S, AccountToken
 from gangline.local.apiserver import failures, field_rules, metadata, rendering, writing
+from gangline.local.apiserver.auth import POD_COLLECTION
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.deleting import DeleteOptions, delete_object
 from gangline.local.apiserver.exchange import Exchange, answer, encode_json
 from gangline.local.apiserver.field_types import message_type_errors
 from gangline.local.apiserver.scale_values import read_path, write_path
 from gangline.local.store_events import Entry
-
-TOKEN_LIFETIME_S = 3600
-"""What a token request is told when it names no lifetime; tokens are signed, not stored, and do not end."""
 
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
@@ -112,11 +111,20 @@ async def finalize(api: ApiContext, exchange: Exchange) -> web.Response:
 async def request_token(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer POST of ``serviceaccounts/token``."""
     body = await exchange.body_as("authentication/v1.TokenRequest")
-    _current(api, exchange)
+    account = _current(api, exchange)
     target = exchange.target
     now = clock.now()
     spec = body.get("spec") or {}
-    lifetime_s = int(spec.get("expirationSeconds") or TOKEN_LIFETIME_S)
+    lifetime_s = _lifetime_s(exchange, spec.get("expirationSeconds"))
+    pod = _bound_pod(api, exchange, spec.get("boundObjectRef"))
+    token = AccountToken(
+        target.namespace,
+        target.name,
+        int(now.timestamp()) + lifetime_s,
+        pod=pod.get("name", ""),
+        pod_uid=pod.get("uid", ""),
+        account_uid=account.obj["metadata"]["uid"],
+    )
     result = {
         "kind": "TokenRequest",
         "apiVersion": "authentication.k8s.io/v1",
@@ -131,11 +139,53 @@ async def request_token(api: ApiContext, exchange: Exchange) -> web.Response:
             "boundObjectRef": spec.get("boundObjectRef"),
         },
         "status": {
-            "token": api.authenticator.sign(target.namespace, target.name),
+            "token": api.authenticator.sign(token),
             "expirationTimestamp": clock.format_time(now + timedelta(seconds=lifetime_s)),
         },
     }
     return answer(encode_json(result), status=201)
+
+
+def _lifetime_s(exchange: Exchange, asked_s: int | None) -> int:
+    """Return how long a token is to live.
+
+    Raises:
+        ApiFailure: 422.
+    """
+    lifetime_s = LIFETIME_S if asked_s is None else asked_s
+    if LIFETIME_MIN_S <= lifetime_s <= LIFETIME_MAX_S:
+        return lifetime_s
+    rule = (
+        "may not specify a duration less than 10 minutes"
+        if lifetime_s < LIFETIME_MIN_S
+        else "may not specify a duration larger than 2^32 seconds"
+    )
+    error = field_rules.invalid("spec.expirationSeconds", lifetime_s, rule)
+    raise failures.invalid(exchange.target.served, exchange.target.name, [error])
+
+
+def _bound_pod(api: ApiContext, exchange: Exchange, reference: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the metadata of the pod that a token is bound to; empty for none.
+
+    Raises:
+        ApiFailure: 404, 409 another pod has the name now, 501 for what is no pod.
+    """
+    if not reference:
+        return {}
+    if reference.get("kind") != "Pod":
+        raise failures.not_implemented(f"a token bound to a {reference.get('kind') or 'nameless kind'}")
+    name = str(reference.get("name") or "")
+    found = api.store.get(POD_COLLECTION, exchange.target.namespace, name)
+    if found is None:
+        details = {"name": name, "kind": "pods"}
+        raise failures.ApiFailure(404, "NotFound", f'pods "{name}" not found', details)
+    meta: dict[str, Any] = found.obj["metadata"]
+    if reference.get("uid") not in (None, "", meta["uid"]):
+        message = (
+            f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record"
+        )
+        raise failures.conflict(exchange.target.served, exchange.target.name, message)
+    return meta
 
 
 def scale_of(exchange: Exchange, entry: Entry) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from gangline.local.apiserver import failures, rendering
 from gangline.local.apiserver.exchange import JSON, Exchange, encode_json
@@ -94,7 +94,8 @@ class WatchStream:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
-        response.enable_chunked_encoding()
+        if self._exchange.request.version >= HttpVersion11:  # an older client reads until the end
+            response.enable_chunked_encoding()
         try:
             await response.prepare(self._exchange.request)
             await self._send(response, first)

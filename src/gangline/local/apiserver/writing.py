@@ -6,13 +6,23 @@ object follow one another, and a patch never meets a conflict unless it names a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
 from gangline.api.budgets import BODY
 from gangline.api.decode import is_deeper
-from gangline.local.apiserver import admission, crds, failures, field_rules, metadata, rendering, shaping
+from gangline.local.apiserver import (
+    admission,
+    crds,
+    failures,
+    field_rules,
+    metadata,
+    off_loop,
+    rendering,
+    shaping,
+)
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.exchange import (
     Exchange,
@@ -24,9 +34,12 @@ from gangline.local.apiserver.exchange import (
 from gangline.local.apiserver.patch import PatchError, json_patch, merge_patch, strategic_merge
 from gangline.local.apiserver.reading import include_object
 from gangline.local.apiserver.registry import Target
+from gangline.local.store import ConflictError
 from gangline.local.store_events import Entry
 
 GENERATE_ATTEMPTS = 8
+UPDATE_ATTEMPTS = 5
+"""Of one update of a large object, which others may overtake."""
 
 PATCH_TYPES = {
     "application/json-patch+json": "json",
@@ -42,9 +55,8 @@ async def create(api: ApiContext, exchange: Exchange) -> web.Response:
     if target.served.resource.namespaced and not target.namespace:
         raise failures.method_not_allowed("POST")
     body = await exchange.body()
-    body, warnings = shaping.known_fields(target.served, body, exchange.field_validation)
-    exchange.warnings += warnings
-    entry = await create_object(api, target, body, dry_run=exchange.dry_run)
+    body = await _known(exchange, body)
+    entry = await create_object(api, target, body, dry_run=exchange.dry_run, size_bytes=exchange.body_bytes)
     data = rendering.single(entry, target.served, exchange.form, include_object(exchange))
     return answer(data, status=201, warnings=exchange.warnings)
 
@@ -56,8 +68,11 @@ async def create_object(
     *,
     dry_run: bool = False,
     managed_fields: list[dict[str, Any]] | None = None,
+    size_bytes: int = 0,
 ) -> Entry:
     """Create an object of the kind and namespace of ``target``; the name is the body's.
+
+    ``size_bytes`` of the body says whether it is shaped away from the event loop.
 
     Raises:
         ApiFailure: whatever the API server answers.
@@ -75,25 +90,36 @@ async def create_object(
             raise failures.already_exists(served, name)
     admission.check_namespace(api.store, target, name)
     crds.check_lasting(api, target)
-    obj = shaping.first_state(served, obj)
+    obj = await off_loop.run_sized(size_bytes, shaping.first_state, served, obj)
     obj = admission.admit(api, target, obj)
-    shaping.check(served, obj, None)
+    await off_loop.run_sized(size_bytes, shaping.check, served, obj, None)
+    admission.check_namespace(api.store, target, name)  # once more: it may have gone meanwhile
     stored = rendering.in_order(api.registry.storage_row(served), obj)
     if managed_fields:
         stored["metadata"]["managedFields"] = managed_fields
     if dry_run:
         return Entry(0, encode_json(stored), 0, stored)
-    return await api.store.put(key, stored, None)
+    try:
+        return await api.store.put(key, stored, None)
+    except ConflictError:
+        raise failures.already_exists(served, name) from None
+
+
+async def _known(exchange: Exchange, body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body without the fields that its kind does not have; warnings about them are noted."""
+    body, warnings = await off_loop.run_sized(
+        exchange.body_bytes, shaping.known_fields, exchange.target.served, body, exchange.field_validation
+    )
+    exchange.warnings += warnings
+    return body
 
 
 async def replace(api: ApiContext, exchange: Exchange) -> web.Response:
     """Answer PUT of an object or of its status."""
     target = exchange.target
     body = await exchange.body()
-    body, warnings = shaping.known_fields(target.served, body, exchange.field_validation)
-    exchange.warnings += warnings
-    old = api.store.latest(*target.key)
-    if old is None:
+    body = await _known(exchange, body)
+    if api.store.latest(*target.key) is None:
         raise failures.not_found(target.served, target.name)
     if target.served.is_custom and not (body.get("metadata") or {}).get("resourceVersion"):
         raise failures.invalid(
@@ -101,7 +127,11 @@ async def replace(api: ApiContext, exchange: Exchange) -> web.Response:
             target.name,
             [field_rules.required("metadata.resourceVersion", "must be specified for an update")],
         )
-    return await _store_update(api, exchange, old, body)
+
+    def next_of(old: dict[str, Any]) -> dict[str, Any]:
+        return next_state(api, target, old, body)
+
+    return _updated(exchange, await update_object(api, exchange, next_of))
 
 
 async def patch(api: ApiContext, exchange: Exchange) -> web.Response:
@@ -112,15 +142,17 @@ async def patch(api: ApiContext, exchange: Exchange) -> web.Response:
         from gangline.local.apiserver.applying import apply
 
         return await apply(api, exchange)
-    document = patch_document(await exchange.raw_body(), kind)
-    old = api.store.latest(*target.key)
-    if old is None:
-        raise failures.not_found(target.served, target.name)
-    before = rendering.object_at(old, target.served)
-    after = apply_patch(target, kind, before, document)
-    after, warnings = shaping.known_patched_fields(target.served, before, after, exchange.field_validation)
-    exchange.warnings += warnings
-    return await _store_update(api, exchange, old, after)
+    raw = await exchange.raw_body()
+    document = await off_loop.run_sized(len(raw), patch_document, raw, kind)
+
+    def next_of(before: dict[str, Any]) -> dict[str, Any]:
+        after = apply_patch(target, kind, before, document)
+        after, exchange.warnings = shaping.known_patched_fields(
+            target.served, before, after, exchange.field_validation
+        )
+        return next_state(api, target, before, after)
+
+    return _updated(exchange, await update_object(api, exchange, next_of))
 
 
 def check_budget(obj: Any) -> None:
@@ -184,13 +216,35 @@ def apply_patch(target: Target, kind: str, before: dict[str, Any], document: Any
     return after
 
 
-async def _store_update(
-    api: ApiContext, exchange: Exchange, old: Entry, body: dict[str, Any]
-) -> web.Response:
-    target = exchange.target
-    obj = next_state(api, target, rendering.object_at(old, target.served), body)
-    entry = await store_next(api, target, old, obj, dry_run=exchange.dry_run)
-    data = rendering.single(entry, target.served, exchange.form, include_object(exchange))
+async def update_object(
+    api: ApiContext,
+    exchange: Exchange,
+    next_of: Callable[[dict[str, Any]], dict[str, Any]],
+    *,
+    target: Target | None = None,
+) -> Entry:
+    """Store what ``next_of`` makes of the newest state of the exchange's object.
+
+    Where object and body are large that takes a while, away from the event loop; if somebody else has written
+    the object meanwhile it is done again, as a real API server does.
+
+    Raises:
+        ApiFailure: 404, 409 when others are always faster, and what ``next_of`` raises.
+    """
+    target = target or exchange.target
+    for _ in range(UPDATE_ATTEMPTS):
+        old = api.store.latest(*target.key)
+        if old is None:
+            raise failures.not_found(target.served, target.name)
+        before = rendering.object_at(old, target.served)
+        obj = await off_loop.run_sized(exchange.body_bytes + len(old.data), next_of, before)
+        if api.store.latest(*target.key) is old:
+            return await store_next(api, target, old, obj, dry_run=exchange.dry_run)
+    raise failures.conflict(target.served, target.name)
+
+
+def _updated(exchange: Exchange, entry: Entry) -> web.Response:
+    data = rendering.single(entry, exchange.target.served, exchange.form, include_object(exchange))
     return answer(data, warnings=exchange.warnings)
 
 
