@@ -22,12 +22,32 @@ import msgspec
 from gangline.local.store_events import Change, ChangeType, Entry, Ring, Watcher
 from gangline.local.store_writer import Row, StoreError, StoreInUseError, StoreWriter
 
-__all__ = ["Change", "ConflictError", "Entry", "Store", "StoreError", "StoreInUseError", "Watcher"]
+__all__ = [
+    "Change",
+    "ConflictError",
+    "Entry",
+    "ObjectTooLargeError",
+    "Store",
+    "StoreError",
+    "StoreInUseError",
+    "Watcher",
+]
 
 Key = tuple[str, str, str]
 """Collection (``GROUP/PLURAL``), namespace (empty when cluster-scoped), name."""
 
 _encode = msgspec.json.Encoder().encode
+
+
+OBJECT_BYTES_MAX = 3 << 20
+"""JSON of one object: what a body may have; patches could make more of it."""
+
+
+class ObjectTooLargeError(Exception):
+    """An object is too long to be kept; ``found`` is its length in bytes."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(f"an object has at most {OBJECT_BYTES_MAX} bytes, found {found}")
 
 
 class ConflictError(Exception):
@@ -117,6 +137,7 @@ class Store:
 
         Raises:
             ConflictError: ``previous`` is not the newest state any more.
+            ObjectTooLargeError: it is longer than an object may be, and not about to go.
         """
         if self.latest(*key) is not previous:
             raise ConflictError
@@ -149,7 +170,10 @@ class Store:
         self._assigned += 1
         revision = self._assigned
         obj["metadata"]["resourceVersion"] = str(revision)
-        entry = Entry(revision, _encode(obj), int(time.time()), obj)
+        data = _encode(obj)
+        if len(data) > OBJECT_BYTES_MAX and "deletionTimestamp" not in obj["metadata"]:
+            raise ObjectTooLargeError(len(data))
+        entry = Entry(revision, data, int(time.time()), obj)
         change = Change(type_, *key, previous, entry)
         gone = type_ == "DELETED"
         pending = _Pending(None if gone else entry, change, self._loop.create_future())

@@ -18,6 +18,7 @@ Api = Any
 MAPS = "/api/v1/namespaces/default/configmaps"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 YAML = "application/yaml"
+MERGE = "application/merge-patch+json"
 SOON_S = 20.0
 """Far more than any of these takes here, far less than each once took."""
 
@@ -145,6 +146,20 @@ async def test_a_json_patch_of_many_operations_on_a_long_list_is_quick(api: Api)
     await api.patch(f"{path}/t", [{"op": "add", "path": "/spec/l/0", "value": 1}] * 9_999, api.JSON_PATCH)
 
     assert time.monotonic() - begin < SOON_S
+
+
+async def test_an_object_cannot_grow_by_patches_for_ever(api: Api) -> None:
+    await api.create(CRDS, thing_crd(m={"type": "object", "additionalProperties": {"type": "string"}}))
+    path = "/apis/example.com/v1/namespaces/default/things"
+    await api.create(path, {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}})
+    for n in range(3):
+        await api.patch(f"{path}/t", {"spec": {"m": {f"k{n}": "v" * 900_000}}})
+
+    more = {"spec": {"m": {"k": "v" * 900_000}}}
+    status, answer = await api.request("PATCH", f"{path}/t", more, type_=MERGE)
+
+    assert (status, "an object has at most 3145728 bytes" in answer["message"]) == (413, True)
+    await api.delete(f"{path}/t")
 
 
 async def test_a_strategic_patch_of_a_long_list_is_quick(api: Api) -> None:

@@ -23,7 +23,7 @@ from gangline.local.apiserver.registry import Target
 from gangline.local.apiserver.served import SUBRESOURCE_VERBS
 from gangline.local.apiserver.subresources import SUBRESOURCES
 from gangline.local.apiserver.watching import WatchStream
-from gangline.local.store import ConflictError, StoreError
+from gangline.local.store import ConflictError, ObjectTooLargeError, StoreError
 
 ANSWER_TIMEOUT_S = 60.0
 """A client that has not taken its answer by then is no longer there, or holds it only to hold it."""
@@ -83,6 +83,8 @@ class Handlers:
         except ConflictError:
             message = "a write was overtaken by another one; try again"
             raise ApiFailure(409, "Conflict", message) from None
+        except ObjectTooLargeError as error:
+            raise failures.too_large(str(error)) from None
         except StoreError as error:
             raise failures.not_kept(str(error), is_full=error.is_full) from error
         except web.HTTPException as error:
