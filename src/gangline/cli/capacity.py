@@ -7,12 +7,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.codec import Document
-from gangline.api.mpijob_reading import current_spec
 from gangline.api.resources import NODES
 from gangline.cli.manifests import pod_templates
 from gangline.errors import UnschedulableError
 from gangline.units import parse_quantity
 from gangline.workloads import requests
+from gangline.workloads.kinds import find_kind
 from gangline.workloads.requests import Amounts
 
 if TYPE_CHECKING:
@@ -56,15 +56,16 @@ def check_capacity(cluster: Cluster, documents: Sequence[Document]) -> None:
 
 def _gang(document: Document) -> list[tuple[Amounts, int]]:
     """Return (requests of one pod, number of such pods) of what a job starts together; empty if nothing."""
-    if document.kind != "MPIJob":
+    kind = find_kind(document.kind)
+    if kind is None or not kind.starts_whole:
         return []
-    spec = current_spec(document.value)
-    policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
+    policy = (kind.spec(document.value).get("runPolicy") or {}).get("schedulingPolicy") or {}
     if policy.get("minAvailable") is not None:
         return []
-    roles = (spec.get("mpiReplicaSpecs") or {}).values()
-    templates = [((role.get("template") or {}).get("spec") or {}, role.get("replicas")) for role in roles]
-    return [(pod_requests(pod), 1 if count is None else int(count)) for pod, count in templates]
+    return [
+        (pod_requests(replicas.template.get("spec") or {}), replicas.count)
+        for replicas in kind.replicas(document.value)
+    ]
 
 
 def gang_never_fits(pods: Sequence[tuple[Amounts, int]], nodes: Sequence[Obj]) -> str:

@@ -9,7 +9,8 @@ from gangline.api.resources import PODS, Resource
 from gangline.cli.output import say
 from gangline.cli.run_view import job_title
 from gangline.errors import ClusterError, UserError
-from gangline.workloads.job_state import belongs, finished, pod_selector
+from gangline.workloads.job_state import finished
+from gangline.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -121,8 +122,9 @@ async def _remaining(client: Client, resource: Resource, job: Obj) -> list[str]:
             return [job_title(job)]
     except NotFound:
         pass
-    if job["kind"] == "Pod":
+    kind = kind_of(job)
+    if kind.pod_labels is None:
         return []
-    labels, _ = pod_selector(job)
+    labels, _ = kind.pod_selector(job)
     pods = await client.list(PODS, metadata.get("namespace"), label_selector=labels)
-    return [f"pod {pod['metadata']['name']}" for pod in pods.items if belongs(job, pod)]
+    return [f"pod {pod['metadata']['name']}" for pod in pods.items if kind.belongs(job, pod)]

@@ -83,10 +83,10 @@ async def _delete(
 
 
 async def _every_job(client: Client, namespace: str | None) -> list[tuple[Resource, dict[str, Any]]]:
-    from gangline.api.resources import JOBS, MPIJOBS
     from gangline.cli.job_lookup import list_jobs
+    from gangline.workloads.kinds import kind_of
 
-    return [(MPIJOBS if job["kind"] == "MPIJob" else JOBS, job) for job in await list_jobs(client, namespace)]
+    return [(kind_of(job).resource, job) for job in await list_jobs(client, namespace)]
 
 
 async def _from_files(client: Client, files: tuple[str, ...]) -> list[tuple[Resource, dict[str, Any]]]:

@@ -204,8 +204,9 @@ def _job_of(view: ClusterView, pod: Obj) -> str:
 
 async def _complaints(client: Client, view: ClusterView, subject: Subject) -> list[Obj]:
     """Return warnings about a job and its launcher, the newest first; asked for only while it lacks pods."""
-    from gangline.api.resources import EVENTS
+    from gangline.api.resources import EVENTS, JOBS
     from gangline.kube.errors import ApiError
+    from gangline.workloads.kinds import kind_of
 
     if subject.job is None:
         return []
@@ -214,7 +215,10 @@ async def _complaints(client: Client, view: ClusterView, subject: Subject) -> li
     if len(subject.pods) >= (group.min_member if group else 1):
         return []
     found: list[Obj] = []
-    for kind, name in (("MPIJob", meta["name"]), ("Job", meta["name"]), ("Job", f"{meta['name']}-launcher")):
+    primary = kind_of(subject.job).primary
+    makers = [(subject.job["kind"], meta["name"])]
+    makers += [(JOBS.kind, f"{meta['name']}-{primary}")] if primary else []  # a launcher has a Job of its own
+    for kind, name in makers:
         selector = f"type=Warning,involvedObject.kind={kind},involvedObject.name={name}"
         try:
             found += (await client.list(EVENTS, meta.get("namespace"), field_selector=selector)).items
@@ -240,13 +244,15 @@ async def _claims(client: Client, namespace: str, pods: list[Obj]) -> list[Obj]:
 
 async def _find(client: Client, view: ClusterView, name: str, namespace: str) -> Subject:
     """Return what a name stands for: a job, a pod, a PodGroup, else whatever owns pods."""
-    from gangline.cli.job_lookup import KINDS, find_job
-    from gangline.workloads.job_state import belongs, sort_pods
+    from gangline.cli.job_lookup import find_job
+    from gangline.workloads.job_state import sort_pods
+    from gangline.workloads.kinds import kind_called, kind_of
 
     kind, _, bare = name.rpartition("/")
     wanted = kind.lower().partition(".")[0].removesuffix("s")
     own = [pod for pod in view.pods if pod["metadata"].get("namespace") == namespace]
-    if wanted in ("", *(resource.kind.lower() for resource in KINDS)):
+    asked = kind_called(kind)
+    if not wanted or (asked is not None and asked.is_job):
         try:
             _, job = await find_job(client, name, namespace)
         except UserError as error:
@@ -255,7 +261,7 @@ async def _find(client: Client, view: ClusterView, name: str, namespace: str) ->
             unknown = error
         else:
             title = f"{job['kind'].lower()} {namespace}/{bare}"
-            return Subject(title, job, sort_pods(pod for pod in own if belongs(job, pod)))
+            return Subject(title, job, sort_pods(pod for pod in own if kind_of(job).belongs(job, pod)))
     else:
         unknown = UserError(
             f"no {kind} `{bare}` in namespace `{namespace}` has pods",

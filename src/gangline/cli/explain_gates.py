@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gangline.api.mpijob_reading import current_spec
 from gangline.cli.cluster_view import scheduler_of
 from gangline.cli.held_up import held_up, one_line
 from gangline.cli.output import plural
-from gangline.workloads.job_state import finished
+from gangline.workloads.job_state import finished, is_suspended
+from gangline.workloads.kinds import kind_of
 
 Obj = dict[str, Any]
 
@@ -69,13 +69,12 @@ def gates_of(
 
 
 def _suspended(job: Obj) -> Gate | None:
-    spec = (current_spec(job) if job["kind"] == "MPIJob" else job.get("spec")) or {}
+    spec = kind_of(job).spec(job)
     metadata = job["metadata"]
-    is_suspended = spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend")
     queue = (metadata.get("labels") or {}).get(KUEUE_QUEUE_LABEL)
     if (metadata.get("annotations") or {}).get(KUBE_QUEUE_ANNOTATION) == "true":
         return Gate("Suspended", f"kube-queue holds the job until it takes `{KUBE_QUEUE_ANNOTATION}` away")
-    if not is_suspended:
+    if not is_suspended(job):
         return None
     if queue:
         return Gate(
@@ -90,9 +89,8 @@ def _suspended(job: Obj) -> Gate | None:
 def _no_pods(job: Obj) -> Gate:
     conditions = (job.get("status") or {}).get("conditions") or []
     message = str(conditions[-1].get("message") or "") if conditions else ""
-    who = "its operator" if job["kind"] not in ("Job", "Pod") else "the Job controller"
     told = f"; the last that was said: {message}" if message else ""
-    return Gate("NoPods", f"{who} has not made its pods yet{told}")
+    return Gate("NoPods", f"{kind_of(job).maker} has not made its pods yet{told}")
 
 
 def _not_made(complaints: Sequence[Obj]) -> Gate | None:

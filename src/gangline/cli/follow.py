@@ -1,4 +1,4 @@
-"""Follow one job to its end: its pods, the log of its chief pod from the first byte, its outcome."""
+"""Follow one job to its end: its pods, the log of its primary pod from the first byte, its outcome."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, RankTags, split_line
 from gangline.train.records import RecordFilter, parse_record
 from gangline.workloads.job_state import (
-    belongs,
-    chief_pods,
     exit_code_of,
     finished,
     has_started,
-    pod_selector,
+    primary_pods,
     sort_pods,
 )
+from gangline.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -37,7 +36,7 @@ LOG_RETRIES_MAX = 600
 SILENCE_S = 2.0
 """How long a pod may wait without a reason in its status before the events about it are followed."""
 CHIEF_POD_GRACE_S = 2.0
-"""How long after a job's end its chief pod's last state is waited for."""
+"""How long after a job's end its primary pod's last state is waited for."""
 
 
 class FollowView(Protocol):
@@ -65,7 +64,7 @@ class Outcome:
         pods: its pods as last seen, those deleted meanwhile included.
         output: what the launcher wrote, for finding the rank that failed.
         status: ``SUCCEEDED``, ``FAILED`` or ``DELETED``.
-        exit_code: of the last chief pod; ``None`` when there is none.
+        exit_code: of the last primary pod; ``None`` when there is none.
     """
 
     job: Obj
@@ -137,7 +136,7 @@ class Follower:
         state = self._state
         namespace = state.job["metadata"].get("namespace")
         name = state.job["metadata"]["name"]
-        labels, fields = pod_selector(state.job)
+        labels, fields = kind_of(state.job).pod_selector(state.job)
         job_watch = watch_objects(
             self._client,
             self._resource,
@@ -187,10 +186,10 @@ class Follower:
                 return self._outcome(over)
 
     async def _drain(self) -> None:
-        """Wait for the chief pod's last state and for the rest of its log, both bounded."""
+        """Wait for the primary pod's last state and for the rest of its log, both bounded."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CHIEF_POD_GRACE_S
-        while loop.time() < deadline and not self._chief_is_over():
+        while loop.time() < deadline and not self._primary_is_over():
             self._changed.clear()
             try:
                 await asyncio.wait_for(self._changed.wait(), deadline - loop.time())
@@ -203,15 +202,15 @@ class Follower:
             raise self._error
         self._flush_line()
 
-    def _chief_is_over(self) -> bool:
-        chiefs = chief_pods(self._state.job, self._state.pods.values())
-        return bool(chiefs) and exit_code_of(chiefs[-1]) is not None
+    def _primary_is_over(self) -> bool:
+        primaries = primary_pods(self._state.job, self._state.pods.values())
+        return bool(primaries) and exit_code_of(primaries[-1]) is not None
 
     def _outcome(self, status: str) -> Outcome:
         state = self._state
         pods = sort_pods(state.pods.values())
-        chiefs = chief_pods(state.job, pods)
-        code = exit_code_of(chiefs[-1]) if chiefs else None
+        primaries = primary_pods(state.job, pods)
+        code = exit_code_of(primaries[-1]) if primaries else None
         return Outcome(state.job, pods, self._output, status, code)
 
     # Changes -----------------------------------------------------------------------------------------------
@@ -230,12 +229,12 @@ class Follower:
 
     def _take_pods(self, objects: dict[str, Obj]) -> None:
         state = self._state
-        created = state.job["metadata"].get("creationTimestamp") or ""
+        kind, created = kind_of(state.job), state.job["metadata"].get("creationTimestamp") or ""
         for uid, pod in objects.items():
             older = (pod["metadata"].get("creationTimestamp") or "") < created
-            if belongs(state.job, pod) and not older:
+            if kind.belongs(state.job, pod) and not older:
                 state.pods[uid] = pod
-        for pod in chief_pods(state.job, state.pods.values()):
+        for pod in primary_pods(state.job, state.pods.values()):
             self._start_log(pod)
         self._tell_reasons()
         self._view.pods_changed(state.job, sort_pods(state.pods.values()))

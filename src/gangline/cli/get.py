@@ -116,7 +116,7 @@ async def _namespace_of(client: Client, name: str) -> str:
 
 
 async def _events(client: Client, job: dict[str, Any], pods: list[dict[str, Any]]) -> list[dict[str, str]]:
-    from gangline.api.resources import EVENTS
+    from gangline.api.resources import EVENTS, JOBS
     from gangline.clock import now, parse_time
     from gangline.units import format_age
 
@@ -131,7 +131,7 @@ async def _events(client: Client, job: dict[str, Any], pods: list[dict[str, Any]
         )
         # The launcher's Job is not read, so it is known by its name; before this job it was another's.
         of_launcher = str(regarding.get("name", "")).startswith(f"{job['metadata']['name']}-launcher")
-        is_owned = of_launcher and regarding.get("kind") == "Job" and (when or "") >= created
+        is_owned = of_launcher and regarding.get("kind") == JOBS.kind and (when or "") >= created
         if regarding.get("uid") not in uids and not is_owned:
             continue
         rows.append(
@@ -171,7 +171,7 @@ def _print(view: JobView, kind: str, *, wide: bool) -> None:
             instance.name,
             instance.status,
             format_age(instance.age_s),
-            str(instance.is_chief).lower(),
+            str(instance.is_primary).lower(),
             gpu_cell(instance.gpus, kind),
             instance.node or "N/A",
             instance.ip or "N/A",

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gangline.api.mpijob import LAUNCHER, WORKER
-from gangline.api.mpijob_reading import read_mpijob
 from gangline.cli.manifests import pod_templates
 from gangline.devices.inventory import SOURCE_LABEL, gpus_in_words, kind_of
 from gangline.units import quantity_ceil
+from gangline.workloads.kinds import find_kind
 from gangline.workloads.requests import GPU, GPU_RESOURCES, pod_gpus, pod_requests, read_spec
 
 Obj = dict[str, Any]
@@ -80,13 +79,14 @@ class GpuDemand:
     def of(cls, obj: Obj) -> GpuDemand:
         """Return the demand of a manifest, whatever its kind. Pods of a Job may run one after the other."""
         resource = _resource_of(obj)
-        if obj.get("kind") == "MPIJob":
-            job = read_mpijob(obj).job
-            worker, launcher = job.spec.replica(WORKER), job.spec.replica(LAUNCHER)
+        kind = find_kind(str(obj.get("kind")))
+        if kind is not None and kind.starts_whole:
+            roles = kind.replicas(obj)
+            alike = [role for role in roles if role.role != kind.primary]
             return cls(
-                pods=job.worker_count,
-                each=template_gpus(worker.template) if worker else 0,
-                beside=template_gpus(launcher.template) if launcher else 0,
+                pods=sum(role.count for role in alike),
+                each=max((template_gpus(role.template) for role in alike), default=0),
+                beside=sum(template_gpus(role.template) for role in roles if role.role == kind.primary),
                 resource=resource,
             )
         each = max((template_gpus(template) for _, template in pod_templates(obj)), default=0)

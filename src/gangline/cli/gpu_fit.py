@@ -14,6 +14,7 @@ from typing import Any
 from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.api.mpijob_v1alpha1 import UNITS_PER_NODE
+from gangline.api.resources import MPIJOBS
 from gangline.cli.gpu_demand import GpuDemand, GpuRoom
 from gangline.cli.manifests import pod_templates
 from gangline.errors import UserError
@@ -75,7 +76,7 @@ def fit_object(obj: Obj, room: GpuRoom) -> tuple[Obj, list[str]]:
     """
     demand = GpuDemand.of(obj)
     smaller = copy.deepcopy(obj)
-    if obj.get("kind") == "MPIJob":
+    if obj.get("kind") == MPIJOBS.kind:
         changes = _fit_mpijob(smaller, demand, room)
     else:
         changes = _fit_pods(smaller, demand, room)

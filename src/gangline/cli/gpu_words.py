@@ -16,8 +16,8 @@ Obj = dict[str, Any]
 async def gpu_kind(client: Client, jobs: Iterable[Obj]) -> str:
     """Return ``simulated``, ``real``, or an empty text where nodes do not say or no job asks for a GPU."""
     from gangline.api.resources import NODES
-    from gangline.cli.job_view import requested_gpus
     from gangline.kube.errors import ApiError
+    from gangline.workloads.job_state import requested_gpus
 
     if not any(requested_gpus(job) for job in jobs):
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from gangline.api.mpijob_reading import current_spec
+from gangline.workloads.kinds import is_worker, kind_of
 
 Obj = dict[str, Any]
 
@@ -125,13 +125,13 @@ def start_error(pods: Iterable[Obj]) -> HeldUp | None:
 def tries(job: Obj, pod: Obj) -> str:
     """Return how often a container that cannot be started is tried again; empty when it is not."""
     policy = pod["spec"].get("restartPolicy") or "Always"
-    spec = (current_spec(job) if job["kind"] == "MPIJob" else job.get("spec")) or {}
-    if job["kind"] == "Pod":
+    kind = kind_of(job)
+    spec = kind.spec(job)
+    if kind.pod_labels is None:
         return "" if policy == "Never" else "it is tried again without end, after growing pauses"
-    labels = pod["metadata"].get("labels") or {}
-    if job["kind"] == "MPIJob" and labels.get("training.kubeflow.org/job-role") == "worker":
+    if is_worker(pod):
         return "" if policy == "Never" else "it is tried again as long as the job lasts, after growing pauses"
-    limit = (spec.get("runPolicy") or {}).get("backoffLimit") if job["kind"] == "MPIJob" else None
+    limit = (spec.get("runPolicy") or {}).get("backoffLimit")
     limit = spec.get("backoffLimit") if limit is None else limit
     limit = 6 if limit is None else int(limit)
     if not limit:

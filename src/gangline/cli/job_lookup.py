@@ -6,18 +6,15 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gangline.api.resources import EVENTS, JOBS, MPIJOBS, PODS, Resource
+from gangline.api.resources import EVENTS, PODS, Resource
 from gangline.cli.held_up import is_silent
 from gangline.errors import ClusterError, UserError
-from gangline.workloads.job_state import pod_selector
+from gangline.workloads.kinds import KINDS, kind_called, kind_of
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
 
 Obj = dict[str, Any]
-
-KINDS: tuple[Resource, ...] = (MPIJOBS, JOBS, PODS)
-_NAMES = {"mpijob": MPIJOBS, "job": JOBS, "pod": PODS}
 
 
 async def find_job(client: Client, name: str, namespace: str) -> tuple[Resource, Obj]:
@@ -28,14 +25,15 @@ async def find_job(client: Client, name: str, namespace: str) -> tuple[Resource,
     """
     from gangline.kube.errors import NotFound
 
-    kinds = KINDS
+    kinds = [kind for kind in KINDS if kind.is_job]
     if "/" in name:
-        kind, _, name = name.partition("/")
-        found_kind = _NAMES.get(kind.lower().partition(".")[0].removesuffix("s"))
-        if found_kind is None:
-            raise UserError(f"no job kind is called `{kind}`; there are `mpijob`, `job` and `pod`")
-        kinds = (found_kind,)
-    for resource in kinds:
+        word, _, name = name.partition("/")
+        asked = kind_called(word)
+        if asked is None:
+            known = ", ".join(f"`{kind.words[0]}`" for kind in KINDS)
+            raise UserError(f"no kind of jobs is called `{word}`; there are {known}")
+        kinds = [asked]
+    for resource in (kind.resource for kind in kinds):
         try:
             found = await client.get(resource, name, namespace)
         except NotFound:
@@ -58,10 +56,15 @@ async def _hint(client: Client, name: str, namespace: str) -> str:
 
 
 async def list_jobs(client: Client, namespace: str | None) -> list[Obj]:
-    """Return every MPIJob, and every Job that no other object controls, oldest first."""
+    """Return every job that no other object controls, oldest first; a Pod alone is none."""
+    kinds = [kind.resource for kind in KINDS if kind.is_job and kind.pod_labels]
     found: list[Obj] = []
-    for items in await asyncio.gather(*(_list(client, kind, namespace) for kind in (MPIJOBS, JOBS))):
-        found += [item for item in items if not is_controlled(item)]
+    for resource, items in zip(
+        kinds, await asyncio.gather(*(_list(client, kind, namespace) for kind in kinds)), strict=True
+    ):
+        for item in items:
+            item.setdefault("kind", resource.kind)
+            found += [] if is_controlled(item) else [item]
     return sorted(
         found, key=lambda job: (job["metadata"].get("creationTimestamp") or "", job["metadata"]["name"])
     )
@@ -83,7 +86,7 @@ def is_controlled(obj: Obj) -> bool:
 
 async def pods_of(client: Client, job: Obj) -> list[Obj]:
     """Return the pods of a job."""
-    labels, fields = pod_selector(job)
+    labels, fields = kind_of(job).pod_selector(job)
     namespace = job["metadata"].get("namespace")
     return (await client.list(PODS, namespace, label_selector=labels, field_selector=fields)).items
 

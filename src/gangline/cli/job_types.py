@@ -8,17 +8,9 @@ from typing import Any, TypeVar
 import click
 
 from gangline.errors import UserError
+from gangline.workloads.kinds import KINDS, kind_called
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-KINDS = {
-    "mpijob": "MPIJob",
-    "mpi": "MPIJob",
-    "mj": "MPIJob",
-    "job": "Job",
-    "pod": "Pod",
-}
-"""Words for the kinds that jobs are looked for in."""
 
 
 def read_type(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
@@ -29,15 +21,15 @@ def read_type(context: click.Context, parameter: click.Parameter, value: str | N
     """
     if not value:
         return ""
-    if value.lower() not in KINDS:
-        raise UserError(
-            f"--type {value}: no jobs of that kind are served", hint=f"there are {', '.join(KINDS)}"
-        )
-    return KINDS[value.lower()]
+    kind = kind_called(value)
+    if kind is None:
+        words = ", ".join(word for known in KINDS for word in known.words)
+        raise UserError(f"--type {value}: no jobs of that kind are served", hint=f"there are {words}")
+    return kind.name
 
 
 def type_option(function: F) -> F:
-    """Add ``-T/--type KIND``, passed on as ``kind``: ``MPIJob``, ``Job``, ``Pod`` or an empty text."""
+    """Add ``-T/--type KIND``, passed on as ``kind``: ``MPIJob``, ``Job``, and so on, or an empty text."""
     return click.option(
         "-T",
         "--type",
@@ -57,6 +49,6 @@ def qualified(name: str, kind: str) -> str:
     if not kind:
         return name
     said, _, bare = name.rpartition("/")
-    if said and said.lower().partition(".")[0].removesuffix("s") != kind.lower():
+    if said and ((of_name := kind_called(said)) is None or of_name.name != kind):
         raise UserError(f"`{name}` is no {kind}", hint="leave --type out, or the kind before the name")
     return f"{kind.lower()}/{bare}"

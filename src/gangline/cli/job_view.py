@@ -7,10 +7,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from gangline.api.mpijob_reading import current_spec
 from gangline.cli.held_up import why_pending
 from gangline.clock import parse_time
-from gangline.workloads.job_state import chief_pods, condition, finished, sort_pods
+from gangline.workloads.job_state import (
+    condition,
+    finished,
+    is_suspended,
+    primary_pods,
+    priority_class,
+    requested_gpus,
+    sort_pods,
+)
+from gangline.workloads.kinds import kind_of
 from gangline.workloads.pod_state import read_pod_state
 from gangline.workloads.requests import pod_gpus
 
@@ -24,7 +32,7 @@ class InstanceView:
     name: str
     status: str
     age_s: float
-    is_chief: bool
+    is_primary: bool
     gpus: int
     node: str
     ip: str
@@ -63,9 +71,9 @@ class JobView:
     instances: tuple[InstanceView, ...] = field(default=())
 
     @property
-    def chief(self) -> str:
+    def primary(self) -> str:
         """Name of the pod whose log is the job's; empty when there is none."""
-        return next((instance.name for instance in self.instances if instance.is_chief), "")
+        return next((instance.name for instance in self.instances if instance.is_primary), "")
 
 
 def view_job(job: Obj, pods: Sequence[Obj], now: datetime, warnings: Sequence[Obj] = ()) -> JobView:
@@ -74,9 +82,9 @@ def view_job(job: Obj, pods: Sequence[Obj], now: datetime, warnings: Sequence[Ob
     Warnings are events of the namespace; they say why a pod waits where its status does not.
     """
     metadata = job["metadata"]
-    chiefs = {pod["metadata"]["name"] for pod in chief_pods(job, pods)[-1:]}
+    primaries = {pod["metadata"]["name"] for pod in primary_pods(job, pods)[-1:]}
     instances = tuple(
-        view_pod(pod, now, is_chief=pod["metadata"]["name"] in chiefs) for pod in sort_pods(pods)
+        view_pod(pod, now, is_primary=pod["metadata"]["name"] in primaries) for pod in sort_pods(pods)
     )
     status, reason, ended = _status(job, pods, warnings)
     created = metadata.get("creationTimestamp") or ""
@@ -94,10 +102,10 @@ def view_job(job: Obj, pods: Sequence[Obj], now: datetime, warnings: Sequence[Ob
         duration_s=max(0.0, duration_s),
         created=created,
         ended=ended,
-        priority=_priority(job),
+        priority=priority_class(job),
         gpus=requested_gpus(job),
         gpus_allocated=sum(pod_gpus(pod["spec"]) for pod in held) if running else None,
-        node=next((instance.node for instance in instances if instance.is_chief and instance.node), ""),
+        node=next((instance.node for instance in instances if instance.is_primary and instance.node), ""),
         reason=reason,
         instances=instances,
     )
@@ -112,7 +120,7 @@ def lifetime_s(job: Obj) -> float:
     return max(0.0, view.duration_s - 1) if view.ended else 0.0
 
 
-def view_pod(pod: Obj, now: datetime, *, is_chief: bool) -> InstanceView:
+def view_pod(pod: Obj, now: datetime, *, is_primary: bool) -> InstanceView:
     """Return the view of one pod."""
     created = pod["metadata"].get("creationTimestamp") or ""
     status = pod.get("status", {})
@@ -121,7 +129,7 @@ def view_pod(pod: Obj, now: datetime, *, is_chief: bool) -> InstanceView:
         name=pod["metadata"]["name"],
         status=state.status,
         age_s=max(0.0, (now - parse_time(created)).total_seconds()) if created else 0.0,
-        is_chief=is_chief,
+        is_primary=is_primary,
         gpus=pod_gpus(pod["spec"]),
         node=pod["spec"].get("nodeName") or "",
         ip=status.get("podIP") or "",
@@ -129,20 +137,6 @@ def view_pod(pod: Obj, now: datetime, *, is_chief: bool) -> InstanceView:
         created=created,
         restarts=state.restarts,
     )
-
-
-def requested_gpus(job: Obj) -> int:
-    """Return how many GPUs all pods of a job ask for together."""
-    spec = job.get("spec") or {}
-    if job["kind"] == "MPIJob":
-        replicas = (current_spec(job).get("mpiReplicaSpecs") or {}).values()
-        return sum(
-            pod_gpus((replica.get("template") or {}).get("spec") or {}) * int(replica.get("replicas") or 1)
-            for replica in replicas
-        )
-    if job["kind"] == "Job":
-        return pod_gpus((spec.get("template") or {}).get("spec") or {}) * int(spec.get("parallelism") or 1)
-    return pod_gpus(spec)
 
 
 def _status(job: Obj, pods: Sequence[Obj], warnings: Sequence[Obj]) -> tuple[str, str, str]:
@@ -156,22 +150,12 @@ def _status(job: Obj, pods: Sequence[Obj], warnings: Sequence[Obj]) -> tuple[str
         )
         words = failed.get("message", "") if over == "FAILED" else ""
         return over, words or status.get("message", ""), status.get("completionTime") or last
-    if (job.get("spec") or {}).get("suspend") or (job.get("spec") or {}).get("runPolicy", {}).get("suspend"):
+    if is_suspended(job):
         return "SUSPENDED", "the job is suspended", ""
     reason = next(filter(None, (why_pending(pod, warnings) for pod in sort_pods(pods))), "")
-    running = condition(job, "Running") or (job["kind"] != "MPIJob" and pods)
+    running = condition(job, "Running") or (not kind_of(job).tells_running and pods)
     waiting = [pod for pod in pods if pod.get("status", {}).get("phase") in (None, "Pending")]
     return ("PENDING" if waiting or reason or not running else "RUNNING"), reason, ""
-
-
-def _priority(job: Obj) -> str:
-    spec = (current_spec(job) if job["kind"] == "MPIJob" else job.get("spec")) or {}
-    policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
-    templates = [replica.get("template") or {} for replica in (spec.get("mpiReplicaSpecs") or {}).values()]
-    templates.append(spec.get("template") or {})
-    names = [policy.get("priorityClass"), spec.get("priorityClassName")]
-    names += [(template.get("spec") or {}).get("priorityClassName") for template in templates]
-    return next(filter(None, names), "")
 
 
 def _is_over(pod: Obj) -> bool:

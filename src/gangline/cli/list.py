@@ -41,7 +41,7 @@ async def _list(target: Target, *, all_namespaces: bool, only: str, output: str 
     from gangline.cli.job_report import job_report
     from gangline.cli.job_view import view_job
     from gangline.clock import now
-    from gangline.workloads.job_state import belongs
+    from gangline.workloads.job_state import pods_by_job
 
     async with open_client(target) as client:
         namespace = None if all_namespaces else client.connection.namespace
@@ -50,7 +50,8 @@ async def _list(target: Target, *, all_namespaces: bool, only: str, output: str 
         kind = await gpu_kind(client, jobs)
         needs_reasons = output in ("wide", "json", "yaml")
         warnings = await warnings_about(client, namespace, pods.items) if needs_reasons else []
-    views = [view_job(job, [pod for pod in pods.items if belongs(job, pod)], now(), warnings) for job in jobs]
+    members = pods_by_job(jobs, pods.items)
+    views = [view_job(job, own, now(), warnings) for job, own in zip(jobs, members, strict=True)]
     if output == "name":
         print("".join(f"{view.kind.lower()}/{view.name}\n" for view in views), end="")
     elif output in ("json", "yaml"):

@@ -1,4 +1,4 @@
-"""``gangline logs``: the log of a job's chief pod, or of one instance."""
+"""``gangline logs``: the log of a job's primary pod, or of one instance."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 @click.option("--since", metavar="DURATION", help="Only what is younger: 30s, 5m, 2h.")
 @click.option("--timestamps", is_flag=True, help="The time in front of each line.")
 @click.option("-p", "--previous", is_flag=True, help="Of the container before its last restart.")
-@click.option("-i", "--instance", metavar="POD", help="One pod of the job instead of its chief.")
+@click.option("-i", "--instance", metavar="POD", help="One pod of the job instead of its primary one.")
 @click.option("-c", "--container", default="", metavar="NAME", help="One container of the pod.")
 @click.option("--summary", is_flag=True, help="Instead of the log the figures of the benchmark in it.")
 @click.option("--records", is_flag=True, help="Instead of the log what a training says to programs, as JSON.")
@@ -192,10 +192,11 @@ def _no_instance(job: dict[str, Any], pods: list[dict[str, Any]], instance: str)
     """Return the error for a pod that the job does not have, or not any more."""
     from gangline.api.mpijob_reading import current_spec
     from gangline.workloads.job_state import finished
+    from gangline.workloads.kinds import kind_of
 
     known = ", ".join(f"`{pod['metadata']['name']}`" for pod in pods) or "none"
     hint = f"it has {known}"
-    if job["kind"] == "MPIJob" and "worker" in instance and finished(job):
+    if kind_of(job).primary and "worker" in instance and finished(job):
         policy = ((current_spec(job).get("runPolicy") or {}).get("cleanPodPolicy")) or "None"
         hint += f"; its `cleanPodPolicy: {policy}` removed workers at its end, `None` keeps them"
     return UserError(f"job `{job['metadata']['name']}` has no instance `{instance}`", hint=hint)
@@ -206,13 +207,13 @@ async def _choose_pod(
 ) -> dict[str, Any]:
     """Return the pod whose log is meant; with ``wait`` one that has not started yet is waited for."""
     from gangline.cli.job_lookup import pods_of
-    from gangline.workloads.job_state import chief_pods, finished, has_started
+    from gangline.workloads.job_state import finished, has_started, primary_pods
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_TIMEOUT_S
     while True:
         pods = await pods_of(client, job)
-        chosen = pods if instance else chief_pods(job, pods)
+        chosen = pods if instance else primary_pods(job, pods)
         if instance:
             chosen = [
                 pod

@@ -13,16 +13,17 @@ from gangline.api.decode import similar_name
 from gangline.api.mpijob import LAUNCHER
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.api.pod_template import check_pod_template
-from gangline.api.resources import BUILT_IN, MPIJOB_VERSIONS, Resource
+from gangline.api.resources import BUILT_IN, JOBS, MPIJOB_VERSIONS, MPIJOBS, PODS, Resource
 from gangline.cli.output import say
 from gangline.errors import FieldError, InvalidObjectError, UserError
 from gangline.jobs.environment import launcher_environment
 from gangline.launch.mpirun import ranks_asked_for
+from gangline.workloads.kinds import KINDS, find_kind
 
 KNOWN: dict[tuple[str, str], Resource] = {
     (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *MPIJOB_VERSIONS)
 }
-WORKLOADS = ("MPIJob", "Job", "Pod")
+WORKLOADS = tuple(kind.name for kind in KINDS if kind.is_job)
 """Kinds that end, and that ``gangline run`` waits for."""
 
 OTHER_TRAININGS = ("TFJob", "PyTorchJob", "PaddleJob", "XGBoostJob", "JAXJob", "TrainJob", "RayJob")
@@ -133,7 +134,7 @@ def check_manifests(
 
 def _say_what_is_passed_over(document: Document) -> None:
     """Name the fields of an old version that have no meaning any more."""
-    if document.kind == "MPIJob":
+    if document.kind == MPIJOBS.kind:
         for warning in document.place(read_mpijob(document.value).warnings):
             say(f"warning: mpijob/{document.name}: {warning}")
 
@@ -143,14 +144,14 @@ def check_document(document: Document, *, is_local: bool) -> list[FieldError]:
     if errors := _check_kind(document, is_local=is_local):
         return errors
     errors = _check_name(document)
-    if document.kind == "MPIJob":
+    if document.kind == MPIJOBS.kind:
         read = read_mpijob(document.value)
         others = [error for error in read.errors if not (errors and error.path == "metadata.name")]
         return errors + others or _check_ranks(document)
     spec = document.value.get("spec")
-    if document.kind == "Pod":
+    if document.kind == PODS.kind:
         errors += _check_pod(document.value, "")
-    elif document.kind == "Job":
+    elif document.kind == JOBS.kind:
         template = spec.get("template") if isinstance(spec, dict) else None
         errors += _check_pod(template, "spec.template")
         policy = (template or {}).get("spec", {}).get("restartPolicy") if isinstance(template, dict) else None
@@ -172,7 +173,7 @@ def _check_kind(document: Document, *, is_local: bool) -> list[FieldError]:
     if errors or (document.api_version, document.kind) in KNOWN:
         return errors
     versions = [version for version, kind in KNOWN if kind == document.kind]
-    if versions and (is_local or document.kind == "MPIJob"):
+    if versions and (is_local or document.kind == MPIJOBS.kind):
         rule = f"{document.kind} is served in version {', '.join(f'`{version}`' for version in versions)}"
         return [FieldError("NotSupported", "apiVersion", rule, document.api_version)]
     if not is_local:
@@ -249,26 +250,16 @@ def _check_images(document: Document, image_problem: ImageCheck, hints: list[str
 
 def _as_started(document: Document, path: str, container: dict[str, Any]) -> dict[str, Any]:
     """Return a container with the variables that the operator adds, for a launcher those about its hosts."""
-    if document.kind != "MPIJob" or "[Worker]" in path:
+    if document.kind != MPIJOBS.kind or "[Worker]" in path:
         return container
     own = list(container.get("env") or [])
     return container | {"env": [*own, *launcher_environment(read_mpijob(document.value).job, own)]}
 
 
 def pod_templates(obj: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the pod templates of a workload with their field paths, a dot at the end of each."""
-    spec = obj.get("spec") or {}
-    if obj.get("kind") == "MPIJob":
-        roles = spec.get("mpiReplicaSpecs") or {}
-        if not roles and spec.get("template"):
-            return [("spec.template.", spec["template"])]  # v1alpha1
-        return [
-            (f"spec.mpiReplicaSpecs[{role}].template.", replica.get("template") or {})
-            for role, replica in roles.items()
-        ]
-    if obj.get("kind") == "Job":
-        return [("spec.template.", spec.get("template") or {})]
-    return [("", obj)] if obj.get("kind") == "Pod" else []
+    """Return the pod templates of an object with their field paths, a dot at the end of each."""
+    kind = find_kind(str(obj.get("kind")))
+    return kind.templates(obj) if kind else []
 
 
 def _title(document: Document) -> str:

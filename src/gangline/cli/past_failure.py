@@ -12,7 +12,7 @@ from gangline.errors import ClusterError
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_failure import LAUNCHER_LINES_MAX, LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, split_line
-from gangline.workloads.job_state import chief_pods, exit_code_of, finished
+from gangline.workloads.job_state import exit_code_of, finished, primary_pods
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -27,9 +27,9 @@ async def why_failed(client: Client, job: Obj, pods: Sequence[Obj]) -> str:
     """
     if finished(job) != "FAILED":
         return ""
-    chiefs = chief_pods(job, pods)
-    log = await _end_of_log(client, chiefs[-1]) if chiefs else b""
-    code = exit_code_of(chiefs[-1]) if chiefs else None
+    primaries = primary_pods(job, pods)
+    log = await _end_of_log(client, primaries[-1]) if primaries else b""
+    code = exit_code_of(primaries[-1]) if primaries else None
     has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
     return describe_failure(Outcome(job, list(pods), read_output(log, has_tags=has_tags), "FAILED", code))
 

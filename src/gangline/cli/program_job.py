@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from gangline.api.dns_names import LABEL_CHARACTERS_MAX, is_dns_1123_label
+from gangline.api.resources import MPIJOBS
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import Ranks, mpirun_line
@@ -158,7 +159,7 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
         worker_spec["topologySpreadConstraints"] = [_spread(run.name)]
     return {
         "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
+        "kind": MPIJOBS.kind,
         "metadata": {"name": run.name, "namespace": run.namespace, "annotations": tags},
         "spec": {
             "slotsPerWorker": slots,

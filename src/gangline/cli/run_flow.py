@@ -23,6 +23,7 @@ from gangline.cli.run_result import failure_of, last_lines
 from gangline.cli.run_view import PlainView, advice_for, job_title, open_view, result_line
 from gangline.cli.target import Target, open_client
 from gangline.errors import GanglineError, UnschedulableError
+from gangline.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -173,7 +174,7 @@ async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainV
 
         await asyncio.to_thread(Cluster(target.paths).ensure_up, say=say)
 
-    has_history = not was_there and job["kind"] != "Pod"  # of which the job itself is no part
+    has_history = not was_there and kind_of(job).pod_labels is not None  # of which the job itself is no part
     return await Follower(
         client, resource, job, view, recover=recover, on_stuck=_refuse_image, has_history=has_history
     ).run()

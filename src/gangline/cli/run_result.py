@@ -11,7 +11,8 @@ from gangline.cli.run_view import job_title
 from gangline.errors import JobFailedError
 from gangline.launch.mpirun import host_of_rank
 from gangline.launch.rank_failure import RankFailure, signal_name
-from gangline.workloads.job_state import ROLE_LABEL, chief_pods, condition, exit_code_of
+from gangline.workloads.job_state import condition, exit_code_of, primary_pods
+from gangline.workloads.kinds import is_worker, kind_of
 
 Obj = dict[str, Any]
 
@@ -48,10 +49,11 @@ def last_lines(outcome: Outcome, *, is_alone: bool = True) -> list[str]:
     if failure is None or not failure.lines or (failure.is_last and is_alone):
         return []
     pod = pod_of_failure(outcome, failure)
-    whose = "the launcher" if outcome.job["kind"] == "MPIJob" else "the log"
+    primary = kind_of(outcome.job).primary
+    whose = f"the {primary}" if primary else "the log"
     if failure.rank is None:
-        chiefs = chief_pods(outcome.job, outcome.pods)
-        pod = str(chiefs[-1]["metadata"]["name"]) if chiefs else ""
+        primaries = primary_pods(outcome.job, outcome.pods)
+        pod = str(primaries[-1]["metadata"]["name"]) if primaries else ""
     else:
         whose = f"rank {failure.rank}"
     place = f" in pod {pod}" if pod else ""
@@ -62,9 +64,9 @@ def last_lines(outcome: Outcome, *, is_alone: bool = True) -> list[str]:
 
 def pod_of_failure(outcome: Outcome, failure: RankFailure) -> str:
     """Return the pod in which the failed rank ran: by the host that was named, else by the rank's place."""
-    if outcome.job["kind"] != "MPIJob":
-        chiefs = chief_pods(outcome.job, outcome.pods)
-        return str(chiefs[-1]["metadata"]["name"]) if chiefs else ""
+    if not kind_of(outcome.job).primary:
+        primaries = primary_pods(outcome.job, outcome.pods)
+        return str(primaries[-1]["metadata"]["name"]) if primaries else ""
     hosts = _hosts(outcome.job)
     named = failure.host.partition(".")[0]
     if named and any(named == name for name, _ in hosts):
@@ -92,7 +94,7 @@ def describe_failure(outcome: Outcome) -> str:
         pod = pod_of_failure(outcome, failure)
         return f"a rank{f' in pod {pod}' if pod else ''} {failure.what}"
     if failure is not None and outcome.exit_code:
-        if outcome.job["kind"] != "MPIJob":
+        if not kind_of(outcome.job).primary:
             return failure.what.replace("the launcher", f"pod {pod_of_failure(outcome, failure)}")
         return failure.what
     return str(ended.get("message") or ended.get("reason") or "it says no reason")
@@ -110,12 +112,9 @@ def _out_of_memory(pods: list[Obj]) -> str:
 
 def _broken_worker(outcome: Outcome) -> str:
     """Return how a worker pod ended badly by itself, empty when none did."""
-    if outcome.job["kind"] != "MPIJob":
-        return ""
     for pod in outcome.pods:
-        labels = pod["metadata"].get("labels") or {}
         code = exit_code_of(pod)
-        if labels.get(ROLE_LABEL) != "worker" or not code or pod["metadata"].get("deletionTimestamp"):
+        if not is_worker(pod) or not code or pod["metadata"].get("deletionTimestamp"):
             continue
         ended = (pod["status"]["containerStatuses"][0].get("state") or {}).get("terminated") or {}
         how = ended.get("reason") if ended.get("reason") not in (None, "Error") else f"exit code {code}"

@@ -10,13 +10,13 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from gangline.api.mpijob_reading import current_spec
 from gangline.cli.gpu_words import gpu_cell, gpus_of_pods
 from gangline.cli.held_up import START_ERRORS, HeldUp, held_up, tries
 from gangline.cli.output import plural, say
 from gangline.cli.progress_bar import ProgressBar
 from gangline.units import format_age
-from gangline.workloads.job_state import ROLE_LABEL, has_started
+from gangline.workloads.job_state import expected_pods, has_started
+from gangline.workloads.kinds import is_worker, kind_of
 from gangline.workloads.pod_state import read_pod_state
 from gangline.workloads.requests import pod_gpus
 
@@ -281,16 +281,7 @@ def _is_started(pod: Obj) -> bool:
 
 def _pods_in_words(job: Obj, pods: list[Obj]) -> str:
     """Return ``2 workers + launcher`` for an MPIJob, else the number of pods."""
-    workers = sum((pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == "worker" for pod in pods)
-    if job["kind"] != "MPIJob" or len(pods) != workers + 1:
+    primary, workers = kind_of(job).primary, sum(map(is_worker, pods))
+    if not primary or len(pods) != workers + 1:
         return plural(len(pods), "pod")
-    return f"{plural(workers, 'worker')} + launcher" if workers else "launcher"
-
-
-def expected_pods(job: Obj) -> int:
-    """Return how many pods a job has when all of it runs."""
-    spec = job.get("spec") or {}
-    if job["kind"] == "MPIJob":
-        replicas = current_spec(job).get("mpiReplicaSpecs") or {}
-        return sum(int(replica.get("replicas") or 1) for replica in replicas.values())
-    return int(spec.get("parallelism") or 1) if job["kind"] == "Job" else 1
+    return f"{plural(workers, 'worker')} + {primary}" if workers else primary

@@ -199,7 +199,7 @@ async def _submit(target: Target, wanted: Submission, objects: list[dict[str, An
         made: list[dict[str, Any]] = []
         for value in reversed(objects):  # the job first: it claims the name, and owns the rest
             resource = await resource_for(client, value["apiVersion"], value["kind"])
-            body = with_last_applied(value) if value["kind"] == "MPIJob" else {**value}
+            body = with_last_applied(value) if value["kind"] == MPIJOBS.kind else {**value}
             if made:
                 owner = {key: made[0][key] for key in ("apiVersion", "kind")}
                 owner |= {"name": wanted.name, "uid": made[0]["metadata"]["uid"]}

@@ -14,6 +14,7 @@ from typing import Any
 
 from gangline.api.dns_names import is_dns_1123_label
 from gangline.api.pod_group import GANGLINE_SCHEDULER
+from gangline.api.resources import MPIJOBS
 from gangline.errors import UserError
 from gangline.placement.snapshot import BY_WIRES, MODE_LABEL
 from gangline.units import parse_quantity
@@ -156,7 +157,7 @@ def _config_maps(wanted: Submission) -> list[Obj]:
             "metadata": {
                 "name": f"{wanted.name}-config-{index}",
                 "namespace": wanted.namespace,
-                "labels": {"release": wanted.name, "createdBy": "MPIJob"},
+                "labels": {"release": wanted.name, "createdBy": MPIJOBS.kind},
             },
             "data": files,
         }
@@ -168,7 +169,7 @@ def _mpijob(wanted: Submission) -> Obj:
     labels = {
         "app": "mpijob",
         "release": wanted.name,
-        "createdBy": "MPIJob",
+        "createdBy": MPIJOBS.kind,
         **pairs("--label", wanted.labels),
     }
     annotations = {
@@ -187,7 +188,7 @@ def _mpijob(wanted: Submission) -> Obj:
         policy["suspend"] = True
     return {
         "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
+        "kind": MPIJOBS.kind,
         "metadata": {
             "name": wanted.name,
             "namespace": wanted.namespace,

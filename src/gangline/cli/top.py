@@ -193,14 +193,15 @@ async def _job(target: Target, name: str | None, *, all_namespaces: bool, output
     from gangline.cli.job_view import view_job
     from gangline.cli.top_view import view_nodes
     from gangline.clock import now
-    from gangline.workloads.job_state import belongs
+    from gangline.workloads.job_state import pods_by_job
 
     async with open_client(target) as client:
         namespace = None if all_namespaces else client.connection.namespace
         jobs = [(await find_job(client, name, namespace or ""))[1]] if name else []
         jobs = jobs or await list_jobs(client, namespace)
         found = await look(client)
-    views = [view_job(one, [pod for pod in found.pods if belongs(one, pod)], now()) for one in jobs]
+    members = pods_by_job(jobs, found.pods)
+    views = [view_job(job, own, now()) for job, own in zip(jobs, members, strict=True)]
     nodes = view_nodes(found)
     kind = next((row.kind for row in nodes if row.kind), "")
     indices = {f"{holder.namespace}/{holder.name}": holder.indices for row in nodes for holder in row.holders}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from gangline.workloads.kinds import is_worker, kind_of, role_of
+from gangline.workloads.requests import pod_gpus
 
 Obj = dict[str, Any]
 
-JOB_NAME_LABEL = "training.kubeflow.org/job-name"
-ROLE_LABEL = "training.kubeflow.org/job-role"
-BATCH_JOB_LABEL = "batch.kubernetes.io/job-name"
+_NAME = ""
+"""In place of a label: the name of the pod itself."""
 
 
 def condition(obj: Obj, kind: str) -> Obj | None:
@@ -22,19 +25,18 @@ def condition(obj: Obj, kind: str) -> Obj | None:
 
 def finished(job: Obj) -> str:
     """Return ``SUCCEEDED`` or ``FAILED`` for a job that is over, else an empty text."""
-    if job["kind"] == "Pod":
-        phase = job.get("status", {}).get("phase", "")
-        return phase.upper() if phase in ("Succeeded", "Failed") else ""
+    phase = job.get("status", {}).get("phase", "")  # of a pod
+    if phase in ("Succeeded", "Failed"):
+        return str(phase).upper()
     if condition(job, "Succeeded") or condition(job, "Complete"):
         return "SUCCEEDED"
     return "FAILED" if condition(job, "Failed") else ""
 
 
-def chief_pods(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
+def primary_pods(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
     """Return the pods whose log is the job's, oldest first: launchers of an MPIJob, all pods of a Job."""
-    found = list(pods)
-    if job["kind"] == "MPIJob":
-        found = [pod for pod in found if (pod["metadata"].get("labels") or {}).get(ROLE_LABEL) == "launcher"]
+    primary = kind_of(job).primary
+    found = [pod for pod in pods if not primary or role_of(pod) == primary]
     return sorted(
         found, key=lambda pod: (pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"])
     )
@@ -56,7 +58,7 @@ def sort_pods(pods: Iterable[Obj]) -> list[Obj]:
         labels = pod["metadata"].get("labels") or {}
         index = labels.get("training.kubeflow.org/replica-index", "")
         return (
-            labels.get(ROLE_LABEL) == "worker",
+            is_worker(pod),
             int(index) if index.isdigit() else 0,
             pod["metadata"]["name"],
         )
@@ -64,27 +66,50 @@ def sort_pods(pods: Iterable[Obj]) -> list[Obj]:
     return sorted(pods, key=order)
 
 
-def pod_selector(job: Obj) -> tuple[str, str]:
-    """Return label and field selector of the pods that belong to a job."""
-    name = job["metadata"]["name"]
-    if job["kind"] == "MPIJob":
-        return f"{JOB_NAME_LABEL}={name}", ""
-    if job["kind"] == "Job":
-        return f"{BATCH_JOB_LABEL}={name}", ""
-    return "", f"metadata.name={name}"
+def pods_by_job(jobs: Sequence[Obj], pods: Iterable[Obj]) -> list[list[Obj]]:
+    """Return the pods of each job. Cost: O(jobs + pods), where jobs name their pods by labels."""
+    members: list[list[Obj]] = [[] for _ in jobs]
+    wanted: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for index, job in enumerate(jobs):
+        labels, namespace = kind_of(job).pod_labels, job["metadata"].get("namespace", "")
+        key, value = next(iter(labels(job).items()), ("", "")) if labels else (_NAME, job["metadata"]["name"])
+        wanted[namespace, key, value].append(index)
+    keys = {key for _, key, _ in wanted}
+    for pod in pods:
+        metadata = pod["metadata"]
+        labels_of_pod = (metadata.get("labels") or {}) | {_NAME: metadata["name"]}
+        for key in keys & labels_of_pod.keys():
+            for index in wanted.get((metadata.get("namespace", ""), key, labels_of_pod[key]), ()):
+                if kind_of(jobs[index]).belongs(jobs[index], pod):
+                    members[index].append(pod)
+    return members
 
 
-def belongs(job: Obj, pod: Obj) -> bool:
-    """Return whether a pod of the same namespace belongs to a job."""
-    labels = pod["metadata"].get("labels") or {}
-    name = job["metadata"]["name"]
-    if pod["metadata"].get("namespace") != job["metadata"].get("namespace"):
-        return False
-    if job["kind"] == "MPIJob":
-        return bool(labels.get(JOB_NAME_LABEL) == name)
-    if job["kind"] == "Job":
-        return name in (labels.get(BATCH_JOB_LABEL), labels.get("job-name"))
-    return bool(pod["metadata"]["name"] == name)
+def expected_pods(job: Obj) -> int:
+    """Return how many pods a job has when all of it runs."""
+    return sum(replicas.count for replicas in kind_of(job).replicas(job))
+
+
+def requested_gpus(job: Obj) -> int:
+    """Return how many GPUs all pods of a job ask for together."""
+    return sum(
+        pod_gpus(replicas.template.get("spec")) * replicas.count for replicas in kind_of(job).replicas(job)
+    )
+
+
+def priority_class(job: Obj) -> str:
+    """Return the priority class that a job names for its gang or its pods; empty without one."""
+    kind = kind_of(job)
+    policy = (kind.spec(job).get("runPolicy") or {}).get("schedulingPolicy") or {}
+    pods = [replicas.template.get("spec") or {} for replicas in kind.replicas(job)]
+    names = [policy.get("priorityClass"), *(pod.get("priorityClassName") for pod in pods)]
+    return str(next(filter(None, names), ""))
+
+
+def is_suspended(job: Obj) -> bool:
+    """Return whether a job is suspended by its own spec."""
+    spec = kind_of(job).spec(job)
+    return bool(spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend"))
 
 
 def exit_code_of(pod: Obj) -> int | None:

@@ -18,7 +18,7 @@ from gangline.cli.gpu_demand import GpuDemand, GpuRoom, nodes_for
 from gangline.cli.gpu_fit import Shape, fit_object, fit_shape
 from gangline.cli.gpu_options import GpuOptions
 from gangline.cli.gpu_words import gpu_cell, kind_of_nodes
-from gangline.cli.job_view import requested_gpus, view_pod
+from gangline.cli.job_view import view_pod
 from gangline.devices.ledger import GpuRequest
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
@@ -26,6 +26,7 @@ from gangline.launch.mpirun import rank_script
 from gangline.local.cluster_facts import ClusterFacts
 from gangline.local.simulation import Simulation, refuse_another
 from gangline.placement.snapshot import PodView
+from gangline.workloads.job_state import requested_gpus
 
 REAL_2 = GpuRoom((2,), "real", cores=4)
 SIMULATED = GpuRoom((8, 8), "simulated", cores=4)
@@ -249,7 +250,7 @@ def test_init_containers_count_as_a_scheduler_counts_them(inits: list[tuple[int,
 
     typed = msgspec.convert(pod, Pod)
     assert GpuDemand.of(pod).total == needed
-    assert view_pod(pod, datetime.now(UTC), is_chief=True).gpus == needed
+    assert view_pod(pod, datetime.now(UTC), is_primary=True).gpus == needed
     assert PodView.from_pod(typed).request["nvidia.com/gpu"] == needed
     assert GpuRequest.of(typed).total == needed
     smaller, _ = fit_object(pod, GpuRoom((1 + sum(policy == "Always" for _, policy in inits),)))

@@ -59,9 +59,9 @@ def test_a_running_job_with_its_chief_node_and_gpus():
     view = view_job(mpijob("Created", "Running", gpus=2), pods, NOW)
     assert (view.status, view.trainer, view.duration_s, view.priority) == ("RUNNING", "MPIJOB", 125.0, "high")
     assert (view.gpus, view.gpus_allocated) == (4, 4)
-    assert (view.chief, view.node) == ("pi-launcher-x", "node-0")
+    assert (view.primary, view.node) == ("pi-launcher-x", "node-0")
     assert [one.name for one in view.instances] == ["pi-launcher-x", "pi-worker-0", "pi-worker-1"]
-    assert [one.is_chief for one in view.instances] == [True, False, False]
+    assert [one.is_primary for one in view.instances] == [True, False, False]
 
 
 def test_a_job_that_says_running_while_a_pod_waits_is_pending():

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gangline.cli.job_view import requested_gpus
 from gangline.cli.run_result import _hosts, _launcher_command
-from gangline.cli.run_view import expected_pods
+from gangline.workloads.job_state import expected_pods, requested_gpus
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "examples" / "published"
 

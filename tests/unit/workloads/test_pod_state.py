@@ -110,7 +110,7 @@ def cells(pod):
 )
 def test_pod_shows_ready_and_status(pod, want_ready, want_status):
     assert [want_ready, want_status] == cells(pod)[1:3]
-    assert view_pod(pod, NOW, is_chief=False).status == want_status
+    assert view_pod(pod, NOW, is_primary=False).status == want_status
 
 
 def test_gated_pod_says_so():

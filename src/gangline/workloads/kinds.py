@@ -1,0 +1,201 @@
+"""The kinds of workloads that Gangline lists, follows, explains and deletes; a new one is one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gangline.api.mpijob import LAUNCHER, WORKER
+from gangline.api.mpijob_reading import current_spec
+from gangline.api.resources import DEPLOYMENTS, JOBS, MPIJOBS, PODS, Resource
+
+Obj = dict[str, Any]
+
+JOB_NAME_LABEL = "training.kubeflow.org/job-name"
+ROLE_LABEL = "training.kubeflow.org/job-role"
+BATCH_JOB_LABEL = "batch.kubernetes.io/job-name"
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Pods of one role as a spec asks for them.
+
+    Attributes:
+        role: as on their label, ``worker``; empty where a kind has no roles.
+        count: how many run together.
+        template: pod template in wire form.
+    """
+
+    role: str
+    count: int
+    template: Obj
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadKind:
+    """How objects of one kind are found and read.
+
+    Attributes:
+        resource: where they live.
+        words: what users call the kind in ``--type`` and before a name, the usual word first.
+        is_job: whether it comes to an end, and is listed as a job.
+        starts_whole: whether its pods are a gang of their own accord.
+        tells_running: whether it has a condition ``Running``.
+        primary: role of the pods whose log is the workload's; empty where every pod's is.
+        maker: who makes its pods.
+        spec: its spec as the current version says it.
+        replicas: what its spec asks for, by role.
+        templates: pod templates with their field paths as written, a dot at the end of each.
+        pod_labels: labels that its pods carry; None for a pod, which is its own.
+    """
+
+    resource: Resource
+    words: tuple[str, ...]
+    is_job: bool = True
+    starts_whole: bool = False
+    tells_running: bool = False
+    primary: str = ""
+    maker: str
+    spec: Callable[[Obj], Obj]
+    replicas: Callable[[Obj], Sequence[Replicas]]
+    templates: Callable[[Obj], list[tuple[str, Obj]]]
+    pod_labels: Callable[[Obj], Mapping[str, str]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The kind as manifests spell it."""
+        return self.resource.kind
+
+    def pod_selector(self, obj: Obj) -> tuple[str, str]:
+        """Return label and field selector of the pods that belong to an object."""
+        if self.pod_labels is None:
+            return "", f"metadata.name={obj['metadata']['name']}"
+        return ",".join(f"{key}={value}" for key, value in self.pod_labels(obj).items()), ""
+
+    def belongs(self, obj: Obj, pod: Obj) -> bool:
+        """Return whether a pod belongs to an object."""
+        metadata, others = obj["metadata"], pod["metadata"]
+        if others.get("namespace") != metadata.get("namespace"):
+            return False
+        if self.pod_labels is None:
+            return bool(others["name"] == metadata["name"])
+        labels, wanted = others.get("labels") or {}, self.pod_labels(obj)
+        return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+
+
+def _spec(obj: Obj) -> Obj:
+    return obj.get("spec") or {}
+
+
+def _count(value: Any) -> int:
+    return 1 if value is None else int(value)
+
+
+def _mpijob_replicas(job: Obj) -> list[Replicas]:
+    roles = current_spec(job).get("mpiReplicaSpecs") or {}
+    return [
+        Replicas(role.lower(), _count(replica.get("replicas")), replica.get("template") or {})
+        for role, replica in roles.items()
+    ]
+
+
+def _mpijob_templates(job: Obj) -> list[tuple[str, Obj]]:
+    spec = _spec(job)
+    roles = spec.get("mpiReplicaSpecs") or {}
+    if not roles and spec.get("template"):  # v1alpha1 has one for both roles
+        return [("spec.template.", spec["template"])]
+    return [
+        (f"spec.mpiReplicaSpecs[{role}].template.", replica.get("template") or {})
+        for role, replica in roles.items()
+    ]
+
+
+def _one_template(obj: Obj) -> list[tuple[str, Obj]]:
+    return [("spec.template.", _spec(obj).get("template") or {})]
+
+
+def _name_label(label: str) -> Callable[[Obj], Mapping[str, str]]:
+    return lambda obj: {label: obj["metadata"]["name"]}
+
+
+MPIJOB = WorkloadKind(
+    resource=MPIJOBS,
+    words=("mpijob", "mpi", "mj"),
+    starts_whole=True,
+    tells_running=True,
+    primary=LAUNCHER.lower(),
+    maker="its operator",
+    spec=current_spec,
+    replicas=_mpijob_replicas,
+    templates=_mpijob_templates,
+    pod_labels=_name_label(JOB_NAME_LABEL),
+)
+
+JOB = WorkloadKind(
+    resource=JOBS,
+    words=("job",),
+    maker="the Job controller",
+    spec=_spec,
+    replicas=lambda job: [
+        Replicas("", _count(_spec(job).get("parallelism")), _spec(job).get("template") or {})
+    ],
+    templates=_one_template,
+    pod_labels=_name_label(BATCH_JOB_LABEL),
+)
+
+DEPLOYMENT = WorkloadKind(
+    resource=DEPLOYMENTS,
+    words=("deployment", "deploy"),
+    is_job=False,
+    maker="the Deployment controller",
+    spec=_spec,
+    replicas=lambda obj: [Replicas("", _count(_spec(obj).get("replicas")), _spec(obj).get("template") or {})],
+    templates=_one_template,
+    pod_labels=lambda obj: (_spec(obj).get("selector") or {}).get("matchLabels") or {},
+)
+
+POD = WorkloadKind(
+    resource=PODS,
+    words=("pod", "po"),
+    maker="whoever made it",
+    spec=_spec,
+    replicas=lambda pod: [Replicas("", 1, pod)],
+    templates=lambda pod: [("", pod)],
+)
+
+KINDS: list[WorkloadKind] = [MPIJOB, JOB, POD, DEPLOYMENT]
+"""In the order in which a name without a kind is looked for."""
+
+
+def find_kind(name: str) -> WorkloadKind | None:
+    """Return the kind that manifests spell so, None for one that is no workload."""
+    return next((kind for kind in KINDS if kind.name == name), None)
+
+
+def kind_of(obj: Obj) -> WorkloadKind:
+    """Return the kind of a workload.
+
+    Raises:
+        KeyError: it is none.
+    """
+    found = find_kind(str(obj.get("kind")))
+    if found is None:
+        raise KeyError(obj.get("kind"))
+    return found
+
+
+def kind_called(word: str) -> WorkloadKind | None:
+    """Return the kind that users call so: ``mpijob``, ``mpijobs``, ``mpijobs.kubeflow.org``, ``mj``."""
+    bare = word.lower().partition(".")[0]
+    return next((kind for kind in KINDS if bare in kind.words or bare.removesuffix("s") in kind.words), None)
+
+
+def role_of(pod: Obj) -> str:
+    """Return the role of a pod in its job, ``launcher`` or ``worker``; empty without one."""
+    return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL) or "")
+
+
+def is_worker(pod: Obj) -> bool:
+    """Return whether a pod is a worker of a training job."""
+    return role_of(pod) == WORKER.lower()
