@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from gangline.api.definitions import stamped
 from gangline.api.mpijob import MPIJobSpec, MPIJobStatus
 from gangline.api.mpijob_legacy import RESTART_POLICIES_SERVED, V1ALPHA1, LegacyFields
 from gangline.api.pod_group import SchedulerPluginsPodGroupSpec, VolcanoPodGroupSpec, VolcanoQueueSpec
@@ -34,7 +35,7 @@ _MPIJOB_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
 
 def crds() -> list[dict[str, Any]]:
     """Return every definition as a fresh object in wire form, ready to be applied."""
-    return [_mpijob()]
+    return [stamped(_mpijob())]
 
 
 def gang_crds() -> list[dict[str, Any]]:
@@ -43,11 +44,12 @@ def gang_crds() -> list[dict[str, Any]]:
     queue = "Gangs that share a quota."
     members = _column("Members", "integer", ".spec.minMember", 0)
     weight = _column("Weight", "integer", ".spec.weight", 0)
-    return [
+    found = [
         _gang_kind(SCHEDULER_PLUGINS_POD_GROUPS, SchedulerPluginsPodGroupSpec, ["pg", "pgs"], group, members),
         _gang_kind(VOLCANO_POD_GROUPS, VolcanoPodGroupSpec, ["pg", "podgroup-v1beta1"], group, members),
         _gang_kind(VOLCANO_QUEUES, VolcanoQueueSpec, ["q", "queue-v1beta1"], queue, weight),
     ]
+    return [stamped(crd) for crd in found]
 
 
 def _gang_kind(

@@ -27,10 +27,11 @@ served_limit_s = 30.0
 @click.option(
     "--install",
     is_flag=True,
-    help="Install them instead of printing; a PodGroup that a cluster has already is left as it is.",
+    help="Install them instead of printing. Definitions that others wrote are left as they are.",
 )
+@click.option("--replace", is_flag=True, help="With --install: also where somebody else's definition stands.")
 @target_options(namespace=False)
-def command(output: str, gang_scheduling: str, install: bool, target: Target) -> None:
+def command(output: str, gang_scheduling: str, install: bool, replace: bool, target: Target) -> None:
     """Print the custom resource definitions, for `kubectl apply --server-side -f -`, or install them."""
     import asyncio
 
@@ -42,7 +43,7 @@ def command(output: str, gang_scheduling: str, install: bool, target: Target) ->
     dialect = dialect_of(gang_scheduling)
     gangs = [crd for crd in gang_crds() if dialect and _is_read_by(dialect, crd)]
     if install:
-        asyncio.run(_install(target, found, gangs))
+        asyncio.run(_install(target, found, gangs, replace=replace))
     elif output == "name":
         print("\n".join(one["metadata"]["name"] for one in [*found, *gangs]))
     elif output == "json":
@@ -60,26 +61,31 @@ def _is_read_by(dialect: Dialect, crd: dict[str, Any]) -> bool:
     return dialect.scheduler == GANGLINE_SCHEDULER and crd["spec"]["names"]["kind"] == "Queue"
 
 
-async def _install(target: Target, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
-    """Apply our own kinds, and create those of others that the cluster lacks."""
-    from gangline.api.resources import CRDS
+async def _install(
+    target: Target, jobs: list[dict[str, Any]], gangs: list[dict[str, Any]], *, replace: bool
+) -> None:
+    """Write the definitions where no others stand: a job needs ours, a gang's may be anybody's.
+
+    Raises:
+        ClusterError: somebody else's definition of a job kind stands there.
+    """
     from gangline.cli.target import open_client
-    from gangline.kube.apply import apply
-    from gangline.kube.errors import AlreadyExists
+    from gangline.errors import ClusterError
+    from gangline.kube.definitions import ensure
 
     async with open_client(target) as client:
-        for crd in ours:
-            verb, _ = await apply(client, CRDS, crd)
+        for crd in (*jobs, *gangs):
+            name = crd["metadata"]["name"]
+            verb, verdict = await ensure(client, crd, replace=replace)
+            if verdict is not None and verb == "left" and crd in jobs:
+                raise ClusterError(
+                    f"customresourcedefinition/{name} is left as it is: {verdict.message}",
+                    hint="jobs written for it may not fit Gangline's; "
+                    "to replace it: gangline crds --install --replace",
+                )
             await _until_served(client, crd)
-            print(f"customresourcedefinition/{crd['metadata']['name']} {verb}")
-        for crd in theirs:
-            try:
-                await client.create(CRDS, crd)
-                done = "created"
-            except AlreadyExists:
-                done = "left as it is"
-            await _until_served(client, crd)
-            print(f"customresourcedefinition/{crd['metadata']['name']} {done}")
+            word = f"left as it is, {verdict.owner}" if verdict and verb == "left" else verb
+            print(f"customresourcedefinition/{name} {word}")
 
 
 async def _until_served(client: Client, crd: dict[str, Any]) -> None:

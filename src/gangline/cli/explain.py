@@ -105,6 +105,7 @@ class Subject:
 async def _explain(
     target: Target, name: str, workload: Workload, *, placement: bool, output: str | None
 ) -> None:
+    from gangline.api.crds import crds
     from gangline.cli.cluster_view import look, scheduler_of
     from gangline.cli.explain_gates import gates_of
     from gangline.cli.explain_report import placement_report, print_placement, print_report, report
@@ -113,6 +114,7 @@ async def _explain(
     from gangline.cli.past_failure import why_failed
     from gangline.cli.training_progress import read_progress
     from gangline.clock import now
+    from gangline.kube.definitions import find_strangers
     from gangline.placement.explain import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
     from gangline.workloads.job_state import finished
@@ -133,6 +135,7 @@ async def _explain(
         guessed = await _guessed(client, view) if waits else view
         jobs = await list_jobs(client, None) if view.waiting() else []
         why = await why_failed(client, subject.job, subject.pods) if subject.job else ""
+        strangers = await find_strangers(client, crds()) if subject.job else []
     gates = gates_of(
         subject.job,
         subject.pods,
@@ -150,6 +153,7 @@ async def _explain(
         other = report(*subjects, guessed, gates, answering, workload, now(), over)
         value["mayStartAbout"] = other.get("mayStart")
     value = with_schedulers(value, seen)
+    value["definitions"] = [verdict.message for verdict in strangers]
     if why:
         value["message"] = why
     if placement:

@@ -149,6 +149,8 @@ def print_report(value: dict[str, Any]) -> None:
         print(f"  scheduler     {one['name']} {one['message']}")
         if one["start"]:
             print(f"  start it      {one['start']}")
+    for message in value.get("definitions", ()):
+        print(f"  definition    {message}")
     for entry in value["unhealthy"]:
         print(f"  unhealthy     GPU {entry['index']} of {entry['node']}, which {entry['pod']} holds")
     if "gang" not in value:

@@ -143,13 +143,13 @@ def _log_statistics(operator: OperatorStatistics) -> None:
 async def _bootstrap(client: Client, facts: ClusterFacts) -> None:
     """Create what every cluster of this kind has: the job kinds and the nodes."""
     from gangline.api.crds import crds, gang_crds
-    from gangline.api.resources import CRDS, NODES
-    from gangline.kube.apply import apply
+    from gangline.api.resources import NODES
+    from gangline.kube.definitions import ensure
     from gangline.kube.errors import AlreadyExists
     from gangline.local.cluster import node_object
 
     for manifest in (*crds(), *gang_crds()):
-        await apply(client, CRDS, manifest)
+        await ensure(client, manifest)
     for name in facts.node_names:
         try:
             await client.create(NODES, node_object(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,23 @@ def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
         report["outside"] = cluster.outside()
         report["nodes"] = _nodes(cluster)
         report["images"] = describe_map(load_image_map(cluster), cluster.paths)
+        report["definitions"] = _strangers(cluster)
     return report
+
+
+def _strangers(cluster: Cluster) -> list[str]:
+    """Return what is wrong with the definitions that the cluster's services work by, in words."""
+    from gangline.api.crds import crds, gang_crds
+    from gangline.api.definitions import judge
+    from gangline.api.resources import CRDS
+
+    found = []
+    for crd in (*crds(), *gang_crds()):
+        status, live = cluster.request("GET", CRDS.path(name=crd["metadata"]["name"]))
+        verdict = judge(crd, live) if status == HTTPStatus.OK else None
+        gone = f"definition {crd['metadata']['name']} is gone: `gangline down` and `gangline up` put it back"
+        found.append(verdict.message if verdict else gone if status == HTTPStatus.NOT_FOUND else "")
+    return [message for message in found if message]
 
 
 def pss_bytes(pid: int) -> int | None:
@@ -150,6 +167,8 @@ def _print(report: dict[str, Any]) -> None:
         )
         print(f"{process:9} {words}")
     print(f"files     {report['state']}")
+    for message in report.get("definitions", []):
+        print(f"warning   {message}")
     for line in report.get("images", []):
         print(f"images    {line.removeprefix('image ')}")
     if not report["nodes"]:

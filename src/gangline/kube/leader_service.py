@@ -104,6 +104,10 @@ class LeaderService:
         """Return what a subclass counts."""
         return ()
 
+    def _notes(self) -> tuple[str, ...]:
+        """Return what an administrator should know, in lines."""
+        return ()
+
     async def _listen(self, stack: AsyncExitStack) -> None:
         """Serve health and metrics for as long as the stack is open."""
         options = self._led_options
@@ -134,5 +138,5 @@ class LeaderService:
     def _readiness(self) -> Answer:
         """Ready is a candidate that waits, and a leader that is synced."""
         if not self.is_leader or self.is_synced:
-            return Answer(200, b"ok")
+            return Answer(200, "\n".join(("ok", *self._notes())).encode())
         return Answer(503, b"the first lists have not come yet\n")

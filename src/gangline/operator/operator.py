@@ -15,15 +15,18 @@ import msgspec
 
 from gangline import clock
 from gangline.api.core import ObjectMeta
+from gangline.api.crds import crds
+from gangline.api.definitions import Verdict
 from gangline.api.mpijob import AnyJob
 from gangline.api.mpijob_reading import ReadJob
-from gangline.api.resources import JOBS, Resource
+from gangline.api.resources import CRDS, JOBS, Resource
 from gangline.jobs.gang import dialect_of
 from gangline.jobs.plan import Emit, Object, Plan
 from gangline.jobs.registry import JOB_KINDS, JobKind
 from gangline.jobs.settings import Settings
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
+from gangline.kube.definitions import watch_definitions
 from gangline.kube.durations import Durations
 from gangline.kube.errors import ApiError, NotFound, Unavailable
 from gangline.kube.events import Recorder, Regarding
@@ -73,6 +76,8 @@ class Operator:
         self._counts: Counter[str] = Counter()
         self._reconcile_durations = Durations()
         self._decide_durations = Durations()
+        self.notes: tuple[str, ...] = ()
+        """What an administrator should know of the cluster, in words."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -81,10 +86,22 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 for cache in caches:
                     group.create_task(cache.run(), name=f"cache-{cache.resource.plural}")
+                group.create_task(watch_definitions(self._client, crds(), self._on_strangers))
                 await asyncio.gather(*(self._until_synced(cache) for cache in caches))
                 await work(self._queue, self.reconcile, workers=self._workers)
         finally:
             await self._recorder.close()
+
+    def _on_strangers(self, found: list[Verdict]) -> None:
+        """Say that a definition is not the one that jobs are read by here; and that it is again."""
+        for verdict in found:
+            _log().warning("definition replaced", definition=verdict.name, message=verdict.message)
+            about = Regarding(CRDS.api_version, CRDS.kind, ObjectMeta(name=verdict.name))
+            advice = "jobs may be refused or lose fields; `gangline crds --install --replace` puts it back"
+            self._recorder.event(about, "Warning", "DefinitionReplaced", f"{verdict.message}; {advice}")
+        if not found:
+            _log().info("definitions are Gangline's again")
+        self.notes = tuple(verdict.message for verdict in found)
 
     async def reconcile(self, key: JobKey) -> float | None:
         """Look at one job and do what is needed; return after how many seconds to look again.

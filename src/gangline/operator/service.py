@@ -49,6 +49,9 @@ class OperatorService(LeaderService):
         """Whether the caches are filled."""
         return self._operator is not None and self._operator.statistics().is_synced
 
+    def _notes(self) -> tuple[str, ...]:
+        return self._operator.notes if self._operator else ()
+
     def _metrics(self) -> Iterable[Metric]:
         from gangline.operator.metrics import operator_metrics  # late: prometheus_client
 

@@ -15,13 +15,16 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from gangline import clock
-from gangline.api.core import Node, Pod
+from gangline.api.core import Node, ObjectMeta, Pod
+from gangline.api.crds import gang_crds
+from gangline.api.definitions import Verdict
 from gangline.api.pod_group import GANGLINE_SCHEDULER
-from gangline.api.resources import NODES, PODS
+from gangline.api.resources import CRDS, NODES, PODS
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
+from gangline.kube.definitions import watch_definitions
 from gangline.kube.errors import Conflict, NotFound, Unavailable
-from gangline.kube.events import Recorder
+from gangline.kube.events import Recorder, Regarding
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.gangs import Gang
 from gangline.placement.policy import Policy
@@ -73,6 +76,9 @@ class Scheduler:
         node_selector: str = "",
     ) -> None:
         self._names = names
+        self._client = client
+        self.notes: tuple[str, ...] = ()
+        """What an administrator should know of the cluster, in words."""
         quiet = asyncio.Event()  # events give way to bindings, and the status of PodGroups
         self._recorder = Recorder(client, names[0], gate=quiet, queue_max=EVENTS_MAX)
         self._binder = Binder(client, self._recorder, quiet)
@@ -115,6 +121,9 @@ class Scheduler:
             group.create_task(self._storage.run(), name="scheduler storage")
             group.create_task(self._namespaces.run(), name="scheduler namespaces")
             group.create_task(self._taints.run(), name="scheduler taints")
+            group.create_task(
+                watch_definitions(self._client, gang_crds(), self._on_strangers), name="scheduler definitions"
+            )
             await _wait_synced(self._nodes)
             await _wait_synced(self._pods)
             await self._groups.ready()
@@ -141,6 +150,14 @@ class Scheduler:
             await asyncio.wait_for(self._is_due.wait(), pause)
         except TimeoutError:
             return
+
+    def _on_strangers(self, found: list[Verdict]) -> None:
+        """Say that a definition of ours was changed; those of Volcano and scheduler-plugins are as good."""
+        self.notes = tuple(verdict.message for verdict in found if verdict.state == "changed")
+        for verdict in found:
+            if verdict.state == "changed":
+                about = Regarding(CRDS.api_version, CRDS.kind, ObjectMeta(name=verdict.name))
+                self._recorder.event(about, "Warning", "DefinitionReplaced", verdict.message)
 
     def _wake(self) -> None:
         self._is_due.set()

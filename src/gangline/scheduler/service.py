@@ -48,6 +48,9 @@ class SchedulerService(LeaderService):
         """Whether nodes, pods and gangs have been seen once."""
         return self._scheduler is not None and self._scheduler.is_synced
 
+    def _notes(self) -> tuple[str, ...]:
+        return self._scheduler.notes if self._scheduler else ()
+
     def _metrics(self) -> Iterable[Metric]:
         from gangline.scheduler.metrics import scheduler_metrics  # late: prometheus_client
 

@@ -15,6 +15,7 @@ from gangline.cli.app import run
 from gangline.jobs.settings import Settings
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
+from gangline.kube.definitions import ensure
 from gangline.kube.errors import NotFound
 from gangline.operator.operator import Operator
 
@@ -114,15 +115,79 @@ async def test_a_job_says_that_the_kind_is_missing_and_starts_once_it_is_there(
         await asyncio.gather(running, return_exceptions=True)
 
 
+def of_others(crd: dict[str, Any]) -> dict[str, Any]:
+    """A definition of the same name as upstream would install it: without our note, and saying less."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    versions = [{**version, "schema": schema} for version in crd["spec"]["versions"]]
+    return {
+        **crd,
+        "metadata": {"name": crd["metadata"]["name"]},
+        "spec": {**crd["spec"], "versions": versions},
+    }
+
+
 async def test_a_kind_that_is_there_is_left_as_it_is(api: Any, client: Client, capsys: Any) -> None:
     (theirs,) = [crd for crd in gang_crds() if crd["metadata"]["name"] == VOLCANO_CRD]
-    theirs["metadata"]["annotations"]["whose"] = "theirs"
-    made = await client.create(CRDS, theirs)
+    made = await client.create(CRDS, of_others(theirs))
 
     output = await install(api, capsys)
 
-    assert f"{VOLCANO_CRD} left as it is" in output
+    assert f"{VOLCANO_CRD} left as it is, written by " in output
     assert "mpijobs.kubeflow.org unchanged" in output
     found = await client.get(CRDS, VOLCANO_CRD)
-    assert found["metadata"]["annotations"] == made["metadata"]["annotations"]
+    assert found["metadata"].get("annotations") == made["metadata"].get("annotations")
     assert found["spec"]["versions"] == made["spec"]["versions"]
+
+
+async def test_a_job_kind_of_others_is_replaced_only_when_asked_for(
+    api: Any, client: Client, capsys: Any
+) -> None:
+    (ours,) = crds()
+    metadata = (await client.get(CRDS, ours["metadata"]["name"]))["metadata"]
+    theirs = of_others(ours) | {"metadata": {k: v for k, v in metadata.items() if k != "annotations"}}
+    await client.update(CRDS, theirs)
+    line = ["crds", "--install", "--kubeconfig", str(api.kubeconfig)]
+
+    assert await asyncio.to_thread(run, line) != 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "customresourcedefinition/mpijobs.kubeflow.org is left as it is" in told
+    assert "is not Gangline's, written by " in told
+    assert "gangline crds --install --replace" in told
+
+    assert await asyncio.to_thread(run, [*line, "--replace"]) == 0
+    assert "mpijobs.kubeflow.org replaced" in capsys.readouterr().out
+    assert await asyncio.to_thread(run, line) == 0
+    assert "mpijobs.kubeflow.org unchanged" in capsys.readouterr().out
+
+
+async def test_the_operator_says_that_its_definition_was_replaced(
+    api: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gangline.kube.definitions.CHECK_EVERY_S", 0.05)
+    (ours,) = crds()
+    name = ours["metadata"]["name"]
+    operator = Operator(client, namespace=api.namespace)
+    running = asyncio.create_task(operator.run())
+
+    async def noted() -> bool:
+        return bool(operator.notes)
+
+    async def forgotten() -> bool:
+        return not operator.notes
+
+    try:
+        await client.patch(CRDS, name, {"spec": {"versions": of_others(ours)["spec"]["versions"]}})
+        await until(noted)
+        assert operator.notes[0].startswith(f"definition {name} was changed, written by ")
+        await operator._recorder.flush()
+        events = (await client.list(EVENTS, "default")).items
+        told = [one for one in events if one["reason"] == "DefinitionReplaced"]
+        assert {one["involvedObject"]["name"] for one in told} == {name}
+        assert "gangline crds --install --replace" in told[0]["message"]
+
+        assert (await ensure(client, ours, replace=True))[0] == "replaced"
+        await until(forgotten)
+    finally:
+        await ensure(client, ours, replace=True)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

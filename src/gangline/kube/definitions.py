@@ -1,0 +1,94 @@
+"""Writes our custom resource definitions where no others stand, and notices when others take their place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from gangline.api.definitions import Verdict, judge
+from gangline.api.resources import CRDS
+from gangline.kube.apply import LAST_APPLIED
+from gangline.kube.errors import AlreadyExists, ApiError, Forbidden, KubeconfigError, NotFound
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+
+Obj = dict[str, Any]
+Verb = Literal["created", "configured", "replaced", "unchanged", "left"]
+
+CHECK_EVERY_S = 30.0
+"""How often a service looks whose the definitions are that it works by."""
+
+
+async def ensure(client: Client, crd: Obj, *, replace: bool = False) -> tuple[Verb, Verdict | None]:
+    """Have the cluster serve a definition, unless one of others stands there.
+
+    Args:
+        client: of the cluster.
+        crd: ours.
+        replace: write it over one of others too.
+
+    Returns:
+        What was done, and with ``left`` and ``replaced`` what stood there.
+
+    Raises:
+        ApiError: the server refused.
+    """
+    name = crd["metadata"]["name"]
+    try:
+        live = await client.get(CRDS, name)
+    except NotFound:
+        try:
+            await client.create(CRDS, crd)
+            return "created", None
+        except AlreadyExists:
+            live = await client.get(CRDS, name)
+    verdict = judge(crd, live)
+    if verdict.state == "ours":
+        return "unchanged", None
+    if not verdict.is_safe and not replace:
+        return "left", verdict
+    metadata = live["metadata"]
+    notes = {**(metadata.get("annotations") or {}), **(crd["metadata"].get("annotations") or {})}
+    notes.pop(LAST_APPLIED, None)  # of what stood there
+    await client.update(CRDS, {**live, "metadata": {**metadata, "annotations": notes}, "spec": crd["spec"]})
+    return ("configured", None) if verdict.is_safe else ("replaced", verdict)
+
+
+async def find_strangers(client: Client, ours: Iterable[Obj]) -> list[Verdict]:
+    """Return the verdicts about definitions that others wrote or changed; absent ones are no strangers.
+
+    Nor are those that the user may not read.
+
+    Raises:
+        ApiError: they cannot be read for another reason.
+    """
+    verdicts = []
+    for crd in ours:
+        try:
+            verdict = judge(crd, await client.get(CRDS, crd["metadata"]["name"]))
+        except (NotFound, Forbidden):
+            continue
+        if not verdict.is_safe:
+            verdicts.append(verdict)
+    return verdicts
+
+
+async def watch_definitions(
+    client: Client, ours: Iterable[Obj], on_change: Callable[[list[Verdict]], None]
+) -> None:
+    """Tell what :func:`find_strangers` finds, at first and whenever it changes, until cancelled.
+
+    What cannot be read is looked at again later.
+    """
+    definitions, before = list(ours), None
+    while True:
+        try:
+            found = await find_strangers(client, definitions)
+        except (ApiError, KubeconfigError):
+            found = before or []
+        if found != before and (found or before):
+            on_change(found)
+        before = found
+        await asyncio.sleep(CHECK_EVERY_S)
