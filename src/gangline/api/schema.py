@@ -6,6 +6,7 @@ are what the API server checks and ``kubectl explain`` prints.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -21,10 +22,6 @@ _QUANTITY = {
     "x-kubernetes-int-or-string": True,
 }
 _ANYTHING = {"x-kubernetes-preserve-unknown-fields": True}
-# 500m, 1.5Gi, 1e3
-_QUANTITY_PATTERN = (
-    r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))?$"
-)
 _WIRE: dict[str, Schema] = {
     "s": {"type": "string"},
     "i": {"type": "integer", "format": "int64"},
@@ -33,7 +30,7 @@ _WIRE: dict[str, Schema] = {
     "T": {"type": "string", "format": "date-time"},
     "M": {"type": "string", "format": "date-time"},
     # Kubernetes takes `cpu: 0.5`, which is neither an integer nor a string.
-    "Q": _ANYTHING | {"pattern": _QUANTITY_PATTERN},
+    "Q": _ANYTHING,
     "I": {"x-kubernetes-int-or-string": True},
     "L": {"type": "array", "items": {"type": "string"}},
     "F": {"type": "object", **_ANYTHING},
@@ -61,7 +58,7 @@ def schema_of_message(name: str) -> Schema:
 
 
 def _of_field(field: WireField) -> Schema:
-    inner = schema_of_message(field.type) if field.is_message else dict(_WIRE[field.type])
+    inner = schema_of_message(field.type) if field.is_message else deepcopy(_WIRE[field.type])
     if field.shape == "*":
         return {"type": "array", "items": inner}
     return {"type": "object", "additionalProperties": inner} if field.shape == "%" else inner

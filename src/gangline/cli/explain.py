@@ -105,7 +105,6 @@ class Subject:
 async def _explain(
     target: Target, name: str, workload: Workload, *, placement: bool, output: str | None
 ) -> None:
-    from gangline.api.crds import crds
     from gangline.cli.cluster_view import look, scheduler_of
     from gangline.cli.explain_gates import gates_of
     from gangline.cli.explain_report import placement_report, print_placement, print_report, report
@@ -114,7 +113,6 @@ async def _explain(
     from gangline.cli.past_failure import why_failed
     from gangline.cli.training_progress import read_progress
     from gangline.clock import now
-    from gangline.kube.definitions import find_strangers
     from gangline.placement.explain import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
     from gangline.workloads.job_state import finished
@@ -135,7 +133,7 @@ async def _explain(
         guessed = await _guessed(client, view) if waits else view
         jobs = await list_jobs(client, None) if view.waiting() else []
         why = await why_failed(client, subject.job, subject.pods) if subject.job else ""
-        strangers = await find_strangers(client, crds()) if subject.job else []
+        definitions = await _definitions(client) if subject.job else []
     gates = gates_of(
         subject.job,
         subject.pods,
@@ -153,7 +151,7 @@ async def _explain(
         other = report(*subjects, guessed, gates, answering, workload, now(), over)
         value["mayStartAbout"] = other.get("mayStart")
     value = with_schedulers(value, seen)
-    value["definitions"] = [verdict.message for verdict in strangers]
+    value["definitions"] = definitions
     if why:
         value["message"] = why
     if placement:
@@ -164,6 +162,14 @@ async def _explain(
     print_report(value)
     if placement:
         print_placement(value["placement"])
+
+
+async def _definitions(client: Client) -> list[str]:
+    """Return what is wrong with the definition by which jobs are read."""
+    from gangline.api.crds import crds
+    from gangline.kube.definitions import find_strangers
+
+    return [verdict.message for verdict in await find_strangers(client, crds())]
 
 
 async def _guessed(client: Client, view: ClusterView) -> ClusterView:

@@ -93,7 +93,7 @@ async def test_a_value_of_another_type_is_refused(api: Any, with_jobs: Any) -> N
     async with api.client() as client:
         for name, container in (
             ("text", {"command": "true"}),
-            ("quantity", {"resources": {"limits": {"cpu": "lots"}}}),
+            ("count", {"ports": [{"containerPort": "80"}]}),
         ):
             with pytest.raises(Invalid) as refused:
                 document = json.loads(job(name, container))
