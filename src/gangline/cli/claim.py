@@ -9,6 +9,7 @@ from gangline.api.resources import PODS, Resource
 from gangline.cli.output import say
 from gangline.cli.run_view import job_title
 from gangline.errors import ClusterError, UserError
+from gangline.local.runs.record import PROGRAM_ANNOTATION
 from gangline.workloads.job_state import finished
 from gangline.workloads.kinds import kind_of
 
@@ -58,8 +59,14 @@ async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: 
             say(f"{title} is being deleted; waiting for its end")
             await wait_gone(client, resource, live)
         elif over := finished(live):
-            say(f"{title} is there and {over.lower()}; replaced")
+            say(f"{title} is there and {over.lower()}; replaced (`gangline runs` keeps what was)")
             await delete_job(client, resource, live)
+        elif PROGRAM_ANNOTATION in desired["metadata"]["annotations"]:
+            raise UserError(
+                f"cannot run {title}: a run of that name goes on",
+                hint=f"give this one another name, or none (`--name {name}-2`), follow the other with "
+                f"`gangline logs -f {logs_hint}`, or end it with `gangline delete {logs_hint}`",
+            )
         elif (live["metadata"].get("annotations") or {}).get(LAST_APPLIED) == _annotation(
             desired, LAST_APPLIED
         ):
@@ -68,7 +75,7 @@ async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: 
         else:
             raise UserError(
                 f"cannot run {title}: a job of that name is running with another specification",
-                hint=f"give this one another name (a program's: `--name {name}-2`), follow the other with "
+                hint=f"give this one another name, follow the other with "
                 f"`gangline logs -f {logs_hint}`, or end it with `gangline delete {logs_hint}`",
             )
     raise ClusterError(f"cannot create {job_title(desired)}: others create and delete it at the same time")

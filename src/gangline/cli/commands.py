@@ -29,6 +29,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "list": CommandEntry("list", "list jobs", "Jobs"),
     "get": CommandEntry("get", "show one job and its instances", "Jobs"),
     "logs": CommandEntry("logs", "print the log of a job's launcher, or of a pod", "Jobs"),
+    "runs": CommandEntry("runs", "list what ran, also after its job is gone, and how it ended", "Jobs"),
     "top": CommandEntry("top", "show the GPUs of nodes and jobs", "Jobs"),
     "explain": CommandEntry("explain", "say why a job waits, and what its placement is worth", "Jobs"),
     "delete": CommandEntry("delete", "delete jobs and what belongs to them", "Jobs"),
@@ -55,5 +56,21 @@ COMMANDS: dict[str, CommandEntry] = {
 
 SECTIONS: tuple[str, ...] = ("Jobs", "Hosts", "This machine", "Services", "Other")
 
-ALIASES: dict[str, str] = {"ls": "list", "log": "logs", "del": "delete"}
-"""Short names that arena's users type."""
+ALIASES: dict[str, str] = {"ls": "list", "log": "logs", "del": "delete", "ps": "list", "history": "runs"}
+"""Other names of commands: arena's short ones, and what people type who come from docker and shells."""
+
+ELSEWHERE: dict[str, str] = {
+    "stop": "gangline delete NAME",
+    "cancel": "gangline delete NAME",
+    "kill": "gangline delete NAME",
+    "rm": "gangline delete NAME",
+    "describe": "gangline get -e NAME",
+    "attach": "gangline logs -f NAME",
+}
+"""Commands of other tools, and what does the same here; nothing ends a job on a guess."""
+
+NOT_SERVED: dict[str, str] = {
+    "exec": "nothing runs in a pod besides its program; `gangline logs -f NAME` follows it, "
+    "`gangline get NAME` shows its pods",
+}
+"""Commands of other tools that nothing here does, and what there is."""

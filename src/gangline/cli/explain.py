@@ -62,7 +62,23 @@ def command(
     NAME is that of a job, a pod or a PodGroup; `KIND/NAME` means one kind.
     """
     workload = read_workload(model, step_ms, levels)
-    asyncio.run(_explain(target, name, workload, placement=placement, output=output))
+    asyncio.run(_explain_or_past(target, name, workload, placement=placement, output=output))
+
+
+async def _explain_or_past(
+    target: Target, name: str, workload: Workload, *, placement: bool, output: str | None
+) -> None:
+    """Explain a job that is there, else how the newest run of its name ended."""
+    from gangline.cli.explain_past import explain_past
+    from gangline.cli.job_lookup import NoSuchJobError
+
+    if not target.is_up() and await explain_past(target, name, output):
+        return
+    try:
+        await _explain(target, name, workload, placement=placement, output=output)
+    except NoSuchJobError:
+        if not await explain_past(target, name, output):
+            raise
 
 
 def read_workload(model: str, step_ms: float | None, levels: str) -> Workload:

@@ -11,12 +11,12 @@ import click
 from gangline.cli.job_names import complete_job_name
 from gangline.cli.job_types import qualified, type_option
 from gangline.cli.output import Column, output_option, print_table, print_value
-from gangline.cli.target import Target, open_client, target_options
+from gangline.cli.target import Target, target_options
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.cli.job_view import JobView
-    from gangline.kube.client import Client
+    from gangline.kube.reader import ObjectReader
 
 INSTANCE_COLUMNS = (
     Column("NAME"),
@@ -69,24 +69,23 @@ async def _get(
     target: Target, name: str, *, all_namespaces: bool, events: bool, gpus: bool, output: str | None
 ) -> None:
     from gangline.cli.gpu_words import gpu_kind
-    from gangline.cli.job_lookup import find_job, pods_of, warnings_about
+    from gangline.cli.job_lookup import open_job, pods_of, warnings_about
     from gangline.cli.job_report import job_report
-    from gangline.cli.job_view import view_job
+    from gangline.cli.job_view import as_run, view_job
     from gangline.cli.past_failure import why_failed
     from gangline.clock import now
 
-    async with open_client(target) as client:
-        namespace = client.connection.namespace
-        if all_namespaces:
-            namespace = await _namespace_of(client, name)
-        _, job = await find_job(client, name, namespace)
-        pods = await pods_of(client, job)
-        warnings = await warnings_about(client, namespace, pods)
-        kind = await gpu_kind(client, [job])
-        why = await why_failed(client, job, pods)
-        found = await _events(client, job, pods) if events or output in ("json", "yaml") else []
+    async with open_job(target, name, any_namespace=all_namespaces) as place:
+        job, reader = place.job, place.reader
+        pods = await pods_of(reader, job)
+        warnings = await warnings_about(reader, place.namespace, pods)
+        kind = await gpu_kind(reader, [job])
+        why = await why_failed(reader, job, pods)
+        found = await _events(reader, job, pods) if events or output in ("json", "yaml") else []
     view = view_job(job, pods, now(), warnings)
     view = replace(view, reason=why or view.reason)
+    if place.past is not None:
+        view = as_run(view, place.past.record)
     if output == "name":
         print(f"{view.kind.lower()}/{view.name}")
     elif output in ("json", "yaml"):
@@ -99,23 +98,9 @@ async def _get(
             _print_events(found)
 
 
-async def _namespace_of(client: Client, name: str) -> str:
-    from gangline.cli.job_lookup import list_jobs
-
-    bare = name.rpartition("/")[2]
-    found = sorted(
-        {
-            job["metadata"]["namespace"]
-            for job in await list_jobs(client, None)
-            if job["metadata"]["name"] == bare
-        }
-    )
-    if len(found) > 1:
-        raise UserError(f"job `{bare}` is in several namespaces: {', '.join(found)}", hint="name one with -n")
-    return found[0] if found else client.connection.namespace
-
-
-async def _events(client: Client, job: dict[str, Any], pods: list[dict[str, Any]]) -> list[dict[str, str]]:
+async def _events(
+    client: ObjectReader, job: dict[str, Any], pods: list[dict[str, Any]]
+) -> list[dict[str, str]]:
     from gangline.api.resources import EVENTS, JOBS
     from gangline.clock import now, parse_time
     from gangline.units import format_age

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from gangline.devices.inventory import SOURCE_LABEL, gpus_in_words, kind_of
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.reader import ObjectReader
 
 Obj = dict[str, Any]
 
 
-async def gpu_kind(client: Client, jobs: Iterable[Obj]) -> str:
+async def gpu_kind(client: ObjectReader, jobs: Iterable[Obj]) -> str:
     """Return ``simulated``, ``real``, or an empty text where nodes do not say or no job asks for a GPU."""
     from gangline.api.resources import NODES
     from gangline.kube.errors import ApiError

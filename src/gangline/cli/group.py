@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gangline import __version__
-from gangline.cli.commands import ALIASES, COMMANDS, SECTIONS
+from gangline.cli.commands import ALIASES, COMMANDS, ELSEWHERE, NOT_SERVED, SECTIONS
 from gangline.errors import EXIT_BUG, GanglineError
 
 EXIT_INTERRUPTED = 130
@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
         """Resolve a command; an unknown one is an error that names the nearest."""
         name = args[0]
         if ALIASES.get(name, name) not in COMMANDS and not name.startswith("-"):
-            ctx.fail(_unknown_command(name))
+            ctx.fail(_unknown_command(name, args[1:]))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -81,9 +81,15 @@ class LazyGroup(click.Group):
                 formatter.write_dl(rows, col_max=14)
 
 
-def _unknown_command(name: str) -> str:
+def _unknown_command(name: str, words: list[str]) -> str:
+    """Return the message for a command that is not there: which does it, else the nearest by its name."""
     from difflib import get_close_matches
 
+    if line := ELSEWHERE.get(name):
+        job = next((word for word in reversed(words) if not word.startswith("-")), "NAME")
+        return f"no such command `{name}`\n\nhint: {line.replace('NAME', job)}"
+    if words_there := NOT_SERVED.get(name):
+        return f"no such command `{name}`\n\nhint: {words_there}"
     known = [known for known, entry in COMMANDS.items() if entry.section]
     near = get_close_matches(name, known, n=1)
     return f"no such command `{name}`" + (f"\n\nhint: did you mean `{near[0]}`?" if near else "")

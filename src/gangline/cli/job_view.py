@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from gangline.cli.held_up import why_pending
 from gangline.clock import parse_time
+from gangline.local.runs.record import RunRecord, summary_of
 from gangline.workloads.job_state import (
     condition,
     finished,
@@ -108,6 +109,20 @@ def view_job(job: Obj, pods: Sequence[Obj], now: datetime, warnings: Sequence[Ob
         node=next((instance.node for instance in instances if instance.is_primary and instance.node), ""),
         reason=reason,
         instances=instances,
+    )
+
+
+def as_run(view: JobView, record: RunRecord) -> JobView:
+    """Return the view of a job that is gone, or whose cluster is not up, as that of its run."""
+    run = summary_of(record, datetime.now(UTC), is_up=False)
+    reason = run.cancelled_why or view.reason
+    return replace(
+        view,
+        status=run.status,
+        duration_s=run.duration_s,
+        ended=run.ended,
+        reason=reason,
+        gpus_allocated=None,
     )
 
 

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,9 +15,13 @@ from gangline.cli.job_names import complete_job_name
 from gangline.cli.job_types import qualified, type_option
 from gangline.cli.log_text import LogText, lines_to_ask_for
 from gangline.cli.progress_bar import ProgressBar
-from gangline.cli.target import Target, open_client, target_options
+from gangline.cli.target import Target, target_options
 from gangline.errors import ClusterError, UserError
 from gangline.launch.rank_tags import ANNOTATION
+from gangline.workloads.job_state import has_started
+
+if TYPE_CHECKING:
+    from gangline.local.runs.record import RunRecord
 
 START_TIMEOUT_S = 3600.0
 START_LOOK_S = 0.1
@@ -99,11 +103,13 @@ async def _logs(
     target: Target, name: str, instance: str | None, options: dict[str, Any], *, wanted: str
 ) -> None:
     """Print what is `wanted` of a log: ``text``, ``records`` or ``summary``."""
-    from gangline.cli.job_lookup import find_job
+    from gangline.cli.job_lookup import open_job
 
-    async with open_client(target) as client:
-        namespace = client.connection.namespace
-        _, job = await find_job(client, name, namespace)
+    async with open_job(target, name) as found:
+        client, job, namespace = found.reader, found.job, found.namespace
+        if found.past is not None:
+            options["follow"] = False  # nothing comes any more
+            check_log(found.past.record)
         pod = await _choose_pod(client, job, instance, wait=options["follow"])
         has_tags = ANNOTATION in (pod["metadata"].get("annotations") or {})
         text = LogText(has_tags=has_tags, has_timestamps=options["timestamps"])
@@ -188,6 +194,20 @@ def _print_summary(name: str, log: bytes) -> None:
     print("\n".join(summary_lines(figures)))
 
 
+def check_log(record: RunRecord) -> None:
+    """Refuse a past run of which no pod was started.
+
+    Raises:
+        UserError: it has no log.
+    """
+    if not any(has_started(pod) for pod in record.pods):
+        name = record.job["metadata"]["name"]
+        raise UserError(
+            f"run `{name}` has no log: it ended before any of its pods was started",
+            hint=f"`gangline get {name}` shows what is known of it",
+        )
+
+
 def _no_instance(job: dict[str, Any], pods: list[dict[str, Any]], instance: str) -> UserError:
     """Return the error for a pod that the job does not have, or not any more."""
     from gangline.api.mpijob_reading import current_spec
@@ -207,7 +227,7 @@ async def _choose_pod(
 ) -> dict[str, Any]:
     """Return the pod whose log is meant; with ``wait`` one that has not started yet is waited for."""
     from gangline.cli.job_lookup import pods_of
-    from gangline.workloads.job_state import finished, has_started, primary_pods
+    from gangline.workloads.job_state import finished, primary_pods
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + START_TIMEOUT_S

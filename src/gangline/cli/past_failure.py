@@ -8,30 +8,36 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.cli.follow import Outcome
 from gangline.cli.run_result import describe_failure
-from gangline.errors import ClusterError
+from gangline.errors import ClusterError, UserError
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_failure import LAUNCHER_LINES_MAX, LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, split_line
 from gangline.workloads.job_state import exit_code_of, finished, primary_pods
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.reader import ObjectReader
 
 Obj = dict[str, Any]
 
 
-async def why_failed(client: Client, job: Obj, pods: Sequence[Obj]) -> str:
-    """Return what `gangline run` says of a job that failed, in one line; empty for any other job.
+async def why_failed(client: ObjectReader, job: Obj, pods: Sequence[Obj]) -> str:
+    """Return what `gangline run` says of a job that failed, in one line; empty for any other job."""
+    outcome = await failed_outcome(client, job, pods)
+    return describe_failure(outcome) if outcome else ""
 
-    Reads the last 400 lines of one log. Where that is gone the words are those of pods and conditions.
+
+async def failed_outcome(client: ObjectReader, job: Obj, pods: Sequence[Obj]) -> Outcome | None:
+    """Return how a job failed, None for any other job.
+
+    Reads the last 400 lines of one log. Where that is gone only pods and conditions tell.
     """
     if finished(job) != "FAILED":
-        return ""
+        return None
     primaries = primary_pods(job, pods)
     log = await _end_of_log(client, primaries[-1]) if primaries else b""
     code = exit_code_of(primaries[-1]) if primaries else None
     has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
-    return describe_failure(Outcome(job, list(pods), read_output(log, has_tags=has_tags), "FAILED", code))
+    return Outcome(job, list(pods), read_output(log, has_tags=has_tags), "FAILED", code)
 
 
 def read_output(log: bytes, *, has_tags: bool) -> LauncherOutput:
@@ -44,11 +50,11 @@ def read_output(log: bytes, *, has_tags: bool) -> LauncherOutput:
     return output
 
 
-async def _end_of_log(client: Client, pod: Obj) -> bytes:
+async def _end_of_log(client: ObjectReader, pod: Obj) -> bytes:
     """Return the end of a pod's log; empty when it is gone, or not ours to read."""
     metadata = pod["metadata"]
     container = pod["spec"]["containers"][0]["name"]
-    with suppress(ClusterError):
+    with suppress(ClusterError, UserError):
         pieces = client.logs(
             metadata["name"], metadata["namespace"], container=container, tail_lines=LAUNCHER_LINES_MAX
         )

@@ -16,9 +16,9 @@ from gangline.launch.mpirun import Ranks, mpirun_line
 from gangline.launch.mpirun_front import BIN_VARIABLE
 from gangline.launch.program import Program
 from gangline.launch.rank_tags import ANNOTATION
+from gangline.local.runs.names import NAME_CHARS_MAX
 
 RANKS_MAX = 1024
-NAME_CHARS_MAX = 40
 IMAGE = "gangline/base"
 GPU = "nvidia.com/gpu"
 _IMPLEMENTATIONS = {"openmpi": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
@@ -47,8 +47,8 @@ class ProgramRun:
     nodes: int
     program: Program
     environment: dict[str, str]
-    master_addr: str
-    master_port: int
+    master_addr: str = "127.0.0.1"
+    master_port: int = 0
     gpus_per_rank: int = 0
     libraries: dict[str, str] = field(default_factory=dict)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
+    from gangline.cli.program_name import ProgramJob
     from gangline.local.cluster import Cluster
     from gangline.local.image_map import ImageMap
 
@@ -51,7 +52,9 @@ class _RunCommand(click.Command):
     metavar="DIR",
     help="Folder of the code, in which PROGRAM starts.  [default: the current one]",
 )
-@click.option("--name", metavar="NAME", help="Name of the job.  [default: the script's]")
+@click.option(
+    "--name", metavar="NAME", help="Name of the run.  [default: the script's, then with -2, -3, ... behind]"
+)
 @click.option(
     "-x", "forwarded", multiple=True, metavar="NAME", help="Pass a variable of yours on to the ranks."
 )
@@ -95,13 +98,15 @@ def command(
     gangline run -n 4 -- python train.py --epochs 3
     """  # noqa: D301 - click's mark for text that is not filled
     program = context.meta["gangline.program"]
+    job: ProgramJob | None = None
     _check_usage(program, files, target, ranks=ranks, code=code, name=name, variables=forwarded + assigned)
     gpus.check(is_local=target.is_local, is_program=bool(program))
     images.check_place(is_local=target.is_local)
     if program:
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
         counts = _or_one(ranks), _or_one(nodes), gpus.per_rank or 0
-        documents = [_write_job(program, target, counts, code, name, environment)]
+        job = _program_job(program, target, counts, code, name, environment)
+        documents = [job.document()]
     else:
         from gangline.cli.manifests import read_manifests, with_namespace
 
@@ -109,7 +114,7 @@ def command(
     _check(documents, target, images)
     if dry_run:
         return _print_objects(documents, output)
-    return _run(documents, target, _or_one(nodes), gpus, images)
+    return _run(documents, target, _or_one(nodes), gpus, images, job)
 
 
 def _or_one(count: int | None) -> int:
@@ -197,17 +202,17 @@ def chosen_environment(
     return chosen
 
 
-def _write_job(
+def _program_job(
     program: tuple[str, ...],
     target: Target,
     counts: tuple[int, int, int],
     code: Path | None,
     name: str | None,
     environment: dict[str, str],
-) -> Document:
+) -> ProgramJob:
     """Return the job of a program; ``counts`` are ranks, nodes and GPUs of each rank."""
-    from gangline.api.codec import Document
     from gangline.cli import program_job
+    from gangline.cli.program_name import ProgramJob
     from gangline.launch.mpi import find_mpi
     from gangline.launch.program import resolve_program, with_folder
     from gangline.local.images import library_environment
@@ -217,22 +222,26 @@ def _write_job(
     program_job.check_name(name)
     resolved = resolve_program(program, cwd=Path.cwd(), code=code, environment=os.environ)
     mpi = find_mpi()
-    job = name or program_job.name_of_program(program)
     namespace = target.namespace or "default"
     defaults = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(max(1, cores() // ranks))}
     run = program_job.ProgramRun(
-        name=job,
+        name=name or program_job.name_of_program(program),
         namespace=namespace,
         ranks=ranks,
         nodes=nodes,
         gpus_per_rank=gpus_per_rank,
         program=with_folder(resolved, mpi.prefix),
         environment=defaults | environment,
-        master_addr=program_job.master_address(job, namespace, nodes, names_resolve=_names_resolve(target)),
-        master_port=_port_in_use(target, namespace, job) or _free_master_port(f"{namespace}/{job}"),
         libraries=library_environment(mpi),
     )
-    return Document(program_job.build_job(run, mpi), file="the command line")
+    names_resolve = _names_resolve(target)
+
+    def build(job: str) -> dict[str, Any]:
+        address = program_job.master_address(job, namespace, nodes, names_resolve=names_resolve)
+        port = _free_master_port(f"{namespace}/{job}")
+        return program_job.build_job(replace(run, name=job, master_addr=address, master_port=port), mpi)
+
+    return ProgramJob(program, name, run.name, build)
 
 
 def cores() -> int:
@@ -251,35 +260,6 @@ def _names_resolve(target: Target) -> bool:
     facts = load_facts(target.paths)
     wanted = facts.isolation if facts else "auto"
     return (Cluster(target.paths).isolation_in_use() or wanted) != "plain"
-
-
-def _port_in_use(target: Target, namespace: str, job: str) -> int:
-    """Return the port of the job of that name if it runs, else 0.
-
-    A command that was killed is found again by its specification, of which the port is a part.
-    """
-    from gangline.errors import ClusterError
-    from gangline.local.cluster import Cluster
-
-    try:
-        _, live = Cluster(target.paths).request(
-            "GET", f"/apis/kubeflow.org/v2beta1/namespaces/{namespace}/mpijobs/{job}"
-        )
-    except ClusterError:
-        return 0
-    return port_of(live) if isinstance(live, dict) else 0
-
-
-def port_of(job: dict[str, Any]) -> int:
-    """Return MASTER_PORT as the launcher's command line of an unfinished job sets it, else 0."""
-    import json
-
-    from gangline.workloads.job_state import finished
-
-    if "spec" not in job or finished(job):
-        return 0
-    found = re.search(r'"MASTER_PORT(?:=|", ")(\d+)"', json.dumps(job["spec"]))
-    return int(found[1]) if found else 0
 
 
 def _free_master_port(job: str) -> int:
@@ -320,7 +300,12 @@ def _print_objects(documents: list[Document], output: str) -> int:
 
 
 def _run(
-    documents: list[Document], target: Target, nodes: int, gpus: GpuOptions, images: ImageOptions
+    documents: list[Document],
+    target: Target,
+    nodes: int,
+    gpus: GpuOptions,
+    images: ImageOptions,
+    job: ProgramJob | None = None,
 ) -> int:
     created: dict[int, dict[str, Any]] = {}
     if not target.is_local:
@@ -329,10 +314,15 @@ def _run(
     from gangline.cli.early_create import create_early, delete_created
     from gangline.cli.gpu_options import fitting
     from gangline.cli.output import say
+    from gangline.cli.program_name import is_taken
     from gangline.local.cluster import Cluster
+    from gangline.local.runs.history import History
 
     cluster = Cluster(target.paths)
     _start_cluster(cluster, nodes, gpus)
+    if job is not None:
+        names = job.names(History(cluster.paths), target.namespace or "default")
+        documents = [job.document(next(names))]
     documents = fitting(cluster, documents, gpus)
     check_capacity(cluster, documents)
     known = images.save(cluster)
@@ -341,6 +331,9 @@ def _run(
     started_s = time.monotonic()
     try:
         created = create_early(cluster, documents)
+        while job is not None and not (job.name or created) and is_taken(cluster, documents[0]):
+            documents = fitting(cluster, [job.document(next(names))], gpus)
+            created = create_early(cluster, documents)
         return _follow(documents, target, created, started_s, known)
     except KeyboardInterrupt:  # before the follower takes Ctrl-C over
         delete_created(cluster, documents, created)

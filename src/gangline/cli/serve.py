@@ -105,6 +105,8 @@ async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSu
     from gangline.cli.idle_end import end_when_idle
     from gangline.jobs.settings import Settings
     from gangline.local.controllers.all import run_controllers
+    from gangline.local.runs.bounds import Bounds
+    from gangline.local.runs.history import History
     from gangline.operator.operator import Operator
     from gangline.placement.policy import Policy
     from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
@@ -112,10 +114,11 @@ async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSu
 
     settings = Settings(has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0])
     operator = Operator(client, settings=settings)
+    bounds = Bounds.of(os.environ)
     policy = Policy(levels=DEFAULT_LEVELS)
     try:
         async with asyncio.TaskGroup() as services:
-            services.create_task(run_controllers(client), name="controllers")
+            services.create_task(run_controllers(client, History(paths), bounds), name="controllers")
             services.create_task(operator.run(), name="operator")
             services.create_task(Scheduler(client, policy=policy).run(), name="scheduler")
             services.create_task(supervisor.run(), name="agent supervisor")

@@ -12,7 +12,7 @@ class Subcommands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Show the help where nothing is asked for."""
-        if not args and not ctx.resilient_parsing:
+        if not (args or ctx.resilient_parsing or self.invoke_without_command):
             print(ctx.get_help())
             ctx.exit()
         return super().parse_args(ctx, args)

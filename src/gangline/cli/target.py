@@ -96,6 +96,12 @@ class Target:
         if self.is_local:
             note_use(self.paths)
 
+    def is_up(self) -> bool:
+        """Return whether the one-machine cluster's server runs; another cluster is taken to."""
+        from gangline.local.process_lock import read_lock
+
+        return not self.is_local or read_lock(self.paths.lock("server")).state == "held"
+
     def check_up(self) -> None:
         """Refuse when the one-machine cluster is not up; a context is found out by its first request.
 
@@ -104,14 +110,13 @@ class Target:
         """
         from gangline.local.process_lock import read_lock
 
-        if not self.is_local:
+        if self.is_up():
             return
         found = read_lock(self.paths.lock("server"))
-        if found.state == "held":
-            return
         how = "its server was killed" if found.state == "killed" else "it is not up"
         raise ClusterError(
-            f"cannot reach cluster `{self.cluster}`: {how}", hint=f"start it with `gangline up{self.options}`"
+            f"cannot reach cluster `{self.cluster}`: {how}",
+            hint=f"start it with `gangline up{self.options}`; `gangline runs{self.options}` lists what ran",
         )
 
 

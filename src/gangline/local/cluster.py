@@ -34,6 +34,7 @@ from gangline.local.cluster_facts import (
 from gangline.local.daemon import log_tail, spawn_daemon
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import LockState, ProcessLock, read_lock
+from gangline.local.runs.bounds import Bounds
 from gangline.local.simulation import Simulation, refuse_another
 from gangline.local.socket_request import SocketRequestError, socket_request
 
@@ -177,6 +178,7 @@ class Cluster:
         simulation: Simulation | None,
         say: Say,
     ) -> ClusterFacts:
+        Bounds.of(os.environ)  # the server reads them too, where nobody would see the error
         wanted = isolation or (facts.isolation if facts else "auto")
         fresh = decide_facts(
             self.paths,

@@ -110,6 +110,11 @@ class ClusterPaths:
         """Folder of one pod's logs."""
         return self.logs / f"{namespace}_{name}_{uid}"
 
+    @property
+    def runs(self) -> Path:
+        """Records of runs, of those too whose jobs are gone: ``TIME_NAMESPACE_NAME_UID.json``, mode 0600."""
+        return self.state / "runs"
+
     def pod_socket(self, uid: str) -> Path:
         """Socket of one pod's shim."""
         return self.run / f"{uid}.sock"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from gangline.cli.program_job import ProgramRun, build_job, check_ranks, master_address, name_of_program
-from gangline.cli.run import port_of
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.program import HostFolder, find_program, resolve_program
@@ -194,25 +193,3 @@ def test_the_folders_become_volumes_of_the_workers(project):
 
 def test_without_names_of_pods_ranks_meet_on_loopback():
     assert master_address("train", "default", 2, names_resolve=False) == "127.0.0.1"
-
-
-@pytest.mark.parametrize("flavour", ["openmpi", "mpich"])
-def test_running_job_tells_the_port_at_which_its_ranks_meet(project, flavour):
-    mpi = MpiInstallation(flavour, "5.0.11", Path("/m/bin"), Path("/m/lib"), Path("/m"))
-    program = resolve_program(("/usr/bin/true",), cwd=project, code=None, environment={})
-    run = ProgramRun(
-        name="j",
-        namespace="default",
-        ranks=2,
-        nodes=1,
-        program=program,
-        environment={},
-        master_addr="j-worker-0",
-        master_port=20007,
-    )
-    job = build_job(run, mpi)
-    over = job | {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
-
-    assert port_of(job) == 20007
-    assert port_of(over) == 0
-    assert port_of({"kind": "Status", "code": 404}) == 0

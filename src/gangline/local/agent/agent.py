@@ -34,6 +34,7 @@ from gangline.local.agent.sandbox import Sandbox
 from gangline.local.agent.shim import processes
 from gangline.local.agent.shim_client import ShimConnection
 from gangline.local.image_map import MAP_NAME, MAP_NAMESPACE
+from gangline.local.runs.history import History
 
 END_TIMEOUT_S = 5.0
 RETRY_S = 2.0
@@ -302,6 +303,7 @@ class NodeAgent:
         while True:
             living = {pod.metadata.uid for pod in self._pods.items()} | set(self._runners)
             with contextlib.suppress(OSError):  # files come and go; the next sweep sees them
+                living |= await asyncio.to_thread(History(self._context.paths).held_pods)
                 await asyncio.to_thread(sweep_logs, self._context.paths.logs, living)
                 for uid in await asyncio.to_thread(choose_ends, self._context.paths.ends, living):
                     self._context.ends.forget(uid)

@@ -12,14 +12,26 @@ from gangline.local.controllers.inventory import Inventory
 from gangline.local.controllers.job import JobController
 from gangline.local.controllers.namespaces import NamespaceController
 from gangline.local.controllers.nodes import NodeController
+from gangline.local.controllers.run_recorder import RunRecorder
+from gangline.local.runs.bounds import Bounds
+from gangline.local.runs.history import History
 
 
-async def run_controllers(client: Client) -> None:
-    """Run every controller until cancelled; the server may come up later or go away meanwhile."""
+async def run_controllers(
+    client: Client, history: History | None = None, bounds: Bounds | None = None
+) -> None:
+    """Run every controller until cancelled; the server may come up later or go away meanwhile.
+
+    Args:
+        client: of the API server.
+        history: where runs are written down; None for nowhere.
+        bounds: what is kept of them; None for the usual ones.
+    """
     caches = Caches(client)
     jobs = JobController(client, caches)
     nodes = NodeController(client, caches)
     endpoints = EndpointsController(client, caches)
+    recorder = None if history is None else RunRecorder(client, caches, history, bounds or Bounds())
     inventory = Inventory(caches)  # after those that need more of an object than its bare metadata
     controllers = (
         jobs,
@@ -32,3 +44,5 @@ async def run_controllers(client: Client) -> None:
         group.create_task(caches.run(), name="caches")
         for controller in controllers:
             group.create_task(controller.run(), name=type(controller).__name__)
+        if recorder is not None:
+            group.create_task(recorder.run(), name=type(recorder).__name__)

@@ -1,0 +1,55 @@
+"""The job of a program under the name of its run: the one given, else the first that no run has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+from gangline.api.codec import Document
+from gangline.api.resources import MPIJOBS
+from gangline.cli.gpu_options import COMMAND_LINE
+from gangline.local.cluster import Cluster
+from gangline.local.runs.history import History
+from gangline.local.runs.names import names_after
+from gangline.local.runs.record import PROGRAM_ANNOTATION, program_text
+
+Obj = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramJob:
+    """A job that is still to be named.
+
+    Attributes:
+        program: words behind ``--``.
+        name: as the user gave it, None for one that Gangline finds.
+        base: the script's name.
+        build: the MPIJob of a name.
+    """
+
+    program: Sequence[str]
+    name: str | None
+    base: str
+    build: Callable[[str], Obj]
+
+    def document(self, name: str = "") -> Document:
+        """Return the job under that name, or the one that it has while no cluster is asked."""
+        job = self.build(name or self.name or self.base)
+        annotations = job["metadata"].setdefault("annotations", {})
+        annotations[PROGRAM_ANNOTATION] = program_text(tuple(self.program))
+        return Document(job, file=COMMAND_LINE)
+
+    def names(self, history: History, namespace: str) -> Iterator[str]:
+        """Yield the names to try: the given one for ever, else those that no run of the history has."""
+        if self.name:
+            return repeat(self.name)
+        taken = {file.name for file in history.files() if file.namespace == namespace}
+        return names_after(self.base, taken)
+
+
+def is_taken(cluster: Cluster, document: Document) -> bool:
+    """Return whether a job of that name is there."""
+    namespace = document.value["metadata"]["namespace"]
+    return cluster.request("GET", MPIJOBS.path(namespace, document.name))[0] == 200
