@@ -53,4 +53,6 @@ def test_deleting_takes_the_pods_along_and_unknown_names_are_an_error(gangline, 
     assert result.returncode == 2
     assert result.stdout == "job/done deleted\n"
     assert "nonesuch" in result.stderr
-    assert gangline("get", "done").returncode == 2
+    assert "job/done" not in gangline("list", "-o", "name").stdout
+    assert gangline("delete", "done").returncode == 2
+    assert json.loads(gangline("get", "done", "-o", "json").stdout)["status"] == "SUCCEEDED", "its run stays"

@@ -46,23 +46,23 @@ def test_ranks_on_two_nodes_run_in_two_pods(gangline, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "words", "code"),
+    ("name", "how", "words", "code"),
     [
-        ("sys.exit(3)", "exited with code 3", 3),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9 (SIGKILL)", 137),
+        ("fail", "sys.exit(3)", "exited with code 3", 3),
+        ("killed-rank", "os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9 (SIGKILL)", 137),
     ],
 )
-def test_a_rank_that_dies_ends_the_run_and_is_named(gangline, tmp_path, how, words, code):
-    (tmp_path / "fail.py").write_text(FAILING.format(how=how))
-    result = gangline("run", "-n", "2", "--", "python3", "fail.py", cwd=tmp_path)
+def test_a_rank_that_dies_ends_the_run_and_is_named(gangline, tmp_path, name, how, words, code):
+    (tmp_path / f"{name}.py").write_text(FAILING.format(how=how))
+    result = gangline("run", "-n", "2", "--", "python3", f"{name}.py", cwd=tmp_path)
     assert result.returncode == code, result.stderr
-    assert f"rank 1 in pod fail-worker-0 {words}" in result.stderr
+    assert f"rank 1 in pod {name}-worker-0 {words}" in result.stderr
     assert "[1] about to fail" in result.stdout
     assert "prterun" not in result.stderr
     assert result.stderr.rstrip().endswith(words)
-    why = f"rank 1 in pod fail-worker-0 {words}"
-    assert json.loads(gangline("get", "fail", "-o", "json").stdout)["reason"] == why
-    assert gangline("explain", "fail").stdout == f"mpijob default/fail failed: {why}\n"
+    why = f"rank 1 in pod {name}-worker-0 {words}"
+    assert json.loads(gangline("get", name, "-o", "json").stdout)["reason"] == why
+    assert gangline("explain", name).stdout == f"mpijob default/{name} failed: {why}\n"
 
 
 def test_an_exception_on_one_rank_ends_those_that_wait_for_it(gangline, tmp_path):
@@ -136,7 +136,8 @@ def test_one_interrupt_deletes_the_job_and_waits(gangline, pod_manifest, until):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "nothing is left running" in err
-    assert gangline("get", "pod/stopped").returncode == 2
+    assert gangline("delete", "pod/stopped").returncode == 2, "it is there no more"
+    assert json.loads(gangline("get", "pod/stopped", "-o", "json").stdout)["status"] == "CANCELLED"
 
 
 def test_two_interrupts_detach_and_say_how_to_come_back(gangline, pod_manifest):

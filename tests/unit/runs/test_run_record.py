@@ -55,6 +55,19 @@ def test_a_run_is_told_by_its_last_objects(record, is_up, expected):
     assert (found.status, found.duration_s, found.exit_code) == expected
 
 
+@pytest.mark.parametrize(
+    ("deletion", "grace_s", "status"),
+    [("12:00:45", 30, "CANCELLED"), ("12:01:00", 30, "FAILED"), ("12:00:15", None, "CANCELLED")],
+)
+def test_a_job_that_fails_because_it_is_deleted_was_cancelled(deletion, grace_s, status):
+    failed = over("Failed", at="2026-11-22T12:00:20Z")
+    failed["metadata"] |= {
+        "deletionTimestamp": f"2026-11-22T{deletion}Z",
+        "deletionGracePeriodSeconds": grace_s,
+    }
+    assert summary_of(RunRecord(job=failed), NOW).status == status
+
+
 def test_no_value_of_a_variable_is_kept():
     container = {
         "name": "main",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -120,7 +120,10 @@ def summary_of(record: RunRecord, now: datetime, *, is_up: bool = True) -> RunSu
 
 
 def _status(record: RunRecord, *, is_up: bool) -> str:
-    if over := finished(record.job):
+    over = finished(record.job)
+    if over == "FAILED" and _deleted_before_end(record):
+        return "CANCELLED"
+    if over:
         return over
     if record.gone_at:
         return "LOST" if record.is_lost else "CANCELLED"
@@ -130,6 +133,15 @@ def _status(record: RunRecord, *, is_up: bool) -> str:
     if has_begun:
         return "RUNNING" if is_up else "LOST"
     return "PENDING"
+
+
+def _deleted_before_end(record: RunRecord) -> bool:
+    """Return whether the deletion was asked for first; a pod's time of it lies its grace period later."""
+    metadata, ended = record.job["metadata"], _end_of(record)
+    if not (ended and metadata.get("deletionTimestamp")):
+        return False
+    grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    return parse_time(metadata["deletionTimestamp"]) - grace <= parse_time(ended)
 
 
 def _end_of(record: RunRecord) -> str:
