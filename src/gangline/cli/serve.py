@@ -7,11 +7,9 @@ the server imports its libraries, so that both import at the same time.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -20,14 +18,13 @@ import click
 from gangline.errors import ClusterError
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import ProcessLock
+from gangline.local.service_log import ServiceLog
 
 if TYPE_CHECKING:
     from gangline.cli.agent_supervisor import AgentSupervisor
     from gangline.kube.client import Client
     from gangline.local.cluster_facts import ClusterFacts
     from gangline.operator.statistics import OperatorStatistics
-
-LOG_BYTES_MAX = 8 << 20
 
 
 @click.command("serve-cluster", hidden=True)
@@ -58,7 +55,7 @@ def _serve(
     if not lock.acquire():
         raise ClusterError(f"{title} of cluster `{name}` is already running")
     with lock:
-        trim_log(paths, process)
+        sys.stdout = sys.stderr = cast(TextIO, ServiceLog(paths.log(process)))
         facts = load_facts(paths)
         if facts is None:
             raise ClusterError(f"cluster `{name}` has no `{paths.facts}`; start it with `gangline up`")
@@ -198,27 +195,12 @@ async def _first_of(work: asyncio.Task[None], stopped: asyncio.Event) -> None:
     work.result()
 
 
-class LossyLog:
-    """A stream that loses lines rather than raise: a full disk must not end a service by its log."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write, or drop the text."""
-        with contextlib.suppress(OSError, ValueError):
-            return self._stream.write(text)
-        return 0
-
-    def flush(self) -> None:
-        """Flush, or leave it."""
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.flush()
-
-
 def _quiet_logs() -> None:
     """Write the services' logs as one line each with a time, from level info on."""
     import structlog
+
+    if not isinstance(cast(object, sys.stderr), ServiceLog):
+        sys.stderr = cast(TextIO, ServiceLog())
 
     structlog.configure(
         processors=[
@@ -230,21 +212,5 @@ def _quiet_logs() -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(20),
-        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, LossyLog(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
-
-
-def trim_log(paths: ClusterPaths, process: str) -> None:
-    """Keep one old log when the log is longer than 8 MiB; standard error is pointed at the fresh one."""
-    log = paths.log(process)
-    try:
-        if log.stat().st_size <= LOG_BYTES_MAX:
-            return
-    except FileNotFoundError:
-        return
-    log.replace(log.with_suffix(".log.old"))
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
-    print(f"log continued at {time.strftime('%Y-%m-%dT%H:%M:%S')}", file=sys.stderr)

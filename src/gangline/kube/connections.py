@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
+from gangline.kube.socket_owner import ForeignSocketError, check_peer
+
 head_bytes_max = 64 << 10
 """Longest head of an answer that is taken."""
 
@@ -127,9 +129,14 @@ class Connections:
         try:
             async with asyncio.timeout(endpoint.connect_timeout_s):
                 if endpoint.socket:
-                    _, connection = await loop.create_unix_connection(
+                    transport, connection = await loop.create_unix_connection(
                         lambda: _Connection(self._open), endpoint.socket
                     )
+                    try:
+                        check_peer(transport.get_extra_info("socket"), endpoint.socket)
+                    except ForeignSocketError:
+                        connection.close()
+                        raise
                 else:
                     name = (endpoint.server_name or self._host) if endpoint.tls else None
                     _, connection = await loop.create_connection(

@@ -11,6 +11,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from gangline.kube.socket_owner import check_folder, check_peer
+
 REQUEST_TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 64 << 20
 
@@ -26,6 +28,7 @@ def socket_request(
 
     Raises:
         SocketRequestError: no server, or it broke off.
+        ForeignSocketError: the socket belongs to another user.
     """
     payload = b"" if body is None else json.dumps(body).encode()
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
@@ -33,10 +36,12 @@ def socket_request(
         f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: application/json\r\n"
         f"User-Agent: gangline-start\r\nContent-Type: {kind}\r\nContent-Length: {len(payload)}\r\n\r\n"
     )
+    check_folder(path)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout_s)
             connection.connect(str(path))
+            check_peer(connection, path)
             connection.sendall(head.encode() + payload)
             answer = _read_all(connection)
     except SocketRequestError:

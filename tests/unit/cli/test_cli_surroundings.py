@@ -7,7 +7,7 @@ import pytest
 
 from gangline.cli.group import EXIT_MACHINE, invoke
 from gangline.cli.home import usable_paths
-from gangline.cli.serve import LossyLog
+from gangline.local.service_log import ServiceLog
 
 COMMANDS = (
     ["up"],
@@ -130,7 +130,7 @@ def test_full_disk_loses_lines_of_a_log_and_nothing_else():
     if not os.path.exists("/dev/full"):  # noqa: PTH110
         pytest.skip("this system has no /dev/full")
     with io.FileIO("/dev/full", "w") as full:
-        log = LossyLog(io.TextIOWrapper(full, line_buffering=True, write_through=True))
+        log = ServiceLog(descriptor=full.fileno())
 
         assert log.write("lost\n") == 0
         log.flush()
