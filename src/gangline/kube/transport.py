@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from gangline.kube.config import Connection, Credential
 from gangline.kube.connections import Connections, Endpoint
 from gangline.kube.errors import KubeconfigError
+from gangline.kube.socket_owner import ForeignSocketError, check_peer
 
 connect_timeout_s = 10.0
 """Time to open a connection, TLS included."""
@@ -101,7 +102,7 @@ def open_channel(connection: Connection, credential: Credential, *, user_agent: 
     socket, tls = "", None
     if connection.server.startswith(UNIX_SCHEME):
         socket = connection.server.removeprefix(UNIX_SCHEME)
-        connector = aiohttp.UnixConnector(socket, limit=0, keepalive_timeout=keep_alive_s)
+        connector = _OwnUnixConnector(socket, limit=0, keepalive_timeout=keep_alive_s)
     elif connection.server.startswith("https://"):
         tls = tls_context(connection, credential)
         connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=keep_alive_s)
@@ -122,6 +123,20 @@ def open_channel(connection: Connection, credential: Credential, *, user_agent: 
         base_url(connection), socket, tls, connection.tls_server_name, connect_timeout_s=connect_timeout_s
     )
     return Channel(session, Connections(endpoint, headers, idle_s=keep_alive_s))
+
+
+class _OwnUnixConnector(aiohttp.UnixConnector):
+    """Connects to this user's servers only."""
+
+    async def _create_connection(self, *arguments: Any, **options: Any) -> Any:
+        connection = await super()._create_connection(*arguments, **options)
+        try:
+            assert connection.transport is not None
+            check_peer(connection.transport.get_extra_info("socket"), self.path)
+        except ForeignSocketError:
+            connection.close()
+            raise
+        return connection
 
 
 def base_url(connection: Connection) -> str:
