@@ -41,6 +41,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "status", "show the one-machine cluster, its nodes and its processes", "This machine"
     ),
     "node": CommandEntry("node", "make simulated GPUs unhealthy, or healthy again", "This machine"),
+    "store": CommandEntry("store", "print what can be read of a damaged store", "This machine"),
     "kubeconfig": CommandEntry("kubeconfig", "print a kubeconfig that kubectl can use", "This machine"),
     "operator": CommandEntry("operator", "run the job operator against a cluster", "Services"),
     "scheduler": CommandEntry("scheduler", "run the scheduler against a cluster", "Services"),

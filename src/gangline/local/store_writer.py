@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from gangline.errors import ClusterError, UserError
 
 TRANSACTION_ROWS_MAX = 1000
@@ -115,9 +117,11 @@ class StoreWriter:
                     f"the store `{path}` is in use by another process",
                     hint="only one server may run on a cluster's state folder",
                 ) from None
-            raise StoreError(f"cannot open the store `{path}`: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise StoreError(f"`{path}` is not a store of Gangline: {error}") from error
+            raise StoreError(f"cannot open the store `{path}`: {error}", hint=_way_out(path)) from error
+        except (sqlite3.DatabaseError, TypeError) as error:  # no row of its format is the second
+            raise StoreError(
+                f"`{path}` is not a store of Gangline, or damaged: {error}", hint=_way_out(path)
+            ) from error
         if found != _FORMAT:
             connection.close()
             raise StoreError(f"the store `{path}` has format {found}; this version reads format {_FORMAT}")
@@ -125,14 +129,33 @@ class StoreWriter:
 
     def revision(self) -> int:
         """Return the highest revision ever committed; call before ``start``."""
-        row = self._connection.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
-        return int(row[0])
+        try:
+            row = self._connection.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
+            return int(row[0])
+        except (sqlite3.Error, TypeError, ValueError) as error:
+            raise StoreError(
+                f"the store `{self._path}` is damaged: it has no revision ({error})",
+                hint=_way_out(self._path),
+            ) from error
 
     def rows(self) -> Iterator[Row]:
-        """Yield every row in key order; call before ``start``."""
+        """Yield every row in key order; call before ``start``.
+
+        Raises:
+            StoreError: a row cannot be read, or holds no object.
+        """
         query = "SELECT collection, namespace, name, revision, written_s, value FROM object"
-        for row in self._connection.execute(query):
-            yield Row(*row)
+        place = "its first row"
+        try:
+            for columns in self._connection.execute(query):
+                row = Row(*columns)
+                place = "/".join(columns[:3])
+                _check_json(row.value or b"")
+                yield row
+        except (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+            raise StoreError(
+                f"the store `{self._path}` is damaged at or after {place}: {error}", hint=_way_out(self._path)
+            ) from error
 
     def start(self) -> None:
         """Start the thread."""
@@ -218,6 +241,19 @@ class StoreWriter:
             free = self._connection.execute("PRAGMA freelist_count").fetchone()[0]
             if free > VACUUM_FREE_PAGES_MIN:
                 self._connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+
+
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
+"""Reads a value without building it: 1 microsecond a kilobyte."""
+
+
+def _way_out(path: Path) -> str:
+    """Return what to do about a damaged store: it lies in the folder that has the cluster's name."""
+    name = path.parent.name
+    return (
+        f"save what can be read: gangline store export --cluster {name} > objects.yaml; then begin anew: "
+        f"gangline down --purge --cluster {name}, and gangline apply --cluster {name} objects.yaml"
+    )
 
 
 def _is_full(error: sqlite3.Error) -> bool:
