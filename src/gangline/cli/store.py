@@ -69,7 +69,7 @@ def is_for_a_new_cluster(obj: dict[str, Any]) -> bool:
         return False
     if kind == "CustomResourceDefinition":
         return name not in _own_definitions()
-    if kind == "Pod" and (obj.get("spec") or {}).get("nodeName"):
+    if (obj.get("spec") or {}).get("nodeName"):  # a pod that runs, or has run
         return False
     made = {
         "Namespace": _SYSTEM_NAMESPACES,
