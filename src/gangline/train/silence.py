@@ -73,7 +73,8 @@ class Silence:
         step: the last step that it has done.
         for_s: since then.
         kind: ``stale`` says nothing at all; ``busy`` does something else than its peers, who wait for it;
-            ``mixed`` when all wait, each in another collective or for somebody unknown.
+            ``mixed`` when all wait, each in another collective or for somebody unknown; ``stopped`` where its
+            process is seen to be (`gangline.train.waiting`).
         waiting: how many ranks wait.
         stack: where it is.
         waited_s: how long the first of those has waited.
@@ -199,7 +200,7 @@ class Notices:
         told, before = self._told.get(silence.rank), self._was_late.get(silence.rank)
         if told is not None and told.step >= silence.step:
             return False
-        if before is None or silence.kind != "busy" or silence.step > before.step + NEAR_STEPS:
+        if before is None or silence.kind in ("stale", "stopped") or silence.step > before.step + NEAR_STEPS:
             return True
         return silence.waited_s > WORSE * before.waited_s
 

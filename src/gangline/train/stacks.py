@@ -17,12 +17,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
 FRAMES_MAX = 5
+_PACKAGES = ("site-packages", "dist-packages", "/lib/python3", "<frozen")
+"""Parts of the names of files that are not the user's."""
 ANSWER_LIMIT_S = 1.0
 PYSPY_LIMIT_S = 10.0
 STACK_SIGNAL: int | None = int(signal.SIGRTMIN) + 7 if hasattr(signal, "SIGRTMIN") else None
@@ -87,12 +90,13 @@ def collective_of(frames: list[FrameType]) -> FrameType | None:
 def describe(frames: list[FrameType]) -> str:
     """Return ``train.py:57 load < train.py:90 main``: the innermost frames, those of packages left out."""
     places = [(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) for frame in frames]
-    return _shorten(places)
+    return shorten(places)
 
 
-def _shorten(places: list[tuple[str, int, str]]) -> str:
-    own = [place for place in places if "site-packages" not in place[0] and "<frozen" not in place[0]]
-    chosen = (places[:1] if places and places[0] not in own[:1] else []) + own
+def shorten(places: Sequence[tuple[str, int, str]]) -> str:
+    """Return places in files as `describe` does: file, line and function of each, innermost first."""
+    own = [place for place in places if not any(part in place[0] for part in _PACKAGES)]
+    chosen = (list(places[:1]) if places and places[0] not in own[:1] else []) + own
     return " < ".join(f"{file.rpartition('/')[2]}:{line} {name}" for file, line, name in chosen[:FRAMES_MAX])
 
 
@@ -128,7 +132,7 @@ def _ask_faulthandler(pid: int, stack_file: str) -> str:
         text = path.read_bytes()[before:].decode(errors="replace")
     except OSError:
         return ""
-    return _shorten([(file, int(line), name) for file, line, name in _LINE.findall(text)])
+    return shorten([(file, int(line), name) for file, line, name in _LINE.findall(text)])
 
 
 def _ask_pyspy(pid: int) -> str:
@@ -145,5 +149,5 @@ def _ask_pyspy(pid: int) -> str:
         ).stdout
         head, _, main = text.partition('"MainThread"')
         found = _PYSPY_LINE.findall((main or head).partition("\nThread")[0])
-        return _shorten([(file, int(line), name) for name, file, line in found])
+        return shorten([(file, int(line), name) for name, file, line in found])
     return ""

@@ -8,14 +8,14 @@ Python without Gangline finds its `gangline.train` here. Standard library only; 
 
 from __future__ import annotations
 
-import atexit
-import importlib.machinery
-import importlib.util
-import io
 import os
 import sys
-from collections.abc import Sequence
-from types import ModuleType
+
+TYPE_CHECKING = False  # `typing`, `io` and `importlib.util` would take 10 ms of every start
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec, SourceFileLoader
+    from types import ModuleType
 
 EXIT_MPI_MISMATCH = 78
 _GUARDED = "mpi4py.MPI"
@@ -87,10 +87,10 @@ def end_all_after_exception(mpi: ModuleType) -> None:
 class _Checking:
     """A loader around another one that checks the module when it has been executed."""
 
-    def __init__(self, loader: importlib.machinery.SourceFileLoader) -> None:
+    def __init__(self, loader: SourceFileLoader) -> None:
         self._loader = loader
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Create the module as the real loader does."""
         return self._loader.create_module(spec)
 
@@ -99,6 +99,8 @@ class _Checking:
         self._loader.exec_module(module)
         check(module)
         if launched_size() > 1:
+            import atexit
+
             atexit.register(end_all_after_exception, module)
 
     def __getattr__(self, name: str) -> object:
@@ -111,7 +113,7 @@ class _Guard:
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    ) -> ModuleSpec | None:
         """Return the guarded module's spec as the other finders give it."""
         if name != _GUARDED:
             return None
@@ -131,29 +133,35 @@ class _Gangline:
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    ) -> ModuleSpec | None:
         """Return the spec of the package `gangline`, whose modules for ranks need nothing else."""
         if name != "gangline" or sys.version_info < (3, 11):
             return None
+        from _frozen_importlib_external import spec_from_file_location
+
         folder = os.path.realpath(__file__).rpartition("/launch/mpi_guard/")[0]
-        return importlib.util.spec_from_file_location(
+        return spec_from_file_location(
             name, f"{folder}/__init__.py", submodule_search_locations=[folder]
         )
 
 
 def _import_next() -> None:
     """Import the ``sitecustomize`` that this one hides, if there is one."""
+    from _frozen_importlib import module_from_spec
+    from _frozen_importlib_external import PathFinder
+
     here = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - every Python of a pod pays for its imports
-    others = [entry for entry in sys.path if os.path.realpath(entry or ".") != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    entries = [os.path.realpath(entry or ".") for entry in sys.path]
+    later = sys.path[entries.index(here) + 1 :] if here in entries else []
+    spec = PathFinder.find_spec("sitecustomize", later)
     if spec is not None and spec.loader is not None:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        spec.loader.exec_module(module_from_spec(spec))
 
 
 def _write_whole_lines() -> None:
     """Have Python hand over whole lines: MPICH's and Intel's launchers put a tag before every piece."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and not stream.isatty():
+        if hasattr(stream, "reconfigure") and not stream.isatty():
             stream.reconfigure(line_buffering=True, write_through=False)
 
 
