@@ -35,6 +35,8 @@ LOG_RETRY_S = 0.05
 LOG_RETRIES_MAX = 600
 SILENCE_S = 2.0
 """How long a pod may wait without a reason in its status before the events about it are followed."""
+RANKS_AFTER_S = 3.0
+"""Ranks that hang are told after this: shorter jobs do without another watch."""
 CHIEF_POD_GRACE_S = 2.0
 """How long after a job's end its primary pod's last state is waited for."""
 
@@ -47,6 +49,9 @@ class FollowView(Protocol):
 
     def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
         """A pod cannot start for this reason; told once, and again when it changes."""
+
+    def ranks(self, job: Obj, text: str) -> None:
+        """Some rank is stopped or keeps others waiting, or goes on."""
 
     def log(self, job: Obj, data: bytes) -> None:
         """A piece of the log came; pieces do not end where lines end."""
@@ -82,6 +87,7 @@ class _State:
     seen: bool = False
     reasons: dict[str, HeldUp] = field(default_factory=dict)
     warnings: list[Obj] = field(default_factory=list)
+    told: set[tuple[str, int]] = field(default_factory=set)
     logs: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
 
@@ -158,6 +164,7 @@ class Follower:
         waiter = asyncio.create_task(self._wait())
         watches = [asyncio.create_task(job_watch), asyncio.create_task(pod_watch)]
         warnings = asyncio.create_task(self._watch_warnings(namespace))
+        ranks = asyncio.create_task(self._watch_ranks(namespace))
         try:
             await asyncio.wait([waiter, *watches], return_when=asyncio.FIRST_COMPLETED)
             for watch in watches:
@@ -165,7 +172,7 @@ class Follower:
                     watch.result()  # endless: it only ends with an error, which is raised here
             return await waiter
         finally:
-            tasks = [waiter, warnings, *watches, *state.logs.values()]
+            tasks = [waiter, warnings, ranks, *watches, *state.logs.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -254,6 +261,30 @@ class Follower:
                 field_selector="type=Warning,involvedObject.kind=Pod",
                 recover=self._recover,
             )
+
+    async def _watch_ranks(self, namespace: str | None) -> None:
+        """Pass on what the node agent says of ranks that hang; see `gangline.local.agent.rank_reports`."""
+        await asyncio.sleep(RANKS_AFTER_S)
+        with suppress(ClusterError):
+            await watch_objects(
+                self._client,
+                EVENTS,
+                namespace,
+                self._take_rank_events,
+                field_selector="source=gangline-agent,involvedObject.kind=Pod",
+                recover=self._recover,
+            )
+
+    def _take_rank_events(self, objects: dict[str, Obj]) -> None:
+        from gangline.local.agent.rank_reports import REASONS
+
+        state = self._state
+        for uid, event in objects.items():
+            happened = (uid, int(event.get("count") or 1))
+            is_own = (event.get("involvedObject") or {}).get("uid") in state.pods
+            if is_own and event.get("reason") in REASONS and happened not in state.told:
+                state.told.add(happened)
+                self._view.ranks(state.job, str(event.get("message", "")))
 
     def _take_warnings(self, objects: dict[str, Obj]) -> None:
         self._state.warnings = list(objects.values())

@@ -109,6 +109,10 @@ class PlainView:
         if advice := advice_for(job, pod, reason):
             say(f"hint: {advice}")
 
+    def ranks(self, job: Obj, text: str) -> None:
+        """Say which ranks hang, or go on."""
+        say(f"{job_title(job)}: {text}")
+
     def log(self, job: Obj, data: bytes) -> None:
         """Write a piece of the log; with several jobs in whole lines behind the job's name."""
         out = sys.stdout.buffer
@@ -168,6 +172,13 @@ class LiveView(PlainView):
             return
         self._bar.erase()
         super().held_up(job, pod, reason)
+
+    def ranks(self, job: Obj, text: str) -> None:
+        """Say it between table and bar."""
+        self._freeze()
+        self._bar.erase()
+        super().ranks(job, text)
+        self._bar.draw()
 
     def log(self, job: Obj, data: bytes) -> None:
         """Freeze the table, then write the log below it; the bar stays below the log."""

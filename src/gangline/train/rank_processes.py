@@ -1,8 +1,8 @@
 """The ranks among this machine's processes, and how each is: read from /proc, and asked by a signal.
 
-A rank is a process whose environment says so, below a program that is told by a variable of its environment.
-It answers where `gangline.launch.rank_hook` was imported at its start: its open files then include one of
-that name, in memory. The signal is SIGURG, which a process that does not expect it ignores. Linux only.
+A rank is a process whose environment says so, and RANKS_OF says of which program. It answers where
+`gangline.launch.rank_hook` was imported at its start: its open files then include one of that name, in
+memory. The signal is SIGURG, which a process that does not expect it ignores. Linux only.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import os
 import re
 import signal
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangline.train.waiting import Answer, Frame, RankLook
 
+RANKS_OF = "GANGLINE_RANKS_OF"
+"""Variable of a rank's environment: ``PROGRAM/PLACE``, set by who starts the program."""
 CHANNEL = "/memfd:gangline-rank"
 """What the link of a rank's file of answers begins with."""
 OWN_WATCH = "gangline-stack-"
@@ -27,8 +29,8 @@ SOURCE_BYTES_MAX = 1 << 22
 _HEAD = "Stack (most recent call first):"
 # a line of faulthandler: `  File "train.py", line 7 in step`
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
-# a line of /proc/PID/maps ends in `/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so`; torch built
-# for CUDA has `libcudart.so` on every machine, the driver's `libcuda.so.1` where there are GPUs
+# a line of /proc/PID/maps ends in `/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so`; torch
+# that was built for CUDA has `libcudart.so` everywhere, the driver's `libcuda.so.1` where there are GPUs
 _LIBRARY = re.compile(rb"/lib(torch|mpi|cuda)(?:_\w+)?\.so")
 _NAMES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"))
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -50,7 +52,8 @@ class Rank:
     """A rank and its processes.
 
     Attributes:
-        program: value of the variable by which programs are told apart.
+        program: which one it is a rank of.
+        place: where, as a pod's name; ``""`` unknown.
         rank: its number.
         size: of its world.
         pid: the process that answers, else the first one.
@@ -60,6 +63,7 @@ class Rank:
     """
 
     program: str
+    place: str
     rank: int
     size: int
     pid: int
@@ -89,23 +93,22 @@ def place_of(variables: Mapping[str, str]) -> tuple[int, int] | None:
     return None
 
 
-def find_ranks(variable: str, program: str = "") -> list[Rank]:
+def find_ranks(program: str = "") -> list[Rank]:
     """Return the ranks that run on this machine, each once.
 
     Args:
-        variable: of the environment, tells programs apart; processes without it are none of ours.
-        program: the only value that counts, ``""`` for any.
+        program: the only one whose ranks count, ``""`` for any.
 
     Cost: 20 µs for each process of the machine.
     """
-    members: dict[tuple[str, int, int], list[Process]] = {}
+    members: dict[tuple[str, str, int, int], list[Process]] = {}
     for folder in _processes():
         environment = _environment(folder)
-        found = environment.get(variable, "")
-        if not found or (program and found != program) or (place := place_of(environment)) is None:
+        own, _, where = environment.get(RANKS_OF, "").partition("/")
+        if not own or (program and own != program) or (place := place_of(environment)) is None:
             continue
         if (process := read_process(folder / "stat")) is not None and process.state not in "ZX":
-            members.setdefault((found, *place), []).append(process)
+            members.setdefault((own, where, *place), []).append(process)
     return [_rank(*key, processes) for key, processes in sorted(members.items())]
 
 
@@ -124,7 +127,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {name: value for name, _, value in (item.partition("=") for item in text.split("\0"))}
 
 
-def _rank(program: str, rank: int, size: int, processes: list[Process]) -> Rank:
+def _rank(program: str, place: str, rank: int, size: int, processes: list[Process]) -> Rank:
     """Return a rank of processes with one and the same place: the first that answers stands for it."""
     processes = sorted(processes, key=lambda process: (process.started, process.pid))
     channel, tells_itself, first = "", False, processes[0].pid
@@ -134,7 +137,7 @@ def _rank(program: str, rank: int, size: int, processes: list[Process]) -> Rank:
         if found := [path for path, link in links.items() if link.startswith(CHANNEL)]:
             channel, first = found[0], process.pid
             break
-    return Rank(program, rank, size, first, tuple(one.pid for one in processes), channel, tells_itself)
+    return Rank(program, place, rank, size, first, tuple(one.pid for one in processes), channel, tells_itself)
 
 
 def _links(pid: int) -> dict[str, str]:
@@ -143,7 +146,7 @@ def _links(pid: int) -> dict[str, str]:
     with suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):
             with suppress(OSError):
-                found[entry.path] = os.readlink(entry.path)
+                found[entry.path] = _target(entry.path)
     return found
 
 
@@ -153,11 +156,9 @@ class RankReader:
 
     Attributes:
         rank: which one.
-        place: where it runs, for people.
     """
 
     rank: Rank
-    place: str = ""
     _read_to: int = 0
     _libraries: frozenset[str] = field(default_factory=frozenset)
 
@@ -174,7 +175,7 @@ class RankReader:
         return RankLook(
             rank=self.rank.rank,
             pid=self.rank.pid,
-            place=self.place,
+            place=self.rank.place,
             cpu_s=process.cpu_s,
             main_cpu_s=main.cpu_s,
             stopped=tuple(dict.fromkeys(one.pid for one in members if one is not None and one.state == "T")),
@@ -192,30 +193,23 @@ class RankReader:
             status = Path("/proc", str(self.rank.pid), "status").read_text(encoding="utf-8", errors="replace")
             # for example `SigCgt:	0000000000400002`
             caught = int(status.partition("SigCgt:")[2].split("\n", 1)[0], 16)
-            if caught >> (number - 1) & 1 and os.readlink(self.rank.channel).startswith(CHANNEL):
+            if caught >> (number - 1) & 1:
                 self._empty()
                 os.kill(self.rank.pid, number)
 
     def _empty(self) -> None:
         """Empty the file of answers that have been read: it lies in memory."""
-        channel = os.open(self.rank.channel, os.O_RDWR)
-        try:
+        with suppress(OSError), _channel(self.rank.channel, os.O_RDWR) as channel:
             if os.fstat(channel).st_size <= self._read_to:
                 os.ftruncate(channel, 0)
                 self._read_to = 0
-        finally:
-            os.close(channel)
 
     def _answers(self) -> tuple[bool, tuple[Answer, ...]]:
         """Return whether the rank has run Python since its earlier answers, and the new ones."""
-        if not self.rank.channel:
-            return False, ()
-        try:
-            with open(self.rank.channel, "rb") as file:  # noqa: PTH123 - a link that is no path
-                file.seek(self._read_to)
-                data = file.read(ANSWER_BYTES_MAX)
-        except OSError:
-            return False, ()
+        data = b""
+        if self.rank.channel:
+            with suppress(OSError), _channel(self.rank.channel, os.O_RDONLY) as channel:
+                data = os.pread(channel, ANSWER_BYTES_MAX, self._read_to)
         self._read_to += len(data)
         before, *texts = data.decode(errors="replace").split(_HEAD)
         return "=" in before.split(), tuple(self._answer(text) for text in texts)
@@ -239,11 +233,36 @@ def _source_line(pid: int, frame: Frame) -> str:
     """Return the text of a line as the process sees that file, ``""`` where it cannot be read."""
     file, number, _ = frame
     path = f"/proc/{pid}/root{file}" if file.startswith("/") else f"/proc/{pid}/cwd/{file}"
-    with suppress(OSError):
-        source = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            text = os.read(source, SOURCE_BYTES_MAX) if stat.S_ISREG(os.fstat(source).st_mode) else b""
-        finally:
-            os.close(source)
-        return b"".join(text.splitlines()[number - 1 : number]).decode(errors="replace").strip()
+    with suppress(OSError), _opened(path, os.O_PATH) as named:
+        # Opened only once it is known to be a file: opening a device may do something.
+        if stat.S_ISREG(os.fstat(named).st_mode):
+            with _opened(f"/proc/self/fd/{named}", os.O_RDONLY) as source:
+                lines = os.read(source, SOURCE_BYTES_MAX).splitlines()
+                return b"".join(lines[number - 1 : number]).decode(errors="replace").strip()
     return ""
+
+
+@contextmanager
+def _opened(path: str, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _channel(path: str, flags: int) -> Iterator[int]:
+    """Open a rank's file of answers.
+
+    Raises:
+        OSError: it is gone, or another file meanwhile: the link is the rank's, the rights may be root's.
+    """
+    with _opened(path, flags) as descriptor:
+        if not _target(f"/proc/self/fd/{descriptor}").startswith(CHANNEL):
+            raise FileNotFoundError(path)
+        yield descriptor
+
+
+def _target(link: str) -> str:
+    return os.readlink(link)  # noqa: PTH115 - `Path` would make a path of a name that is none

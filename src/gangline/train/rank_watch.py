@@ -1,15 +1,15 @@
 """Watches over the ranks on this machine from outside of them, whatever they run: says who hangs.
 
 `gangline.train.rank_processes` looks and asks, `gangline.train.waiting` judges. Started by its path it is a
-process of its own beside a launcher: it writes to standard error and ends with its standard input.
+process of its own beside a launcher or the node agent, and ends with its standard input.
 """
 
 from __future__ import annotations
 
+import json
 import select
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 if not __package__:  # started by its path
@@ -23,25 +23,14 @@ FIND_PERIOD_S = 3 * LOOK_PERIOD_S
 
 
 class RankWatch:
-    """Ranks of programs that carry a variable in their environment.
+    """The ranks on this machine, of one program or of all.
 
     Args:
-        variable: tells programs apart.
-        value: the only program that counts, ``""`` for any.
-        program_of: the program of a value, where several values are one; ``""`` for one that is not watched.
-        place_of: where the ranks of a value run, for people.
+        program: the only one, ``""`` for all.
     """
 
-    def __init__(
-        self,
-        variable: str,
-        value: str = "",
-        *,
-        program_of: Callable[[str], str] = lambda value: value,
-        place_of: Callable[[str], str] = lambda value: "",
-    ) -> None:
-        self._variable, self._value = variable, value
-        self._program_of, self._place_of = program_of, place_of
+    def __init__(self, program: str = "") -> None:
+        self._program = program
         self._readers: list[RankReader] = []
         self._worlds: dict[tuple[str, int], World] = {}
         self._found_at: float | None = None
@@ -57,8 +46,7 @@ class RankWatch:
             self._found_at = now_s
         members: dict[tuple[str, int], list[RankReader]] = {key: [] for key in self._worlds}
         for reader in self._readers:
-            key = (self._program_of(reader.rank.program), reader.rank.size)
-            members.setdefault(key, []).append(reader)
+            members.setdefault((reader.rank.program, reader.rank.size), []).append(reader)
         said: list[tuple[Rank, Said]] = []
         for key, readers in members.items():
             if not readers:
@@ -68,35 +56,55 @@ class RankWatch:
         return said
 
     def _look_at(self, world: World, readers: list[RankReader], now_s: float) -> list[tuple[Rank, Said]]:
-        looks = {reader.rank.rank: look for reader in readers if (look := reader.look()) is not None}
-        world.take(list(looks.values()), now_s)
         by_rank = {reader.rank.rank: reader for reader in readers}
+        looks = [look for reader in by_rank.values() if (look := reader.look()) is not None]
+        world.take(looks, now_s)
         for rank in world.to_ask(now_s):
             by_rank[rank].ask()
         return [(by_rank[said.ranks[0]].rank, said) for said in world.news()]
 
     def _find(self) -> None:
-        """Find the ranks; a reader of a rank is kept as long as its process is the same."""
-        known = {(reader.rank.program, reader.rank.rank, reader.rank.size): reader for reader in self._readers}
+        """Find the ranks; the reader of a rank is kept as long as its process is the same."""
+        known = {(one.rank.program, one.rank.pid, one.rank.channel): one for one in self._readers}
         self._readers = []
-        for rank in find_ranks(self._variable, self._value):
-            if not self._program_of(rank.program):
-                continue
-            reader = known.get((rank.program, rank.rank, rank.size))
-            if reader is None or (reader.rank.pid, reader.rank.channel) != (rank.pid, rank.channel):
-                reader = RankReader(rank, self._place_of(rank.program))
+        for rank in find_ranks(self._program):
+            reader = known.get((rank.program, rank.pid, rank.channel)) or RankReader(rank)
             reader.rank = rank
             self._readers.append(reader)
 
 
-def main() -> None:
-    """Entry: VARIABLE VALUE."""
-    watch = RankWatch(*sys.argv[1:3])
+def watch_program(program: str) -> None:
+    """Watch one program until standard input ends; say what is found on standard error."""
+    watch = RankWatch(program)
     while not select.select([sys.stdin], [], [], LOOK_PERIOD_S)[0]:
         for _, said in watch.look(time.monotonic()):
             sys.stderr.write(f"gangline: {said.text}\n")
             sys.stderr.flush()
 
 
+def watch_all() -> None:
+    """Watch all programs while told to, until standard input ends.
+
+    Standard input brings lines: ``on`` and ``off``. What is found goes to standard output, a JSON object a
+    line: ``program``, ``place``, ``kind``, ``text``.
+    """
+    watch: RankWatch | None = None
+    while True:
+        if select.select([sys.stdin], [], [], None if watch is None else LOOK_PERIOD_S)[0]:
+            line = sys.stdin.readline()
+            if not line:
+                return
+            watch = None if line == "off\n" else watch or RankWatch()
+            continue
+        assert watch is not None
+        for rank, said in watch.look(time.monotonic()):
+            found = {"program": rank.program, "place": rank.place, "kind": said.kind, "text": said.text}
+            sys.stdout.write(json.dumps(found) + "\n")
+            sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        watch_program(sys.argv[1])
+    else:
+        watch_all()

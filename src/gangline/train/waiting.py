@@ -68,7 +68,7 @@ class RankLook:
     Attributes:
         rank: which one.
         pid: its process, as the reader of what is said knows it.
-        place: where it runs, ``""`` where the reader knows.
+        place: where it runs, told where ranks of several places are seen.
         cpu_s: of the process until now.
         main_cpu_s: of its main thread.
         stopped: those of its processes that are stopped (not: held by a debugger).
@@ -298,7 +298,9 @@ class World:
         who = f"all {self.size} ranks wait" if is_all else "all ranks that run on this machine wait"
         if len(self._active()) < len(self._tracks):
             who = "all ranks that still run wait"
-        parts = [f"{who} since {silences[0].waited_s:.0f} s{'' if len(places) == 1 else ', at different calls'}"]
+        parts = [
+            f"{who} since {silences[0].waited_s:.0f} s{'' if len(places) == 1 else ', at different calls'}"
+        ]
         parts += [f"{self._names([track])} waits{at}" for at, track in [*places.items()][:SHOWN_MAX]]
         if over := [rank for rank, track in sorted(self._tracks.items()) if track.is_over]:
             parts.append(f"{_ranks(over)} {'has' if len(over) == 1 else 'have'} ended")
@@ -311,7 +313,9 @@ class World:
         if len(tracks) != 1:
             return _ranks([track.last.rank for track in tracks])
         look = tracks[0].last
-        return f"rank {look.rank}{f' on {look.place}' if look.place else ''} (process {look.pid})"
+        is_one_place = len({track.last.place for track in self._tracks.values()}) == 1
+        place = "" if is_one_place else f" on {look.place}"
+        return f"rank {look.rank}{place} (process {look.pid})"
 
     def _where(self, track: _Track) -> str:
         name = self._names([track])
@@ -327,6 +331,7 @@ class World:
 
 
 _KINDS = ("stopped", "busy", "mixed")
+
 
 def _ranks(ranks: Iterable[int]) -> str:
     """Return ``rank 3`` or ``ranks 1, 2, 3 and 5 more``."""

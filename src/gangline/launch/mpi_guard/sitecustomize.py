@@ -140,9 +140,7 @@ class _Gangline:
         from _frozen_importlib_external import spec_from_file_location
 
         folder = os.path.realpath(__file__).rpartition("/launch/mpi_guard/")[0]
-        return spec_from_file_location(
-            name, f"{folder}/__init__.py", submodule_search_locations=[folder]
-        )
+        return spec_from_file_location(name, f"{folder}/__init__.py", submodule_search_locations=[folder])
 
 
 def _import_next() -> None:

@@ -1,11 +1,11 @@
 """Lets a rank be asked where it is: SIGURG has its main thread's stack written to a file in memory.
 
-This folder is put on PYTHONPATH of ranks. Python imports ``sitecustomize`` at its start; the next one on the path
-is imported as well. The answer has two parts: faulthandler writes the stack at once, even where the
-interpreter is locked, and `_say_alive` adds a mark as soon as the main thread runs Python again. So whoever
-asks knows whether a rank is still in one and the same native call. `gangline.train.rank_processes` asks, and
-only where a rank may be waiting. SIGURG, for what does not expect it ignores it. Nothing is done in a process
-that is no rank; standard library only, Python 3.7 or newer; see docs/guides/when-it-goes-wrong.md.
+This folder is put on PYTHONPATH of ranks. Python imports ``sitecustomize`` at its start; the next one on the
+path is imported as well. The answer has two parts: faulthandler writes the stack at once, even where the
+interpreter is locked, and a mark follows as soon as the main thread runs Python again. So whoever asks knows
+whether a rank is still in one and the same native call. `gangline.train.rank_processes` asks, and only where
+a rank may be waiting. SIGURG, for what does not expect it ignores it. Nothing is done in a process that is no
+rank. Standard library only, Python 3.7 or newer (which answers from 3.8 on); 2 ms of a start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 def arm() -> None:
     """Answer from now on; where the system has no such files, or the signal is taken, nothing is done."""
-    import _signal  # the module `signal` would import more
+    import _signal  # type: ignore[import-not-found] # the module `signal` would import more
 
     number = getattr(_signal, "SIGURG", None)
     if number is None or not hasattr(os, "memfd_create") or _signal.getsignal(number) != _signal.SIG_DFL:

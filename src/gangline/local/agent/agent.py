@@ -108,6 +108,7 @@ class NodeAgent:
                 services.create_task(self._sweep())
                 services.create_task(self._renew_tokens())
                 services.create_task(self._context.gpus.keep_claim())
+                services.create_task(self._context.rank_reports.run(self._context.recorder, self._pods.get))
         finally:
             await self._let_go()
             await self._context.images.close()
@@ -207,6 +208,7 @@ class NodeAgent:
     def _begin(self, runner: PodRunner) -> None:
         uid = runner.pod.metadata.uid
         self._runners[uid] = runner
+        self._context.rank_reports.switch(True)
         self._tasks[uid] = asyncio.create_task(
             self._run_pod(uid, runner), name=f"pod {runner.pod.metadata.key}"
         )
@@ -223,6 +225,7 @@ class NodeAgent:
         finally:
             self._runners.pop(uid, None)
             self._tasks.pop(uid, None)
+            self._context.rank_reports.switch(bool(self._runners))
         asyncio.get_running_loop().call_later(pause_s, self._look_again, runner.pod.metadata.key)
 
     def _look_again(self, key: str) -> None:

@@ -15,11 +15,13 @@ from typing import Any
 from gangline.api.core import Container, Pod, VolumeMount
 from gangline.local.agent.env import Lookup, PodFacts, build_env, expand
 from gangline.local.agent.isolation import Isolation
+from gangline.local.agent.rank_reports import ranks_of
 from gangline.local.agent.run_rights import writable_in_proc
 from gangline.local.agent.shim import processes
 from gangline.local.agent.volumes import is_projection
 from gangline.local.image import Image, User
 from gangline.local.images import REMOTE_SHELL, REMOTE_SHELL_ENVIRONMENT, base_path
+from gangline.train.rank_processes import RANKS_OF
 
 BIN_IN_POD = "/run/gangline/bin"
 NAMES_IN_POD = "/run/gangline/names"
@@ -231,6 +233,7 @@ def plan_container(
     env[processes.POD_MARKER] = pod.metadata.uid
     env[processes.CLUSTER_MARKER] = place.cluster_id
     env[processes.CONTAINER_MARKER] = container.name
+    env[RANKS_OF] = ranks_of(pod)
     if place.guard and not image.is_whole:
         env["PYTHONPATH"] = ":".join(filter(None, (place.guard, env.get("PYTHONPATH", ""))))
     folder = place.container_folder(container.name)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gangline.local.agent.image_sources import ImageSources
     from gangline.local.agent.names import NameRegistry
     from gangline.local.agent.network import Network
+    from gangline.local.agent.rank_reports import RankReports
     from gangline.local.agent.shim_client import Nursery
     from gangline.local.paths import ClusterPaths
 
@@ -228,6 +229,7 @@ class AgentContext:
     hide: tuple[str, ...]
     guard: str
     log: Any
+    rank_reports: RankReports
     now_s: Callable[[], float] = time.time
     host_mounts: Callable[[], tuple[str, ...]] = field(default=lambda: ())
 

@@ -16,6 +16,7 @@ from gangline.local.agent import machine
 from gangline.local.agent.addresses import LOOPBACK_POOL, AddressPool
 from gangline.local.agent.isolation import Isolation, choose_isolation, end_orphans, enter_user_namespace
 from gangline.local.agent.names import NameRegistry
+from gangline.local.agent.rank_reports import RankReports
 from gangline.local.paths import ClusterPaths
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
         ClusterError: bridge or namespaces cannot be made.
     """
     log = structlog.get_logger("gangline.agent")
+    rank_reports = RankReports()
+    rank_reports.start()
     mode, reason, paths = enter_isolation(paths, isolation)
     log.info("isolation chosen", isolation=mode, reason=reason)
     # What is written for a pod is read by any user in it; the folders around it are this user's alone.
@@ -92,9 +95,10 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
         if mode == "network":
             network = await _open_network(paths, facts, names)
         gpus = await open_gpus(facts, log)
-        agent = _wire(paths, own, nursery, network, names, mode, facts, gpus, log)
+        agent = _wire(paths, own, nursery, network, names, mode, facts, gpus, log, rank_reports)
         await agent.run()
     finally:
+        rank_reports.stop()
         if nursery is not None:
             nursery.stop()
         if network is not None:
@@ -129,6 +133,7 @@ def _wire(
     facts: dict[str, Any],
     gpus: AgentGpus,
     log: Any,
+    rank_reports: RankReports,
 ) -> NodeAgent:
     from gangline.api.core import ConfigMap, Node, Pod, Secret
     from gangline.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS
@@ -141,7 +146,7 @@ def _wire(
     secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
     objects = Objects(client, config_maps, secrets, paths.certificates, paths.pods)
     port = int(facts.get("port", 0))
-    context = _context(paths, client, nursery, network, names, mode, port, objects, gpus, log)
+    context = _context(paths, client, nursery, network, names, mode, port, objects, gpus, log, rank_reports)
     keeper = NodeKeeper(
         client,
         address=context.host_ip,
@@ -172,6 +177,7 @@ def _context(
     objects: Objects,
     gpus: AgentGpus,
     log: Any,
+    rank_reports: RankReports,
 ) -> AgentContext:
     from gangline.kube.events import Recorder
     from gangline.local.agent.context import AgentContext
@@ -208,8 +214,9 @@ def _context(
         allocatable=machine.capacity(paths.state),
         bin=bin_folder,
         hide=hide,
-        guard=_guard_folder(),
+        guard=_start_folders(),
         log=log,
+        rank_reports=rank_reports,
         host_mounts=lambda: machine.host_mounts(hide),
     )
 
@@ -218,5 +225,6 @@ def _guard_folder() -> str:
     """Return the folder whose ``sitecustomize`` checks that a script's MPI is the launcher's."""
     from gangline import launch
 
-    folder = Path(os.path.realpath(launch.__file__)).parent / "mpi_guard"
-    return str(folder) if folder.is_dir() else ""
+    own = Path(os.path.realpath(launch.__file__)).parent
+    folders = (own / "mpi_guard", own / "rank_hook")
+    return os.pathsep.join(str(folder) for folder in folders if folder.is_dir())
