@@ -21,6 +21,7 @@ from types import FrameType
 
 from gangline.launch.hosts import Place
 from gangline.launch.rank_start import RankState, StartError, state_table
+from gangline.launch.rank_watch import watched, watching
 
 END_LIMIT_S = 10.0
 """How long ``mpirun`` has for ending its ranks before it is killed."""
@@ -87,24 +88,18 @@ def run_until_begun(
     Raises:
         StartError: they had not; ``mpirun`` was ended, and the message has a table of their states.
     """
+    program = f"{os.getpid()}-{time.time_ns()}"
     process = subprocess.Popen(
         line,
-        env=dict(environment),
+        env=watched(environment, program),
         stdout=subprocess.PIPE,
         preexec_fn=_end_with_parent,  # noqa: PLW1509 - there are no threads
     )
     before = {number: signal.signal(number, _forward_to(process)) for number in _signals()}
     beginnings = Beginnings(places)
     try:
-        assert process.stdout is not None
-        deadline = time.monotonic() + limit_s
-        while beginnings.all_began or deadline > time.monotonic():
-            left = None if beginnings.all_began else max(0.0, deadline - time.monotonic())
-            if not select.select([process.stdout], [], [], left)[0]:
-                continue
-            data = os.read(process.stdout.fileno(), _READ_BYTES)
-            _show(beginnings.feed(data) if data else beginnings.flush())
-            if not data:
+        with watching(program):
+            if _show_until_end(process, beginnings, limit_s):
                 code = process.wait()
                 return code if code >= 0 else 128 - code
         raise StartError(
@@ -119,6 +114,21 @@ def run_until_begun(
         _end(process)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _show_until_end(process: subprocess.Popen[bytes], beginnings: Beginnings, limit_s: float) -> bool:
+    """Show the output until it ends; False where not all ranks have begun in time."""
+    assert process.stdout is not None
+    deadline = time.monotonic() + limit_s
+    while beginnings.all_began or deadline > time.monotonic():
+        left = None if beginnings.all_began else max(0.0, deadline - time.monotonic())
+        if not select.select([process.stdout], [], [], left)[0]:
+            continue
+        data = os.read(process.stdout.fileno(), _READ_BYTES)
+        _show(beginnings.feed(data) if data else beginnings.flush())
+        if not data:
+            return True
+    return False
 
 
 def _signals() -> list[signal.Signals]:

@@ -21,6 +21,7 @@ from gangline.launch.hosts import Place
 from gangline.launch.mpirun import MASTER_PORT_COUNT, MASTER_PORT_FIRST, master_port
 from gangline.launch.rank_output import RankOutput
 from gangline.launch.rank_places import forwarded_variables, master_address, place_variables
+from gangline.launch.rank_watch import watch_until_cancelled, watched
 from gangline.launch.remote_host import EXIT_NO_PYTHON, RemoteShell, is_this_host
 
 START_TIMEOUT_S = 30.0
@@ -119,6 +120,7 @@ class RankStart:
         self._stopping = asyncio.Event()
         self._all_started = asyncio.Event()
         self._signal = 0
+        self._program = f"{os.getpid()}-{time.time_ns()}"
 
     @property
     def was_interrupted(self) -> bool:
@@ -143,6 +145,7 @@ class RankStart:
         followers: list[asyncio.Task[None]] = []
         watch = asyncio.create_task(self._watch_start())
         stopper = asyncio.create_task(self._stop_when_told())
+        rank_watch = asyncio.create_task(watch_until_cancelled(self._program))
         try:
             await self._open_all(followers)
             if not self._stopping.is_set():
@@ -151,6 +154,8 @@ class RankStart:
         finally:
             watch.cancel()
             stopper.cancel()
+            rank_watch.cancel()
+            await asyncio.gather(rank_watch, return_exceptions=True)
             await asyncio.gather(*(session.close() for session in self._sessions.values()))
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 loop.remove_signal_handler(number)
@@ -196,8 +201,7 @@ class RankStart:
                 ) from error
             self._sessions[name] = session
             followers.append(asyncio.create_task(self._follow(session)))
-        job = f"{os.getpid()}-{time.time_ns()}"
-        first = master_port(job)
+        first = master_port(self._program)
         ports = [
             MASTER_PORT_FIRST + (first - MASTER_PORT_FIRST + step) % MASTER_PORT_COUNT
             for step in range(_PORTS_TRIED)
@@ -220,7 +224,8 @@ class RankStart:
         master = (master_address(places, addresses, interface, all_local=all_local), port)
         for name, members in self._hosts.items():
             is_local = options.is_local(name)
-            env = dict(options.environment) if is_local else forwarded_variables(options.environment)
+            variables = forwarded_variables(options.environment)
+            env = watched(options.environment, self._program) if is_local else variables
             ranks = [
                 {
                     "rank": place.rank,

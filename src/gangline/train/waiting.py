@@ -23,8 +23,8 @@ LOOK_PERIOD_S = 2.0
 LATE_LOOK_S = 5 * LOOK_PERIOD_S
 """A look that comes so late was not taken in time: the observer, or the whole machine, was held up."""
 IDLE_AFTER_S = 2 * LOOK_PERIOD_S
-ASK_PERIOD_S = 3 * LOOK_PERIOD_S
-"""A suspicious world is asked so often. Begin of a wait to its name: 6 + 45 + 2 s, within a minute."""
+ASK_PERIOD_S = 2 * LOOK_PERIOD_S
+"""A suspicious world is asked so often. Begin of a wait to its name: at most 6 + 45 + 2 s."""
 IDLE_SHARE = 0.05
 """Of a core; a rank that uses less sleeps. A waiting rank of torch and gloo was measured at under 0.01."""
 WAITS_AFTER_S = 10.0
@@ -293,7 +293,7 @@ class World:
 
     def _mixed_words(self, silences: Sequence[Silence]) -> str:
         waiting = [track for track in self._active() if track.call]
-        places = {self._at(track): track for track in waiting}
+        places = {self._at(track): track for track in reversed(waiting)}
         is_all = len(self._tracks) == self.size
         who = f"all {self.size} ranks wait" if is_all else "all ranks that run on this machine wait"
         if len(self._active()) < len(self._tracks):
@@ -301,7 +301,9 @@ class World:
         parts = [
             f"{who} since {silences[0].waited_s:.0f} s{'' if len(places) == 1 else ', at different calls'}"
         ]
-        parts += [f"{self._names([track])} waits{at}" for at, track in [*places.items()][:SHOWN_MAX]]
+        parts += [
+            f"{self._names([track])} waits{at}" for at, track in [*places.items()][: -SHOWN_MAX - 1 : -1]
+        ]
         if over := [rank for rank, track in sorted(self._tracks.items()) if track.is_over]:
             parts.append(f"{_ranks(over)} {'has' if len(over) == 1 else 'have'} ended")
         if missing := sorted(set(range(self.size)) - self._tracks.keys()):
