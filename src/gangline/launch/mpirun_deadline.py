@@ -21,7 +21,7 @@ from types import FrameType
 
 from gangline.launch.hosts import Place
 from gangline.launch.rank_start import RankState, StartError, state_table
-from gangline.launch.rank_watch import watched, watching
+from gangline.launch.rank_watch import name_of_program, watched, watching
 
 END_LIMIT_S = 10.0
 """How long ``mpirun`` has for ending its ranks before it is killed."""
@@ -88,7 +88,7 @@ def run_until_begun(
     Raises:
         StartError: they had not; ``mpirun`` was ended, and the message has a table of their states.
     """
-    program = f"{os.getpid()}-{time.time_ns()}"
+    program = name_of_program()
     process = subprocess.Popen(
         line,
         env=watched(environment, program),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from gangline.launch.hosts import Place
 from gangline.launch.mpirun import MASTER_PORT_COUNT, MASTER_PORT_FIRST, master_port
 from gangline.launch.rank_output import RankOutput
 from gangline.launch.rank_places import forwarded_variables, master_address, place_variables
-from gangline.launch.rank_watch import watch_until_cancelled, watched
+from gangline.launch.rank_watch import name_of_program, watch_until_cancelled, watched
 from gangline.launch.remote_host import EXIT_NO_PYTHON, RemoteShell, is_this_host
 
 START_TIMEOUT_S = 30.0
@@ -120,7 +119,7 @@ class RankStart:
         self._stopping = asyncio.Event()
         self._all_started = asyncio.Event()
         self._signal = 0
-        self._program = f"{os.getpid()}-{time.time_ns()}"
+        self._program = name_of_program()
 
     @property
     def was_interrupted(self) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,11 @@ RANKS_OF = "GANGLINE_RANKS_OF"
 """``PROGRAM/PLACE``; the same as in `gangline.train.rank_processes`, which this package does not import."""
 _HOOK = Path(__file__).with_name("rank_hook")
 _WATCH = Path(__file__).parents[1] / "train" / "rank_watch.py"
+
+
+def name_of_program() -> str:
+    """Return a name for the program that this process starts, which no other on this machine has."""
+    return f"{os.getpid()}-{time.time_ns()}"
 
 
 def watched(environment: Mapping[str, str], program: str) -> dict[str, str]:

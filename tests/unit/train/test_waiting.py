@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from gangline.train.waiting import LOOK_PERIOD_S, Answer, RankLook, Said, World
 
 TORCH, MPI, CUDA = frozenset({"torch"}), frozenset({"mpi"}), frozenset({"torch", "cuda"})
-OWN = (("/home/a/train.py", 12, "step"), ("/home/a/train.py", 30, "<module>"))
+OWN = (("/code/train.py", 12, "step"), ("/code/train.py", 30, "<module>"))
 GLOO = (("/v/site-packages/torch/distributed/distributed_c10d.py", 99, "all_reduce"), *OWN)
 BACKWARD = (("/v/site-packages/torch/autograd/graph.py", 979, "_engine_run_backward"), *OWN)
-LOADING = (("/home/a/data.py", 57, "load"), *OWN[1:])
+LOADING = (("/code/data.py", 57, "load"), *OWN[1:])
 
 
 @dataclass
@@ -100,7 +100,7 @@ def test_a_stopped_rank_is_named_in_seconds_with_what_to_do_and_once() -> None:
         "rank 1 (process 4001) is stopped (SIGSTOP or a terminal); continue with kill -CONT 4001"
     ]
     assert ranks.go_on(200, ALL_REDUCE, STOPPED) == []
-    assert ranks.go_on(10, COMPUTES, COMPUTES) == ["rank 1 goes on; others had waited 196 s"]
+    assert ranks.go_on(10, COMPUTES, COMPUTES) == ["rank 1 goes on; others had waited 198 s"]
 
 
 def test_a_single_rank_that_is_stopped_is_named_and_so_are_all_ranks() -> None:
