@@ -221,8 +221,11 @@ def _context(
     )
 
 
-def _guard_folder() -> str:
-    """Return the folder whose ``sitecustomize`` checks that a script's MPI is the launcher's."""
+def _start_folders() -> str:
+    """Return the folders of what every Python of a pod imports at its start, as PYTHONPATH has them.
+
+    The one checks that a script's MPI is the launcher's, the other lets a rank be asked where it is.
+    """
     from gangline import launch
 
     own = Path(os.path.realpath(launch.__file__)).parent
