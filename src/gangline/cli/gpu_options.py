@@ -32,12 +32,14 @@ class GpuOptions:
 
     Attributes:
         per_rank: GPUs of each rank of a program; None if not given.
+        total: GPUs of all its ranks together; None if not given.
         simulate: GPUs to simulate on each node; None if not given.
         model: name of the machine that they belong to, empty if not given.
         fit: whether a job that is too large is made smaller.
     """
 
     per_rank: int | None = None
+    total: int | None = None
     simulate: int | None = None
     model: str = ""
     fit: bool = False
@@ -81,9 +83,10 @@ class GpuOptions:
             )
         if self.per_rank is not None and self.per_rank < 1:
             raise UserError(f"--gpus-per-rank must be at least 1 (found `{self.per_rank}`)")
-        if self.per_rank is not None and not is_program:
+        if (self.per_rank is not None or self.total is not None) and not is_program:
+            option = "--gpus" if self.per_rank is None else "--gpus-per-rank"
             raise UserError(
-                "--gpus-per-rank belongs to programs behind `--`; a manifest says its GPUs itself",
+                f"{option} belongs to programs behind `--`; a manifest says its GPUs itself",
                 hint="set `resources: {limits: {nvidia.com/gpu: 1}}` in the manifest",
             )
         if self.simulation is not None:
@@ -118,12 +121,21 @@ def gpu_options(function: F) -> F:
 
     @simulation_options
     @wraps(function)
-    def wrapped(*args: Any, gpus_per_rank: int | None, fit: bool, gpus: GpuOptions, **rest: Any) -> Any:
-        return function(*args, gpus=replace(gpus, per_rank=gpus_per_rank, fit=fit), **rest)
+    def wrapped(
+        *args: Any, gpus_per_rank: int | None, total: int | None, fit: bool, gpus: GpuOptions, **rest: Any
+    ) -> Any:
+        return function(*args, gpus=replace(gpus, per_rank=gpus_per_rank, total=total, fit=fit), **rest)
 
     described = click.option(
         "--fit", is_flag=True, help="Shrink a job that asks more GPUs than there are; says to what."
     )(wrapped)
+    described = click.option(
+        "--gpus",
+        "total",
+        type=int,
+        metavar="K",
+        help="GPUs of all ranks of PROGRAM together, shared evenly by them.",
+    )(described)
     return click.option(
         "--gpus-per-rank",
         type=int,

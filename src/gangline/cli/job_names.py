@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.target import Target, open_client
+from gangline.errors import UserError
 from gangline.local.paths import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT_S = 2.0
 """A shell that waits longer for a cluster's answer shows no names; nobody waits longer for a key."""
+
+PAST_TOO = ("get", "logs", "explain")
+"""Commands that also take the name of a past run."""
 
 
 def complete_job_name(
@@ -36,15 +40,28 @@ def complete_job_name(
     )
     try:
         jobs = asyncio.run(asyncio.wait_for(_jobs(target), ANSWER_TIMEOUT_S))
+        found = {job["metadata"]["name"]: view_job(job, (), now()).status.lower() for job in jobs}
     except Exception:  # noqa: BLE001 - whatever is wrong, a key must not print a traceback
-        return []
-    found = [(job["metadata"]["name"], view_job(job, (), now()).status.lower()) for job in jobs]
+        found = {}
+    if context.info_name in PAST_TOO:
+        found = dict.fromkeys(_past(target), "past run") | found
     used = typed if isinstance(typed, tuple) else ()
     return [
         CompletionItem(name, help=status)
-        for name, status in found
+        for name, status in found.items()
         if name.startswith(incomplete) and name not in used
     ]
+
+
+def _past(target: Target) -> list[str]:
+    """Return the names of runs that are kept of the namespace, the newest first."""
+    from gangline.local.runs.history import History
+
+    namespace = target.namespace or "default"
+    try:
+        return [file.name for file in History(target.paths).files() if file.namespace == namespace]
+    except (OSError, UserError):
+        return []
 
 
 async def _jobs(target: Target) -> list[dict[str, Any]]:

@@ -8,13 +8,15 @@ from pathlib import Path
 import click
 
 from gangline.cli.output import say
+from gangline.cli.rank_options import places_of_hosts, rank_options
 from gangline.cli.remote_options import read_hosts, read_interfaces, read_shell, remote_options
 from gangline.errors import UserError
 
 
-@click.command("launch", context_settings={"ignore_unknown_options": True})
+@click.command("launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @remote_options
-@click.option("-n", "-np", "ranks", type=int, metavar="N", help="Ranks in all.  [default: one for each slot]")
+@rank_options(help_text="Ranks in all.  [default: one for each slot]")
+@click.option("--gpus", "--gpus-per-rank", "gpus", type=int, hidden=True)
 @click.option("--mpi/--no-mpi", "use_mpi", default=True, help="Use the MPI that is found, or none.")
 @click.option("--check/--no-check", default=True, help="Ask the hosts before the start.")
 @click.option(
@@ -33,6 +35,8 @@ def command(
     remote_shell: str | None,
     interface: str | None,
     ranks: int | None,
+    per_node: int | None,
+    gpus: int | None,
     use_mpi: bool,
     check: bool,
     start_timeout: float,
@@ -53,7 +57,13 @@ def command(
     from gangline.launch.plain_hosts import Launch, run_launch
     from gangline.launch.rank_start import StartOptions
 
-    found = read_hosts(hosts, hostfile) or [Host("localhost", max(1, ranks or 1))]
+    if gpus is not None:
+        raise UserError(
+            "`gangline launch` hands out no GPUs: a rank sees all of its host, and takes that of LOCAL_RANK",
+            hint=f"leave it out; --nproc-per-node {max(1, gpus)} starts so many ranks on each host",
+        )
+    found = read_hosts(hosts, hostfile) or [Host("localhost", max(1, per_node or ranks or 1))]
+    found, ranks = places_of_hosts(found, ranks, per_node)
     if start_timeout <= 0:
         raise UserError(f"--start-timeout {start_timeout:g} is no time; give seconds above 0")
     if output_filename and use_mpi:

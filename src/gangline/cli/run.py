@@ -13,6 +13,7 @@ import click
 
 from gangline.cli.gpu_options import GpuOptions, gpu_options
 from gangline.cli.image_options import ImageOptions, image_check_of, image_options, substitutions
+from gangline.cli.rank_options import gpus_of_each, rank_options, ranks_and_nodes
 from gangline.cli.target import Target, target_options
 from gangline.errors import UserError
 
@@ -44,8 +45,15 @@ class _RunCommand(click.Command):
 
 @click.command("run", cls=_RunCommand, options_metavar="[OPTIONS]")
 @click.argument("files", nargs=-1, metavar="FILE... | -- PROGRAM [ARG]...")
-@click.option("-n", "--ranks", type=int, metavar="N", help="Number of ranks that run PROGRAM.  [default: 1]")
-@click.option("--nodes", type=int, metavar="M", help="Worker pods, each on a node of its own.  [default: 1]")
+@rank_options(help_text="Number of ranks that run PROGRAM.  [default: 1]")
+@click.option(
+    "--nodes",
+    "--nnodes",
+    "nodes",
+    type=int,
+    metavar="M",
+    help="Worker pods, each on a node of its own.  [default: 1]",
+)
 @click.option(
     "--code",
     type=click.Path(path_type=Path),
@@ -77,6 +85,7 @@ def command(
     context: click.Context,
     files: tuple[str, ...],
     ranks: int | None,
+    per_node: int | None,
     nodes: int | None,
     code: Path | None,
     name: str | None,
@@ -99,12 +108,16 @@ def command(
     """  # noqa: D301 - click's mark for text that is not filled
     program = context.meta["gangline.program"]
     job: ProgramJob | None = None
-    _check_usage(program, files, target, ranks=ranks, code=code, name=name, variables=forwarded + assigned)
+    _check_usage(
+        program, files, target, ranks=ranks or per_node, code=code, name=name, variables=forwarded + assigned
+    )
     gpus.check(is_local=target.is_local, is_program=bool(program))
     images.check_place(is_local=target.is_local)
     if program:
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
-        counts = _or_one(ranks), _or_one(nodes), gpus.per_rank or 0
+        count, nodes = ranks_and_nodes(ranks, per_node, nodes)
+        said = None if ranks is None and per_node is None else count
+        counts = count, nodes, gpus_of_each(gpus.total, gpus.per_rank, said, nodes)
         job = _program_job(program, target, counts, code, name, environment)
         documents = [job.document()]
     else:
@@ -114,11 +127,7 @@ def command(
     _check(documents, target, images)
     if dry_run:
         return _print_objects(documents, output)
-    return _run(documents, target, _or_one(nodes), gpus, images, job)
-
-
-def _or_one(count: int | None) -> int:
-    return 1 if count is None else count
+    return _run(documents, target, 1 if nodes is None else nodes, gpus, images, job)
 
 
 def _check_usage(

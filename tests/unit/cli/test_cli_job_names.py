@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.shell_completion import ShellComplete
 
@@ -9,6 +11,9 @@ from gangline.cli import job_names
 from gangline.cli.group import gangline
 from gangline.cli.program_job import check_name
 from gangline.errors import UserError
+from gangline.local.paths import ClusterPaths
+from gangline.local.runs.history import History
+from gangline.local.runs.record import RunRecord
 
 JOBS = [
     {"kind": "MPIJob", "metadata": {"name": name, "namespace": "default"}, "spec": {}, "status": status}
@@ -41,7 +46,9 @@ def completions(*words: str, incomplete: str = "") -> list[tuple[str, str | None
 
 
 @pytest.fixture
-def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def _cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GANGLINE_HOME", str(tmp_path))
+
     async def jobs(target: object) -> list[dict]:
         return JOBS
 
@@ -52,6 +59,22 @@ def _cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("command", ["logs", "get", "delete"])
 def test_names_are_completed_with_their_status(command: str) -> None:
     assert completions(command, incomplete="dig") == [("digits", "succeeded"), ("digits-2", "pending")]
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_past_runs_are_offered_where_a_command_takes_them() -> None:
+    for uid, name in (("1" * 36, "digits"), ("2" * 36, "digits-past")):
+        metadata = {
+            "name": name,
+            "namespace": "default",
+            "uid": uid,
+            "creationTimestamp": "2026-11-22T12:00:00Z",
+        }
+        History(ClusterPaths.of()).write(RunRecord(job={"kind": "MPIJob", "metadata": metadata}))
+
+    known = [("digits", "succeeded"), ("digits-2", "pending")]
+    assert sorted(completions("logs", incomplete="dig")) == [*known, ("digits-past", "past run")]
+    assert completions("delete", incomplete="dig") == known
 
 
 @pytest.mark.usefixtures("_cluster")
