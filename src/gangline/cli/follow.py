@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ RANKS_AFTER_S = 3.0
 """Ranks that hang are told after this: shorter jobs do without another watch."""
 CHIEF_POD_GRACE_S = 2.0
 """How long after a job's end its primary pod's last state is waited for."""
+POD_ENDS_LIMIT_S = 2.0
+"""How long after it the last states of its other pods are; without a grace period they take 0.3 s."""
 
 
 class FollowView(Protocol):
@@ -70,6 +73,7 @@ class Outcome:
         output: what the launcher wrote, for finding the rank that failed.
         status: ``SUCCEEDED``, ``FAILED`` or ``DELETED``.
         exit_code: of the last primary pod; ``None`` when there is none.
+        over_at: when the job was over, on the monotonic clock.
     """
 
     job: Obj
@@ -77,12 +81,15 @@ class Outcome:
     output: LauncherOutput
     status: str
     exit_code: int | None = None
+    over_at: float = 0.0
 
 
 @dataclass(slots=True)
 class _State:
     job: Obj
     pods: dict[str, Obj] = field(default_factory=dict)
+    present: frozenset[str] = frozenset()
+    over_at: float = 0.0
     gone: bool = False
     seen: bool = False
     reasons: dict[str, HeldUp] = field(default_factory=dict)
@@ -103,6 +110,7 @@ class Follower:
         on_stuck: called when a pod is held up; may raise to end the wait.
         has_history: the server tells all that happened since it created the job, which has no older pods; a
             short job's pods may be gone by now.
+        sees_ends: wait for the end of pods that are removed with the job, for what they say then.
     """
 
     def __init__(
@@ -115,6 +123,7 @@ class Follower:
         recover: Recover | None = None,
         on_stuck: Callable[[Obj, Obj, HeldUp], None] = lambda job, pod, reason: None,
         has_history: bool = False,
+        sees_ends: bool = False,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -122,6 +131,7 @@ class Follower:
         self._view = view
         self._recover = recover
         self._on_stuck = on_stuck
+        self._sees_ends = sees_ends
         self._pods_since = job["metadata"].get("resourceVersion", "") if has_history else ""
         self._output = LauncherOutput()
         has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
@@ -189,25 +199,41 @@ class Follower:
             if state.gone:
                 return self._outcome("DELETED")
             if over := finished(state.job):
+                state.over_at = time.monotonic()
                 await self._drain()
+                await self._see_ends()
                 return self._outcome(over)
 
     async def _drain(self) -> None:
         """Wait for the primary pod's last state and for the rest of its log, both bounded."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + CHIEF_POD_GRACE_S
-        while loop.time() < deadline and not self._primary_is_over():
-            self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), deadline - loop.time())
-            except TimeoutError:
-                break
+        await self._wait_until(self._primary_is_over, CHIEF_POD_GRACE_S)
         pending = [task for task in self._state.logs.values() if not task.done()]
         if pending:
             await asyncio.wait(pending, timeout=LOG_DRAIN_S)
         if self._error is not None:
             raise self._error
         self._flush_line()
+
+    async def _see_ends(self) -> None:
+        """Wait, bounded, for the last states of pods that the job's end removes."""
+        spec = kind_of(self._state.job).spec(self._state.job)
+        policy = (spec.get("runPolicy") or {}).get("cleanPodPolicy") or "None"
+        if self._sees_ends and policy != "None":
+            await self._wait_until(self._all_are_over, POD_ENDS_LIMIT_S)
+
+    async def _wait_until(self, check: Callable[[], bool], limit_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        while loop.time() < deadline and not check():
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), deadline - loop.time())
+            except TimeoutError:
+                return
+
+    def _all_are_over(self) -> bool:
+        pods = self._state.pods.items()
+        return all(exit_code_of(pod) is not None for uid, pod in pods if uid in self._state.present)
 
     def _primary_is_over(self) -> bool:
         primaries = primary_pods(self._state.job, self._state.pods.values())
@@ -218,7 +244,7 @@ class Follower:
         pods = sort_pods(state.pods.values())
         primaries = primary_pods(state.job, pods)
         code = exit_code_of(primaries[-1]) if primaries else None
-        return Outcome(state.job, pods, self._output, status, code)
+        return Outcome(state.job, pods, self._output, status, code, state.over_at or time.monotonic())
 
     # Changes -----------------------------------------------------------------------------------------------
 
@@ -236,6 +262,7 @@ class Follower:
 
     def _take_pods(self, objects: dict[str, Obj]) -> None:
         state = self._state
+        state.present = frozenset(objects)
         kind, created = kind_of(state.job), state.job["metadata"].get("creationTimestamp") or ""
         for uid, pod in objects.items():
             older = (pod["metadata"].get("creationTimestamp") or "") < created

@@ -101,22 +101,24 @@ async def _get(
 async def _events(
     client: ObjectReader, job: dict[str, Any], pods: list[dict[str, Any]]
 ) -> list[dict[str, str]]:
-    from gangline.api.resources import EVENTS, JOBS
+    from gangline.api.resources import EVENTS, JOBS, PODS
     from gangline.clock import now, parse_time
     from gangline.units import format_age
 
     uids = {job["metadata"].get("uid"), *(pod["metadata"].get("uid") for pod in pods)}
     items = (await client.list(EVENTS, job["metadata"].get("namespace"))).items
     rows = []
+    replicas = tuple(f"{job['metadata']['name']}-{role}" for role in ("launcher", "worker-"))
     created = job["metadata"].get("creationTimestamp") or ""
     for event in items:
         regarding = event.get("involvedObject") or event.get("regarding") or {}
         when = (
             event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
         )
-        # The launcher's Job is not read, so it is known by its name; before this job it was another's.
-        of_launcher = str(regarding.get("name", "")).startswith(f"{job['metadata']['name']}-launcher")
-        is_owned = of_launcher and regarding.get("kind") == JOBS.kind and (when or "") >= created
+        # The launcher's Job is not read, and pods may be gone: known by their names; before this job they
+        # were another's.
+        of_replica = str(regarding.get("name", "")).startswith(replicas)
+        is_owned = of_replica and regarding.get("kind") in (JOBS.kind, PODS.kind) and (when or "") >= created
         if regarding.get("uid") not in uids and not is_owned:
             continue
         rows.append(

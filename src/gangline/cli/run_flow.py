@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +23,7 @@ from gangline.cli.run_view import PlainView, advice_for, job_title, open_view, r
 from gangline.cli.target import Target, open_client
 from gangline.errors import GanglineError, UnschedulableError
 from gangline.workloads.kinds import kind_of
+from gangline.workloads.removed_writes import removed_writes
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -147,7 +147,7 @@ async def _wait(
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)  # else asyncio complains at the end
     view.close()
-    return _conclude(outcomes, time.monotonic() - started_s, view, images)
+    return _conclude(outcomes, max(one.over_at for one in outcomes) - started_s, view, images)
 
 
 async def _results(
@@ -176,7 +176,14 @@ async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainV
 
     has_history = not was_there and kind_of(job).pod_labels is not None  # of which the job itself is no part
     return await Follower(
-        client, resource, job, view, recover=recover, on_stuck=_refuse_image, has_history=has_history
+        client,
+        resource,
+        job,
+        view,
+        recover=recover,
+        on_stuck=_refuse_image,
+        has_history=has_history,
+        sees_ends=True,
     ).run()
 
 
@@ -245,17 +252,25 @@ def _conclude(outcomes: list[Outcome], took_s: float, view: PlainView, images: I
             gpus = view.gpus_of(outcome.job)
             line = result_line(outcome.job, outcome.status, outcome.exit_code, lasted_s, gpus)
             say("; ".join([line, *_served(outcome.job, images)]))
+            _say_removed_writes(outcome)
             continue
         for line in last_lines(outcome, is_alone=len(outcomes) == 1):
             say(line)
         for line in _served(outcome.job, images):
             say(line)
+        _say_removed_writes(outcome)
         failures.append(failure)
     for other in failures[1:]:
         say(other.render())
     if failures:
         raise failures[0]
     return 0
+
+
+def _say_removed_writes(outcome: Outcome) -> None:
+    for pod in outcome.pods:
+        if words := removed_writes(pod):
+            say(f"warning: pod {pod['metadata']['name']} {words}")
 
 
 def _served(job: Obj, images: ImageMap | None) -> list[str]:

@@ -24,12 +24,14 @@ from gangline.local.agent.observed import Observed, as_report, begin
 from gangline.local.agent.pod_containers import PodContainers
 from gangline.local.agent.pod_images import ImageUnavailableError, PodImages
 from gangline.local.agent.pod_record import PodRecord
+from gangline.local.agent.removed_writes import describe_writes
 from gangline.local.agent.restart import next_step
 from gangline.local.agent.sandbox import Sandbox
 from gangline.local.agent.shim import processes
 from gangline.local.agent.shim_client import ShimError
 from gangline.local.agent.status import FINAL_PHASES, PodView, phase_of, pod_status, same_status
 from gangline.local.agent.volumes import MountError, VolumePlan
+from gangline.workloads.removed_writes import REASON
 
 RETRY_S = 2.0
 """A pod that waits for an object is looked at again after this time, and whenever an object changes."""
@@ -65,6 +67,7 @@ class PodRunner:
         self._failed_reason = ""
         self._has_lost_shim = False
         self._written: dict[str, Any] | None = None
+        self._removed_writes: str | None = None
         self._log = context.log.bind(pod=pod.metadata.key, uid=pod.metadata.uid)
         self._containers = PodContainers(
             pod,
@@ -214,6 +217,10 @@ class PodRunner:
                 self._context.objects.lookup(self.pod.metadata.namespace),
             )
             self._sandbox.describe_oci(spec, container, image)
+            if attempt and (
+                lost := await describe_writes(self._sandbox, [name], goes_with=f"each start of `{name}`")
+            ):
+                self._event("Warning", REASON, lost)
             messages.prepare_container(spec, self._sandbox.folder)
         except ImageUnavailableError as error:
             self._wait(name, error.reason, str(error))
@@ -282,6 +289,10 @@ class PodRunner:
         self.is_ending = True
         self._containers.stop_probes()
         self._images.close()
+        if self._removed_writes is None:
+            self._removed_writes = await describe_writes(self._sandbox)
+            if self._removed_writes:
+                self._event("Warning", REASON, self._removed_writes)
         if self._containers.observed or self._failed_reason:
             status = pod_status(self.pod, self._containers.observed, self._view({}), now_s)
             meta = self.pod.metadata
@@ -414,6 +425,7 @@ class PodRunner:
             failed_reason=self._failed_reason,
             failed_message=DEADLINE_MESSAGE if self._failed_reason else "",
             backing_off=backing_off,
+            removed_writes=self._removed_writes or "",
         )
 
     def _event(self, type_: str, reason: str, message: str) -> None:

@@ -14,6 +14,7 @@ from gangline.api.core import Condition, Container, Pod, find_condition
 from gangline.clock import format_time
 from gangline.local.agent.observed import Ended, Observed
 from gangline.local.agent.restart import initialized, is_sidecar, restarts
+from gangline.workloads.removed_writes import CONDITION, REASON
 
 FINAL_PHASES = ("Succeeded", "Failed")
 
@@ -29,6 +30,7 @@ class PodView:
         stopping: it is being deleted, or has outlived its deadline.
         failed_reason, failed_message: set when the agent ends the pod itself (``DeadlineExceeded``).
         backing_off: container name -> back-off in seconds.
+        removed_writes: what it wrote that goes with it, in words; empty for nothing of weight.
     """
 
     pod_ip: str
@@ -39,6 +41,7 @@ class PodView:
     failed_reason: str = ""
     failed_message: str = ""
     backing_off: Mapping[str, float] | None = None
+    removed_writes: str = ""
 
 
 def phase_of(pod: Pod, observed: Mapping[str, Observed], view: PodView) -> str:
@@ -141,6 +144,8 @@ def _conditions(
     ]
     if find_condition(pod.status.conditions, "PodScheduled") is None:
         rows.append(("PodScheduled", True, "", ""))
+    if view.removed_writes:
+        rows.append((CONDITION, True, REASON, view.removed_writes))
     moment = _time(now_s)
     return [_condition(pod.status.conditions, *row, moment) for row in rows]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from gangline.local.agent.shim import oci, processes, spawn
 from gangline.local.agent.shim.logfile import LogFile
+from gangline.local.agent.shim.removed_writes import Ended
 
 _READ_BYTES = 64 * 1024
 _DRAIN_S = 0.5
@@ -100,6 +101,14 @@ class Containers:
             if container.state == "running" and name in ("", container.spec["name"]):
                 return container
         return None
+
+    def ended_among(self, names: list[str]) -> list[Ended]:
+        """Return what there is to look through of containers that have ended; all for an empty list."""
+        return [
+            Ended(name, one.spec["root"], one.mount_namespace)
+            for name, one in self._known.items()
+            if one.state == "exited" and (name in names or not names)
+        ]
 
     def start(self, spec: dict[str, Any]) -> None:
         """Start an attempt; its state changes when the program has been executed.

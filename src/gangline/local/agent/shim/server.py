@@ -9,6 +9,7 @@ configure   network {interface, address, prefix, gateway} or null    {id, ok}
 start       container (see ``spawn``)                                {id, ok}, then a state event
 stop        name, grace_s                                            {id, ok}, then a state event
 exec        name, argv, env, cwd; three descriptors                  {id, pid} or {id, error}, {id, exit}
+writes      containers (names, none for all)                         {id, folders, is_cut}
 state       (none)                                                   a state event
 end         (none)                                                   {id, ok}; every process has ended
 ==========  =======================================================  ==================================
@@ -208,6 +209,7 @@ class Shim:
                     "configure": self._op_configure,
                     "start": self._op_start,
                     "stop": self._op_stop,
+                    "writes": self._op_writes,
                     "state": self._op_state,
                     "end": self._op_end,
                 }
@@ -243,6 +245,25 @@ class Shim:
 
     def _op_state(self, channel: Channel, request: dict[str, Any]) -> None:
         self._send(channel, self._state() | {"id": request["id"]})
+
+    def _op_writes(self, channel: Channel, request: dict[str, Any]) -> None:
+        """Tell what ended containers wrote that goes with them, from a process that looks for it."""
+        reader, writer = os.pipe()
+        text = b""
+
+        def read() -> None:
+            nonlocal text
+            chunk = os.read(reader, _READ_BYTES)
+            text += chunk
+            if not chunk:
+                self._selector.unregister(reader)
+                os.close(reader)
+                self._send(channel, {"id": request["id"]} | json.loads(text or b"{}"))
+
+        ended = self._containers.ended_among(request["containers"])
+        spawn.start_look(self._config["folder"], ended, writer)
+        os.close(writer)
+        self._selector.register(reader, selectors.EVENT_READ, read)
 
     def _op_start(self, channel: Channel, request: dict[str, Any]) -> None:
         self._containers.start(request["container"])

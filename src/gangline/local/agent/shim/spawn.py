@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gangline.local.agent.shim import oci, rootfs, syscalls
+from gangline.local.agent.shim import oci, removed_writes, rootfs, syscalls
 
 EXIT_START_FAILED = 128
 
@@ -92,6 +93,17 @@ def start_inside(
         _execute(argv, env)
     except BaseException as error:  # noqa: BLE001 - as above
         _give_up(report, error)
+
+
+def start_look(pod_folder: str, containers: Sequence[removed_writes.Ended], report: int) -> None:
+    """Fork a process that looks for what containers wrote; ``report`` gets it as JSON, then end-of-file."""
+    if os.fork():
+        return
+    try:
+        _plain_signals()
+        os.write(report, json.dumps(removed_writes.look(pod_folder, containers)).encode())
+    finally:
+        os._exit(0)
 
 
 def _plain_signals() -> None:
