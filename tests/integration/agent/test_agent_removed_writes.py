@@ -98,8 +98,16 @@ async def test_container_that_starts_again_tells_what_its_last_start_wrote(clust
     if cluster.mode == "plain":
         pytest.skip("HOME is the pod's there, and stays until its end")
     await cluster.create_pod(
-        "again", "sh", "-c", "echo weights > /data.pt; exit 3", restartPolicy="OnFailure"
+        "again",
+        "sh",
+        "-c",
+        f"echo weights > /data.pt; {UNTIL_TOLD}; exit 3",
+        container={"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]},
+        volumes=[{"name": "kept", "hostPath": {"path": str(tmp_path)}}],
+        restartPolicy="OnFailure",
     )
+    await cluster.wait_phase("again", "Running")
+    (tmp_path / "go").touch()
 
     message = await wait_told(cluster, "again")
 
