@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,16 +56,21 @@ class AttackedServer:
 
 
 @contextmanager
-def attacked_server(state: Path) -> Iterator[AttackedServer]:
-    """Run a server until the block ends."""
+def attacked_server(state: Path, *, environment: Mapping[str, str] | None = None) -> Iterator[AttackedServer]:
+    """Run a server until the block ends.
+
+    Args:
+        state: its folder; the log goes beside it.
+        environment: more variables.
+    """
     paths = ClusterPaths("dev", state)
     log = state.with_suffix(".log")
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "gangline.local.apiserver.server", "--state", str(state)],
             stdout=output,
             stderr=output,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(environment or {}),
         )
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -78,7 +83,8 @@ def attacked_server(state: Path) -> Iterator[AttackedServer]:
             time.sleep(0.05)
         yield AttackedServer(paths, process, log)
     finally:
-        process.terminate()
+        if process.poll() is None:
+            process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(20)
         process.kill()

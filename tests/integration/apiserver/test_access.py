@@ -192,6 +192,20 @@ def test_certificate_is_made_anew_for_another_address_and_the_authority_stays(tm
     assert (tmp_path / "ca.crt").read_bytes() == authority
 
 
+def test_a_damaged_certificate_is_made_anew_and_a_damaged_authority_named(tmp_path: Path) -> None:
+    Certificates(tmp_path, []).ensure()
+    authority = (tmp_path / "ca.crt").read_bytes()
+    (tmp_path / "server.crt").write_bytes(b"-----BEGIN CERTIFICATE-----\nx")
+
+    Certificates(tmp_path, []).ssl_context()
+    assert (tmp_path / "ca.crt").read_bytes() == authority
+
+    (tmp_path / "server.key").write_bytes(b"x")
+    (tmp_path / "ca.key").write_bytes(b"x")
+    with pytest.raises(ClusterError, match="certificate authority in .* is damaged"):
+        Certificates(tmp_path, []).ssl_context()
+
+
 async def test_own_fault_is_answered_with_a_status(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("on purpose")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangline import clock
+from gangline.errors import ClusterError
 from gangline.local.apiserver.auth import write_private
 
 if TYPE_CHECKING:
@@ -64,10 +65,19 @@ class Certificates:
             self._make()
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Return the server's TLS context."""
+        """Return the server's TLS context; a certificate that is damaged is made anew.
+
+        Raises:
+            ClusterError: the authority's is damaged.
+        """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(self._folder / "server.crt", self._folder / "server.key")
+        files = (self._folder / "server.crt", self._folder / "server.key")
+        try:
+            context.load_cert_chain(*files)
+        except ssl.SSLError:
+            self._make()
+            context.load_cert_chain(*files)
         context.set_alpn_protocols(["http/1.1"])
         return context
 
@@ -95,9 +105,15 @@ class Certificates:
 
         key_file = self._folder / "ca.key"
         if self.authority_file.exists() and key_file.exists():
-            key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
-            assert isinstance(key, ec.EllipticCurvePrivateKey)
-            return x509.load_pem_x509_certificate(self.authority_pem), key
+            try:
+                key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+                assert isinstance(key, ec.EllipticCurvePrivateKey)
+                return x509.load_pem_x509_certificate(self.authority_pem), key
+            except (ValueError, AssertionError) as error:
+                raise ClusterError(
+                    f"the certificate authority in `{self._folder}` is damaged: {error}",
+                    hint="remove that folder: it and the kubeconfig are made anew at the next start",
+                ) from error
         certificate, key = _make_authority()
         write_private(key_file, _pem_of_key(key))
         write_private(self.authority_file, certificate.public_bytes(serialization.Encoding.PEM))

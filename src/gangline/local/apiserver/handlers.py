@@ -90,6 +90,8 @@ class Handlers:
         except web.HTTPException as error:
             reason = error.reason.replace(" ", "")
             raise ApiFailure(error.status, reason, error.text or error.reason) from None
+        except MemoryError as error:
+            raise failures.too_many_requests("the server is short of memory", retry_after_s=5) from error
         except Exception as error:
             self._faults.failed(request.method, request.path, error)
             raise failures.internal_error(f"{type(error).__name__}: {str(error)[:512]}") from error
