@@ -121,12 +121,12 @@ def service_account(namespace: str, name: str, token: AccountToken | None = None
 
 
 def read_or_create(path: Path) -> str:
-    """Return the secret in a file, making one on first use (mode 0600)."""
+    """Return the secret in a file, making one (mode 0600) on first use and where the file is damaged."""
     try:
         text = path.read_text().strip()
-        if text:
+        if text.isprintable() and text.isascii() and text:
             return text
-    except FileNotFoundError:
+    except (FileNotFoundError, UnicodeDecodeError):
         pass
     text = secrets.token_urlsafe(TOKEN_BYTES)
     write_private(path, text.encode())
