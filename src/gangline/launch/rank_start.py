@@ -144,7 +144,8 @@ class RankStart:
         followers: list[asyncio.Task[None]] = []
         watch = asyncio.create_task(self._watch_start())
         stopper = asyncio.create_task(self._stop_when_told())
-        rank_watch = asyncio.create_task(watch_until_cancelled(self._program))
+        is_seen = any(self._options.is_local(host) for host in self._hosts)
+        rank_watch = asyncio.create_task(watch_until_cancelled(self._program if is_seen else ""))
         try:
             await self._open_all(followers)
             if not self._stopping.is_set():

@@ -59,7 +59,7 @@ def watching(program: str) -> Iterator[None]:
 
 
 async def watch_until_cancelled(program: str) -> None:
-    """Watch a program's ranks from a little later on."""
-    await asyncio.sleep(WATCH_AFTER_S)
+    """Watch a program's ranks from a little later on; with an empty name there are none on this machine."""
+    await asyncio.sleep(WATCH_AFTER_S if program else float("inf"))
     with watching(program):
         await asyncio.Event().wait()

@@ -34,12 +34,14 @@ STACK_SIGNAL: int | None = int(signal.SIGRTMIN) + 7 if hasattr(signal, "SIGRTMIN
 _LINE = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _PYSPY_LINE = re.compile(r"^ +(\S+) \((.+):(\d+)\)$", re.MULTILINE)
 _STATES = {
-    "T": "its process is stopped (SIGSTOP or a terminal); continue it with kill -CONT {pid}",
+    "T": "its process is stopped (SIGSTOP or a terminal); continue it with kill -CONT {pid}{where}",
     "t": "its process is held by a debugger",
     "Z": "its process has ended",
     "X": "its process has ended",
     "D": "its process hangs in the kernel, as on a file system that does not answer",
 }
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO of include/linux/proc_ns.h: the machine's own processes, outside of any container."""
 _HALTED = ("its process is stopped", "its process is held", "its process has ended")
 
 
@@ -106,7 +108,16 @@ def process_state(pid: int) -> str:
         letter = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:
         return "its process has ended" if Path("/proc/self/stat").exists() else ""
-    return _STATES.get(letter, "").format(pid=pid)
+    return _STATES.get(letter, "").format(pid=pid, where=_where_pids_count())
+
+
+def _where_pids_count() -> str:
+    """Return what is to be said of process ids here; the reader of a pod's log is not inside of the pod."""
+    try:
+        is_first = os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE  # noqa: PTH115 - no path
+    except OSError:
+        return ""
+    return "" if is_first else " inside its pod or container"
 
 
 def is_halted(state: str) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -282,3 +284,27 @@ def test_a_cold_start_says_so_and_the_pods_are_counted_by_role(fresh):
     again = fresh("run", "-n", "1", "--", "sh", "-c", "sleep 1")
     assert "started cluster" not in again.stderr
     assert "1 worker + launcher on 1 node" in again.stderr
+
+
+def test_a_rank_that_is_stopped_is_named_with_its_process_on_this_machine(gangline, tmp_path):
+    """The clusters' pods have process ids of their own in some modes; the reader has not."""
+    (tmp_path / "stop.py").write_text(
+        "import os, signal, time\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    print('on again', flush=True)\n"
+    )
+    process = gangline.start("run", "-n", "2", "--", "python3", "stop.py", cwd=tmp_path)
+    lines = []
+    assert process.stderr is not None
+    for line in process.stderr:
+        lines.append(line)
+        if "is stopped" in line:
+            break
+    named = re.search(r"default/stop: rank 1 \(process (\d+)\) is stopped .* kill -CONT (\d+)$", lines[-1])
+    assert named, lines
+    assert named[1] == named[2]
+    os.kill(int(named[2]), signal.SIGCONT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "on again" in out

@@ -1,7 +1,6 @@
 """Ranks as real processes, watched from outside: the hook of their start, /proc, and what is said in the end.
 
-The clock that the watch is given goes ten times as fast as the processes; torch's ranks are in
-`test_rank_watch_train.py`.
+The clock that the watch is given goes ten times as fast as the processes.
 """
 
 from __future__ import annotations
@@ -41,17 +40,41 @@ while True:
     time.sleep(0.05)
 """
 
+TORCH_SCRIPT = """
+import sys, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+def spin():
+    while True:
+        pass
+dist.init_process_group("gloo")
+how, rank = sys.argv[1], dist.get_rank()
+model = DistributedDataParallel(torch.nn.Linear(10, 10))
+print("up", flush=True)
+for step in range(1000000):
+    if step == 20 and rank == 1 and how == "spin":
+        spin()
+    if step == 20 and rank == 1 and how == "sleep":
+        time.sleep(600)
+    if step % 20 == 19 and rank == 0 and how == "evaluate":
+        time.sleep(8)
+    if how != "backward":
+        dist.all_reduce(torch.ones(1))
+    model(torch.ones(2, 10)).sum().backward()
+    time.sleep(0.02)
+"""
+
 
 def follow(
     watch: RankWatch, seconds: float, until: Callable[[list[str]], bool] = lambda _: False
 ) -> list[str]:
     """Return what is said while the watch believes that so much time passes, or until that is enough."""
     said: list[str] = []
-    began_s = time.monotonic()
-    now_s = 0.0
-    while now_s < seconds and not until(said):
+    now_s = HASTE * time.monotonic()
+    until_s = now_s + seconds
+    while now_s < until_s and not until(said):
         time.sleep(LOOK_PERIOD_S / HASTE)
-        now_s = HASTE * (time.monotonic() - began_s)
+        now_s = HASTE * time.monotonic()
         said += [one.text for _, one in watch.look(now_s)]
     return said
 
@@ -98,6 +121,75 @@ def test_programs_without_collectives_are_let_be(ranks, program: str, tmp_path: 
 
     assert follow(RankWatch(program), 120) == []
     assert all(Path(rank.channel).stat().st_size == 0 for rank in find_ranks(program))
+
+
+# torch ---------------------------------------------------------------------------------------------------
+
+
+def start_torch(ranks, torch_python: str, folder: Path, program: str, how: str) -> RankWatch:
+    (folder / "script.py").write_text(TORCH_SCRIPT)
+    ranks.start(torch_python, folder / "script.py", 2, how, **watched({}, program))
+    ranks.wait_for(lambda: "up" in ranks.log(0) and "up" in ranks.log(1), "both ranks")
+    wait_for_ranks(program, 2)
+    return RankWatch(program)
+
+
+@pytest.mark.parametrize(
+    ("how", "place"), [("spin", "script.py:[67] spin < script.py:14"), ("sleep", "script.py:16 <module>")]
+)
+@pytest.mark.train
+def test_rank_outside_of_the_all_reduce_is_named_with_its_place(
+    ranks, torch_python, tmp_path: Path, program: str, how: str, place: str
+) -> None:
+    watch = start_torch(ranks, torch_python, tmp_path, program, how)
+
+    (line,) = follow(watch, 600, bool)
+
+    assert line.startswith("1 other rank waits for rank 1 since ")
+    assert re.search(rf"; rank 1 \(process {ranks.processes[1].pid}\) is at {place}", line)
+    assert re.search(r"; rank 0 \(process \d+\) waits at \S+ \w+", line)
+
+
+@pytest.mark.train
+def test_stopped_rank_is_named_and_the_steps_go_on_afterwards(
+    ranks, torch_python, tmp_path: Path, program: str
+) -> None:
+    watch = start_torch(ranks, torch_python, tmp_path, program, "backward")
+    pid = ranks.processes[1].pid
+    follow(watch, 20)
+    ranks.processes[1].send_signal(signal.SIGSTOP)
+
+    (line,) = follow(watch, 100, bool)
+    assert line.startswith(f"rank 1 (process {pid}) is stopped")
+    assert follow(watch, 200) == []
+    ranks.processes[1].send_signal(signal.SIGCONT)
+    (line,) = follow(watch, 100, bool)
+    assert line.startswith("rank 1 goes on; others had waited ")
+
+
+@pytest.mark.train
+def test_evaluation_on_rank_0_is_told_once_and_ends_nothing(
+    ranks, torch_python, tmp_path: Path, program: str
+) -> None:
+    """80 s of the watch's time each: in the first epoch it is told, in those that follow it is not."""
+    watch = start_torch(ranks, torch_python, tmp_path, program, "evaluate")
+
+    first, second = follow(watch, 400)
+
+    assert first.startswith("1 other rank waits for rank 0 since ")
+    assert second.startswith("rank 0 goes on; ")
+    assert all(process.poll() is None for process in ranks.processes)
+
+
+@pytest.mark.train
+def test_ranks_that_step_are_neither_named_nor_asked(
+    ranks, torch_python, tmp_path: Path, program: str
+) -> None:
+    watch = start_torch(ranks, torch_python, tmp_path, program, "step")
+
+    assert follow(watch, 150) == []
+    for rank in find_ranks(program):
+        assert Path(rank.channel).stat().st_size < 4096
 
 
 # The hook ------------------------------------------------------------------------------------------------
