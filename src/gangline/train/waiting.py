@@ -258,8 +258,6 @@ class World:
             return [
                 Silence(track.last.rank, self._turn, 0.0, "stopped", others, "", waits_s) for track in stopped
             ]
-        if self.size < 2 or any(track.last.tells_itself for track in active):
-            return []
         found = silent_ranks(self._beats())
         is_sure = all(track.call == "collective" for track in waiting)
         return [one for one in found if one.kind != "mixed" or is_sure]

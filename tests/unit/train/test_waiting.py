@@ -157,9 +157,19 @@ def test_an_evaluation_of_half_a_minute_is_not_told() -> None:
         [LONG_CALL, LONG_CALL],
         [LONG_CALL, SLEEPS],
         [LONG_BACKWARD_PASS, COMPUTES],
+        [LONG_BACKWARD_PASS, SLEEPS],
         [replace(LONG_CALL, cpu=0.0), COMPUTES],
     ],
-    ids=["compute", "load", "one loads", "native", "one native", "long backward pass", "native sleep"],
+    ids=[
+        "compute",
+        "load",
+        "one loads",
+        "native",
+        "one native",
+        "long backward pass",
+        "long backward pass beside a sleeper",
+        "native sleep",
+    ],
 )
 def test_nobody_is_named_where_nobody_waits_in_a_collective(doing: list[Doing]) -> None:
     assert Ranks(2).go_on(600, *doing) == []
@@ -234,6 +244,18 @@ def test_ranks_that_watch_themselves_are_left_to_that_unless_stopped() -> None:
     assert ranks.go_on(300, ALL_REDUCE, COMPUTES) == []
     assert ranks.asked == 0
     assert "rank 1 (process 4001) is stopped" in ranks.go_on(10, ALL_REDUCE, STOPPED)[0]
+
+
+def test_a_rank_that_was_in_a_collective_a_moment_ago_is_not_blamed() -> None:
+    """Ranks 2 and 3 step in a group of their own while rank 0 waits for rank 1."""
+    ranks = Ranks(4)
+    said = []
+    for _ in range(6):
+        said += ranks.go_on(10, ALL_REDUCE, COMPUTES, ALL_REDUCE, COMPUTES)
+        said += ranks.go_on(10, ALL_REDUCE, COMPUTES, COMPUTES, ALL_REDUCE)
+
+    (line,) = said
+    assert "waits for rank 1 since" in line or "wait for rank 1 since" in line
 
 
 def test_a_gpus_rank_waits_busily_and_two_that_do_are_no_news() -> None:
