@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, ParamSpec, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 INLINE_BYTES_MAX: Final = 64 << 10
 """Bodies up to this length take a few milliseconds at most, whatever is in them."""
@@ -19,7 +22,6 @@ THREADS_MAX: Final = 2
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="large-request")
 
 
 async def run_sized(size_bytes: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -29,5 +31,12 @@ async def run_sized(size_bytes: int, work: Callable[P, T], *args: P.args, **kwar
     """
     if size_bytes <= INLINE_BYTES_MAX:
         return work(*args, **kwargs)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_threads, lambda: work(*args, **kwargs))
+    return await asyncio.get_running_loop().run_in_executor(_threads(), lambda: work(*args, **kwargs))
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads, made for the first large request."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="large-request")

@@ -202,6 +202,7 @@ def apply_patch(target: Target, kind: str, before: dict[str, Any], document: Any
             after = merge_patch(before, document)
         elif kind == "json":
             after = json_patch(before, document)
+            check_budget(after)  # the other kinds nest no deeper than the object and the patch
         else:
             after = strategic_merge(target.served.resource, before, document)
     except PatchError as error:
@@ -210,7 +211,6 @@ def apply_patch(target: Target, kind: str, before: dict[str, Any], document: Any
         if error.status == 413:
             raise failures.too_large(str(error)) from None
         raise failures.unprocessable(str(error)) from None
-    check_budget(after)
     if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
         raise failures.unprocessable("the patch leaves no object with metadata")
     return after
