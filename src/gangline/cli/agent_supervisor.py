@@ -8,15 +8,15 @@ import signal
 import subprocess
 import time
 
+import structlog
+
 from gangline.errors import UserError
-from gangline.local.cluster import notices_path, refusal_path
+from gangline.local.cluster import refusal_path
 from gangline.local.daemon import log_tail, spawn_daemon
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import read_lock
+from gangline.local.restarts import RestartDelay, note_restart
 
-RESTART_DELAY_S = 0.2
-RESTART_DELAY_MAX_S = 10.0
-SETTLED_S = 10.0
 STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.5
 """How often a process is looked at where the kernel cannot tell of its end (no pidfd)."""
@@ -36,26 +36,24 @@ class AgentSupervisor:
         refusal_path(self._paths).unlink(missing_ok=True)
         held = read_lock(self._paths.lock("agent"))
         if held.state == "held" and held.pid:
-            self._pid = held.pid
+            self._pid, self._child = held.pid, None
             return
         if held.state == "killed":
-            self._note_killed(held.pid)
+            note_restart(self._paths, "agent", held.pid, "was killed")
         self._child = spawn_daemon(self._paths, "agent", ["serve-agent", "--cluster", self._paths.name])
         self._pid = self._child.pid
 
     async def run(self) -> None:
-        """Restart the agent whenever it ends; endless. Waits longer after each quick end, at most 10 s."""
-        delay_s = RESTART_DELAY_S
+        """Restart the agent whenever it ends; endless. Waits longer after each quick end."""
+        delay = RestartDelay()
         while True:
             started = time.monotonic()
             await self._wait_end()
             if self._stopping:
                 return
             self._note_refusal()
-            if time.monotonic() - started > SETTLED_S:
-                delay_s = RESTART_DELAY_S
-            await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
+            await asyncio.sleep(delay.after(time.monotonic() - started))
+            structlog.get_logger().warning("the node agent has ended; started again", pid=self._pid)
             self.start()
 
     async def stop(self) -> None:
@@ -96,14 +94,6 @@ class AgentSupervisor:
         text = "\n".join(log_tail(self._paths.log("agent")))
         start = text.rfind("error[")
         refusal_path(self._paths).write_text(text[start:] if start >= 0 else text)
-
-    def _note_killed(self, pid: int) -> None:
-        line = (
-            f"the node agent of cluster `{self._paths.name}` was killed (process {pid}); "
-            f"restarted, its running pods are adopted\n"
-        )
-        with notices_path(self._paths).open("a") as notices:
-            notices.write(line)
 
 
 async def _wait_readable(descriptor: int) -> None:

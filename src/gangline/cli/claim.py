@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import PODS, Resource
+from gangline.cli.creation import CREATIONS_MAX, is_same_creation, with_creation_mark
 from gangline.cli.output import say
 from gangline.cli.run_view import job_title
 from gangline.errors import ClusterError, UserError
@@ -50,7 +51,7 @@ async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: 
             live = await client.get(resource, name, namespace)
         except NotFound:
             try:
-                return await client.create(resource, desired), False
+                return await create_once(client, resource, desired), False
             except AlreadyExists:
                 continue
         live.setdefault("kind", resource.kind)
@@ -79,6 +80,34 @@ async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: 
                 f"`gangline logs -f {logs_hint}`, or end it with `gangline delete {logs_hint}`",
             )
     raise ClusterError(f"cannot create {job_title(desired)}: others create and delete it at the same time")
+
+
+async def create_once(client: Client, resource: Resource, obj: Obj) -> Obj:
+    """Create an object; one that the server kept and could not answer for is not created a second time.
+
+    Raises:
+        AlreadyExists: another one of that name is there.
+        ApiError: the server refuses, or does not come back.
+    """
+    from gangline.kube.errors import AlreadyExists, NotFound, Unavailable
+
+    marked = with_creation_mark(obj)
+    metadata = marked["metadata"]
+    for _ in range(CREATIONS_MAX):
+        try:
+            return await client.create(resource, marked)
+        except (AlreadyExists, Unavailable) as error:
+            failure = error
+        try:
+            live = await client.get(resource, metadata["name"], metadata.get("namespace"))
+        except NotFound:
+            if isinstance(failure, AlreadyExists):
+                raise failure from None
+            continue
+        if is_same_creation(live, marked):
+            return live
+        raise failure
+    raise failure
 
 
 def _annotation(obj: Obj, name: str) -> str:

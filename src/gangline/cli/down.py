@@ -17,6 +17,8 @@ from gangline.local.left_pods import end_left_pods, remove_left_bridge, remove_l
 from gangline.local.runtime.containerd import end_containerd
 
 PODS_TIMEOUT_S = 15.0
+BACK_TIMEOUT_S = 10.0
+"""How long a server that was killed, and is started again, is waited for: it knows what is unfinished."""
 POLL_S = 0.05
 _WORKLOADS = ("/apis/kubeflow.org/v2beta1", "mpijobs"), ("/apis/batch/v1", "jobs"), ("/api/v1", "pods")
 
@@ -28,7 +30,7 @@ def command(purge: bool, cluster: str) -> None:
     """Stop the one-machine cluster: its unfinished jobs are deleted, then its processes end."""
     paths = usable_paths(cluster)
     found = Cluster(paths)
-    if found.status().ready:
+    if found.wait_back(BACK_TIMEOUT_S):
         stop_workloads(found)
     was_up = found.down(say=say)
     if left := end_left_pods(paths):

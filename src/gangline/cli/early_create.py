@@ -7,11 +7,15 @@ plainly new here, a name that is taken above all, is left to ``claim.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from http import HTTPStatus
+from typing import Any, cast
 
 from gangline.api.codec import Document
 from gangline.api.resources import Resource
+from gangline.cli.creation import CREATIONS_MAX, is_same_creation, with_creation_mark
 from gangline.cli.manifests import KNOWN, in_order
+from gangline.cli.output import say
+from gangline.errors import ClusterError
 from gangline.kube.apply import with_last_applied
 from gangline.local.cluster import Cluster
 
@@ -32,12 +36,29 @@ def create_early(cluster: Cluster, documents: Sequence[Document]) -> dict[int, O
         resource = KNOWN.get((document.api_version, document.kind))
         if resource is None:
             break
-        desired = with_last_applied(document.value)
-        status, answer = cluster.request("POST", resource.path(_namespace(desired)), desired)
-        if status != 201:
+        answer = _create(cluster, resource, with_last_applied(document.value))
+        if answer is None:
             break
         created[id(document)] = answer
     return created
+
+
+def _create(cluster: Cluster, resource: Resource, obj: Obj) -> Obj | None:
+    """Create one object, exactly once also when the server is killed under it; None when it is not new."""
+    marked = with_creation_mark(obj)
+    for _ in range(CREATIONS_MAX):
+        try:
+            status, answer = cluster.request("POST", resource.path(_namespace(marked)), marked)
+            if status == 201:
+                return cast(Obj, answer)
+            if status != HTTPStatus.CONFLICT:
+                return None
+        except ClusterError:
+            cluster.ensure_up(say=say)
+        status, live = cluster.request("GET", resource.path(_namespace(marked), marked["metadata"]["name"]))
+        if status == HTTPStatus.OK:
+            return cast(Obj, live) if is_same_creation(live, marked) else None
+    return None
 
 
 def delete_created(cluster: Cluster, documents: Sequence[Document], created: dict[int, Obj]) -> None:

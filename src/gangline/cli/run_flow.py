@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,7 +85,7 @@ async def run_documents(
     """
     interrupts = Interrupts()
     interrupts.install()
-    async with open_client(target) as client:
+    async with open_client(target, bring_back=_bring_back(target)) as client:
         claimed = await _create(client, documents, target, created)
         if not claimed:
             return 0
@@ -169,10 +169,7 @@ async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainV
         return await Follower(client, resource, job, view).run()
 
     async def recover() -> None:
-        """Start the server again that was killed under this run; its pods go on meanwhile."""
-        from gangline.local.cluster import Cluster
-
-        await asyncio.to_thread(Cluster(target.paths).ensure_up, say=say)
+        await asyncio.to_thread(_bring_back(target))
 
     has_history = not was_there and kind_of(job).pod_labels is not None  # of which the job itself is no part
     return await Follower(
@@ -185,6 +182,13 @@ async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainV
         has_history=has_history,
         sees_ends=True,
     ).run()
+
+
+def _bring_back(target: Target) -> Callable[[], object]:
+    """Return what starts the server again that was killed under this run; its pods go on meanwhile."""
+    from gangline.local.cluster import Cluster
+
+    return lambda: Cluster(target.paths).ensure_up(say=say)
 
 
 def _refuse_image(job: Obj, pod: Obj, reason: HeldUp) -> None:

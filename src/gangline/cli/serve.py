@@ -1,7 +1,8 @@
 """``serve-cluster`` and ``serve-agent``: the daemons of the one-machine cluster, wired together here.
 
 Hidden commands; ``local/cluster.py`` starts the first, which starts the second. The agent is started before
-the server imports its libraries, so that both import at the same time.
+the server imports its libraries, so that both import at the same time. Each starts the other again when that
+is killed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from gangline.errors import ClusterError
+from gangline.errors import ClusterError, UserError
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import ProcessLock
 from gangline.local.service_log import ServiceLog
@@ -38,7 +39,9 @@ def serve_cluster(name: str) -> int:
 @click.option("--cluster", "name", default="default")
 def serve_agent(name: str) -> int:
     """Run the pods of the cluster's nodes until SIGTERM; the agent of a killed one adopts its pods."""
-    return _serve(name, "agent", "a node agent", _serve_agent)
+    from gangline.cli.server_supervisor import fork_server_supervisor
+
+    return _serve(name, "agent", "a node agent", _serve_agent, fork_server_supervisor)
 
 
 def _serve(
@@ -46,8 +49,12 @@ def _serve(
     process: str,
     title: str,
     run: Callable[[ClusterPaths, ClusterFacts], Coroutine[Any, Any, None]],
+    beside: Callable[[ClusterPaths, ProcessLock], object] = lambda paths, lock: None,
 ) -> int:
-    """Run one of the two daemons under its lock."""
+    """Run one of the two daemons under its lock; ``beside`` is called before its event loop starts.
+
+    One that fails leaves its lock as if it was killed: the other one starts it again.
+    """
     from gangline.local.cluster_facts import load_facts
 
     paths = ClusterPaths.of(name)
@@ -59,7 +66,14 @@ def _serve(
         facts = load_facts(paths)
         if facts is None:
             raise ClusterError(f"cluster `{name}` has no `{paths.facts}`; start it with `gangline up`")
-        asyncio.run(run(paths, facts))
+        beside(paths, lock)
+        try:
+            asyncio.run(run(paths, facts))
+        except UserError:
+            raise  # it would be refused again
+        except BaseException:
+            lock.abandon()
+            raise
     return 0
 
 
@@ -92,8 +106,8 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
             await _bootstrap(client, facts)
             services = asyncio.create_task(_run_services(client, paths, supervisor))
             await _first_of(services, stopped)
+        await supervisor.stop()  # not when the server fails: the agent starts it again
     finally:
-        await supervisor.stop()
         await server.stop()
 
 

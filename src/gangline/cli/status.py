@@ -10,10 +10,11 @@ import click
 
 from gangline.cli.home import usable_paths
 from gangline.cli.image_options import describe_map
-from gangline.cli.output import Column, print_table, print_value
+from gangline.cli.output import Column, plural, print_table, print_value
 from gangline.cli.target import cluster_option
 from gangline.local.cluster import Cluster, ClusterStatus
 from gangline.local.kept_images import load_image_map
+from gangline.local.restarts import read_restarts
 from gangline.units import format_bytes
 
 EXIT_DOWN = 3
@@ -54,7 +55,15 @@ def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
     }
     for process, lock in (("server", status.server), ("agent", status.agent)):
         memory = pss_bytes(lock.pid) if lock.state == "held" else None
-        report["processes"][process] = {"state": lock.state, "pid": lock.pid, "pssBytes": memory}
+        again = read_restarts(cluster.paths, process)
+        report["processes"][process] = {
+            "state": lock.state,
+            "pid": lock.pid,
+            "pssBytes": memory,
+            "restarts": again.count,
+            "lastRestart": again.last or None,
+            "lastRestartReason": again.why or None,
+        }
     if facts is not None:
         report |= {
             "port": facts.port,
@@ -152,6 +161,8 @@ def _print(report: dict[str, Any]) -> None:
             if report["processes"]["server"]["state"] == "killed"
             else "not up"
         )
+    if not report["ready"] and report["processes"]["server"]["state"] == "held":
+        state = "starting, or hung"
     print(f"cluster   {report['cluster']}: {state}")
     if "port" in report:
         print(f"api       https://127.0.0.1:{report['port']}")
@@ -165,6 +176,10 @@ def _print(report: dict[str, Any]) -> None:
             if found["state"] == "held"
             else found["state"].replace("free", "none")
         )
+        if found["restarts"]:
+            times = plural(found["restarts"], "time")
+            last = f"{found['lastRestart']}, {found['lastRestartReason']}"
+            words += f"; started again {times} (last {last})"
         print(f"{process:9} {words}")
     print(f"files     {report['state']}")
     for message in report.get("definitions", []):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -97,10 +97,19 @@ class Target:
             note_use(self.paths)
 
     def is_up(self) -> bool:
-        """Return whether the one-machine cluster's server runs; another cluster is taken to."""
+        """Return whether this machine's server runs, or is back soon; another cluster is taken to."""
         from gangline.local.process_lock import read_lock
 
-        return not self.is_local or read_lock(self.paths.lock("server")).state == "held"
+        if not self.is_local:
+            return True
+        found = read_lock(self.paths.lock("server")).state
+        return found == "held" or (found == "killed" and self.wait_back())
+
+    def wait_back(self) -> bool:
+        """Wait for the server of the one-machine cluster that was killed; whether it answers."""
+        from gangline.local.cluster import Cluster
+
+        return Cluster(self.paths).wait_back()
 
     def check_up(self) -> None:
         """Refuse when the one-machine cluster is not up; a context is found out by its first request.
@@ -121,12 +130,28 @@ class Target:
 
 
 @asynccontextmanager
-async def open_client(target: Target) -> AsyncIterator[Client]:
-    """Open a client of the target's API server, which must be up."""
-    target.check_up()
+async def open_client(
+    target: Target, *, bring_back: Callable[[], object] | None = None
+) -> AsyncIterator[Client]:
+    """Open a client of the target's API server, which must be up.
+
+    Args:
+        target: the cluster.
+        bring_back: starts this machine's server when it is killed meanwhile; by default it is waited for, as
+            the node agent starts it.
+    """
+    import asyncio
+
+    if bring_back is None:
+        target.check_up()
     from gangline.kube.client import Client
 
-    async with Client(target.connection(), user_agent="gangline-cli") as client:
+    async def recover() -> None:
+        with suppress(ClusterError):  # whoever asks finds out
+            await asyncio.to_thread(bring_back or target.wait_back)
+
+    own = recover if target.is_local else None
+    async with Client(target.connection(), user_agent="gangline-cli", recover=own) as client:
         try:
             yield client
         finally:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import Resource
+from gangline.errors import ClusterError
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -59,6 +61,7 @@ async def watch_objects(
                 version, since = since, ""
             else:
                 found = await client.list(resource, namespace, **selectors)
+                reached = loop.time()
                 objects = {item["metadata"]["uid"]: item for item in found.items}
                 on_objects(objects)
                 version = found.resource_version
@@ -77,7 +80,8 @@ async def watch_objects(
             if loop.time() - reached > UNREACHABLE_MAX_S:
                 raise
             if recover is not None:
-                await recover()
+                with suppress(ClusterError):  # it may be killed once more while it starts
+                    await recover()
             await asyncio.sleep(RETRY_DELAY_S)
 
 

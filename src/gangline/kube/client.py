@@ -82,6 +82,7 @@ class Client:
         connection: where, and as whom.
         user_agent: shown to the server.
         sleep: how to pause before a retry; tests pass their own.
+        recover: brings back a server that cannot be reached, or waits until somebody did, before a retry.
     """
 
     def __init__(
@@ -90,10 +91,11 @@ class Client:
         *,
         user_agent: str = "gangline",
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        recover: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self.connection = connection
         self._user_agent = user_agent
-        self._sender = Sender(connection, user_agent=user_agent, sleep=sleep)
+        self._sender = Sender(connection, user_agent=user_agent, sleep=sleep, recover=recover)
 
     async def __aenter__(self) -> Client:
         return self

@@ -51,8 +51,14 @@ class Sender:
     """One server, one identity, one pool of connections. Arguments as for the client."""
 
     def __init__(
-        self, connection: Connection, *, user_agent: str, sleep: Callable[[float], Awaitable[object]]
+        self,
+        connection: Connection,
+        *,
+        user_agent: str,
+        sleep: Callable[[float], Awaitable[object]],
+        recover: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        self._recover = recover
         self._connection = connection
         self._base_url = transport.base_url(connection)
         self._proxy = transport.proxy_for(connection)
@@ -88,7 +94,8 @@ class Sender:
 
         A 429, and a 503 with ``Retry-After``, are tried again after the time that the server names. After a
         failed connection a GET is tried again, and any other method where the server cannot have seen the
-        request. All of it within ``timeout_s``.
+        request: a few times, or for as long as there is time where ``recover`` brings the server back. All of
+        it within ``timeout_s``.
 
         Args:
             method: HTTP method.
@@ -119,7 +126,7 @@ class Sender:
                     delay_s = _refusal_delay_s(error, refusals)
                     refusals += 1
                 else:
-                    delay_s = _failure_delay_s(error, method, failures)
+                    delay_s = _failure_delay_s(error, method, failures, is_patient=self._recover is not None)
                     failures += 1
                 if (
                     self._is_closed
@@ -127,6 +134,8 @@ class Sender:
                     or delay_s >= deadline_s - asyncio.get_running_loop().time()
                 ):
                     raise
+                if self._recover is not None and not error.status:
+                    await self._recover()
             await self._sleep(delay_s)
 
     async def _read_all(
@@ -285,15 +294,16 @@ def _refusal_delay_s(error: ApiError, refusals: int) -> float | None:
     return min(error.retry_after_s, retry_after_max_s)
 
 
-def _failure_delay_s(error: ApiError, method: str, failures: int) -> float | None:
+def _failure_delay_s(error: ApiError, method: str, failures: int, *, is_patient: bool) -> float | None:
     """Return the pause before the next try after the connection failed, None to give up."""
-    if failures >= len(connection_retry_delays_s):
+    last = len(connection_retry_delays_s) - 1
+    if failures > last and not is_patient:
         return None
     if method not in _SAFE_METHODS and not isinstance(
         error.__cause__, aiohttp.ClientConnectorError | NotConnected
     ):
         return None  # the server may have done it
-    return connection_retry_delays_s[failures]
+    return connection_retry_delays_s[min(failures, last)]
 
 
 def _unavailable(error: Exception, doing: str, server: str) -> Unavailable:

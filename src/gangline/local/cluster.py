@@ -1,7 +1,7 @@
 """Start, find and stop the processes of the one-machine cluster.
 
 Two daemons in sessions of their own, so that no Ctrl-C reaches them: the server, and the node agent that the
-server starts and restarts. Each holds a lock file; what a killed one left is recognised by it.
+server starts. Each starts the other again when that was killed, and holds a lock file by which this is known.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,9 +29,11 @@ from gangline.local.cluster_facts import (
     note_use,
     save_facts,
 )
-from gangline.local.daemon import log_tail, spawn_daemon
+from gangline.local.daemon import is_alive, log_tail, spawn_daemon
+from gangline.local.folders import make_private_folders, mounts_under
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import LockState, ProcessLock, read_lock
+from gangline.local.restarts import forget_restarts, note_restart, take_notices
 from gangline.local.runs.bounds import Bounds
 from gangline.local.simulation import Simulation, refuse_another
 from gangline.local.socket_request import SocketRequestError, socket_request
@@ -41,11 +41,16 @@ from gangline.local.socket_request import SocketRequestError, socket_request
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 START_LOCK_TIMEOUT_S = 60.0
+STARTS_MAX = 5
+"""Times that a command starts the server when that is killed while it starts."""
 POLL_S = 0.02
-MOUNTS = Path("/proc/self/mountinfo")
 AGENT_LABEL = "gangline.dev/agent"
 
 Say = Callable[[str], None]
+
+
+class _ServerGoneError(ClusterError):
+    """The server was killed while a command waited for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,27 +116,45 @@ class Cluster:
                     f"cannot start cluster `{self.paths.name}`: another start of it takes longer than "
                     f"{START_LOCK_TIMEOUT_S:.0f} s"
                 )
-            found = read_lock(self.paths.lock("server"))
-            facts = load_facts(self.paths)
-            if found.state == "held" and facts is not None:
-                refuse_another(facts, simulation or Simulation.of(facts))
-                facts = self._adjust_running(facts, nodes=nodes, isolation=isolation, keep=keep)
-                self._wait_ready(facts, None)
-            else:
-                if simulation is None and facts is not None and found.state == "killed":
-                    simulation = Simulation.of(facts)  # its pods run on and hold them
-                facts = self._start(
-                    facts, found, nodes=nodes, isolation=isolation, keep=keep, simulation=simulation, say=say
-                )
-        for line in self._take_notices():
-            say(line)
+            for left in reversed(range(STARTS_MAX)):
+                try:
+                    facts = self._find_or_start(nodes, isolation, keep, simulation, say)
+                    break
+                except _ServerGoneError:
+                    if not left:
+                        raise
+        for process, pid, why in take_notices(self.paths):
+            say(self._restarted_line(process, pid, why))
         return facts
+
+    def _find_or_start(
+        self, nodes: int, isolation: str, keep: bool, simulation: Simulation | None, say: Say
+    ) -> ClusterFacts:
+        found = read_lock(self.paths.lock("server"))
+        facts = load_facts(self.paths)
+        if found.state == "held" and facts is not None:
+            refuse_another(facts, simulation or Simulation.of(facts))
+            facts = self._adjust_running(facts, nodes=nodes, isolation=isolation, keep=keep)
+            self._wait_ready(facts, None)
+            return facts
+        if simulation is None and facts is not None and found.state == "killed":
+            simulation = Simulation.of(facts)  # its pods run on and hold them
+        return self._start(
+            facts, found, nodes=nodes, isolation=isolation, keep=keep, simulation=simulation, say=say
+        )
 
     def down(self, *, say: Say = lambda text: None) -> bool:
         """Stop server and agent; ``False`` when neither ran. Pods are the caller's to stop before.
 
         The server ends the agent, the agent its links and namespaces; what stays after 15 s is killed.
+        Neither starts the other again meanwhile: the start lock is held.
         """
+        with ProcessLock(self.paths.lock("start")) as start:
+            if not start.acquire(timeout_s=START_LOCK_TIMEOUT_S):  # else they start each other again
+                say(f"another start of cluster `{self.paths.name}` takes long; ending it all the same")
+            return self._end_processes(say)
+
+    def _end_processes(self, say: Say = lambda text: None) -> bool:
         before = self.status()
         if before.server.state == "held":
             self._stop("server", before.server.pid, say)
@@ -155,11 +178,29 @@ class Cluster:
         shutil.rmtree(self.paths.state, ignore_errors=True)
 
     def request(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
-        """Send one request to the API server.
+        """Send one request to the API server; a GET waits for one that was killed to be back.
 
         Raises:
             ClusterError: it cannot be reached.
         """
+        try:
+            return self._ask(method, target, body)
+        except ClusterError:
+            if method != "GET" or not self.wait_back():
+                raise
+            return self._ask(method, target, body)
+
+    def wait_back(self, timeout_s: float = START_TIMEOUT_S) -> bool:
+        """Wait for a server that was killed and that the node agent starts again; whether it answers."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_ready():
+            is_coming = "held" in (read_lock(self.paths.lock(one)).state for one in ("server", "agent"))
+            if not is_coming or time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def _ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
         try:
             return socket_request(self.paths.api_socket, method, target, body)
         except SocketRequestError as error:
@@ -191,18 +232,27 @@ class Cluster:
         if facts is not None and facts.port != fresh.port:
             say(f"port {facts.port} is taken by another program; the API server now listens on {fresh.port}")
         save_facts(self.paths, fresh)
+        had_agent = read_lock(self.paths.lock("agent")).state == "held"
+        if found.state == "free" and not had_agent:
+            forget_restarts(self.paths)
         server = spawn_daemon(self.paths, "server", ["serve-cluster", "--cluster", self.paths.name])
         try:
             self._wait_ready(fresh, server)
+        except _ServerGoneError:
+            raise
+        except ClusterError:
+            if server.poll() is not None and not had_agent:
+                self._end_processes()  # else what this start began would start it again
+            raise
         except UserError:
-            self.down()
+            self._end_processes()
             if facts is None:
                 self.paths.facts.unlink(missing_ok=True)
             else:
                 save_facts(self.paths, facts)  # what was asked for does not work here: forget it
             raise
         if found.state == "killed":
-            say(self._killed_line("server", found.pid))
+            note_restart(self.paths, "server", found.pid, "was killed")
         return fresh
 
     def _adjust_running(self, facts: ClusterFacts, *, nodes: int, isolation: str, keep: bool) -> ClusterFacts:
@@ -227,12 +277,15 @@ class Cluster:
         self._wait_answering(server)
         waiting = "its nodes"
         while time.monotonic() < deadline:
-            status, answer = self.request("GET", f"/api/v1/nodes?labelSelector={AGENT_LABEL}%3Dlocal")
-            if status == 200 and _ready_names(answer, Simulation.of(facts)) >= set(facts.node_names):
-                status, _ = self.request("GET", "/apis/kubeflow.org/v2beta1")
-                if status == 200:
-                    return
-                waiting = "the job kinds"
+            try:
+                status, answer = self._ask("GET", f"/api/v1/nodes?labelSelector={AGENT_LABEL}%3Dlocal")
+                if status == 200 and _ready_names(answer, Simulation.of(facts)) >= set(facts.node_names):
+                    status, _ = self._ask("GET", "/apis/kubeflow.org/v2beta1")
+                    if status == 200:
+                        return
+                    waiting = "the job kinds"
+            except ClusterError:
+                waiting = "its server"
             self._check_alive(server)
             self._check_agent()
             time.sleep(POLL_S)
@@ -260,8 +313,15 @@ class Cluster:
             return False
 
     def _check_alive(self, server: subprocess.Popen[bytes] | None) -> None:
-        if server is None or server.poll() is None:
+        """Raise when the server that is waited for has ended; ``server`` when it was started here."""
+        if server is None:
+            if read_lock(self.paths.lock("server")).state != "held":
+                raise _ServerGoneError(f"the server of cluster `{self.paths.name}` was killed")
             return
+        if server.poll() is None:
+            return
+        if server.returncode < 0:
+            raise _ServerGoneError(f"the server of cluster `{self.paths.name}` was killed while starting")
         tail = log_tail(self.paths.log("server"))
         raise ClusterError(
             f"the server of cluster `{self.paths.name}` ended with code {server.returncode} while starting:\n"
@@ -284,9 +344,10 @@ class Cluster:
 
     # What is found -----------------------------------------------------------------------------------------
 
-    def _killed_line(self, process: str, pid: int) -> str:
+    def _restarted_line(self, process: str, pid: int, why: str) -> str:
+        title = {"agent": "node agent"}.get(process, process)
         return (
-            f"the {process} of cluster `{self.paths.name}` was killed (process {pid}); "
+            f"the {title} of cluster `{self.paths.name}` {why} (process {pid}); "
             f"restarted, {describe_adopted(self.running_pods())}"
         )
 
@@ -321,16 +382,6 @@ class Cluster:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _take_notices(self) -> list[str]:
-        """Return what the server noted for the next command, and empty the note."""
-        path = notices_path(self.paths)
-        try:
-            lines = path.read_text().splitlines()
-            path.unlink()
-        except FileNotFoundError:
-            return []
-        return lines
-
     # Stop --------------------------------------------------------------------------------------------------
 
     def _stop(self, process: str, pid: int, say: Say) -> None:
@@ -350,25 +401,9 @@ class Cluster:
                 time.sleep(POLL_S)
 
 
-def is_alive(pid: int) -> bool:
-    """Return whether a process runs; one that has ended and was not reaped does not."""
-    try:
-        os.kill(pid, 0)
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return sys.platform != "linux"
-
-
 def describe_adopted(count: int) -> str:
     """Return the words for that many pods found running."""
     return f"{count} running pod{'' if count == 1 else 's'} adopted"
-
-
-def notices_path(paths: ClusterPaths) -> Path:
-    """Return the file in which the server notes what the next command should say."""
-    return paths.state / "notices"
 
 
 def refusal_path(paths: ClusterPaths) -> Path:
@@ -387,34 +422,6 @@ def node_object(name: str) -> dict[str, Any]:
         },
         "spec": {},
     }
-
-
-def make_private_folders(paths: ClusterPaths) -> None:
-    """Create the folders of a cluster with mode 0700.
-
-    Raises:
-        UserError: the folder of the sockets belongs to somebody else, who could then read them.
-    """
-    paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for folder in (paths.run.parent, paths.run):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise UserError(
-                f"cannot use `{folder}` for sockets: it belongs to user {found.st_uid}",
-                hint="remove it, or set XDG_RUNTIME_DIR to a folder of your own",
-            )
-        if found.st_mode & 0o077:
-            folder.chmod(0o700)
-
-
-def mounts_under(folder: Path, table: Path = MOUNTS) -> list[str]:
-    """Return the mount points below a folder; removing files through one would reach the user's own."""
-    try:
-        points = [line.split()[4] for line in table.read_text().splitlines() if line]
-    except OSError:
-        return []
-    return [point for point in points if point.startswith(f"{folder}/")]
 
 
 def _check_arguments(nodes: int, isolation: str) -> None:

@@ -1,4 +1,4 @@
-"""Start a daemon of the one-machine cluster, and read the end of its log."""
+"""Start a daemon of the one-machine cluster, see whether it lives, and read the end of its log."""
 
 from __future__ import annotations
 
@@ -53,3 +53,14 @@ def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> list[str]:
             return log.read().decode(errors="replace").splitlines()[-lines:]
     except FileNotFoundError:
         return []
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; one that has ended and was not reaped does not."""
+    try:
+        os.kill(pid, 0)
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return sys.platform != "linux"

@@ -95,6 +95,15 @@ class ProcessLock:
         os.close(self._descriptor)
         self._descriptor = -1
 
+    def abandon(self) -> None:
+        """Let go of the lock without giving it up: in a forked process, or for a process that has failed.
+
+        The next one then finds it as that of a killed process once its last holder is gone.
+        """
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
     def __enter__(self) -> Self:
         return self
 

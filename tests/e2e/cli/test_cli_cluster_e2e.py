@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from gangline.local.agent.shim.processes import marked
-from gangline.local.cluster import is_alive
+from gangline.local.daemon import is_alive
 
 
 def status(commands):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gangline.errors import UserError
-from gangline.local.cluster import Cluster, make_private_folders, mounts_under
+from gangline.local.cluster import Cluster
 from gangline.local.cluster_facts import (
     decide_facts,
     free_subnet,
@@ -18,6 +18,7 @@ from gangline.local.cluster_facts import (
     save_facts,
 )
 from gangline.local.daemon import daemon_environment
+from gangline.local.folders import make_private_folders, mounts_under
 from gangline.local.kept_images import load_image_map
 from gangline.local.paths import ClusterPaths
 from gangline.local.process_lock import ProcessLock, read_lock

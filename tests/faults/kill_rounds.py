@@ -1,0 +1,262 @@
+"""Rounds of jobs on a cluster of their own, of which processes are killed at random moments meanwhile.
+
+Every program leaves a line for each of its starts, so a round ends with what a user can check: each program
+ran exactly once, each end that is told is the program's own, each command said so, and nothing stays behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gangline.local.paths import ClusterPaths
+from gangline.local.process_lock import read_lock
+from gangline.local.socket_request import SocketRequestError, socket_request
+
+END_TIMEOUT_S = 120.0
+COMMAND_TIMEOUT_S = 180.0
+KILLS_MAX = 3
+WINDOW_S = 3.0
+"""Kills fall into this time after the start of a round's command; its job takes about 1.5 s undisturbed."""
+
+VICTIMS: tuple[tuple[str, ...], ...] = (("server",), ("agent",), ("server", "agent"))
+EXIT_CODES = {"good": 0, "bad": 3}
+RANKS = 2
+KINDS = ("lost", "doubled", "wrong", "stuck")
+
+
+@dataclass
+class Tally:
+    """What came of the rounds; the lists name what went wrong."""
+
+    rounds: int = 0
+    kills: int = 0
+    programs: int = 0
+    lost: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    longest_s: float = 0.0
+
+    @property
+    def faults(self) -> list[str]:
+        """Everything that went wrong."""
+        return [f"{kind}: {one}" for kind in KINDS for one in getattr(self, kind)]
+
+    def __str__(self) -> str:
+        counts = ", ".join(
+            f"{len(getattr(self, kind))} {kind}" for kind in ("lost", "doubled", "wrong", "stuck")
+        )
+        return (
+            f"{self.rounds} rounds, {self.kills} kills, {self.programs} programs: {counts}; "
+            f"longest round {self.longest_s:.1f} s"
+        )
+
+
+class Rounds:
+    """A cluster in a home of its own, and rounds on it.
+
+    Args:
+        home: becomes GANGLINE_HOME; counters lie beside it.
+        seed: decides every moment and victim.
+        victims: sets of daemons that are killed together.
+    """
+
+    def __init__(self, home: Path, *, seed: int, victims: Sequence[tuple[str, ...]] = VICTIMS) -> None:
+        self.home = home
+        self.tally = Tally()
+        self._random = random.Random(seed)
+        self._victims = victims
+        self._environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        self._environment |= {"GANGLINE_HOME": str(home), "COLUMNS": "200"}
+        self._paths = ClusterPaths(name="default", state=home / "default")
+
+    def command(self, *words: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+        """Start a command of Gangline's."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "gangline", *words],
+            env=self._environment,
+            cwd=cwd or self.home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self, process: subprocess.Popen[str]) -> tuple[int, str]:
+        """Wait for a command; return its exit code and all that it wrote."""
+        try:
+            out, err = process.communicate(timeout=COMMAND_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            return -1, f"{out}{err}\nno end within {COMMAND_TIMEOUT_S:.0f} s"
+        return process.returncode, out + err
+
+    def ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
+        """Send one request; 0 when nobody answers."""
+        try:
+            return socket_request(self._paths.api_socket, method, target, body)
+        except SocketRequestError as error:
+            return 0, str(error)
+
+    def run(self, rounds: int) -> Tally:
+        """Run that many rounds; what went wrong is in the tally."""
+        code, words = self.finish(self.command("up"))
+        assert code == 0, words
+        for _ in range(rounds):
+            began_s = time.monotonic()
+            self.one_round(self.tally.rounds)
+            self.tally.rounds += 1
+            self.tally.longest_s = max(self.tally.longest_s, time.monotonic() - began_s)
+        return self.tally
+
+    def one_round(self, number: int) -> None:
+        """Create pods and a Job, run a program on two ranks, kill meanwhile, and look what came of all."""
+        folder = self.home / f"round-{number}"
+        folder.mkdir()
+        pods = {f"{kind}-{number}": code for kind, code in EXIT_CODES.items()}
+        for name, code in pods.items():
+            status, answer = self.ask(
+                "POST", "/api/v1/namespaces/default/pods", self._pod(name, code, folder)
+            )
+            assert status == 201, answer
+        job = f"job-{number}"
+        template = {"spec": self._pod(job, 0, folder)["spec"]}
+        body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job}}
+        status, answer = self.ask(
+            "POST", "/apis/batch/v1/namespaces/default/jobs", body | {"spec": {"template": template}}
+        )
+        assert status == 201, answer
+        name = f"run-{number}"
+        script = f"echo started >> {name}; sleep {self._random.uniform(0, 0.6):.2f}"
+        command = self.command("run", "--name", name, "-n", str(RANKS), "--", "sh", "-c", script, cwd=folder)
+        self._kill(time.monotonic())
+        code, words = self.finish(command)
+        self._judge_command(name, code, words)
+        self._bring_up()
+        self._touch(pods)
+        for pod, expected in pods.items():
+            self._judge_pod(pod, expected)
+        self._judge_job(job)
+        counts = {**dict.fromkeys(pods, 1), job: 1, name: RANKS}
+        for program, expected in counts.items():
+            self._judge_starts(folder / program, program, expected)
+        self.tally.programs += len(counts)
+        self._remove(pods, job, name)
+
+    def _pod(self, name: str, code: int, folder: Path) -> dict[str, Any]:
+        pause_s = self._random.uniform(0, 1.5)
+        script = f"echo started >> {folder}/{name}; sleep {pause_s:.2f}; echo said by {name}; exit {code}"
+        mount = {"name": "counters", "mountPath": str(folder)}
+        container = {"name": "main", "image": "gangline/base", "command": ["sh", "-c", script]}
+        spec = {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container | {"volumeMounts": [mount]}],
+            "volumes": [{"name": "counters", "hostPath": {"path": str(folder)}}],
+        }
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+    def _kill(self, began_s: float) -> None:
+        moments = sorted(self._random.uniform(0, WINDOW_S) for _ in range(self._random.randint(1, KILLS_MAX)))
+        for moment in moments:
+            victims = self._random.choice(self._victims)
+            time.sleep(max(0.0, began_s + moment - time.monotonic()))
+            for victim in victims:
+                found = read_lock(self._paths.lock(victim))
+                if found.state == "held" and found.pid:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(found.pid, signal.SIGKILL)
+                    self.tally.kills += 1
+
+    def _bring_up(self) -> None:
+        """Do what a user does after a kill: use the cluster again."""
+        code, words = self.finish(self.command("up"))
+        if code != 0:
+            self.tally.stuck.append(f"`gangline up` ended with {code}: {words[-500:]}")
+
+    def _touch(self, pods: Iterable[str]) -> None:
+        """Write to every pod: whoever takes it for a new one starts it again."""
+        patch = {"metadata": {"annotations": {"touched": "true"}}}
+        for name in pods:
+            self.ask("PATCH", f"/api/v1/namespaces/default/pods/{name}", patch)
+
+    # Judging
+
+    def _judge_command(self, name: str, code: int, words: str) -> None:
+        if code != 0 or f"{name} succeeded" not in words:
+            self.tally.wrong.append(f"`gangline run` of {name} ended with {code}: {words[-800:]}")
+
+    def _judge_pod(self, name: str, expected: int) -> None:
+        target = f"/api/v1/namespaces/default/pods/{name}"
+        found = self._until(lambda: _phase(self.ask("GET", target)) in ("Succeeded", "Failed"))
+        _, pod = self.ask("GET", target)
+        if not found:
+            self.tally.lost.append(f"pod {name} is {_phase((200, pod))}")
+            return
+        ended = pod["status"]["containerStatuses"][0]["state"].get("terminated", {})
+        phase = "Failed" if expected else "Succeeded"
+        if (ended.get("exitCode"), pod["status"]["phase"]) != (expected, phase):
+            self.tally.wrong.append(f"pod {name}, which exits with {expected}: {json.dumps(pod['status'])}")
+        _, log = self.ask("GET", f"{target}/log")
+        if log != f"said by {name}\n":
+            self.tally.wrong.append(f"log of pod {name}: {log!r}")
+
+    def _judge_job(self, name: str) -> None:
+        target = f"/apis/batch/v1/namespaces/default/jobs/{name}"
+
+        def ended() -> bool:
+            _, job = self.ask("GET", target)
+            conditions = job.get("status", {}).get("conditions", []) if isinstance(job, dict) else []
+            return any(
+                one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions
+            )
+
+        if not self._until(ended):
+            self.tally.lost.append(f"job {name} has no end")
+            return
+        _, job = self.ask("GET", target)
+        if job["status"].get("succeeded") != 1 or job["status"].get("failed"):
+            self.tally.wrong.append(f"job {name}: {json.dumps(job['status'])}")
+
+    def _judge_starts(self, counter: Path, name: str, expected: int) -> None:
+        count = len(counter.read_text().splitlines()) if counter.exists() else 0
+        if count > expected:
+            self.tally.doubled.append(f"{name} was started {count} times, not {expected}")
+        elif count < expected:
+            self.tally.lost.append(f"{name} was started {count} times, not {expected}")
+
+    def _remove(self, pods: dict[str, int], job: str, name: str) -> None:
+        """Delete what the round made, while the agent is killed once; all of it must go."""
+        targets = [f"/api/v1/namespaces/default/pods/{pod}" for pod in pods]
+        targets.append(f"/apis/batch/v1/namespaces/default/jobs/{job}")
+        targets.append(f"/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs/{name}")
+        for target in targets:
+            self.ask("DELETE", target, {"propagationPolicy": "Background"})
+        for target in targets:
+            if not self._until(lambda target=target: self.ask("GET", target)[0] == 404):
+                self.tally.stuck.append(f"{target} is not removed")
+
+    def _until(self, condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+
+def _phase(answer: tuple[int, Any]) -> str:
+    status, pod = answer
+    return str(pod.get("status", {}).get("phase", "")) if status == 200 else ""
