@@ -1,33 +1,35 @@
 """Checkpoints that survive ``kill -9`` at any moment, and a resume on whose step all ranks agree.
 
-A file is written beside its place, synced, and renamed to a name that carries its digest: what has the name
-is whole, and what was damaged later is noticed. First every rank writes what is its own, then rank 0 (or one
-rank of each node, where the folder is not shared) writes the model: a step with a model is complete. The
-files are ordinary ones of ``torch.save``::
-
-    step-00000240.rank-1-of-2-3f0c….pt    random states of rank 1, and what it gave as its own
-    step-00000240.model-9a1be….pt         what is the same on all ranks
+First every rank writes what is its own, then rank 0 (or one rank of each node, where the folder is not
+shared) writes the model: a step with a model is complete. State that is spread over the ranks is written by
+all of them into a folder before that. What cannot be read back is refused when it is saved, on all ranks.
+The files' names are in `gangline.train.checkpoint_file`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
+import pickle
 import random
-import re
 import sys
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from gangline.errors import UserError
+from gangline.errors import GanglineError, UserError
+from gangline.train import checkpoint_contents, same_state, sharded_state
+from gangline.train.checkpoint_file import Name, digest_of, is_sharded, is_whole, name_of, remove
+from gangline.train.checkpoint_save import Saving
 from gangline.train.environment import Ranks
 from gangline.train.meeting import exchange
 
-DIGEST_CHARACTERS = 32
-_READ_BYTES = 1 << 20
-_NAME = re.compile(r"step-(\d{8,})\.(model|rank-(\d+)-of-(\d+))-([0-9a-f]{32})\.pt")
+
+class CheckpointError(GanglineError):
+    """A checkpoint cannot be written or read, on some rank; raised on all."""
+
+    code = "checkpoint"
+    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Checkpoint:
 
     Attributes:
         step: after which it was saved.
-        state: what was saved as the same on all ranks.
+        state: what was saved as the same on all ranks; what was spread over them is spread over those of now.
         own: what this rank saved as its own; None when it saved nothing or the number of ranks was another.
     """
 
@@ -53,15 +55,19 @@ class Checkpoints:
         ranks: this rank's place, complete.
         store: that all ranks share.
         keep: how many newest steps are kept, at least 1.
+        device_type: where state that is spread over ranks goes when it is resumed.
 
     Raises:
         UserError: the folder cannot be used, or another training writes there.
     """
 
-    def __init__(self, folder: Path, ranks: Ranks, store: Any, *, keep: int = 3) -> None:
+    def __init__(
+        self, folder: Path, ranks: Ranks, store: Any, *, keep: int = 3, device_type: str = "cpu"
+    ) -> None:
         if keep < 1:
             raise UserError(f"checkpoints in `{folder}`: keep={keep} keeps none; keep at least 1")
         self._folder, self._ranks, self._store, self._keep = folder, ranks, store, keep
+        self._device_type = device_type
         self._lock: IO[bytes] | None = None
         problem = ""
         try:
@@ -74,30 +80,48 @@ class Checkpoints:
         facts = self._exchange({"problem": problem})
         if found := next((str(fact["problem"]) for fact in facts if fact["problem"]), ""):
             raise UserError(f"cannot keep checkpoints in `{folder}`: {found}", hint="name another folder")
-        self._writes_model = ranks.rank == 0 or (ranks.local_rank == 0 and not self._sees_rank_0())
+        self._sees_rank_0 = ranks.rank == 0 or self._reads_of_rank_0()
+        self._writes_model = ranks.rank == 0 or (ranks.local_rank == 0 and not self._sees_rank_0)
         for draft in folder.glob(f".*.rank-{ranks.rank}.part"):
-            draft.unlink(missing_ok=True)
+            remove(draft)
 
     def save(self, step: int, state: Any, *, own: Any = None) -> None:
         """Write a checkpoint; when it returns on any rank, the step is complete on disk.
 
         Args:
             step: number of steps done.
-            state: the same on all ranks, for example ``{"model": …, "optimizer": …}``; rank 0's is written.
+            state: the same on all ranks, for example ``{"model": …, "optimizer": …}``; rank 0's is written,
+                and of tensors that are spread over the ranks (FSDP) every rank's part.
             own: this rank's, for example its place in the data. Random states are kept without being asked.
+
+        Raises:
+            UserError: something could not be read back, is spread in a way that could not be put together
+                again, or differs between the ranks; the message names the key. Raised on all ranks.
+            CheckpointError: it cannot be written, for example to a full disk; raised on all ranks.
         """
-        place = f"rank-{self._ranks.rank}-of-{self._ranks.size}"
-        self._write(step, place, {"own": own, "random": _random_states()})
-        self._exchange({})  # a model on disk says that every rank's own part is there
-        if self._writes_model:
-            self._write(step, "model", state)
-        self._exchange({})
+        doing = f"save the checkpoint of step {step}"
+        saving = Saving(
+            *(self._folder, step, self._ranks), writes_model=self._writes_model, sees_rank_0=self._sees_rank_0
+        )
+        try:
+            said = self._together(doing, lambda: saving.write_drafts(state, own, _random_states()))
+            self._check_same(doing, saving.marks, said)
+            said = self._together(doing, saving.commit_own)
+            # A model on disk says that every rank's own part is there.
+            self._together(doing, lambda: saving.commit_model(said))
+        except GanglineError:
+            saving.drop()
+            raise
         self._prune()
 
     def resume(self) -> Checkpoint | None:
         """Return the newest step that is complete and undamaged on all ranks, None when there is none.
 
         Random states of Python, numpy and torch are set as they were.
+
+        Raises:
+            UserError: it has contents that this script does not know as data, or was spread over ranks that
+                these cannot be laid out as.
         """
         found = self._listed()
         said = self._exchange({"steps": sorted(found)})
@@ -106,6 +130,8 @@ class Checkpoints:
             model, own = found[step]
             damaged = [path.name for path in (model, own) if path is not None and not is_whole(path)]
             said = self._exchange({"damaged": damaged})
+            if not any(one["damaged"] for one in said) and is_sharded(model):
+                said = self._exchange({"damaged": self._damaged_shards(step, model)})
             names = sorted({str(name) for one in said for name in one["damaged"]})
             if not names:
                 return self._load(step, model, own)
@@ -128,63 +154,104 @@ class Checkpoints:
         models: dict[int, Path] = {}
         owns: dict[int, Path] = {}
         others: set[int] = set()
-        for path in self._folder.glob("step-*.pt"):
-            if match := _NAME.fullmatch(path.name):
-                step = int(match[1])
-                if match[2] == "model":
-                    models[step] = path
-                elif (int(match[3]), int(match[4])) == (self._ranks.rank, self._ranks.size):
-                    owns[step] = path
-                elif int(match[4]) != self._ranks.size:
-                    others.add(step)
+        for path, name in self._named():
+            if name.is_model:
+                models[name.step] = path
+            elif (name.rank, name.size) == (self._ranks.rank, self._ranks.size):
+                owns[name.step] = path
+            elif name.kind == "rank" and name.size != self._ranks.size:
+                others.add(name.step)
         return {
             step: (path, owns.get(step)) for step, path in models.items() if step in owns or step in others
         }
 
-    def _write(self, step: int, place: str, value: Any) -> None:
-        import torch
+    def _named(self) -> list[tuple[Path, Name]]:
+        return [(path, name) for path in self._folder.iterdir() if (name := name_of(path)) is not None]
 
-        draft = self._folder / f".step-{step:08d}.{place}.rank-{self._ranks.rank}.part"
-        with draft.open("wb") as file:
-            writer = _Hashing(file)
-            torch.save(value, writer)
-            file.flush()
-            os.fsync(file.fileno())
-        name = f"step-{step:08d}.{place}-{writer.digest.hexdigest()[:DIGEST_CHARACTERS]}.pt"
-        older = [path for path in self._folder.glob(f"step-{step:08d}.{place}-*.pt") if path.name != name]
-        draft.replace(self._folder / name)
-        for path in older:  # the same step of an earlier attempt
-            path.unlink(missing_ok=True)
-        _sync_folder(self._folder)
+    def _damaged_shards(self, step: int, model: Path) -> list[str]:
+        """Return which files of spread state are damaged; every rank looks at some of them."""
+        index: dict[str, Any] = {}
+        self._together(_resuming(step), lambda: index.update(_read(model)["shards"]) or {})
+        files, folder = index["files"], str(index["folder"])
+        mine = sorted(files)[self._ranks.rank :: self._ranks.size]
+        return [f"{folder}/{one}" for one in mine if digest_of(self._folder / folder / one) != files[one]]
 
     def _load(self, step: int, model: Path, own: Path | None) -> Checkpoint:
-        import torch
+        found: list[Any] = []
 
-        state = torch.load(model, map_location="cpu", weights_only=True)
-        if own is None:
+        def load() -> dict[str, Any]:
+            state, mine = _read(model), _read(own) if own is not None else None
+            if is_sharded(model):
+                shards = state["shards"]
+                folder = self._folder / shards["folder"]
+                state = sharded_state.read(
+                    *(folder, state["state"], shards["tensors"], self._ranks.size, self._device_type)
+                )
+            found.extend((state, mine))
+            return {}
+
+        self._together(_resuming(step), load)
+        state, mine = found
+        if mine is None:
             return Checkpoint(step, state, None)
-        mine = torch.load(own, map_location="cpu", weights_only=True)
         _set_random_states(mine["random"])
         return Checkpoint(step, state, mine["own"])
 
     def _prune(self) -> None:
         """Remove all but the newest steps, models first: a step without one is not complete."""
-        names = [(path, match) for path in self._folder.iterdir() if (match := _NAME.fullmatch(path.name))]
-        kept = sorted({int(match[1]) for _, match in names if match[2] == "model"})[-self._keep :]
-        doomed = [(path, match) for path, match in names if kept and int(match[1]) < kept[0]]
-        for path, match in sorted(doomed, key=lambda one: one[1][2] != "model"):
-            is_mine = self._writes_model if match[2] == "model" else int(match[3]) == self._ranks.rank
-            if is_mine or (self._ranks.rank == 0 and int(match[4] or 0) != self._ranks.size):
-                path.unlink(missing_ok=True)
+        names = self._named()
+        kept = sorted({name.step for _, name in names if name.is_model})[-self._keep :]
+        doomed = [(path, name) for path, name in names if kept and name.step < kept[0]]
+        for path, name in sorted(doomed, key=lambda one: not one[1].is_model):
+            if name.is_model:
+                is_mine = self._writes_model
+            else:
+                is_others = name.kind == "shards" or name.size != self._ranks.size
+                is_mine = name.rank == self._ranks.rank or (is_others and self._ranks.rank == 0)
+            if is_mine:
+                remove(path)
 
     # Other ranks -------------------------------------------------------------------------------------------
+
+    def _together(self, doing: str, work: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Do this rank's part and return what every rank's returned; what fails on one is raised on all."""
+        cause: Exception | None = None
+        try:
+            facts = work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others wait for this rank's word
+            cause, facts = error, _problem_of(error)
+        said = self._exchange(facts)
+        for rank, one in enumerate(said):
+            if "problem" in one:
+                kind = UserError if one["is_rule"] else CheckpointError
+                where = f"rank {rank}: " if self._ranks.size > 1 else ""
+                text = f"cannot {doing} in `{self._folder}`: {where}{one['problem']}"
+                raise kind(text, hint=str(one["hint"])) from cause
+        return said
+
+    def _check_same(self, doing: str, marks: dict[str, str], said: list[dict[str, Any]]) -> None:
+        """Refuse a state of which another rank has what rank 0 has not; all ranks come to the same answer."""
+        if len({one["is_sharded"] for one in said}) > 1:
+            raise UserError(
+                f"cannot {doing}: the state of some ranks is spread over the ranks, of others not"
+            )
+        if all(one["marks"] in ("", said[0]["marks"]) for one in said):
+            return
+        every = [one["all"] for one in self._exchange({"all": marks})]
+        found = (same_state.difference(every[0], one, rank) for rank, one in enumerate(every))
+        if problem := next(filter(None, found), ""):
+            raise UserError(
+                f"cannot {doing} in `{self._folder}`: {problem}, and only rank 0's would be kept",
+                hint="give what every rank has for itself as `own=…`; of FSDP1 take its own state dicts, those of "
+                "the optimizer too",
+            )
 
     def _exchange(self, facts: dict[str, Any]) -> list[dict[str, Any]]:
         global _calls
         _calls += 1  # the same on all ranks, for they call together
         return exchange(self._store, self._ranks, facts, name=f"checkpoint/{_calls}")
 
-    def _sees_rank_0(self) -> bool:
+    def _reads_of_rank_0(self) -> bool:
         try:
             text = (self._folder / ".seen-by-rank-0").read_text(encoding="ascii")
         except OSError:
@@ -214,41 +281,27 @@ def _store_name(store: Any) -> str:
     return bytes(made).decode()
 
 
-class _Hashing:
-    """A file for ``torch.save`` that computes the digest of what is written."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-
-    def write(self, data: Any) -> int:
-        self.digest.update(data)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
+def _resuming(step: int) -> str:
+    return f"resume from the checkpoint of step {step}"
 
 
-def is_whole(path: Path) -> bool:
-    """Return whether a file's content has the digest that its name carries."""
-    match = _NAME.fullmatch(path.name)
-    digest = hashlib.sha256()
+def _read(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
-            while data := file.read(_READ_BYTES):
-                digest.update(data)
-    except OSError:
-        return False
-    return match is not None and digest.hexdigest()[:DIGEST_CHARACTERS] == match[5]
+        return checkpoint_contents.read(path)
+    except pickle.UnpicklingError as error:
+        names = checkpoint_contents.unknown_names(path)
+        raise UserError(
+            f"`{path.name}` has {', '.join(names) or 'contents'} in it, not known to be data",
+            hint=f"if you trust the file: torch.serialization.add_safe_globals([{', '.join(names)}]), "
+            "at the start of the script",
+        ) from error
 
 
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+def _problem_of(error: Exception) -> dict[str, Any]:
+    if isinstance(error, GanglineError):
+        return {"problem": error.message, "hint": error.hint, "is_rule": isinstance(error, UserError)}
+    text = (error.strerror if isinstance(error, OSError) else "") or f"{type(error).__name__}: {error}"
+    return {"problem": text, "hint": "", "is_rule": False}
 
 
 def _random_states() -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Session:
         """Return the checkpoints of this training in a folder that all ranks see."""
         from gangline.train.checkpoint import Checkpoints
 
-        return Checkpoints(Path(folder), self.ranks, self.store, keep=keep)
+        return Checkpoints(Path(folder), self.ranks, self.store, keep=keep, device_type=self.device.type)
 
     def barrier(self) -> None:
         """Return when all ranks are here."""

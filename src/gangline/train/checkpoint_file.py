@@ -1,0 +1,189 @@
+"""One file of a checkpoint: written beside its place, proven readable, synced, and named after its content.
+
+What has its name is whole, and what was damaged later is noticed by the digest in it::
+
+    step-00000240.rank-1-of-2-3f0c….pt    random states of rank 1, and what it gave as its own
+    step-00000240.model-9a1be….pt         what is the same on all ranks
+    step-00000240.sharded-model-77a0….pt  the same beside state that is spread over the ranks, which lies in
+    step-00000240.shards-5cc1….           this folder
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from gangline.errors import UserError
+from gangline.train import checkpoint_contents
+
+DIGEST_CHARACTERS = 32
+_READ_BYTES = 1 << 20
+_NAME = re.compile(
+    r"step-(\d{8,})\.(?:(model|sharded-model)|rank-(\d+)-of-(\d+)|(shards))-([0-9a-f]{32})(?:\.pt)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a file's name says of it.
+
+    Attributes:
+        step: after which it was saved.
+        kind: ``model``, ``sharded-model``, ``rank`` or ``shards``.
+        rank: whose own it is, -1 for nobody's.
+        size: the number of ranks then, 0 unless it is a rank's own.
+        digest: of its content.
+    """
+
+    step: int
+    kind: str
+    rank: int
+    size: int
+    digest: str
+
+    @property
+    def is_model(self) -> bool:
+        """Whether the step is complete with this file."""
+        return self.kind in ("model", "sharded-model")
+
+
+def name_of(path: Path) -> Name | None:
+    """Return what a file's name says, None for a file that is none of ours."""
+    if (match := _NAME.fullmatch(path.name)) is None:
+        return None
+    kind = match[2] or match[5] or "rank"
+    return Name(
+        int(match[1]), kind, int(match[3] or -1) if kind == "rank" else -1, int(match[4] or 0), match[6]
+    )
+
+
+def is_sharded(path: Path) -> bool:
+    """Return whether a model's file leads to state that is spread over ranks."""
+    name = name_of(path)
+    return name is not None and name.kind == "sharded-model"
+
+
+class Draft:
+    """A file that is written and not yet in its place.
+
+    Args:
+        folder: of the checkpoints.
+        step: after which it is saved.
+        place: what the name says between step and digest.
+        rank: who writes it.
+    """
+
+    def __init__(self, folder: Path, step: int, place: str, rank: int) -> None:
+        self._folder, self._step, self._place = folder, step, place
+        self._path = folder / f".step-{step:08d}.{place}.rank-{rank}.part"
+        self._digest = ""
+
+    def write(self, value: Any, **given: Any) -> None:
+        """Write a value and read it back.
+
+        Args:
+            value: the content.
+            given: what of it comes from the user, by the names that he knows it by, for the message.
+
+        Raises:
+            UserError: a part of it cannot be read back, named by its key; nothing is kept.
+            OSError: the disk is full, for example.
+        """
+        with self._path.open("wb") as file:
+            writer = _Hashing(file)
+            try:
+                checkpoint_contents.write(value, writer)
+                file.flush()
+                os.fsync(file.fileno())
+                checkpoint_contents.read(self._path, mmap=True)  # reads no tensor's numbers
+            except Exception as error:
+                if writer.error is not None:
+                    raise writer.error from error
+                parts = (checkpoint_contents.why_unreadable(part, name) for name, part in given.items())
+                if found := next(filter(None, parts), None):
+                    raise UserError(found[0], hint=found[1]) from error
+                raise
+        self._digest = writer.digest.hexdigest()[:DIGEST_CHARACTERS]
+
+    def commit(self) -> Path:
+        """Give the file its name; files of the same place from an earlier attempt at this step go."""
+        path = self._folder / f"step-{self._step:08d}.{self._place}-{self._digest}.pt"
+        older = [*self._folder.glob(f"step-{self._step:08d}.{self._place}-*.pt")]
+        self._path.replace(path)
+        for other in older:
+            if other != path:
+                other.unlink(missing_ok=True)
+        sync_folder(self._folder)
+        return path
+
+    def drop(self) -> None:
+        """Remove what was written and not committed."""
+        self._path.unlink(missing_ok=True)
+
+
+class _Hashing:
+    """A file for ``torch.save`` that computes the digest of what is written, and keeps the disk's error."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file's content, ``""`` when it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while data := file.read(_READ_BYTES):
+                digest.update(data)
+    except OSError:
+        return ""
+    return digest.hexdigest()[:DIGEST_CHARACTERS]
+
+
+def digest_of_names(files: dict[str, str]) -> str:
+    """Return the digest of a folder's files, from their names and digests."""
+    return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:DIGEST_CHARACTERS]
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether a file's content has the digest that its name carries."""
+    name = name_of(path)
+    return name is not None and digest_of(path) == name.digest
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; one that is gone is no concern."""
+    with suppress(FileNotFoundError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the file system can."""
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
