@@ -178,12 +178,14 @@ class TrainingStep:
 
 def _joined(network: Any, session: Session, settings: StepSettings) -> Any:
     """Return the network with its gradients averaged over the ranks; itself where there is one rank."""
+    if session.size == 1:
+        return network.to(session.device)
     known = inspect.signature(nn.parallel.DistributedDataParallel.__init__).parameters
     sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     joined = session.parallel(
         network, bucket_cap_mb=BUCKET_MB, static_graph=not settings.compile, **{sync: False}
     )
-    if settings.half_gradients and session.size > 1 and session.backend == "nccl":
+    if settings.half_gradients and session.backend == "nccl":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
         joined.register_comm_hook(None, fp16_compress_hook)

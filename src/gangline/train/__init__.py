@@ -17,17 +17,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gangline.train.checkpoint import CheckpointError as CheckpointError
     from gangline.train.checkpoint import Checkpoints as Checkpoints
     from gangline.train.environment import Ranks as Ranks
     from gangline.train.environment import read_ranks as read_ranks
+    from gangline.train.peers import PeerLostError as PeerLostError
     from gangline.train.progress import Progress as Progress
     from gangline.train.start import Session as Session
     from gangline.train.start import init as init
 
-__all__ = ["Checkpoints", "Progress", "Ranks", "Session", "init", "read_ranks"]
+__all__ = [
+    "CheckpointError",
+    "Checkpoints",
+    "PeerLostError",
+    "Progress",
+    "Ranks",
+    "Session",
+    "init",
+    "read_ranks",
+]
 
 _HOMES = {
     "Checkpoints": "checkpoint",
+    "CheckpointError": "checkpoint",
+    "PeerLostError": "peers",
     "Progress": "progress",
     "Ranks": "environment",
     "Session": "start",

@@ -242,8 +242,8 @@ class Checkpoints:
         if problem := next(filter(None, found), ""):
             raise UserError(
                 f"cannot {doing} in `{self._folder}`: {problem}, and only rank 0's would be kept",
-                hint="give what every rank has for itself as `own=…`; of FSDP1 take its own state dicts, those of "
-                "the optimizer too",
+                hint="give what every rank has for itself as `own=…`; of FSDP1 take the state dicts that it "
+                "makes itself, of the optimizer too",
             )
 
     def _exchange(self, facts: dict[str, Any]) -> list[dict[str, Any]]:

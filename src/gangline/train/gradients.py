@@ -57,7 +57,7 @@ class Traffic:
 
 
 class SharedGradients:
-    """Averages gradient buckets between all ranks; ``hook`` is for ``register_comm_hook``.
+    """Averages gradient buckets between all ranks; ``begin`` is what a communication hook calls.
 
     Args:
         memory: shared with the other ranks of this node.
@@ -75,8 +75,8 @@ class SharedGradients:
         self._thread = threading.Thread(target=self._run, name="gangline-gradients", daemon=True)
         self._thread.start()
 
-    def hook(self, _state: object, bucket: Any) -> Any:
-        """Begin the average of a bucket and return its future; called by DistributedDataParallel."""
+    def begin(self, bucket: Any) -> Any:
+        """Begin the average of a bucket and return its future; called by DistributedDataParallel's hook."""
         import torch
 
         future: Any = torch.futures.Future()
@@ -99,6 +99,10 @@ class SharedGradients:
             dist.all_reduce(tensor, group=self._leaders)
             tensor.div_(self._size)
         self._memory.broadcast(flat)
+
+    def give_up(self, error: Exception) -> None:
+        """Let an average that waits for other ranks end with an error, within a second."""
+        self._memory.given_up = error
 
     def close(self) -> None:
         """End the thread and let the memory go."""
@@ -160,21 +164,19 @@ def adder_for(tensor: Any, divisor: int) -> Adder:
     return add_half if half else add
 
 
-def counting_hook(traffic: Traffic) -> Callable[[object, Any], Any]:
-    """Return torch's own all-reduce as a hook that counts, for ranks without shared memory."""
+def counting_hook(traffic: Traffic, group: Any) -> Callable[[Any], Any]:
+    """Return torch's own average over a group of ranks, counted; for ranks without shared memory."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
     def ended(future: Any) -> Any:
         traffic.end()
         return future.value()[0] if isinstance(future.value(), list) else future.value()
 
-    def hook(_state: object, bucket: Any) -> Any:
-        import torch.distributed as dist
-
+    def begin(bucket: Any) -> Any:
         traffic.begin()
-        return allreduce_hook(dist.group.WORLD, bucket).then(ended)
+        return allreduce_hook(group, bucket).then(ended)
 
-    return hook
+    return begin
 
 
 def share_memory(store: Any, ranks: Ranks, domains: list[str]) -> tuple[SharedMemory | None, str]:
@@ -224,10 +226,11 @@ def _open_memory(store: Any, ranks: Ranks, together: list[int]) -> tuple[SharedM
             remove_leftovers()
             path = FOLDER / f"gangline-{os.getuid()}-{uuid.uuid4().hex[:16]}"
             try:
-                return SharedMemory(path, 0, len(together), create=True), ""
+                return SharedMemory(path, 0, len(together), create=True, names=together), ""
             finally:
                 store.set(f"memory-at/{first}", str(path))
         path = Path(store.get(f"memory-at/{first}").decode())
-        return SharedMemory(path, together.index(ranks.rank), len(together), create=False), ""
+        own = together.index(ranks.rank)
+        return SharedMemory(path, own, len(together), create=False, names=together), ""
     except OSError as error:
         return None, f"shared memory in {FOLDER}: {error.strerror or error}"

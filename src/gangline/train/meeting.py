@@ -35,8 +35,13 @@ class MeetingError(ClusterError):
     code = "ranks-not-met"
 
 
-def open_store(ranks: Ranks, *, timeout_s: float = MEETING_TIMEOUT_S) -> Any:
+def open_store(ranks: Ranks, *, turn: int = 1, timeout_s: float = MEETING_TIMEOUT_S) -> Any:
     """Return a torch store that all ranks of this job share and no other job does.
+
+    Args:
+        ranks: this rank's place.
+        turn: how many sessions this process has had with this one; another one's keys may still be there.
+        timeout_s: how long the others are waited for.
 
     Raises:
         MeetingError: the others did not come in time, or the port is taken; the message names the place.
@@ -46,20 +51,27 @@ def open_store(ranks: Ranks, *, timeout_s: float = MEETING_TIMEOUT_S) -> Any:
 
     if ranks.size == 1:
         return dist.HashStore()
-    deadline = time.monotonic() + timeout_s
+    if ranks not in _opened:
+        _opened[ranks] = _open(ranks, time.monotonic() + timeout_s)
+    return dist.PrefixStore(f"gangline/{ranks.job}/{turn}", _opened[ranks])
+
+
+_opened: dict[Ranks, Any] = {}
+"""Stays open for the next session of this process: at the same port no other one could be told from it."""
+
+
+def _open(ranks: Ranks, deadline: float) -> Any:
     if ranks.master is not None:
-        store = _at_master(ranks, deadline)
-    elif ranks.local_size == ranks.size:
-        store = _through_file(ranks, deadline)
-    elif (world := _mpi_world(ranks.size)) is not None:
-        store = _through_mpi(ranks, world, deadline)
-    else:
-        raise UserError(
-            f"rank {ranks.rank} of {ranks.size} ({ranks.launcher}) cannot find rank 0: no `MASTER_ADDR` "
-            "is set, the ranks are on several nodes, and mpi4py is not installed",
-            hint="mpirun -x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500 …, or pip install mpi4py",
-        )
-    return dist.PrefixStore(f"gangline/{ranks.job}", store)
+        return _at_master(ranks, deadline)
+    if ranks.local_size == ranks.size:
+        return _through_file(ranks, deadline)
+    if (world := _mpi_world(ranks.size)) is not None:
+        return _through_mpi(ranks, world, deadline)
+    raise UserError(
+        f"rank {ranks.rank} of {ranks.size} ({ranks.launcher}) cannot find rank 0: no `MASTER_ADDR` "
+        "is set, the ranks are on several nodes, and mpi4py is not installed",
+        hint="mpirun -x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500 …, or pip install mpi4py",
+    )
 
 
 def exchange(store: Any, ranks: Ranks, facts: dict[str, Any], *, name: str = "facts") -> list[dict[str, Any]]:
@@ -73,7 +85,7 @@ def exchange(store: Any, ranks: Ranks, facts: dict[str, Any], *, name: str = "fa
     try:
         return [json.loads(value) for value in store.multi_get(keys)]
     except RuntimeError as error:
-        missing = [rank for rank, key in enumerate(keys) if not _has(store, key)]
+        missing = [rank for rank, key in enumerate(keys) if not has_key(store, key)]
         shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
         raise MeetingError(
             f"rank {ranks.rank} of {ranks.size} waited for ranks that did not come: {shown or 'unknown'}",
@@ -81,7 +93,8 @@ def exchange(store: Any, ranks: Ranks, facts: dict[str, Any], *, name: str = "fa
         ) from error
 
 
-def _has(store: Any, key: str) -> bool:
+def has_key(store: Any, key: str) -> bool:
+    """Return whether a key is in a store; False also where the store is gone."""
     with suppress(RuntimeError):
         return bool(store.check([key]))
     return False
@@ -179,7 +192,7 @@ def _through_file(ranks: Ranks, deadline: float) -> Any:
         try:
             store.wait([f"gangline/here/{rank}" for rank in range(1, ranks.size)], _left(deadline))
         except RuntimeError as error:
-            missing = [str(r) for r in range(1, ranks.size) if not _has(store, f"gangline/here/{r}")]
+            missing = [str(r) for r in range(1, ranks.size) if not has_key(store, f"gangline/here/{r}")]
             raise MeetingError(f"rank 0 waited for ranks that did not come: {', '.join(missing)}") from error
         finally:
             path.unlink(missing_ok=True)

@@ -23,12 +23,12 @@ import platform
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gangline.errors import GanglineError
+from gangline.train.peers import PeerLostError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,12 +52,6 @@ _SYS_FUTEX = 202
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 
 
-class PeerLostError(GanglineError):
-    """A rank ended while others waited for it in an all-reduce."""
-
-    code = "rank-lost"
-
-
 def why_unsupported() -> str:
     """Return why this machine cannot do it, ``""`` when it can."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
@@ -79,16 +73,21 @@ class SharedMemory:
         rank: among the ranks of this node.
         size: number of ranks of this node, 2 to 64.
         create: this rank creates the file.
+        names: the rank in the job of each rank of this node, for messages; the same ones unless given.
 
     Raises:
         OSError: it cannot be created at its full size, or is not there.
     """
 
-    def __init__(self, path: Path, rank: int, size: int, *, create: bool) -> None:
+    def __init__(
+        self, path: Path, rank: int, size: int, *, create: bool, names: Sequence[int] | None = None
+    ) -> None:
         import numpy as np
 
         assert 2 <= size <= RANKS_MAX, "a node of 2 to 64 ranks"
         self.rank, self.size = rank, size
+        self.given_up: Exception | None = None
+        self._names = range(size) if names is None else names
         self.piece_bytes = piece_bytes(size)
         flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0) | os.O_NOFOLLOW | os.O_CLOEXEC
         self._path = path
@@ -148,10 +147,17 @@ class SharedMemory:
         while not self._has_come(seen := int(counter[0]), step):
             slept_from = time.monotonic()
             self._futex(peer, _FUTEX_WAIT, seen)
+            if self.given_up is not None:
+                raise self.given_up
             if time.monotonic() - slept_from >= SLEEP_S and not self._lives(peer):
                 if self._has_come(int(counter[0]), step):
                     return
-                raise PeerLostError(f"local rank {peer} ended while others waited for it in an all-reduce")
+                rank = self._names[peer]
+                raise PeerLostError(
+                    f"rank {rank} ended while others waited for it in the average of gradients",
+                    ranks=[rank],
+                    hint="its log says why",
+                )
 
     @staticmethod
     def _has_come(seen: int, step: int) -> bool:

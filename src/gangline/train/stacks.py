@@ -42,6 +42,7 @@ _STATES = {
 }
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of include/linux/proc_ns.h: the machine's own processes, outside of any container."""
+ENDED = ("Z", "X")
 _HALTED = ("its process is stopped", "its process is held", "its process has ended")
 
 
@@ -102,13 +103,17 @@ def shorten(places: Sequence[tuple[str, int, str]]) -> str:
     return " < ".join(f"{file.rpartition('/')[2]}:{line} {name}" for file, line, name in chosen[:FRAMES_MAX])
 
 
+def process_letter(pid: int) -> str:
+    """Return the kernel's letter for the state of a process, X when it is gone and ``""`` without /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return "X" if Path("/proc/self/stat").exists() else ""
+
+
 def process_state(pid: int) -> str:
     """Return what the kernel says of a process where it is out of the ordinary, else ``""``."""
-    try:
-        letter = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except OSError:
-        return "its process has ended" if Path("/proc/self/stat").exists() else ""
-    return _STATES.get(letter, "").format(pid=pid, where=_where_pids_count())
+    return _STATES.get(process_letter(pid), "").format(pid=pid, where=_where_pids_count())
 
 
 def _where_pids_count() -> str:

@@ -12,13 +12,16 @@ import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gangline.errors import UserError
 from gangline.train.beats import BeatSocket
+from gangline.train.ending import early_end, end_together, free_waiting
 from gangline.train.environment import Environment, Ranks, complete, read_ranks
-from gangline.train.gradients import SharedGradients, Traffic, counting_hook, share_memory
+from gangline.train.gradients import SharedGradients, Traffic, share_memory
 from gangline.train.meeting import exchange, interface_towards, open_store, own_addresses, process_name
+from gangline.train.peers import Peers
+from gangline.train.preemption import EXIT_RESUME, StopRequest
 from gangline.train.shared_memory import FOLDER, why_unsupported
 from gangline.train.silence import SILENT_AFTER_S
 from gangline.train.stacks import StackFile
@@ -56,9 +59,11 @@ class Session:
     nodes: list[str]
     store: Any
     traffic: Traffic
+    peers: Peers
     gradients: SharedGradients | None = None
     no_shared_memory: str = ""
     watch: Watch | None = None
+    _stop_request: StopRequest | None = None
 
     @property
     def rank(self) -> int:
@@ -78,24 +83,19 @@ class Session:
     def parallel(self, model: Any, **options: Any) -> Any:
         """Return the model on this rank's device, its gradients averaged over all ranks.
 
+        It is a DistributedDataParallel, on one rank too: ``module``, ``no_sync()``, ``join()`` are there.
+
         Args:
             model: a torch module.
-            options: for DistributedDataParallel; ``gradient_as_bucket_view`` is on unless given.
-        """
-        from torch.nn.parallel import DistributedDataParallel
+            options: for DistributedDataParallel; ``gradient_as_bucket_view`` is on unless given. With
+                ``process_group`` gradients are averaged over its ranks, over gloo or nccl.
 
-        model = model.to(self.device)
-        if self.size == 1:
-            return model
-        options.setdefault("gradient_as_bucket_view", True)
-        if self.device.type == "cuda":
-            options.setdefault("device_ids", [self.device.index])
-        parallel = DistributedDataParallel(model, **options)
-        if self.backend == "gloo":
-            hook = self.gradients.hook if self.gradients else counting_hook(self.traffic)
-            # torch refuses hooks with annotations other than its own types
-            parallel.register_comm_hook(None, lambda state, bucket: hook(state, bucket))
-        return parallel
+        Raises:
+            PeerLostError: later, out of ``backward()``: a rank ended while this one waited for it.
+        """
+        from gangline.train.parallel import parallel
+
+        return parallel(self, model.to(self.device), options)
 
     def progress(self, **options: Any) -> Progress:
         """Return a reporter of steps; see `gangline.train.progress.Progress` for its options."""
@@ -109,39 +109,85 @@ class Session:
 
         return Checkpoints(Path(folder), self.ranks, self.store, keep=keep, device_type=self.device.type)
 
+    def should_stop(self) -> bool:
+        """Return whether the job was asked to stop, by SIGTERM or SIGUSR1 to any rank; the same on all ranks.
+
+        All ranks call it at the end of every step. From the first call on these signals end nothing by
+        themselves: save, then `exit_to_resume`.
+
+        Raises:
+            PeerLostError: a rank ended that never came.
+        """
+        if self._stop_request is None:
+            self._stop_request = StopRequest(self.size, self.traffic)
+        try:
+            return self._stop_request.agreed()
+        except RuntimeError as error:
+            raise self.peers.lost(error, "should_stop()") from error
+
+    def exit_to_resume(self) -> NoReturn:
+        """End this rank, together with the others, with the code 75: not done, start it again.
+
+        Raises:
+            SystemExit: always.
+        """
+        self.close()
+        raise SystemExit(EXIT_RESUME)
+
     def barrier(self) -> None:
-        """Return when all ranks are here."""
+        """Return when all ranks are here.
+
+        Raises:
+            PeerLostError: a rank ended that never came.
+        """
         import torch.distributed as dist
 
         if self.size > 1:
-            dist.barrier()
+            try:
+                dist.barrier()
+            except RuntimeError as error:
+                raise self.peers.lost(error, "a barrier") from error
 
     def close(self) -> None:
-        """End together: wait for all ranks, then leave the process group. A second call does nothing."""
+        """End together: wait for all ranks, then leave the process group. A second call does nothing.
+
+        Raises:
+            PeerLostError: a rank ended without coming here, or waits in a collective for one that came here.
+        """
         global _session
         if _session is not self:
             return
         _session = None
         import torch.distributed as dist
 
-        self.barrier()  # rank 0 holds the store: nobody leaves before all have finished
+        if self.size > 1:
+            end_together(self)
+        if self._stop_request is not None:
+            self._stop_request.close()
         if self.watch is not None:
             self.watch.close()
             atexit.unregister(self.watch.close)
         if self.gradients is not None:
             self.gradients.close()
         dist.destroy_process_group()
-        self.store = self.watch = None  # with its last user rank 0's socket closes
+        self.store = self.watch = None
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         if kind is None:
             self.close()
+        elif isinstance(error, RuntimeError) and (self.peers.ended_early or self.peers.ended()):
+            raise self.peers.lost(error, "a collective") from error
+
+    def _look_for_early_end(self, store: Any) -> None:
+        if self.peers.ended_early is None and (error := early_end(self, store)) is not None:
+            free_waiting(self, error)
 
 
 _session: Session | None = None
+_turns = 0
 
 
 def init(
@@ -171,10 +217,10 @@ def init(
         UserError: the launcher's variables are incomplete or contradict each other.
         MeetingError: the other ranks did not come.
     """
-    global _session
+    global _session, _turns
     if _session is not None:
         raise UserError(
-            "init() was called before in this process", hint="call it once, and close() at the end"
+            "init() was called before in this process", hint="close() that session before the next one"
         )
     if backend not in BACKENDS:
         raise UserError(f"backend `{backend}` is unknown; there are {', '.join(BACKENDS)}")
@@ -185,7 +231,8 @@ def init(
     except ImportError as error:
         raise UserError("gangline.train needs torch in this Python", hint="pip install torch") from error
 
-    store = open_store(told)
+    _turns += 1
+    store = open_store(told, turn=_turns)
     stack_file, beats = StackFile(), BeatSocket()
     facts = exchange(store, told, _own_facts(told, torch, stack_file, beats))
     nodes = [str(one["node"]) for one in facts]
@@ -204,10 +251,12 @@ def init(
         world_size=ranks.size,
         timeout=timedelta(seconds=timeout_s),
     )
-    session = Session(ranks, chosen, device, count, nodes, store, Traffic())
+    session = Session(ranks, chosen, device, count, nodes, store, Traffic(), Peers(ranks.rank, facts))
     _share_memory(session, facts, wanted=shared_memory)
     session.watch = Watch(
-        session.ranks, facts, store, session.traffic, stack_file, beats, silent_after_s=silent_after_s
+        *(session.ranks, facts, store, session.traffic, stack_file, beats),
+        silent_after_s=silent_after_s,
+        look=session._look_for_early_end,
     )
     session.watch.start()
     atexit.register(session.watch.close)

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -56,6 +57,7 @@ class Watch:
         stack_file: of this process.
         beats: what beats are sent and received with.
         silent_after_s: how long no rank steps before one is named.
+        look: is called with the store after every beat.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class Watch:
         beats: BeatSocket,
         *,
         silent_after_s: float = SILENT_AFTER_S,
+        look: Callable[[Any], object] = lambda _: None,
     ) -> None:
         self.step = 0
+        self._look = look
         self._ranks, self._facts, self._traffic = ranks, facts, traffic
         self._stack_file, self._socket = stack_file, beats
         self._watchers = watchers([str(fact["node"]) for fact in facts])
@@ -142,6 +146,8 @@ class Watch:
             self._write(self._beat)
             for rank in self._read_from_store():
                 self._look_at(rank)
+            with suppress(RuntimeError):
+                self._look(self._store)
         self._write(self._next_beat(is_over=True))
 
     def _watch(self) -> None:

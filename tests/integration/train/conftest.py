@@ -59,6 +59,10 @@ class Ranks:
                     )
                 )
 
+    @staticmethod
+    def environment() -> dict[str, str]:
+        return clean_environment()
+
     def log(self, rank: int) -> str:
         return (self.folder / f"rank-{rank}.log").read_text(errors="replace")
 

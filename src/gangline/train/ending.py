@@ -1,0 +1,114 @@
+"""How the ranks of a session end: together, or with an error that names who ended before the others.
+
+A rank that has no more steps waits in ``close()`` for the others. Where uneven data left these in a
+collective that it never comes to, all would wait for torch's limit of half an hour. The first rank that waits
+in ``close()`` sees it in the beats that all ranks write into the store, and tells all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from gangline.train.meeting import has_key
+from gangline.train.peers import UNEVEN_HINT, PeerLostError
+
+if TYPE_CHECKING:
+    from gangline.train.start import Session
+
+EARLY_END_S = 20.0
+"""All ranks that have not ended wait in one collective for so long: then it has no end."""
+EXIT_LIMIT_S = 10.0
+"""A rank that still waits then is ended: nothing else frees it."""
+_LOOK_EVERY_S = 1.0
+EARLY_KEY = "ended-early"
+
+
+def end_together(session: Session) -> None:
+    """Return when all ranks have come here; rank 0, with which the store ends, comes out last.
+
+    Raises:
+        PeerLostError: ranks have ended without coming here, or wait for this one in a collective.
+    """
+    ranks, store = session.ranks, session.store
+    is_first = store.add("end/count", 1) == 1
+    store.set(f"end/{ranks.rank}", "")
+    missing = [rank for rank in range(ranks.size) if rank != ranks.rank]
+    try:
+        while missing := _not_there(store, "end", missing):
+            _raise_early_end(session, store)
+            gone = [rank for rank in session.peers.ended() if rank in missing]
+            if gone and (lost := _not_there(store, "end", gone)):
+                names = ", ".join(map(session.peers.name, lost))
+                raise PeerLostError(f"{names} ended before the others", ranks=lost, hint="its log says why")
+            if is_first and _all_wait(store, missing):
+                done = [rank for rank in range(ranks.size) if rank not in missing]
+                store.set(EARLY_KEY, json.dumps({"ended": done, "waiting": missing}))
+        store.set(f"left/{ranks.rank}", "")
+        if ranks.rank == 0:
+            _not_there(store, "left", [*range(1, ranks.size)], limit_s=EXIT_LIMIT_S)
+    except RuntimeError as error:
+        raise session.peers.lost(error, "the end of the training") from error
+
+
+def _not_there(store: Any, name: str, ranks: list[int], limit_s: float = _LOOK_EVERY_S) -> list[int]:
+    """Return the ranks that have not come within a while."""
+    keys = [f"{name}/{rank}" for rank in ranks]
+    with suppress(RuntimeError):
+        store.wait(keys, timedelta(seconds=limit_s))
+        return []
+    return [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
+
+
+def _all_wait(store: Any, ranks: list[int]) -> bool:
+    """Return whether all these ranks wait in a collective, and have for long, by their last beats."""
+    keys = [f"beat/{rank}" for rank in ranks]
+    if not store.check(keys):
+        return False
+    beats = [json.loads(beat) for beat in store.multi_get(keys)]
+    return all(float(beat["waits_s"]) > EARLY_END_S for beat in beats)
+
+
+def early_end(session: Session, store: Any) -> PeerLostError | None:
+    """Return the error for ranks that ended while others wait for them, None while there are none."""
+    if not has_key(store, EARLY_KEY):
+        return None
+    found = json.loads(store.get(EARLY_KEY))
+    names = ", ".join(map(session.peers.name, found["ended"][:8]))
+    count = len(found["waiting"])
+    others = f"{count} other rank{'s wait' if count > 1 else ' waits'}"
+    return PeerLostError(
+        f"{names} ended the training while {others} in a collective", ranks=found["ended"], hint=UNEVEN_HINT
+    )
+
+
+def _raise_early_end(session: Session, store: Any) -> None:
+    if (error := early_end(session, store)) is not None:
+        raise error
+
+
+def free_waiting(session: Session, error: PeerLostError) -> None:
+    """Let this rank's collective end with an error; called by another thread than the one that waits in it.
+
+    Collectives of torch end by themselves when the ranks that wait in ``close()`` have ended.
+    """
+    session.peers.ended_early = error
+    if session.gradients is not None:
+        session.gradients.give_up(error)
+    threading.Thread(target=_end_late, args=(error,), name="gangline-end", daemon=True).start()
+
+
+def _end_late(error: PeerLostError) -> None:
+    """End this process if it is still there."""
+    time.sleep(EXIT_LIMIT_S)
+    with suppress(Exception):
+        sys.stderr.write(f"gangline.train: {error}; ending this rank\n\nhint: {error.hint}\n")
+        sys.stderr.flush()
+        sys.stdout.flush()
+    os._exit(1)

@@ -1,0 +1,83 @@
+"""The other ranks as processes: which of them have ended, and the error for those who wait for one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from gangline.errors import GanglineError
+from gangline.train.meeting import process_name
+from gangline.train.stacks import ENDED, process_letter
+
+LOOK_LIMIT_S = 2.0
+"""A process that is ending closes its connections before it is gone: so long is its end waited for."""
+_LOOK_EVERY_S = 0.05
+UNEVEN_HINT = "give all ranks the same number of steps, or train in `with parallel.join():`"
+
+
+class PeerLostError(GanglineError):
+    """Ranks ended while others waited for them.
+
+    Attributes:
+        ranks: which, as far as they are known; empty when none is.
+    """
+
+    code = "rank-lost"
+
+    def __init__(self, message: str, *, ranks: Sequence[int] = (), hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.ranks = tuple(ranks)
+
+
+class Peers:
+    """The other ranks of this job.
+
+    Args:
+        rank: this one.
+        facts: what every rank said of itself at the start.
+    """
+
+    def __init__(self, rank: int, facts: Sequence[dict[str, Any]]) -> None:
+        self._rank, self._facts = rank, facts
+        self.ended_early: PeerLostError | None = None
+
+    def name(self, rank: int) -> str:
+        """Return ``rank 1 on node-2``."""
+        return f"rank {rank} on {self._facts[rank]['node']}"
+
+    def ended(self) -> list[int]:
+        """Return the ranks of this node whose processes have ended; other nodes' are not known."""
+        here = self._facts[self._rank]["node"]
+        return [
+            rank
+            for rank, fact in enumerate(self._facts)
+            if rank != self._rank and fact["node"] == here and _has_ended(fact)
+        ]
+
+    def lost(self, cause: BaseException, what: str) -> PeerLostError:
+        """Return the error for a collective that failed, with the ranks that have ended where they are known.
+
+        Args:
+            cause: what torch raised.
+            what: the collective that this rank waited in.
+        """
+        if isinstance(cause, PeerLostError):
+            return cause
+        if self.ended_early is not None:
+            return self.ended_early
+        deadline = time.monotonic() + LOOK_LIMIT_S
+        while not (ranks := self.ended()) and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
+        if not ranks:
+            reason = str(cause).strip().partition("\n")[0]
+            return PeerLostError(f"{what} with the other ranks failed: {reason}", hint="look at their logs")
+        shown = ", ".join(self.name(rank) for rank in ranks[:8]) + (" …" if len(ranks) > 8 else "")
+        return PeerLostError(
+            f"{shown} ended while others waited in {what}", ranks=ranks, hint="its log says why"
+        )
+
+
+def _has_ended(fact: dict[str, Any]) -> bool:
+    pid = int(fact["pid"])
+    return process_name(pid) != fact["process"] or process_letter(pid) in ENDED

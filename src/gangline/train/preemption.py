@@ -1,0 +1,85 @@
+"""Asked to stop: SIGTERM or SIGUSR1 on any rank becomes one answer on all ranks, at the same step.
+
+Every call begins a reduction of one number and takes the result of the one that the call before began, so
+that no step waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from gangline.errors import UserError
+from gangline.train.gradients import Traffic
+
+EXIT_RESUME = 75
+"""EX_TEMPFAIL of sysexits.h: not done for now, start it again."""
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+"""What Kubernetes, launchers and Slurm send before they end a job, and what Slurm's `--signal` is set to."""
+
+
+class StopRequest:
+    """Whether this job was asked to stop. From its making on the signals do no more than ask.
+
+    Args:
+        size: number of ranks, which all make one together.
+        traffic: is told while this rank waits for the others' word.
+
+    Raises:
+        UserError: another thread than the main one makes it; only that one may take signals.
+    """
+
+    def __init__(self, size: int, traffic: Traffic) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise UserError("should_stop() was called first in a thread that cannot take signals")
+        self._is_asked = False
+        self._is_agreed = False
+        self._traffic = traffic
+        self._process = os.getpid()
+        self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
+        self._group: Any = None
+        self._asking: tuple[Any, Any] | None = None
+        if size > 1:
+            import torch.distributed as dist
+
+            self._group = dist.new_group(backend="gloo")  # of its own: nothing else waits in line
+
+    def agreed(self) -> bool:
+        """Return whether some rank had been asked when all ranks made the call before; the same on all."""
+        if self._is_agreed:
+            return True
+        if self._group is None:
+            self._is_agreed = self._is_asked
+            return self._is_agreed
+        import torch
+        import torch.distributed as dist
+
+        if self._asking is not None:
+            asked, work = self._asking
+            self._traffic.begin()
+            work.wait()
+            self._traffic.end()
+            self._is_agreed = bool(asked.item())
+        if not self._is_agreed:
+            asked = torch.tensor([int(self._is_asked)])
+            work = dist.all_reduce(asked, dist.ReduceOp.MAX, group=self._group, async_op=True)
+            self._asking = asked, work
+        return self._is_agreed
+
+    def close(self) -> None:
+        """Give the signals back what they did before."""
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._ask:
+                signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a forked child, as those that load data
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        self._is_asked = True
+        if callable(before := self._before.get(signal.Signals(number))):
+            before(number, frame)
