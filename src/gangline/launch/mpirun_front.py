@@ -7,6 +7,8 @@ PATH, and passes on streams, signals and exit code. What it adds:
 - a program built for another MPI fails, instead of running as N single ranks that each call themselves
   rank 0, and so does a job whose ``mpiImplementation`` names another MPI, instead of running all its ranks on
   the launcher; the error names both and the way on, and the exit code is 78;
+- on SIGTERM, ranks that save when they are asked to are asked by SIGUSR1, which launchers pass on, and have
+  time to end; other launchers' ways with SIGTERM leave them a second at most;
 - for Open MPI 5: options of Open MPI 4 that version 5 refuses with one dash (``-bind-to``, ``-map-by``) get
   the second; when a remote host is lost it says so and yet ends with code 0: here it ends with 1; a harmless
   warning about process groups (``launcher_noise``) is left out.
@@ -35,6 +37,10 @@ EXIT_MISMATCH = 78
 EXIT_NOT_FOUND = 127
 LOST_HOST = b"has lost communication with a remote daemon"
 DRAIN_LIMIT_S = 1.0
+SAVING_LIMIT_S = 25.0
+"""For ranks that save: within the 30 s that a pod is given by default."""
+SAVES_WHEN_ASKED = b'@gangline {"kind":"saves-when-asked"}'
+"""What rank 0 writes to standard error once it asks for a stop in every step, see `gangline.train`."""
 
 CRASHED_DAEMON = re.compile(
     rb"A daemon failed to report back.*Daemon exit status: (13[0-9])\b"
@@ -190,6 +196,7 @@ class ErrorStream:
     def __init__(self, host: str) -> None:
         self.host_was_lost = False
         self.mpi_was_another = False
+        self.saves_when_asked = False
         self._beginning = b""
         self._noise = LauncherNoise(host)
         self._tail = b""
@@ -199,6 +206,7 @@ class ErrorStream:
         window = self._tail + data
         self.host_was_lost = self.host_was_lost or LOST_HOST in window
         self.mpi_was_another = self.mpi_was_another or any(mark in window for mark in _MISMATCHES)
+        self.saves_when_asked = self.saves_when_asked or SAVES_WHEN_ASKED in window
         self._tail = window[-len(LOST_HOST) :]
         self._beginning = (self._beginning + data)[:MESSAGE_BYTES_MAX]
         shown: bytes = self._noise.feed(data)
@@ -241,16 +249,24 @@ def run(
         signal.signal(number, lambda got, _: stopped.append(got))
     child = subprocess.Popen([launcher.program, *arguments], stderr=subprocess.PIPE, env=environment)
 
+    stream = ErrorStream(os.uname().nodename)
+
     def forward(number: int, _: object) -> None:
+        is_first = number not in stopped
         stopped.append(number)
-        child.send_signal(number)
+        if number == signal.SIGTERM and is_first and stream.saves_when_asked:
+            child.send_signal(signal.SIGUSR1)
+            later = threading.Timer(SAVING_LIMIT_S, child.send_signal, [signal.SIGTERM])
+            later.daemon = True
+            later.start()
+        else:
+            child.send_signal(number)
 
     for number in _FORWARDED:
         signal.signal(number, forward)
     for got in stopped:
         child.send_signal(got)
     assert child.stderr is not None
-    stream = ErrorStream(os.uname().nodename)
     pump = threading.Thread(target=stream.pump, args=(child.stderr.fileno(), 2), daemon=True)
     pump.start()
     code = child.wait()

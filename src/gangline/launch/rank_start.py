@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gangline.errors import ClusterError, JobFailedError, UserError
+from gangline.errors import EXIT_RESUME, ClusterError, JobFailedError, UserError
 from gangline.launch.host_session import HostSession
 from gangline.launch.hosts import Place
 from gangline.launch.mpirun import MASTER_PORT_COUNT, MASTER_PORT_FIRST, master_port
@@ -25,6 +25,8 @@ from gangline.launch.remote_host import EXIT_NO_PYTHON, RemoteShell, is_this_hos
 
 START_TIMEOUT_S = 30.0
 EXIT_INTERRUPTED = 130
+SAVING_LIMIT_S = 30.0
+"""For ranks that save when they are asked to stop, as long as pods have by default."""
 _PORTS_TRIED = 20
 GUARD = Path(__file__).with_name("host_guard.py")
 
@@ -163,6 +165,9 @@ class RankStart:
         self._raise_failure()
 
     def _interrupt(self, number: int) -> None:
+        if self._signal:
+            for session in self._sessions.values():
+                session.send({"stop": True})  # asked twice: no more patience
         self._signal = self._signal or number
         self._stopping.set()
 
@@ -183,7 +188,8 @@ class RankStart:
             if name in silent:
                 session.kill()  # its remote shell never answered
             else:
-                session.send({"stop": True})
+                is_asked = self._signal == signal.SIGTERM
+                session.send({"stop": True, **({"grace_s": SAVING_LIMIT_S} if is_asked else {})})
 
     async def _open_all(self, followers: list[asyncio.Task[None]]) -> None:
         program = GUARD.read_text(encoding="utf-8")
@@ -286,6 +292,12 @@ class RankStart:
 
     def _raise_failure(self) -> None:
         """Turn the first thing that went wrong into an error."""
+        if self._signal and all(state.exit_code == EXIT_RESUME for state in self.states):
+            raise JobFailedError(
+                f"ended by signal {self._signal}: all ranks saved and ended",
+                exit_code=EXIT_RESUME,
+                hint="start it again: it goes on there",
+            )
         if self._signal:
             ended = "interrupted" if self._signal == signal.SIGINT else f"ended by signal {self._signal}"
             raise JobFailedError(f"{ended}: all ranks were ended", exit_code=128 + self._signal)

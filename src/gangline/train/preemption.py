@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from types import FrameType
 from typing import Any
 
 from gangline.errors import UserError
 from gangline.train.gradients import Traffic
+from gangline.train.records import format_record
 
-EXIT_RESUME = 75
-"""EX_TEMPFAIL of sysexits.h: not done for now, start it again."""
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 """What Kubernetes, launchers and Slurm send before they end a job, and what Slurm's `--signal` is set to."""
+
+_MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 class StopRequest:
     """Whether this job was asked to stop. From its making on the signals do no more than ask.
 
     Args:
+        rank: this one.
         size: number of ranks, which all make one together.
         traffic: is told while this rank waits for the others' word.
 
@@ -32,9 +35,13 @@ class StopRequest:
         UserError: another thread than the main one makes it; only that one may take signals.
     """
 
-    def __init__(self, size: int, traffic: Traffic) -> None:
+    def __init__(self, rank: int, size: int, traffic: Traffic) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise UserError("should_stop() was called first in a thread that cannot take signals")
+        if rank == 0 and any(name in os.environ for name in _MPI_RANKS):
+            # Launchers end ranks a second after SIGTERM; ours asks them by SIGUSR1 once it has read this.
+            sys.stderr.write(format_record("saves-when-asked"))
+            sys.stderr.flush()
         self._is_asked = False
         self._is_agreed = False
         self._traffic = traffic
@@ -76,10 +83,21 @@ class StopRequest:
                 signal.signal(number, handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a forked child, as those that load data
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+        if os.getpid() != self._process:  # in a forked child
+            signal.signal(number, signal.SIG_DFL)  # a second one ends it
+            if not _loads_data():
+                os.kill(os.getpid(), number)
             return
         self._is_asked = True
         if callable(before := self._before.get(signal.Signals(number))):
             before(number, frame)
+
+
+def _loads_data() -> bool:
+    """Return whether this is a worker of a DataLoader: without it the step could not be ended.
+
+    Launchers signal a rank's whole process group.
+    """
+    from torch.utils.data import get_worker_info
+
+    return get_worker_info() is not None

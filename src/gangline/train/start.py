@@ -14,14 +14,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gangline.errors import UserError
+from gangline.errors import EXIT_RESUME, UserError
 from gangline.train.beats import BeatSocket
 from gangline.train.ending import early_end, end_together, free_waiting
 from gangline.train.environment import Environment, Ranks, complete, read_ranks
 from gangline.train.gradients import SharedGradients, Traffic, share_memory
 from gangline.train.meeting import exchange, interface_towards, open_store, own_addresses, process_name
 from gangline.train.peers import Peers
-from gangline.train.preemption import EXIT_RESUME, StopRequest
+from gangline.train.preemption import StopRequest
 from gangline.train.shared_memory import FOLDER, why_unsupported
 from gangline.train.silence import SILENT_AFTER_S
 from gangline.train.stacks import StackFile
@@ -119,7 +119,7 @@ class Session:
             PeerLostError: a rank ended that never came.
         """
         if self._stop_request is None:
-            self._stop_request = StopRequest(self.size, self.traffic)
+            self._stop_request = StopRequest(self.rank, self.size, self.traffic)
         try:
             return self._stop_request.agreed()
         except RuntimeError as error:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from gangline.train.preemption import EXIT_RESUME
+from gangline.errors import EXIT_RESUME
 
 pytestmark = pytest.mark.train
 
@@ -99,3 +100,25 @@ def test_torchrun_that_is_asked_to_end_lets_its_ranks_save(ranks, torch_python, 
 
     assert ranks.wait() != [0]
     assert len(set(re.findall(r"^saved (\d+)$", ranks.log(0), re.MULTILINE))) == 1, ranks.log(0)
+
+
+def test_launch_that_is_asked_to_end_lets_its_ranks_save_and_says_so(
+    ranks, torch_python, script, tmp_path
+) -> None:
+    gangline = [sys.executable, "-m", "gangline", "launch", "-n", "2", "--"]
+    with (tmp_path / "rank-0.log").open("wb") as log:
+        ranks.processes.append(
+            subprocess.Popen(
+                [*gangline, torch_python, str(script), "100000", "asks"],
+                cwd=tmp_path,
+                env=ranks.environment(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        )
+    ranks.wait_for(lambda: "step 3\n" in ranks.log(0), "the third step")
+    ranks.processes[0].send_signal(signal.SIGTERM)
+
+    assert ranks.wait() == [EXIT_RESUME], ranks.log(0)
+    assert len(re.findall(r"saved (\d+)$", ranks.log(0), re.MULTILINE)) == 2, ranks.log(0)
+    assert "all ranks saved and ended" in ranks.log(0)

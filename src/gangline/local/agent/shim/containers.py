@@ -42,6 +42,7 @@ class Running:
     notes: list[str] = field(default_factory=list)
     mount_namespace: int | None = None
     kill_at: float | None = None
+    waits_for_ranks: bool = False
     drained_by: float | None = None
     report_text: bytes = b""
 
@@ -155,14 +156,30 @@ class Containers:
         self._selector.register(report_read, selectors.EVENT_READ, lambda: self._read_report(container))
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Send SIGTERM to the main process, and SIGKILL to all of the container after the grace period."""
+        """Send SIGTERM to the main process, and SIGKILL to all of the container after the grace period.
+
+        Ranks that an MPI launcher of another pod has started here are no children of the main process, which
+        only keeps the container open: they are told first, and it when they have ended.
+        """
         container = self._known.get(name)
         if container is None or container.state not in ("starting", "running"):
             return
         kill_at = time.monotonic() + grace_s
         container.kill_at = kill_at if container.kill_at is None else min(container.kill_at, kill_at)
         if grace_s > 0:
-            processes.kill_all([container.pid], signal.SIGTERM)
+            ranks = processes.topmost_ranks(self._runs_of(name))
+            processes.kill_all(ranks or [container.pid], signal.SIGTERM)
+            container.waits_for_ranks = bool(ranks)
+
+    def run_ended(self) -> None:
+        """Take the end of a process that ran inside a container besides its own."""
+        for name, container in self._known.items():
+            if container.waits_for_ranks and not self._runs_of(name):
+                container.waits_for_ranks = False
+                processes.kill_all([container.pid], signal.SIGTERM)
+
+    def _runs_of(self, name: str) -> list[int]:
+        return [pid for pid, owner in self._others().items() if owner == name]
 
     def ended(self, pid: int, code: int) -> None:
         """Take the end of a main process (others are passed over); ``code`` is negative for a signal."""

@@ -14,6 +14,7 @@ from pathlib import Path
 POD_MARKER = "GANGLINE_POD_UID"
 CLUSTER_MARKER = "GANGLINE_CLUSTER_ID"
 CONTAINER_MARKER = "GANGLINE_CONTAINER"
+RANK_VARIABLES = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}
 _PROC = Path("/proc")
 
 
@@ -77,6 +78,19 @@ def environment_of(pid: int) -> dict[str, str]:
         return {}
     pairs = (item.partition(b"=") for item in raw.split(b"\0") if item)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def topmost_ranks(roots: Iterable[int]) -> list[int]:
+    """Return the first processes of each tree that an MPI launcher has told a rank, not their children."""
+    found: list[int] = []
+    waiting = list(roots)
+    while waiting:
+        current = waiting.pop()
+        if RANK_VARIABLES & environment_of(current).keys():
+            found.append(current)
+        else:
+            waiting += children(current)
+    return found
 
 
 def marked(marker: str, value: str) -> list[int]:

@@ -362,6 +362,7 @@ class Shim:
     def _run_ended(self, pid: int, code: int) -> None:
         run = self._runs.pop(pid)
         run.channel.runs.discard(pid)
+        self._containers.run_ended()
         if run.channel in self._channels:
             self._send(run.channel, {"id": run.request_id, "exit": code if code >= 0 else 128 - code})
 
