@@ -5,7 +5,8 @@ ranks of the host. It reads lines of JSON from standard input:
 
     {"ports": [20001, 20002]}                            once: ports for rank 0, the first free one is taken
     {"start": [{"rank": 0, "argv": [...], "env": {...}}], "cwd": "/code"}
-    {"stop": true, "grace_s": 30}                        SIGTERM now, SIGKILL then; 3 s without a number
+    {"stop": true, "grace_s": 30, "only_first": true}    SIGTERM now, SIGKILL then, 3 s unless given; SIGTERM
+                                                         not to what a rank has started
 
 and writes ``EVENT RANK LENGTH\n`` followed by LENGTH bytes: ``hello`` (JSON), ``started`` (process id),
 ``failed`` (words), ``out``, ``err`` (output), ``exit`` (code, 128 + N for signal N). When its standard input
@@ -167,11 +168,15 @@ class Guard:
             except OSError:
                 pass
 
-    def stop(self, grace_s: float = GRACE_S) -> None:
+    def stop(self, grace_s: float = GRACE_S, only_first: bool = False) -> None:
         """Ask the ranks to end; they are killed after the grace time, the shortest that was said."""
         kill_at = time.monotonic() + grace_s
         if self.kill_at is None:
-            self.signal_all(signal.SIGTERM)
+            if only_first:
+                for process in self.processes.values():
+                    process.send_signal(signal.SIGTERM)
+            else:
+                self.signal_all(signal.SIGTERM)
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
 
     def reap(self) -> None:
@@ -268,7 +273,7 @@ class Guard:
             hello = {"host": socket.gethostname(), "addresses": addresses(), "port": port}
             send("hello", 0, json.dumps(hello).encode())
         if command.get("stop"):
-            self.stop(command.get("grace_s", GRACE_S))
+            self.stop(command.get("grace_s", GRACE_S), command.get("only_first", False))
             self.told_to_end = True
         if "start" in command:
             self.start(command["start"], command.get("cwd", ""))

@@ -188,8 +188,9 @@ class RankStart:
             if name in silent:
                 session.kill()  # its remote shell never answered
             else:
-                is_asked = self._signal == signal.SIGTERM
-                session.send({"stop": True, **({"grace_s": SAVING_LIMIT_S} if is_asked else {})})
+                # An mpirun asks its ranks by its front, and would end them at once if it were told too.
+                patience = {"grace_s": SAVING_LIMIT_S, "only_first": not self._tell_place}
+                session.send({"stop": True} | (patience if self._signal == signal.SIGTERM else {}))
 
     async def _open_all(self, followers: list[asyncio.Task[None]]) -> None:
         program = GUARD.read_text(encoding="utf-8")
