@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from gangline.errors import GanglineError
@@ -41,6 +42,7 @@ class Peers:
     def __init__(self, rank: int, facts: Sequence[dict[str, Any]]) -> None:
         self._rank, self._facts = rank, facts
         self.ended_early: PeerLostError | None = None
+        self.find_early_end: Callable[[], PeerLostError | None] = lambda: None
 
     def name(self, rank: int) -> str:
         """Return ``rank 1 on node-2``."""
@@ -64,6 +66,8 @@ class Peers:
         """
         if isinstance(cause, PeerLostError):
             return cause
+        with suppress(RuntimeError):  # the store may be gone
+            self.ended_early = self.ended_early or self.find_early_end()
         if self.ended_early is not None:
             return self.ended_early
         deadline = time.monotonic() + LOOK_LIMIT_S
@@ -76,6 +80,14 @@ class Peers:
         return PeerLostError(
             f"{shown} ended while others waited in {what}", ranks=ranks, hint="its log says why"
         )
+
+
+def is_of_collective(error: BaseException) -> bool:
+    """Return whether torch raised an error in a collective, and not the script or a layer of its model."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and "torch/distributed/" in place.tb_frame.f_code.co_filename
 
 
 def _has_ended(fact: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from gangline.train.ending import early_end, end_together, free_waiting
 from gangline.train.environment import Environment, Ranks, complete, read_ranks
 from gangline.train.gradients import SharedGradients, Traffic, share_memory
 from gangline.train.meeting import exchange, interface_towards, open_store, own_addresses, process_name
-from gangline.train.peers import Peers
+from gangline.train.peers import Peers, is_of_collective
 from gangline.train.preemption import StopRequest
 from gangline.train.shared_memory import FOLDER, why_unsupported
 from gangline.train.silence import SILENT_AFTER_S
@@ -178,7 +178,7 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         if kind is None:
             self.close()
-        elif isinstance(error, RuntimeError) and (self.peers.ended_early or self.peers.ended()):
+        elif isinstance(error, RuntimeError) and self.size > 1 and is_of_collective(error):
             raise self.peers.lost(error, "a collective") from error
 
     def _look_for_early_end(self, store: Any) -> None:
@@ -253,6 +253,7 @@ def init(
     )
     session = Session(ranks, chosen, device, count, nodes, store, Traffic(), Peers(ranks.rank, facts))
     _share_memory(session, facts, wanted=shared_memory)
+    session.peers.find_early_end = lambda: early_end(session, store)
     session.watch = Watch(
         *(session.ranks, facts, store, session.traffic, stack_file, beats),
         silent_after_s=silent_after_s,
