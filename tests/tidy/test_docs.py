@@ -74,7 +74,12 @@ def test_exit_codes_are_those_of_the_errors() -> None:
         if isinstance(value, type) and issubclass(value, errors.GanglineError)
     ]
 
-    assert {found.exit_code for found in classes} | {0, errors.EXIT_BUG, 130} == documented
+    assert {found.exit_code for found in classes} | {
+        0,
+        errors.EXIT_BUG,
+        errors.EXIT_RESUME,
+        130,
+    } == documented
 
 
 def test_table_of_targets_names_every_target_of_continuous_integration() -> None:

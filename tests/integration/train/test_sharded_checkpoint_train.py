@@ -18,6 +18,7 @@ def said(log: str) -> dict[str, tuple[int, str]]:
     return {what: (int(step), digest) for what, step, digest in found}
 
 
+@pytest.mark.timeout(900)  # ten processes with torch, on a machine that is busy too
 def test_state_of_fsdp_is_the_same_to_the_bit_on_four_two_and_four_ranks(
     ranks, torch_python, tmp_path
 ) -> None:
