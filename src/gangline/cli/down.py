@@ -24,7 +24,7 @@ _WORKLOADS = ("/apis/kubeflow.org/v2beta1", "mpijobs"), ("/apis/batch/v1", "jobs
 
 
 @click.command("down")
-@click.option("--purge", is_flag=True, help="Also remove every object, log and file of the cluster.")
+@click.option("--purge", is_flag=True, help="Also remove every object, run, log and file of the cluster.")
 @cluster_option
 def command(purge: bool, cluster: str) -> None:
     """Stop the one-machine cluster: its unfinished jobs are deleted, then its processes end."""

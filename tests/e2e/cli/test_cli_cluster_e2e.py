@@ -136,4 +136,5 @@ def test_down_ends_unfinished_jobs_and_says_which(fresh, pod_manifest):
     down = fresh("down")
     assert "default/endless" in down.stderr
     assert fresh("up").returncode == 0
-    assert "CANCELLED" in fresh("get", "pod/endless").stdout  # as a run of the past
+    assert fresh("delete", "pod/endless").returncode == 2, "it did not begin again"
+    assert json.loads(fresh("get", "pod/endless", "-o", "json").stdout)["status"] == "CANCELLED"
