@@ -17,6 +17,8 @@ from gangline.launch.mpirun_front import BIN_VARIABLE
 from gangline.launch.program import Program
 from gangline.launch.rank_tags import ANNOTATION
 from gangline.local.runs.names import NAME_CHARS_MAX
+from gangline.local.user_session import ANNOTATION as SESSION_ANNOTATION
+from gangline.local.user_session import MACHINE
 
 RANKS_MAX = 1024
 IMAGE = "gangline/base"
@@ -39,6 +41,8 @@ class ProgramRun:
         master_port: the port there.
         gpus_per_rank: GPUs that each rank has for itself.
         libraries: variables of both roles' containers with which the MPI's libraries are found.
+        session: how its pods get the user's own files and environment, a value of the annotation of
+            ``gangline.local.user_session``; empty for pods of their own world.
     """
 
     name: str
@@ -51,6 +55,7 @@ class ProgramRun:
     master_port: int = 0
     gpus_per_rank: int = 0
     libraries: dict[str, str] = field(default_factory=dict)
+    session: str = ""
 
 
 def check_ranks(ranks: int, nodes: int) -> None:
@@ -126,8 +131,13 @@ def literal(word: str) -> str:
 
 
 def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
-    """Return the MPIJob in wire form."""
+    """Return the MPIJob in wire form.
+
+    In the user's session on one node its only pod is the launcher, which starts the ranks beside itself: no
+    other host, and no remote shell by which another pod could come in.
+    """
     slots = -(-run.ranks // run.nodes)
+    is_one_pod = run.session == MACHINE
     environment = run.program.environment | run.environment
     environment |= {"MASTER_ADDR": run.master_addr, "MASTER_PORT": str(run.master_port)}
     ranks = Ranks(
@@ -136,9 +146,11 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
         environment=environment,
         working_dir=run.program.working_dir,
         gpus_each=run.gpus_per_rank,
+        on_this_host=is_one_pod,
     )
+    session = {SESSION_ANNOTATION: run.session} if run.session else {}
     tags = {ANNOTATION: "true"}
-    volumes, mounts = _volumes(run.program)
+    volumes, mounts = ([], []) if run.session else _volumes(run.program)
     libraries = [{"name": name, "value": value} for name, value in run.libraries.items()]
     launcher: dict[str, Any] = {
         "name": "launcher",
@@ -153,10 +165,14 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
         launcher_spec["volumes"] = [volume for volume in volumes if volume["name"] == shown["name"]]
     worker: dict[str, Any] = {"name": "worker", "image": IMAGE, "env": libraries, "volumeMounts": mounts}
     if run.gpus_per_rank:
-        worker["resources"] = {"limits": {GPU: slots * run.gpus_per_rank}}
+        holder = launcher if is_one_pod else worker
+        holder["resources"] = {"limits": {GPU: slots * run.gpus_per_rank}}
     worker_spec: dict[str, Any] = {"containers": [worker], "volumes": volumes}
     if run.nodes > 1:
         worker_spec["topologySpreadConstraints"] = [_spread(run.name)]
+    roles = {"Launcher": _role(1, launcher_spec, tags | session)}
+    if not is_one_pod:
+        roles["Worker"] = _role(run.nodes, worker_spec, session)
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": MPIJOBS.kind,
@@ -164,21 +180,16 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
         "spec": {
             "slotsPerWorker": slots,
             "mpiImplementation": _IMPLEMENTATIONS[mpi.flavour],
+            **({"runLauncherAsWorker": True} if is_one_pod else {}),
             "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
-            "mpiReplicaSpecs": {
-                "Launcher": {
-                    "replicas": 1,
-                    "restartPolicy": "Never",
-                    "template": {"metadata": {"annotations": tags}, "spec": launcher_spec},
-                },
-                "Worker": {
-                    "replicas": run.nodes,
-                    "restartPolicy": "Never",
-                    "template": {"spec": worker_spec},
-                },
-            },
+            "mpiReplicaSpecs": roles,
         },
     }
+
+
+def _role(replicas: int, spec: dict[str, Any], annotations: dict[str, str]) -> dict[str, Any]:
+    metadata = {"metadata": {"annotations": annotations}} if annotations else {}
+    return {"replicas": replicas, "restartPolicy": "Never", "template": {**metadata, "spec": spec}}
 
 
 def _spread(job: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from gangline.api.codec import Document
 from gangline.api.resources import MPIJOBS
 from gangline.cli.gpu_options import COMMAND_LINE
+from gangline.cli.program_session import HandOver, no_handover
 from gangline.local.cluster import Cluster
 from gangline.local.runs.history import History
 from gangline.local.runs.names import names_after
@@ -27,12 +28,14 @@ class ProgramJob:
         name: as the user gave it, None for one that Gangline finds.
         base: the script's name.
         build: the MPIJob of a name.
+        hand_over: is called with the job that was created.
     """
 
     program: Sequence[str]
     name: str | None
     base: str
     build: Callable[[str], Obj]
+    hand_over: HandOver = no_handover
 
     def document(self, name: str = "") -> Document:
         """Return the job under that name, or the one that it has while no cluster is asked."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,11 @@ import click
 
 from gangline.cli.gpu_options import GpuOptions, gpu_options
 from gangline.cli.image_options import ImageOptions, image_check_of, image_options, substitutions
+from gangline.cli.program_session import HandOver, handover_of, no_handover
 from gangline.cli.rank_options import gpus_of_each, rank_options, ranks_and_nodes
 from gangline.cli.target import Target, target_options
 from gangline.errors import UserError
+from gangline.local.user_session import MACHINE, NODE
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
@@ -69,6 +72,7 @@ class _RunCommand(click.Command):
 @click.option(
     "-e", "--env", "assigned", multiple=True, metavar="NAME=VALUE", help="Set a variable for the ranks."
 )
+@click.option("--isolated", is_flag=True, help="Pods of their own, without your other files and variables.")
 @click.option("--dry-run", is_flag=True, help="Check everything, print the objects, create nothing.")
 @click.option(
     "-o",
@@ -91,6 +95,7 @@ def command(
     name: str | None,
     forwarded: tuple[str, ...],
     assigned: tuple[str, ...],
+    isolated: bool,
     dry_run: bool,
     output: str,
     gpus: GpuOptions,
@@ -108,17 +113,17 @@ def command(
     """  # noqa: D301 - click's mark for text that is not filled
     program = context.meta["gangline.program"]
     job: ProgramJob | None = None
-    _check_usage(
-        program, files, target, ranks=ranks or per_node, code=code, name=name, variables=forwarded + assigned
-    )
+    options = {"-n": ranks or per_node, "--code": code, "--name": name, "-x or --env": forwarded + assigned}
+    _check_usage(program, files, target, ranks or per_node, options | {"--isolated": isolated})
     gpus.check(is_local=target.is_local, is_program=bool(program))
     images.check_place(is_local=target.is_local)
     if program:
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
+        session = "" if isolated or dry_run else MACHINE if nodes is None else NODE
         count, nodes = ranks_and_nodes(ranks, per_node, nodes)
         said = None if ranks is None and per_node is None else count
         counts = count, nodes, gpus_of_each(gpus.total, gpus.per_rank, said, nodes)
-        job = _program_job(program, target, counts, code, name, environment)
+        job = _program_job(program, target, counts, code, name, environment, session)
         documents = [job.document()]
     else:
         from gangline.cli.manifests import read_manifests, with_namespace
@@ -134,12 +139,10 @@ def _check_usage(
     program: tuple[str, ...],
     files: tuple[str, ...],
     target: Target,
-    *,
     ranks: int | None,
-    code: Path | None,
-    name: str | None,
-    variables: tuple[str, ...],
+    options: Mapping[str, object],
 ) -> None:
+    """Refuse what does not go together; ``options`` are those of programs, with their values."""
     if program and files:
         raise UserError(
             f"both files (`{files[0]}`) and a program (`{program[0]}`) are given",
@@ -156,11 +159,7 @@ def _check_usage(
         raise UserError(
             "nothing to run", hint="gangline run FILE..., or gangline run -n 4 -- python train.py"
         )
-    given = [
-        option
-        for option, value in (("-n", ranks), ("--code", code), ("--name", name), ("-x or --env", variables))
-        if value
-    ]
+    given = [option for option, value in options.items() if value]
     counted = f"-n {ranks or 2} "
     if files[0].endswith(".py") or _is_program(Path(files[0])):
         line = " ".join(["python", *files] if files[0].endswith(".py") else files)
@@ -186,7 +185,7 @@ def _is_program(file: Path) -> bool:
 def chosen_environment(
     forwarded: tuple[str, ...], assigned: tuple[str, ...], environment: dict[str, str]
 ) -> dict[str, str]:
-    """Return the variables for the ranks: a few of the user's, those named with -x, those set with --env.
+    """Return the variables for isolated ranks: a few of the user's, those of -x, those set with --env.
 
     Raises:
         UserError: a name has no value, or an assignment has no name.
@@ -218,30 +217,48 @@ def _program_job(
     code: Path | None,
     name: str | None,
     environment: dict[str, str],
+    session: str,
 ) -> ProgramJob:
-    """Return the job of a program; ``counts`` are ranks, nodes and GPUs of each rank."""
+    """Return the job of a program.
+
+    Args:
+        program: as the user typed it.
+        target: the cluster.
+        counts: ranks, nodes and GPUs of each rank.
+        code: folder of the code.
+        name: of the job.
+        environment: of ``chosen_environment``.
+        session: value of the annotation of user sessions, empty for isolated pods.
+    """
     from gangline.cli import program_job
     from gangline.cli.program_name import ProgramJob
     from gangline.launch.mpi import find_mpi
-    from gangline.launch.program import resolve_program, with_folder
+    from gangline.launch.program import program_as_typed, resolve_program, with_folder
     from gangline.local.images import library_environment
 
     ranks, nodes, gpus_per_rank = counts
     program_job.check_ranks(ranks, nodes)
     program_job.check_name(name)
-    resolved = resolve_program(program, cwd=Path.cwd(), code=code, environment=os.environ)
+    resolve = program_as_typed if session else resolve_program
+    resolved = resolve(program, cwd=Path.cwd(), code=code, environment=os.environ)
     mpi = find_mpi()
+    libraries = library_environment(mpi)
     namespace = target.namespace or "default"
     defaults = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(max(1, cores() // ranks))}
+    hand_over: HandOver = no_handover
+    if session:
+        hand_over = handover_of(target.paths, libraries | defaults | dict(os.environ) | environment)
+        libraries = defaults = environment = {}
     run = program_job.ProgramRun(
         name=name or program_job.name_of_program(program),
         namespace=namespace,
         ranks=ranks,
         nodes=nodes,
         gpus_per_rank=gpus_per_rank,
-        program=with_folder(resolved, mpi.prefix),
+        program=resolved if session else with_folder(resolved, mpi.prefix),
         environment=defaults | environment,
-        libraries=library_environment(mpi),
+        libraries=libraries,
+        session=session,
     )
     names_resolve = _names_resolve(target)
 
@@ -250,7 +267,7 @@ def _program_job(
         port = _free_master_port(f"{namespace}/{job}")
         return program_job.build_job(replace(run, name=job, master_addr=address, master_port=port), mpi)
 
-    return ProgramJob(program, name, run.name, build)
+    return ProgramJob(program, name, run.name, build, hand_over)
 
 
 def cores() -> int:
@@ -343,7 +360,10 @@ def _run(
         while job is not None and not (job.name or created) and is_taken(cluster, documents[0]):
             documents = fitting(cluster, [job.document(next(names))], gpus)
             created = create_early(cluster, documents)
-        return _follow(documents, target, created, started_s, known)
+        hand_over = no_handover if job is None else job.hand_over
+        for one in created.values():
+            hand_over(one)
+        return _follow(documents, target, created, started_s, known, hand_over)
     except KeyboardInterrupt:  # before the follower takes Ctrl-C over
         delete_created(cluster, documents, created)
         raise
@@ -376,9 +396,10 @@ def _follow(
     created: dict[int, dict[str, Any]],
     started_s: float,
     images: ImageMap | None = None,
+    hand_over: HandOver = no_handover,
 ) -> int:
     import asyncio
 
     from gangline.cli.run_flow import run_documents
 
-    return asyncio.run(run_documents(documents, target, created, started_s, images))
+    return asyncio.run(run_documents(documents, target, created, started_s, images, hand_over))

@@ -18,6 +18,7 @@ from gangline.cli.image_options import substitutions
 from gangline.cli.job_view import lifetime_s
 from gangline.cli.manifests import WORKLOADS, in_order
 from gangline.cli.output import say
+from gangline.cli.program_session import HandOver, no_handover
 from gangline.cli.run_result import failure_of, last_lines
 from gangline.cli.run_view import PlainView, advice_for, job_title, open_view, result_line
 from gangline.cli.target import Target, open_client
@@ -68,6 +69,7 @@ async def run_documents(
     created: dict[int, Obj],
     started_s: float,
     images: ImageMap | None = None,
+    hand_over: HandOver = no_handover,
 ) -> int:
     """Create every object, wait for all that end, and return the exit code.
 
@@ -77,6 +79,7 @@ async def run_documents(
         created: what exists already, by the document's ``id``.
         started_s: time on the monotonic clock just before the first object was created.
         images: what serves images, on the one-machine cluster.
+        hand_over: is called with each job that is created here.
 
     Raises:
         JobFailedError: a job failed; its exit code is the launcher's.
@@ -86,7 +89,7 @@ async def run_documents(
     interrupts = Interrupts()
     interrupts.install()
     async with open_client(target, bring_back=_bring_back(target)) as client:
-        claimed = await _create(client, documents, target, created)
+        claimed = await _create(client, documents, target, created, hand_over)
         if not claimed:
             return 0
         kind = await gpu_kind(client, (job for _, job, _ in claimed))
@@ -104,7 +107,11 @@ async def run_documents(
 
 
 async def _create(
-    client: Client, documents: Sequence[Document], target: Target, created: dict[int, Obj]
+    client: Client,
+    documents: Sequence[Document],
+    target: Target,
+    created: dict[int, Obj],
+    hand_over: HandOver,
 ) -> list[Claimed]:
     from gangline.kube.discovery import resource_for
 
@@ -117,6 +124,8 @@ async def _create(
         elif document.kind in WORKLOADS:
             hint = f"{document.name}{way_back(document.value, target)}"
             job, was_there = await claim_job(client, resource, document.value, logs_hint=hint)
+            if not was_there:
+                hand_over(job)
             claimed.append(Claimed(resource, job, was_there))
         else:
             await apply_object(client, resource, document.value)

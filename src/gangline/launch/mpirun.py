@@ -42,6 +42,7 @@ class Ranks:
         forwarded: names whose values the launcher's own environment has.
         working_dir: folder in which each rank starts; empty leaves it to the launcher.
         gpus_each: GPUs of the pod that each rank sees, by its place in the pod; 0 leaves all of them to all.
+        on_this_host: all ranks start beside the launcher, whatever host list it is given otherwise.
     """
 
     count: int
@@ -50,6 +51,7 @@ class Ranks:
     forwarded: tuple[str, ...] = ()
     working_dir: str = ""
     gpus_each: int = 0
+    on_this_host: bool = False
 
 
 def master_port(job: str, attempt: int = 0) -> int:
@@ -88,6 +90,8 @@ def mpirun_line(mpi: MpiInstallation, ranks: Ranks, program: Sequence[str]) -> l
 
 def _openmpi_head(ranks: Ranks) -> list[str]:
     line = ["mpirun", "-n", str(ranks.count), "--tag-output"]
+    if ranks.on_this_host:
+        line += ["--host", f"localhost:{ranks.count}"]
     if ranks.working_dir:
         line += ["--wdir", ranks.working_dir]
     for name in ranks.forwarded:
@@ -100,6 +104,8 @@ def _openmpi_head(ranks: Ranks) -> list[str]:
 def _hydra_head(ranks: Ranks) -> list[str]:
     line = ["mpirun", "-n", str(ranks.count), "-ppn", str(ranks.per_host)]
     line += HYDRA_OPTIONS
+    if ranks.on_this_host:
+        line += ["-hosts", "localhost"]
     if ranks.working_dir:
         line += ["-wdir", ranks.working_dir]
     if ranks.forwarded:

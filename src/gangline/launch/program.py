@@ -61,10 +61,7 @@ def resolve_program(
     Raises:
         UserError: the program cannot be found, or cannot be read by this user.
     """
-    assert line, "the command line asks for a program"
-    working_dir = Path(os.path.abspath(code or cwd))  # noqa: PTH100 - links are kept: users mean the path they typed
-    if not working_dir.is_dir():
-        raise UserError(f"the code folder `{working_dir}` does not exist", hint="name a folder with --code")
+    working_dir = _working_dir(code or cwd)
     if working_dir == Path("/"):
         raise UserError(
             "the code folder may not be `/`", hint="change into your project, or use --code FOLDER"
@@ -83,6 +80,28 @@ def resolve_program(
         folders=tuple(_without_nested(folders)),
         environment=found_environment | {"PATH": _rank_path(environment)},
     )
+
+
+def program_as_typed(
+    line: Sequence[str], *, cwd: Path, code: Path | None, environment: Mapping[str, str]
+) -> Program:
+    """Return the program for ranks that see this machine's files as they are; arguments as above.
+
+    Raises:
+        UserError: the program cannot be found, or cannot be read by this user.
+    """
+    working_dir = _working_dir(code or cwd)
+    program = find_program(line[0], cwd, environment)
+    arguments, _ = _named_files(line[1 : ARGUMENTS_MAX + 1], cwd, working_dir)
+    path = {"PATH": environment["PATH"]} if "PATH" in environment else {}
+    return Program((str(program), *arguments), str(working_dir), (), path)
+
+
+def _working_dir(folder: Path) -> Path:
+    path = Path(os.path.abspath(folder))  # noqa: PTH100 - links are kept: users mean the path they typed
+    if not path.is_dir():
+        raise UserError(f"the code folder `{path}` does not exist", hint="name a folder with --code")
+    return path
 
 
 def with_folder(program: Program, folder: Path) -> Program:

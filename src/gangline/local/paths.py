@@ -102,6 +102,11 @@ class ClusterPaths:
         return self.state / "ends"
 
     @property
+    def sessions(self) -> Path:
+        """Folder of users' sessions, mode 0700: ``JOB-UID.json``, see ``user_session``."""
+        return self.state / "sessions"
+
+    @property
     def logs(self) -> Path:
         """Container logs: ``NAMESPACE_POD_UID/CONTAINER/N.log`` in CRI format."""
         return self.state / "logs"

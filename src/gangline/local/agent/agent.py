@@ -31,7 +31,6 @@ from gangline.local.agent.oci_containers import remove_cgroups
 from gangline.local.agent.pod_record import PodRecord, read_record, read_records
 from gangline.local.agent.pod_runner import PodRunner
 from gangline.local.agent.sandbox import Sandbox
-from gangline.local.agent.shim import processes
 from gangline.local.agent.shim_client import ShimConnection
 from gangline.local.image_map import MAP_NAME, MAP_NAMESPACE
 from gangline.local.runs.history import History
@@ -41,6 +40,8 @@ RETRY_S = 2.0
 TELL_RETRY_S = 1.0
 """How long after a failed try an end is told again; the server may be back any moment."""
 TELLERS = 8
+SESSION_KEPT_S = 1.0
+"""How long after a pod's end its job is asked whether it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class NodeAgent:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._over: WorkQueue[str] = WorkQueue()
         self._is_open = False
+        self._pod_ended = asyncio.Event()
         self._node_changes: asyncio.Queue[Node] = asyncio.Queue()
         self.found = Found()
 
@@ -107,6 +109,8 @@ class NodeAgent:
                 services.create_task(self._keeper.keep_leases())
                 services.create_task(self._sweep())
                 services.create_task(self._renew_tokens())
+                services.create_task(self._sweep_sessions())
+                services.create_task(self._context.own_nursery.watch())
                 services.create_task(self._context.gpus.keep_claim())
                 services.create_task(self._context.rank_reports.run(self._context.recorder, self._pods.get))
         finally:
@@ -226,6 +230,8 @@ class NodeAgent:
             self._runners.pop(uid, None)
             self._tasks.pop(uid, None)
             self._context.rank_reports.switch(bool(self._runners))
+        if runner.uses_session:
+            self._pod_ended.set()
         asyncio.get_running_loop().call_later(pause_s, self._look_again, runner.pod.metadata.key)
 
     def _look_again(self, key: str) -> None:
@@ -288,7 +294,17 @@ class NodeAgent:
         with contextlib.suppress(OSError):
             sandbox.shim = await ShimConnection.connect(self._context.paths.pod_socket(record.uid))
         await sandbox.remove()
-        await asyncio.to_thread(processes.sweep, record.uid)
+        await asyncio.to_thread(self._context.sweep, record.uid)
+
+    async def _sweep_sessions(self) -> None:
+        """Remove users' sessions soon after a pod has ended, and now and then."""
+        while True:
+            with contextlib.suppress(OSError):
+                await self._context.sessions.sweep()
+            self._pod_ended.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._pod_ended.wait(), SWEEP_PERIOD_S)
+                await asyncio.sleep(SESSION_KEPT_S)
 
     async def _renew_tokens(self) -> None:
         """Keep the tokens in pods from ending before the pods do."""

@@ -21,6 +21,7 @@ from gangline.local.agent.shim import processes
 from gangline.local.agent.volumes import is_projection
 from gangline.local.image import Image, User
 from gangline.local.images import REMOTE_SHELL, REMOTE_SHELL_ENVIRONMENT, base_path
+from gangline.local.user_session import NODE, UserSession
 from gangline.train.rank_processes import RANKS_OF
 
 BIN_IN_POD = "/run/gangline/bin"
@@ -54,6 +55,8 @@ class Place:
         account: folder of token, certificate and namespace of the pod's service account, None for none.
         gpus: the variables that name the container's GPUs, or say that it has none.
         rights: variables that tell programs what is allowed, see ``run_rights``.
+        session: the user's, in which the container runs; None for a world of its own.
+        session_kind: ``machine`` or ``node`` then.
     """
 
     isolation: Isolation
@@ -72,6 +75,8 @@ class Place:
     account: Path | None = None
     gpus: Mapping[str, str] = field(default_factory=dict)
     rights: Mapping[str, str] = field(default_factory=dict)
+    session: UserSession | None = None
+    session_kind: str = ""
 
     @property
     def image_bin(self) -> Path:
@@ -80,8 +85,13 @@ class Place:
 
     @property
     def is_plain(self) -> bool:
-        """Whether pods share the machine's files."""
-        return self.isolation == "plain"
+        """Whether pods share the machine's files, in a world of their own otherwise."""
+        return self.isolation == "plain" and self.session is None
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether the container sees the machine's files as they are, mounts therefore elsewhere."""
+        return self.isolation == "plain" or self.session is not None
 
     def container_folder(self, container: str) -> Path:
         """Return the folder of one container."""
@@ -139,6 +149,35 @@ def default_env(pod: Pod, container: Container, image: Image, place: Place) -> d
     if place.is_plain:
         # Pods are nodes to the launcher, yet all have this machine's host name: hierarchical collectives
         # then split ranks in two ways at once and hang (Open MPI 5.0.11).
+        env["OMPI_MCA_coll"] = "^han"
+    return env
+
+
+def session_env(pod: Pod, place: Place, session: UserSession) -> dict[str, str]:
+    """Return the variables of a container in a user's session: all of the user's, and what starts ranks.
+
+    Where the user's own say how an MPI binds or talks they hold; how it reaches other pods is ours.
+    """
+    shell = f"{place.bin}/{REMOTE_SHELL}"
+    reach = {
+        name: shell if value == REMOTE_SHELL else value for name, value in REMOTE_SHELL_ENVIRONMENT.items()
+    }
+    ours = {name: value for name, value in reach.items() if value in (shell, "ssh")}
+    env = {**reach, **session.environment, **ours}
+    env |= {
+        "GANGLINE_NAMES": str(place.names),
+        "GANGLINE_POD_NAMESPACE": pod.metadata.namespace,
+        "GANGLINE_POD_NAME": pod.metadata.name,
+        **place.rights,
+        "PATH": ":".join(filter(None, (str(place.bin), session.environment.get("PATH", "")))),
+    }
+    if place.account is not None:
+        env["GANGLINE_SERVICE_ACCOUNT"] = str(place.account)
+    if place.session_kind == NODE and place.isolation != "plain":
+        env["HOSTNAME"] = hostname_of(pod)
+    if place.session_kind == NODE and place.isolation != "network":
+        env["OMPI_MCA_btl_tcp_if_include"] = "lo"  # as in ``default_env``
+    if place.session_kind == NODE and place.isolation == "plain":
         env["OMPI_MCA_coll"] = "^han"
     return env
 
@@ -225,11 +264,18 @@ def plan_container(
     unknown = [mount.name for mount in container.volume_mounts if mount.name not in volumes]
     if unknown:
         raise StartRefusedError(f'volumeMounts name "{unknown[0]}", which is no volume of the pod')
-    defaults = {**default_env(pod, container, image, place), **place.gpus}
-    own = build_env(pod, container, facts, lookup, defaults)
+    session = place.session
+    users = {} if session is None else session.environment
+    defaults = (
+        default_env(pod, container, image, place) if session is None else session_env(pod, place, session)
+    )
+    own = build_env(pod, container, facts, lookup, {**defaults, **place.gpus})
     argv = _argv(container, image, place, own)
-    table = _rewritten(container, image, place, volumes) if place.is_plain else {}
-    env = {name: rewrite_paths(value, table) for name, value in own.items()}
+    table = _rewritten(container, image, place, volumes) if place.shares_files else {}
+    env = {
+        name: value if users.get(name) == value else rewrite_paths(value, table)
+        for name, value in own.items()
+    }
     env[processes.POD_MARKER] = pod.metadata.uid
     env[processes.CLUSTER_MARKER] = place.cluster_id
     env[processes.CONTAINER_MARKER] = container.name
@@ -237,22 +283,26 @@ def plan_container(
     if place.guard and not image.is_whole:
         env["PYTHONPATH"] = ":".join(filter(None, (place.guard, env.get("PYTHONPATH", ""))))
     folder = place.container_folder(container.name)
-    home = str(place.folder / "home") if place.is_plain else "/"
+    home = str(place.folder / "home") if place.is_plain else users.get("HOME", "/")
     default_cwd = rewrite_paths(image.config.working_dir, table) or home
     spec = {
         "name": container.name,
         "attempt": attempt,
-        "argv": [rewrite_paths(word, table) for word in argv],
+        "argv": argv if session is not None else [rewrite_paths(word, table) for word in argv],
         "env": env,
         "cwd": rewrite_paths(expand(container.working_dir, own), table) or default_cwd,
         "log": str(place.logs / container.name / f"{attempt}.log"),
         "folder": str(folder),
-        "user": user_of(pod, container, place.isolation, image.user),
+        "user": None if session is not None else user_of(pod, container, place.isolation, image.user),
         # Also where `privileged` is asked for: a manifest must not harm the machine.
-        "drop_capabilities": not place.is_plain,
+        "drop_capabilities": not place.shares_files,
         "root": None,
     }
-    if not place.is_plain:
+    if session is not None:
+        has_own_names = place.isolation == "user" and place.session_kind == NODE
+        names = {"map_user": [session.uid, session.gid]} if has_own_names else {}
+        spec["session"] = session.process() | names
+    if not place.shares_files:
         spec["root"] = {
             "layers": list(image.layers),
             "whole": image.is_whole,

@@ -17,6 +17,7 @@ from gangline.local.account_tokens import KEY_FILE, LIFETIME_S, AccountToken, re
 from gangline.local.agent.egress.resolver import of_the_machine
 from gangline.local.agent.env import Lookup, PodFacts
 from gangline.local.agent.isolation import Isolation
+from gangline.local.agent.shim import processes
 from gangline.local.agent.volumes import DEFAULT_MODE, ProjectedFile, TokenSource, write_projection
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gangline.local.agent.names import NameRegistry
     from gangline.local.agent.network import Network
     from gangline.local.agent.rank_reports import RankReports
+    from gangline.local.agent.sessions import Sessions
     from gangline.local.agent.shim_client import Nursery
     from gangline.local.paths import ClusterPaths
 
@@ -206,7 +208,10 @@ def references(pod: Pod) -> tuple[set[str], set[str]]:
 
 @dataclass
 class AgentContext:
-    """What a pod runner needs of its agent. ``now_s`` is the wall clock, in seconds since 1970."""
+    """What a pod runner needs of its agent. ``now_s`` is the wall clock, in seconds since 1970.
+
+    ``own_nursery`` has entered no namespace; it is the same one but for ``user`` isolation.
+    """
 
     paths: ClusterPaths
     cluster_id: str
@@ -214,6 +219,8 @@ class AgentContext:
     client: Client
     recorder: Recorder
     nursery: Nursery
+    own_nursery: Nursery
+    sessions: Sessions
     network: Network | None
     addresses: AddressPool
     names: NameRegistry
@@ -240,6 +247,13 @@ class AgentContext:
         if self.network is None or address == self.host_ip:  # it is on the machine's own network
             return of_the_machine()
         return self.network.way_out.resolv
+
+    def sweep(self, uid: str) -> None:
+        """Kill what a pod left whose shim was killed; blocks up to 2 s."""
+        processes.sweep(uid)
+        self.nursery.sweep()
+        if self.own_nursery is not self.nursery:  # from inside a user namespace no mark can be read outside
+            self.own_nursery.sweep(uid)
 
     def facts(self, address: str) -> PodFacts:
         """Return what the downward API can tell about a pod with that address."""

@@ -17,6 +17,7 @@ from gangline.local.agent.addresses import LOOPBACK_POOL, AddressPool
 from gangline.local.agent.isolation import Isolation, choose_isolation, end_orphans, enter_user_namespace
 from gangline.local.agent.names import NameRegistry
 from gangline.local.agent.rank_reports import RankReports
+from gangline.local.agent.shim_client import Nursery
 from gangline.local.paths import ClusterPaths
 
 if TYPE_CHECKING:
@@ -40,21 +41,26 @@ class PinnedPaths(ClusterPaths):
         return self.run_folder
 
 
-def enter_isolation(paths: ClusterPaths, wanted: str | None) -> tuple[Isolation, str, ClusterPaths]:
+def enter_isolation(
+    paths: ClusterPaths, wanted: str | None
+) -> tuple[Isolation, str, ClusterPaths, Nursery | None]:
     """Choose the mode and enter the user namespace if it needs one; the process must have one thread.
 
     Returns:
-        The mode, why it was chosen, and paths that stay valid inside.
+        The mode, why it was chosen, paths that stay valid inside, and the nursery that stayed outside.
     """
+    outside: Nursery | None = None
     mode, reason = choose_isolation(wanted or "auto")
     pinned = PinnedPaths(name=paths.name, state=paths.state, run_folder=paths.run)
     if mode == "user":
         if threading.active_count() > 1:
             raise RuntimeError("a user namespace can only be entered before threads are started")
         end_orphans(paths.cluster_id, pinned.run)
+        outside = Nursery(paths.log("shims"), can_restart=False)
+        outside.start()
         shims = [path for path in pinned.run.glob("*.sock") if len(path.stem) == 36]
         enter_user_namespace(shims)
-    return mode, reason, pinned
+    return mode, reason, pinned, outside
 
 
 async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client: Any = None) -> None:
@@ -72,7 +78,7 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
     log = structlog.get_logger("gangline.agent")
     rank_reports = RankReports()
     rank_reports.start()
-    mode, reason, paths = enter_isolation(paths, isolation)
+    mode, reason, paths, outside = enter_isolation(paths, isolation)
     log.info("isolation chosen", isolation=mode, reason=reason)
     # What is written for a pod is read by any user in it; the folders around it are this user's alone.
     os.umask(0o022)
@@ -87,7 +93,6 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
         for folder in (paths.state, paths.run, paths.pods, paths.logs, paths.names):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         from gangline.local.agent.gpus import open_gpus
-        from gangline.local.agent.shim_client import Nursery
 
         nursery = Nursery(paths.log("shims"))
         nursery.start()
@@ -95,12 +100,14 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
         if mode == "network":
             network = await _open_network(paths, facts, names)
         gpus = await open_gpus(facts, log)
-        agent = _wire(paths, own, nursery, network, names, mode, facts, gpus, log, rank_reports)
+        nurseries = (nursery, outside or nursery)
+        agent = _wire(paths, own, nurseries, network, names, mode, facts, gpus, log, rank_reports)
         await agent.run()
     finally:
         rank_reports.stop()
-        if nursery is not None:
-            nursery.stop()
+        for one in (nursery, outside):
+            if one is not None:
+                one.stop()
         if network is not None:
             await network.close(remove_bridge=not any(paths.pods.iterdir()))
         if client is None:
@@ -126,7 +133,7 @@ async def _open_network(paths: ClusterPaths, facts: dict[str, Any], names: NameR
 def _wire(
     paths: ClusterPaths,
     client: Any,
-    nursery: Any,
+    nurseries: tuple[Nursery, Nursery],
     network: Network | None,
     names: NameRegistry,
     mode: Isolation,
@@ -146,7 +153,7 @@ def _wire(
     secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
     objects = Objects(client, config_maps, secrets, paths.certificates, paths.pods)
     port = int(facts.get("port", 0))
-    context = _context(paths, client, nursery, network, names, mode, port, objects, gpus, log, rank_reports)
+    context = _context(paths, client, nurseries, network, names, mode, port, objects, gpus, log, rank_reports)
     keeper = NodeKeeper(
         client,
         address=context.host_ip,
@@ -169,7 +176,7 @@ def _wire(
 def _context(
     paths: ClusterPaths,
     client: Any,
-    nursery: Any,
+    nurseries: tuple[Nursery, Nursery],
     network: Network | None,
     names: NameRegistry,
     mode: Isolation,
@@ -183,6 +190,7 @@ def _context(
     from gangline.local.agent.context import AgentContext
     from gangline.local.agent.ends import PodEnds
     from gangline.local.agent.image_sources import ImageSources
+    from gangline.local.agent.sessions import Sessions
     from gangline.local.images import write_image_programs, write_programs
     from gangline.local.shipped_images import write_layers
 
@@ -200,7 +208,9 @@ def _context(
         isolation=mode,
         client=client,
         recorder=Recorder(client, "gangline-agent"),
-        nursery=nursery,
+        nursery=nurseries[0],
+        own_nursery=nurseries[1],
+        sessions=Sessions(client, paths),
         network=network,
         addresses=AddressPool(str(network.subnet)) if network else AddressPool(LOOPBACK_POOL, offset=offset),
         names=names,

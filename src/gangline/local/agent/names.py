@@ -1,7 +1,8 @@
-"""Host names of pods: one hosts file for each namespace, and links by which the remote shell finds shims.
+"""Host names of pods: one hosts file for each scope, and links by which the remote shell finds shims.
 
-The hosts file is bind-mounted as ``/etc/hosts`` in every pod of the namespace, so it is rewritten in place,
-never replaced. The links lie in a folder that only pods of the namespace see.
+A scope is a namespace, or one job whose pods run in its user's session. The hosts file is bind-mounted as
+``/etc/hosts`` in every pod of the scope, so it is rewritten in place, never replaced. The links lie in a
+folder that only pods of the scope see.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Host:
         hostname: what ``hostname`` prints in it.
         subdomain: the headless service that names it, may be empty.
         namespace: where it lives.
+        scope: whose pods know it, a namespace's name or one of ``sessions.name_scope``.
     """
 
     address: str
@@ -37,6 +39,7 @@ class Host:
     hostname: str
     subdomain: str
     namespace: str
+    scope: str
 
     @property
     def qualified(self) -> list[str]:
@@ -74,7 +77,7 @@ def rewrite_in_place(path: Path, text: str) -> None:
 
 
 class NameRegistry:
-    """Who is called what, in files: ``HOSTS/NAMESPACE`` and ``NAMES/NAMESPACE/ALIAS``."""
+    """Who is called what, in files: ``HOSTS/SCOPE`` and ``NAMES/SCOPE/ALIAS``."""
 
     def __init__(self, *, hosts_folder: Path, names_folder: Path) -> None:
         self._hosts_folder = hosts_folder
@@ -85,29 +88,29 @@ class NameRegistry:
         """Return all pods of all namespaces."""
         return [host for hosts in self._hosts.values() for host in hosts.values()]
 
-    def hosts_file(self, namespace: str) -> Path:
-        """Return the namespace's hosts file; it exists."""
-        path = self._hosts_folder / namespace
+    def hosts_file(self, scope: str) -> Path:
+        """Return the scope's hosts file; it exists."""
+        path = self._hosts_folder / scope
         if not path.exists():
             self._hosts_folder.mkdir(parents=True, exist_ok=True)
             rewrite_in_place(path, hosts_text(()))
             path.chmod(0o644)
         return path
 
-    def folder(self, namespace: str) -> Path:
-        """Return the namespace's folder of names; it exists."""
-        path = self._names_folder / namespace
+    def folder(self, scope: str) -> Path:
+        """Return the scope's folder of names; it exists."""
+        path = self._names_folder / scope
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def add(self, uid: str, host: Host) -> None:
         """Add a pod to the hosts file. Cost: one write of the whole file, 30 µs with 100 pods."""
-        self._hosts.setdefault(host.namespace, {})[uid] = host
-        self._write(host.namespace)
+        self._hosts.setdefault(host.scope, {})[uid] = host
+        self._write(host.scope)
 
     def link(self, host: Host, remote_shell_socket: Path) -> None:
         """Make the names of a pod lead to its shim; the socket exists."""
-        folder = self.folder(host.namespace)
+        folder = self.folder(host.scope)
         for alias in host.aliases:
             path = folder / alias
             path.unlink(missing_ok=True)
@@ -116,23 +119,23 @@ class NameRegistry:
             except OSError:
                 path.symlink_to(remote_shell_socket)
 
-    def remove(self, uid: str, namespace: str) -> None:
+    def remove(self, uid: str, scope: str) -> None:
         """Take a pod out of the hosts file and remove its names, unless another pod has taken them over.
 
-        With the last pod of a namespace its files go too.
+        With the last pod of a scope its files go too.
         """
-        host = self._hosts.get(namespace, {}).pop(uid, None)
+        host = self._hosts.get(scope, {}).pop(uid, None)
         if host is None:
             return
-        if not self._hosts[namespace]:
-            del self._hosts[namespace]
-            (self._hosts_folder / namespace).unlink(missing_ok=True)
-            shutil.rmtree(self._names_folder / namespace, ignore_errors=True)
+        if not self._hosts[scope]:
+            del self._hosts[scope]
+            (self._hosts_folder / scope).unlink(missing_ok=True)
+            shutil.rmtree(self._names_folder / scope, ignore_errors=True)
             return
-        self._write(namespace)
-        taken = {alias for other in self._hosts[namespace].values() for alias in other.aliases}
+        self._write(scope)
+        taken = {alias for other in self._hosts[scope].values() for alias in other.aliases}
         for alias in host.aliases - taken:
-            (self._names_folder / namespace / alias).unlink(missing_ok=True)
+            (self._names_folder / scope / alias).unlink(missing_ok=True)
 
     def take_over(self, hosts: Iterable[tuple[str, Host]]) -> int:
         """Register the pods (uid, host) that run on, all at once; remove what belongs to none of them.
@@ -141,9 +144,9 @@ class NameRegistry:
             How many names were removed.
         """
         for uid, host in hosts:
-            self._hosts.setdefault(host.namespace, {})[uid] = host
-        for namespace in self._hosts:
-            self._write(namespace)
+            self._hosts.setdefault(host.scope, {})[uid] = host
+        for scope in self._hosts:
+            self._write(scope)
         removed = 0
         for folder in list(self._names_folder.iterdir()) if self._names_folder.is_dir() else []:
             known = {alias for host in self._hosts.get(folder.name, {}).values() for alias in host.aliases}
@@ -156,5 +159,5 @@ class NameRegistry:
                 path.unlink()
         return removed
 
-    def _write(self, namespace: str) -> None:
-        rewrite_in_place(self.hosts_file(namespace), hosts_text(self._hosts[namespace].values()))
+    def _write(self, scope: str) -> None:
+        rewrite_in_place(self.hosts_file(scope), hosts_text(self._hosts[scope].values()))

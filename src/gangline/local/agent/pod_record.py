@@ -12,6 +12,7 @@ import msgspec
 from gangline.api.core import Pod
 from gangline.local.agent.container_plan import hostname_of
 from gangline.local.agent.names import Host
+from gangline.local.agent.sessions import kind_of_session, name_scope
 from gangline.local.agent.shim.durable import write_durably
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -21,7 +22,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     """``pod.json`` in the pod's folder.
 
     ``started_at`` is in seconds since 1970, ``gpus`` container -> ids of the GPUs that it holds, ``boot``
-    tells one start of the machine from another.
+    tells one start of the machine from another, ``session`` and ``scope`` are what ``sessions`` says.
     """
 
     uid: str
@@ -33,6 +34,8 @@ class PodRecord(msgspec.Struct, frozen=True):
     started_at: float
     gpus: dict[str, tuple[str, ...]] = {}
     boot: str = ""
+    session: str = ""
+    scope: str = ""
 
     @classmethod
     def of(cls, pod: Pod, *, address: str, started_at: float) -> PodRecord:
@@ -46,6 +49,8 @@ class PodRecord(msgspec.Struct, frozen=True):
             subdomain=pod.spec.subdomain,
             started_at=started_at,
             boot=boot_id(),
+            session=kind_of_session(pod),
+            scope=name_scope(pod),
         )
 
     @property
@@ -56,7 +61,8 @@ class PodRecord(msgspec.Struct, frozen=True):
     @property
     def host(self) -> Host:
         """The pod as a host."""
-        return Host(self.address, self.name, self.hostname, self.subdomain, self.namespace)
+        scope = self.scope or self.namespace
+        return Host(self.address, self.name, self.hostname, self.subdomain, self.namespace, scope)
 
     def write(self, folder: Path) -> None:
         """Write the record into the pod's folder, for good.

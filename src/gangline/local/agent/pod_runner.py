@@ -27,7 +27,7 @@ from gangline.local.agent.pod_record import PodRecord
 from gangline.local.agent.removed_writes import describe_writes
 from gangline.local.agent.restart import next_step
 from gangline.local.agent.sandbox import Sandbox
-from gangline.local.agent.shim import processes
+from gangline.local.agent.sessions import on_machines_network
 from gangline.local.agent.shim_client import ShimError
 from gangline.local.agent.status import FINAL_PHASES, PodView, phase_of, pod_status, same_status
 from gangline.local.agent.volumes import MountError, VolumePlan
@@ -53,7 +53,7 @@ class PodRunner:
         self._context = context
         self._is_adopted = record is not None
         if record is None:
-            address = context.host_ip if pod.spec.host_network else context.addresses.take()
+            address = context.host_ip if on_machines_network(pod) else context.addresses.take()
             record = PodRecord.of(pod, address=address, started_at=context.now_s())
         self._sandbox = Sandbox(context, record)
         self._wake = asyncio.Event()
@@ -77,6 +77,11 @@ class PodRunner:
             changed=self._wake.set,
             log=self._log,
         )
+
+    @property
+    def uses_session(self) -> bool:
+        """Whether the pod runs in the session of a user."""
+        return bool(self._sandbox.record.session)
 
     # Told from outside
 
@@ -206,12 +211,15 @@ class PodRunner:
             image = await self._images.find(container)
             await self._context.objects.ensure(self.pod)
             account = self._context.objects.account_folder(self.pod)
+            session = await self._context.sessions.of(
+                self.pod, started_at_s=self._sandbox.record.started_at, now_s=self._context.now_s()
+            )
             spec = plan_container(
                 self.pod,
                 container,
                 attempt,
                 image,
-                self._sandbox.place(account, self._sandbox.gpu_variables(name)),
+                self._sandbox.place(account, self._sandbox.gpu_variables(name), session),
                 self._sandbox.volumes,
                 self._context.facts(self._sandbox.record.address),
                 self._context.objects.lookup(self.pod.metadata.namespace),
@@ -348,7 +356,7 @@ class PodRunner:
     async def _bury(self, message: str = SHIM_LOST) -> None:
         """End what a shim that is gone left behind, and conclude how its containers ended."""
         self._has_lost_shim = False
-        await asyncio.to_thread(processes.sweep, self.pod.metadata.uid)
+        await asyncio.to_thread(self._context.sweep, self.pod.metadata.uid)
         self._stop_sent.clear()
         self._containers.conclude(message, self._context.now_s())
 

@@ -19,7 +19,8 @@ from gangline.local.agent.network import INTERFACE_IN_POD
 from gangline.local.agent.oci_containers import delete_containers, describe, was_out_of_memory
 from gangline.local.agent.pod_record import PodRecord
 from gangline.local.agent.run_rights import right_variables
-from gangline.local.agent.shim_client import ShimConnection, ShimError
+from gangline.local.agent.sessions import on_machines_network
+from gangline.local.agent.shim_client import Nursery, ShimConnection, ShimError
 from gangline.local.agent.volumes import (
     MountError,
     VolumePlan,
@@ -28,6 +29,7 @@ from gangline.local.agent.volumes import (
     write_projection,
 )
 from gangline.local.image import Image
+from gangline.local.user_session import MACHINE, NODE, UserSession
 
 END_TIMEOUT_S = 15.0
 
@@ -43,26 +45,36 @@ class Sandbox:
         self.volumes: dict[str, Path] = {}
 
     @property
-    def uses_own_network(self) -> bool:
-        """Whether the pod has a network namespace."""
-        return self.context.network is not None
+    def nursery(self) -> Nursery:
+        """The process that forks the pod's shim: one that entered no namespace for the user's own rights."""
+        return self.context.nursery if self.record.session != MACHINE else self.context.own_nursery
 
-    def place(self, account: Path | None = None, gpus: Mapping[str, str] | None = None) -> Place:
+    def _has_own_network(self, pod: Pod) -> bool:
+        return self.context.network is not None and not on_machines_network(pod)
+
+    def place(
+        self,
+        account: Path | None = None,
+        gpus: Mapping[str, str] | None = None,
+        session: UserSession | None = None,
+    ) -> Place:
         """Return where the pod's things lie, for container plans.
 
         Args:
             account: folder with the files of its service account.
             gpus: what ``gpu_variables`` gives for the container.
+            session: in which it runs.
         """
         context, record = self.context, self.record
+        scope = record.host.scope
         return Place(
             isolation=context.isolation,
             cluster_id=context.cluster_id,
             folder=self.folder,
             logs=context.paths.pod_logs(record.namespace, record.name, record.uid),
             bin=context.bin,
-            names=context.names.folder(record.namespace),
-            hosts=context.names.hosts_file(record.namespace),
+            names=context.names.folder(scope),
+            hosts=context.names.hosts_file(scope),
             resolv=context.resolv_of(record.address),
             api_host=context.api_host,
             api_port=context.api_port,
@@ -72,6 +84,8 @@ class Sandbox:
             account=account,
             gpus=gpus or {},
             rights=right_variables(context.paths),
+            session=session,
+            session_kind=record.session,
         )
 
     def take_gpus(self, pod: Pod) -> bool:
@@ -88,7 +102,9 @@ class Sandbox:
 
     def gpu_variables(self, container: str) -> dict[str, str]:
         """Return the variables that name a container's GPUs, or say that it has none."""
-        own_files = self.context.isolation != "plain"
+        own_files = self.context.isolation != "plain" and not self.record.session
+        if self.record.session and not self.record.gpus:
+            return {}  # what the user's own variables say
         return self.context.gpus.variables(self.record.gpus, container, sees_own_files=own_files)
 
     @property
@@ -121,14 +137,14 @@ class Sandbox:
         record.write(self.folder)
         context.names.add(record.uid, record.host)
         self.volumes = self._volume_paths(plans)
-        shim = await context.nursery.spawn(self._config(pod, plans) | {"ended": list(ended)})
+        shim = await self.nursery.spawn(self._config(pod, plans) | {"ended": list(ended)})
         try:
             self._fill(pod, plans)
             created = await asyncio.wait_for(shim.created, END_TIMEOUT_S)
             if created["event"] != "created":
                 raise ShimError(f"cannot set up the pod's namespaces: {created['error']}")
             network = None
-            if self.uses_own_network and not pod.spec.host_network and context.network is not None:
+            if self._has_own_network(pod) and context.network is not None:
                 await context.network.add_link(record.uid, created["pid"], record.address)
                 network = {
                     "interface": INTERFACE_IN_POD,
@@ -189,7 +205,7 @@ class Sandbox:
         context, record = self.context, self.record
         await self.end_shim()
         await delete_containers(self._oci_state, record.uid, context.cluster_id)
-        context.names.remove(record.uid, record.namespace)
+        context.names.remove(record.uid, record.host.scope)
         context.addresses.release(record.address)
         context.gpus.release(record.uid)
         if context.network is not None:
@@ -201,12 +217,14 @@ class Sandbox:
     def _config(self, pod: Pod, plans: list[VolumePlan]) -> dict[str, Any]:
         paths, record = self.context.paths, self.record
         namespaces: list[str] = [] if self.context.isolation == "plain" else ["mount", "uts", "ipc"]
-        if self.uses_own_network and not pod.spec.host_network:
+        if record.session:
+            namespaces = ["mount", "uts"] if namespaces and record.session == NODE else []
+        if self._has_own_network(pod):
             namespaces.append("net")
         tmpfs = [
             {"path": str(self.volumes[plan.name]), "size_bytes": plan.memory_bytes}
             for plan in plans
-            if plan.memory_bytes is not None and namespaces
+            if plan.memory_bytes is not None and namespaces and not record.session
         ]
         return {
             "uid": record.uid,
@@ -216,9 +234,20 @@ class Sandbox:
             "hostname": hostname_of(pod),
             "namespaces": namespaces,
             "shm_bytes": 0,
+            "binds": self._own_files() if record.session else None,
             "tmpfs": tmpfs,
             "devices": self.context.gpus.files(pod.spec.node_name, record.gpus),
         }
+
+    def _own_files(self) -> list[list[str]]:
+        """Return which of the machine's files a pod with a host name of its own sees other contents of."""
+        hostname = self.folder / "hostname"
+        hostname.write_text(f"{self.record.hostname}\n", encoding="utf-8")  # before the shim shows it
+        files = [(self.context.names.hosts_file(self.record.host.scope), "/etc/hosts")]
+        files.append((hostname, "/etc/hostname"))
+        if resolv := self.context.resolv_of(self.record.address):
+            files.append((resolv, "/etc/resolv.conf"))
+        return [[str(source), target] for source, target in files]
 
     def _volume_paths(self, plans: list[VolumePlan]) -> dict[str, Path]:
         paths = {}

@@ -140,10 +140,15 @@ def _retrieve(answer: asyncio.Future[dict[str, Any]]) -> None:
 
 
 class Nursery:
-    """The process that forks shims; started on first use, and again when it has died."""
+    """The process that forks shims; started on first use, and again when it has died.
 
-    def __init__(self, log: Path | None = None) -> None:
+    One that was started before this process entered a user namespace can only be started by another process:
+    ``can_restart`` is False, and ``watch`` tells of its death.
+    """
+
+    def __init__(self, log: Path | None = None, *, can_restart: bool = True) -> None:
         self._log = log
+        self._can_restart = can_restart
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
@@ -173,6 +178,8 @@ class Nursery:
         """
         for _ in range(2):
             if self._process is None or self._process.poll() is not None:
+                if not self._can_restart:
+                    raise ShimError("the process that forks shims outside of the user namespace was killed")
                 self.start()
             assert self._socket is not None
             ours, theirs = socket.socketpair()
@@ -186,6 +193,29 @@ class Nursery:
                 theirs.close()
             return await ShimConnection.over(ours)
         raise ShimError("the process that forks shims cannot be started; see the agent's log")
+
+    def sweep(self, uid: str = "") -> None:
+        """Have the nursery kill what killed shims left to it, and what carries a pod's mark; returns at once."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.sendall(json.dumps({"sweep": uid}).encode() + b"\n")
+
+    async def watch(self) -> None:
+        """Return never, unless the nursery dies and this process cannot start another.
+
+        Raises:
+            ShimError: then; the agent's next process will have one again.
+        """
+        if self._can_restart or self._socket is None:
+            return
+        gone = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._socket, gone.set)  # it never writes
+        try:
+            await gone.wait()
+        finally:
+            loop.remove_reader(self._socket)
+        raise ShimError("the process that forks shims outside of the user namespace was killed")
 
     def stop(self) -> None:
         """End the nursery; the shims it forked go on."""

@@ -13,7 +13,16 @@ from typing import Any
 from aiohttp import web
 
 from gangline import clock
-from gangline.local.apiserver import apply_fields, failures, metadata, off_loop, rendering, shaping, writing
+from gangline.local.apiserver import (
+    apply_fields,
+    failures,
+    metadata,
+    off_loop,
+    rendering,
+    session_rule,
+    shaping,
+    writing,
+)
 from gangline.local.apiserver.apply_fields import Tree
 from gangline.local.apiserver.apply_shapes import shape_of
 from gangline.local.apiserver.context import ApiContext
@@ -96,6 +105,7 @@ async def _create(api: ApiContext, exchange: Exchange, applied: dict[str, Any], 
         raise failures.not_found(target.served, target.name)
     if meta.get("uid") or meta.get("resourceVersion"):
         raise failures.conflict(target.served, target.name, "the object does not exist any more")
+    session_rule.check(exchange, applied)
     owned = apply_fields.owned_fields(applied, shape_of(target.served))
     fields = [_entry(manager, target, owned)]
     place = Target(target.served, target.namespace)

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gangline import clock
 from gangline.local.account_tokens import LIFETIME_MAX_S, LIFETIME_MIN_S, LIFETIME_S, AccountToken
-from gangline.local.apiserver import failures, field_rules, metadata, rendering, writing
+from gangline.local.apiserver import failures, field_rules, metadata, rendering, session_rule, writing
 from gangline.local.apiserver.auth import POD_COLLECTION
 from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.deleting import DeleteOptions, delete_object
@@ -236,6 +236,7 @@ async def scale(api: ApiContext, exchange: Exchange) -> web.Response:
     body["metadata"] = {**body["metadata"], **given}
     plain = type(target)(target.served, target.namespace, target.name)
     obj = writing.next_state(api, plain, rendering.object_at(old, target.served), body)
+    session_rule.check(exchange, old.obj)
     entry = await writing.store_next(api, plain, old, obj, dry_run=exchange.dry_run)
     return answer(encode_json(scale_of(exchange, entry)))
 

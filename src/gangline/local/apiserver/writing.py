@@ -21,6 +21,7 @@ from gangline.local.apiserver import (
     metadata,
     off_loop,
     rendering,
+    session_rule,
     shaping,
 )
 from gangline.local.apiserver.context import ApiContext
@@ -56,6 +57,7 @@ async def create(api: ApiContext, exchange: Exchange) -> web.Response:
         raise failures.method_not_allowed("POST")
     body = await exchange.body()
     body = await _known(exchange, body)
+    session_rule.check(exchange, body)
     entry = await create_object(api, target, body, dry_run=exchange.dry_run, size_bytes=exchange.body_bytes)
     data = rendering.single(entry, target.served, exchange.form, include_object(exchange))
     return answer(data, status=201, warnings=exchange.warnings)
@@ -238,6 +240,7 @@ async def update_object(
             raise failures.not_found(target.served, target.name)
         before = rendering.object_at(old, target.served)
         obj = await off_loop.run_sized(exchange.body_bytes + len(old.data), next_of, before)
+        session_rule.check(exchange, before, obj)
         if api.store.latest(*target.key) is old:
             return await store_next(api, target, old, obj, dry_run=exchange.dry_run)
     raise failures.conflict(target.served, target.name)

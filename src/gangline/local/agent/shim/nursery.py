@@ -1,7 +1,8 @@
 """The process that forks shims: its interpreter and imports are paid once, and its pages are shared.
 
 It is told on standard input (a Unix socket) with one JSON line and one descriptor for each pod: the shim's
-first control connection. When the agent goes away the nursery ends; the shims stay.
+first control connection. A line ``{"sweep": UID}`` asks it to kill what a killed shim has left. When the
+agent goes away the nursery ends; the shims stay.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from gangline.local.agent.shim import syscalls
+from gangline.local.agent.shim import processes, syscalls
 from gangline.local.agent.shim.server import Shim
 
 _MESSAGE_LIMIT_BYTES = 256 * 1024
@@ -24,12 +25,14 @@ _MESSAGE_LIMIT_BYTES = 256 * 1024
 def main() -> None:
     """Serve until the agent closes its end."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # shims are reaped by nobody in particular
+    syscalls.become_subreaper()  # what a killed shim leaves comes here, marked or not
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     syscalls.set_process_name("gl-nursery")
     os.chdir("/")
     requests = socket.socket(fileno=os.dup(0))
     buffer = b""
     waiting: list[int] = []
+    forked: set[int] = set()
     gc.collect()
     gc.freeze()
     while True:
@@ -41,11 +44,33 @@ def main() -> None:
             return
         *lines, buffer = (buffer + chunk).split(b"\n")
         for line in lines:
+            request = json.loads(line)
+            if "sweep" in request:
+                _sweep(request["sweep"], forked)
+                continue
             connection = waiting.pop(0)
-            if os.fork() == 0:
+            pid = os.fork()
+            if pid == 0:
                 requests.close()
-                _become_shim(json.loads(line), connection)
+                _become_shim(request, connection)
+            forked.add(pid)
             os.close(connection)
+
+
+def _sweep(pod_uid: str, forked: set[int]) -> None:
+    """Kill what killed shims left to this process; a child kills what carries the marker of a named pod."""
+    below = processes.children(os.getpid())
+    forked.intersection_update(below)
+    for orphan in set(below) - forked:
+        processes.kill_all([orphan, *processes.descendants(orphan)])
+    pid = os.fork() if pod_uid else -1
+    if pid:
+        forked.add(pid)
+        return
+    try:
+        processes.sweep(pod_uid)
+    finally:
+        os._exit(0)
 
 
 def _become_shim(config: dict[str, Any], connection: int) -> NoReturn:

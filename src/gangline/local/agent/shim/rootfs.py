@@ -38,6 +38,14 @@ def prepare_pod(config: dict[str, Any]) -> None:
     _make_dev(Path(config["folder"]) / "dev", config["shm_bytes"], config["devices"])
 
 
+def show_files(binds: list[list[str]]) -> None:
+    """Show other contents of some of the machine's files; the caller is in a mount namespace of its own."""
+    sys.mount("none", "/", flags=sys.MS_SLAVE | sys.MS_REC)
+    for source, target in binds:
+        if Path(target).exists():
+            sys.bind(source, os.path.realpath(target))
+
+
 def _make_dev(dev: Path, shm_bytes: int, devices: list[str]) -> None:
     dev.mkdir(exist_ok=True)
     sys.mount("tmpfs", str(dev), "tmpfs", sys.MS_NOSUID, "mode=0755,size=1m")

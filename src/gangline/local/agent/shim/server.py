@@ -175,7 +175,9 @@ class Shim:
             syscalls.set_hostname(self._config["hostname"])
         if "net" in wanted:
             wires.bring_up_loopback()
-        if "mount" in wanted:
+        if self._config.get("binds") is not None:
+            rootfs.show_files(self._config["binds"])
+        elif "mount" in wanted:
             rootfs.prepare_pod(self._config)
             self._containers.first_process = first_process.start()
 

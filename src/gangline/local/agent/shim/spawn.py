@@ -5,6 +5,7 @@ Failures before exec are reported as one JSON line through a pipe that closes on
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -42,6 +43,7 @@ def start_container(
     try:
         _plain_signals()
         _take_stdio(stdio)
+        _enter_session(spec)
         for path in spec.get("cgroups", ()):
             Path(path).write_text("0", encoding="ascii")
         if spec["root"] is not None:
@@ -84,6 +86,7 @@ def start_inside(
     try:
         _plain_signals()
         _take_stdio(stdio)
+        _enter_session(spec)
         for path in spec.get("cgroups", ()):
             Path(path).write_text("0", encoding="ascii")
         if mount_namespace is not None:
@@ -120,6 +123,35 @@ def _take_stdio(stdio: tuple[int, int, int]) -> None:
     copies = [os.dup(fd) if fd > 2 else os.dup(os.dup(fd)) for fd in stdio]
     for target, copy in enumerate(copies):
         os.dup2(copy, target)
+
+
+def _enter_session(spec: dict[str, Any]) -> None:
+    """Take the umask, groups, limits, processors and names of ids of the user's shell, as far as allowed."""
+    session = spec.get("session")
+    if session is None:
+        return
+    import resource
+
+    os.umask(session["umask"])
+    if os.geteuid() == 0 and "map_user" not in session:
+        os.setgroups(session["groups"])
+    for name, (soft, hard) in session["limits"].items():
+        number = getattr(resource, name, None)
+        if number is None:
+            continue
+        try:
+            resource.setrlimit(number, (soft, hard))
+        except (ValueError, OSError):  # a hard limit that only root may raise
+            most = resource.getrlimit(number)[1]
+            wanted = soft if soft != resource.RLIM_INFINITY else most
+            if most != resource.RLIM_INFINITY:
+                wanted = min(wanted, most)
+            resource.setrlimit(number, (wanted, most))
+    if session["cpus"] and hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(OSError):  # a processor that is gone meanwhile
+            os.sched_setaffinity(0, session["cpus"])
+    if "map_user" in session:
+        syscalls.show_as_user(*session["map_user"])
 
 
 def _become_user(spec: dict[str, Any]) -> None:
