@@ -13,7 +13,7 @@ from gangline.api.resources import MPIJOBS
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import Ranks, mpirun_line
-from gangline.launch.mpirun_front import BIN_VARIABLE
+from gangline.launch.mpirun_front import BIN_VARIABLE, PIECES_VARIABLE
 from gangline.launch.program import Program
 from gangline.launch.rank_tags import ANNOTATION
 from gangline.local.runs.names import NAME_CHARS_MAX
@@ -157,7 +157,11 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
         "image": IMAGE,
         "command": [literal(word) for word in mpirun_line(mpi, ranks, run.program.line)],
         # Also where the cluster was started with another MPI than the one that is first on the PATH now.
-        "env": [{"name": BIN_VARIABLE, "value": str(mpi.bin)}, *libraries],
+        "env": [
+            {"name": BIN_VARIABLE, "value": str(mpi.bin)},
+            {"name": PIECES_VARIABLE, "value": "1"},
+            *libraries,
+        ],
     }
     launcher_spec: dict[str, Any] = {"containers": [launcher]}
     if shown := next((mount for mount in mounts if mpi.prefix.is_relative_to(mount["mountPath"])), None):

@@ -17,6 +17,7 @@ HYDRA_OPTIONS = ("-prepend-pattern", "[%g,%r]<piece>: ", "-print-all-exitcodes")
 _LABEL = re.compile(rb"\[(\d+),(\d+)\]<piece>: ")
 _BEGINNING = re.compile(rb"\[(\d*|\d+,\d*|\d+,\d+\]<?[a-z]{0,5}>?:?)$")
 _LABEL_BYTES_MAX = 32
+_TAGGED = re.compile(rb"\[\d+,\d+\]<std(?:out|err|diag)>: ")
 _CODES = re.compile(rb"\[mpiexec@[^\]]*\] Exit codes:")
 _CODES_OF_HOST = re.compile(rb"\[[^\]]*\] [\d,]+$")
 _ALL_WELL = re.compile(rb"\[mpiexec@[^\]]*\] Exit codes:(?: *\[[^\]]*\] [0,]+)*$")
@@ -32,6 +33,7 @@ class HydraTags:
         self._place: _Place | None = None
         self._lines: dict[_Place | None, bytearray] = {}
         self._codes = b""
+        self._is_shown_so_far = False
 
     def feed(self, data: bytes) -> bytes:
         """Return what is whole now."""
@@ -46,7 +48,7 @@ class HydraTags:
         shown = bytearray(self._take(self._held))
         self._held, self._place = b"", None
         for place, line in self._lines.items():
-            if line:
+            if line or (place is None and self._is_shown_so_far):
                 shown += self._finish(place, bytes(line))
         self._lines.clear()
         return bytes(shown) + self._release_codes()
@@ -71,10 +73,17 @@ class HydraTags:
                 shown += self._finish(self._place, bytes(line))
                 line.clear()
                 self._place = None
+            elif self._place is None and not self._codes and (self._is_shown_so_far or _TAGGED.match(line)):
+                shown += line  # of Open MPI: it comes as it is to be shown, unfinished lines included
+                line.clear()
+                self._is_shown_so_far = True
         return bytes(shown)
 
     def _finish(self, place: _Place | None, line: bytes) -> bytes:
         """Return a whole line as it leaves here."""
+        if place is None and self._is_shown_so_far:
+            self._is_shown_so_far = False
+            return line + b"\n"
         if place is not None:
             return b"[%s,%s]<stdout>: %s\n" % (*place, line)
         if self._codes and _CODES_OF_HOST.match(line):

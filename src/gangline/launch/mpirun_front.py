@@ -10,7 +10,8 @@ PATH, and passes on streams, signals and exit code. What it adds:
 - on SIGTERM, ranks that save when they are asked to are asked by SIGUSR1, which launchers pass on, and have
   time to end; other launchers' ways with SIGTERM leave them a second at most;
 - for Open MPI 5: options of Open MPI 4 that version 5 refuses with one dash (``-bind-to``, ``-map-by``) get
-  the second; when a remote host is lost it says so and yet ends with code 0: here it ends with 1; a harmless
+  the second; ``--tag-output`` shows unfinished lines as well (``rank_pieces``) where ``PIECES_VARIABLE`` asks
+  for it; when a remote host is lost it says so and yet ends with code 0: here it ends with 1; a harmless
   warning about process groups (``launcher_noise``) is left out.
 
 Cost: one small Python process beside the launcher, 15 ms at its start.
@@ -20,19 +21,25 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # run with -I: no folder is on the path
 
 from launcher_noise import LauncherNoise  # type: ignore[import-not-found,unused-ignore]
+from rank_pieces import RankPieces  # type: ignore[import-not-found,unused-ignore]
 
 BIN_VARIABLE = "GANGLINE_MPI_BIN"
+PIECES_VARIABLE = "GANGLINE_RANK_PIECES"
+"""Where it is 1, tagged output of ranks is passed on as it comes instead of line by line."""
 EXIT_MISMATCH = 78
 EXIT_NOT_FOUND = 127
 LOST_HOST = b"has lost communication with a remote daemon"
@@ -64,6 +71,8 @@ _HOST_LISTS = {
 _HOST_OPTIONS = frozenset(
     "H host hosts hostlist hostfile machinefile machine f default-hostfile version V help h".split()
 )
+MARK_BYTES_MAX = 64
+RAW_OUTPUT = "tag,merge-stderr-to-stdout:raw"
 _MISMATCHES = (
     NO_PML.encode(),
     NO_PMI.partition(":")[0].encode(),
@@ -112,6 +121,17 @@ def modern_options(arguments: list[str]) -> list[str]:
         changed += arguments[index + 1 : index + 1 + values]
         index += 1 + values
     return changed
+
+
+def in_pieces(arguments: list[str]) -> list[str]:
+    """Return a line of ours with raw output in place of whole lines; ranks' error output joins the other.
+
+    The launcher's own words then have a stream to themselves, and everything else is some rank's.
+    """
+    if "--tag-output" not in arguments:
+        return arguments
+    index = arguments.index("--tag-output")
+    return [*arguments[:index], "--output", RAW_OUTPUT, *arguments[index + 1 :]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +184,14 @@ def hosts_meant_for(launcher: Launcher, arguments: list[str], environment: dict[
 def guarded(launcher: Launcher, arguments: list[str], environment: dict[str, str]) -> list[str]:
     """Return the arguments with which programs of the other family fail; the environment is changed too."""
     environment["PATH"] = f"{launcher.program.parent}{os.pathsep}{environment.get('PATH', '')}"
+    wants_pieces = environment.pop(PIECES_VARIABLE, "") == "1"
     if launcher.family != "Open MPI":
         environment["OMPI_MCA_pml"] = NO_PML
         return [*forwarded(arguments, environment), *arguments]
     if launcher.is_modern:
         arguments = modern_options(arguments)
+        if wants_pieces:
+            arguments = in_pieces(arguments)
         # A daemon that goes into the background is lost when its job is over before its parent has looked.
         if arguments and "--leave-session-attached" not in arguments:
             arguments = ["--leave-session-attached", *arguments]
@@ -201,12 +224,16 @@ class ErrorStream:
         self._noise = LauncherNoise(host)
         self._tail = b""
 
+    def note_ranks(self, window: bytes) -> None:
+        """Take note of what ranks write, wherever it arrives; a mark must lie within one window."""
+        self.mpi_was_another = self.mpi_was_another or any(mark in window for mark in _MISMATCHES)
+        self.saves_when_asked = self.saves_when_asked or SAVES_WHEN_ASKED in window
+
     def feed(self, data: bytes) -> bytes:
         """Return what is to be shown of the next piece."""
         window = self._tail + data
         self.host_was_lost = self.host_was_lost or LOST_HOST in window
-        self.mpi_was_another = self.mpi_was_another or any(mark in window for mark in _MISMATCHES)
-        self.saves_when_asked = self.saves_when_asked or SAVES_WHEN_ASKED in window
+        self.note_ranks(window)
         self._tail = window[-len(LOST_HOST) :]
         self._beginning = (self._beginning + data)[:MESSAGE_BYTES_MAX]
         shown: bytes = self._noise.feed(data)
@@ -229,6 +256,23 @@ class ErrorStream:
         _write_all(sink, self.flush())
 
 
+def pump_pieces(source: int, sink: int, note: Callable[[bytes], None]) -> None:
+    """Copy the output of ranks until it ends, each line with its tag, unfinished ones as they grow."""
+    pieces, tail = RankPieces(), b""
+    while True:
+        due_s = pieces.due_s()
+        wait_s = None if due_s is None else max(0.0, due_s - time.monotonic())
+        if select.select([source], [], [], wait_s)[0]:
+            data = os.read(source, 65536)
+            if not data:
+                break
+            note(tail + data)
+            tail = data[-MARK_BYTES_MAX:]
+            _write_all(sink, pieces.feed(data, time.monotonic()))
+        _write_all(sink, pieces.show(time.monotonic()))
+    _write_all(sink, pieces.flush())
+
+
 def _write_all(sink: int, data: bytes) -> None:
     while data:
         try:
@@ -247,7 +291,13 @@ def run(
     stopped: list[int] = []
     for number in _FORWARDED:  # before the start, so that no signal falls between the two
         signal.signal(number, lambda got, _: stopped.append(got))
-    child = subprocess.Popen([launcher.program, *arguments], stderr=subprocess.PIPE, env=environment)
+    is_in_pieces = RAW_OUTPUT in arguments
+    child = subprocess.Popen(
+        [launcher.program, *arguments],
+        stdout=subprocess.PIPE if is_in_pieces else None,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
 
     stream = ErrorStream(os.uname().nodename)
 
@@ -267,10 +317,18 @@ def run(
     for got in stopped:
         child.send_signal(got)
     assert child.stderr is not None
-    pump = threading.Thread(target=stream.pump, args=(child.stderr.fileno(), 2), daemon=True)
-    pump.start()
+    pumps = [threading.Thread(target=stream.pump, args=(child.stderr.fileno(), 2), daemon=True)]
+    if child.stdout is not None:
+        pumps.append(
+            threading.Thread(
+                target=pump_pieces, args=(child.stdout.fileno(), 1, stream.note_ranks), daemon=True
+            )
+        )
+    for pump in pumps:
+        pump.start()
     code = child.wait()
-    pump.join(DRAIN_LIMIT_S)  # a process that the launcher left behind may hold the stream open
+    for pump in pumps:
+        pump.join(DRAIN_LIMIT_S)  # a process that the launcher left behind may hold the stream open
     if code == 0 and stream.host_was_lost:
         _write_all(2, b"\ngangline: a host was lost while the ranks ran; ending with code 1\n")
         return 1

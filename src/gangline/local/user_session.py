@@ -63,9 +63,17 @@ class UserSession:
     limits: Mapping[str, tuple[int, int]]
     cpus: tuple[int, ...]
 
-    def process(self) -> dict[str, Any]:
-        """Return what the pod's shim sets in a process before the program starts."""
+    def process(self, kind: str, isolation: str) -> dict[str, Any]:
+        """Return what the pod's shim sets in a process before the program starts.
+
+        Args:
+            kind: ``MACHINE`` or ``NODE``.
+            isolation: of the cluster. In ``user`` mode a host name of its own needs the agent's user
+                namespace, where the user would be called root.
+        """
+        is_called_root = isolation == "user" and kind == NODE
         return {
+            "map_user": [self.uid, self.gid] if is_called_root else None,
             "umask": self.umask,
             "groups": list(self.groups),
             "limits": {_LIMITS[name]: list(pair) for name, pair in self.limits.items() if name in _LIMITS},

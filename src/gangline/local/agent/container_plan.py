@@ -265,31 +265,20 @@ def plan_container(
     if unknown:
         raise StartRefusedError(f'volumeMounts name "{unknown[0]}", which is no volume of the pod')
     session = place.session
-    users = {} if session is None else session.environment
     defaults = (
         default_env(pod, container, image, place) if session is None else session_env(pod, place, session)
     )
     own = build_env(pod, container, facts, lookup, {**defaults, **place.gpus})
     argv = _argv(container, image, place, own)
     table = _rewritten(container, image, place, volumes) if place.shares_files else {}
-    env = {
-        name: value if users.get(name) == value else rewrite_paths(value, table)
-        for name, value in own.items()
-    }
-    env[processes.POD_MARKER] = pod.metadata.uid
-    env[processes.CLUSTER_MARKER] = place.cluster_id
-    env[processes.CONTAINER_MARKER] = container.name
-    env[RANKS_OF] = ranks_of(pod)
-    if place.guard and not image.is_whole:
-        env["PYTHONPATH"] = ":".join(filter(None, (place.guard, env.get("PYTHONPATH", ""))))
     folder = place.container_folder(container.name)
-    home = str(place.folder / "home") if place.is_plain else users.get("HOME", "/")
+    home = str(place.folder / "home") if place.is_plain else "/"
     default_cwd = rewrite_paths(image.config.working_dir, table) or home
     spec = {
         "name": container.name,
         "attempt": attempt,
         "argv": argv if session is not None else [rewrite_paths(word, table) for word in argv],
-        "env": env,
+        "env": _marked(pod, container, image, place, own, table),
         "cwd": rewrite_paths(expand(container.working_dir, own), table) or default_cwd,
         "log": str(place.logs / container.name / f"{attempt}.log"),
         "folder": str(folder),
@@ -299,9 +288,7 @@ def plan_container(
         "root": None,
     }
     if session is not None:
-        has_own_names = place.isolation == "user" and place.session_kind == NODE
-        names = {"map_user": [session.uid, session.gid]} if has_own_names else {}
-        spec["session"] = session.process() | names
+        spec["session"] = session.process(place.session_kind, place.isolation)
     if not place.shares_files:
         spec["root"] = {
             "layers": list(image.layers),
@@ -313,6 +300,29 @@ def plan_container(
             "mounts": _mounts(pod, container, image, place, volumes),
         }
     return spec
+
+
+def _marked(
+    pod: Pod,
+    container: Container,
+    image: Image,
+    place: Place,
+    own: Mapping[str, str],
+    table: Mapping[str, str],
+) -> dict[str, str]:
+    """Return a container's variables with paths rewritten, except in the user's own, and our marks."""
+    users = {} if place.session is None else place.session.environment
+    env = {
+        name: value if users.get(name) == value else rewrite_paths(value, table)
+        for name, value in own.items()
+    }
+    env[processes.POD_MARKER] = pod.metadata.uid
+    env[processes.CLUSTER_MARKER] = place.cluster_id
+    env[processes.CONTAINER_MARKER] = container.name
+    env[RANKS_OF] = ranks_of(pod)
+    if place.guard and not image.is_whole:
+        env["PYTHONPATH"] = ":".join(filter(None, (place.guard, env.get("PYTHONPATH", ""))))
+    return env
 
 
 def _mounts(

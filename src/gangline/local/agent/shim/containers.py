@@ -221,7 +221,11 @@ class Containers:
         moments = [
             moment
             for c in self._known.values()
-            for moment in (c.kill_at, c.drained_by if c.state == "ending" else None)
+            for moment in (
+                c.kill_at,
+                c.drained_by if c.state == "ending" else None,
+                c.log.due_s() if c.state != "exited" else None,
+            )
             if moment is not None
         ]
         return max(0.0, min(moments) - time.monotonic()) if moments else None
@@ -230,6 +234,8 @@ class Containers:
         """Kill what has outlived its grace period; stop waiting for logs that do not end."""
         now = time.monotonic()
         for container in self._known.values():
+            if container.state != "exited":
+                container.log.write_unfinished(now)
             if container.kill_at is not None and now >= container.kill_at:
                 container.kill_at = None
                 processes.kill_groups([container.pid])

@@ -1,7 +1,9 @@
 """Container logs in CRI format, with rotation: ``2026-11-21T08:00:00.123456789Z stdout F text``.
 
-Lines longer than 16 KiB are split: parts carry the tag ``P``, the last one ``F``. A file that reaches
-``rotate_bytes`` is renamed to ``N.log.DATE-TIME.NANOSECONDS`` between two lines; ``keep_files`` are kept.
+Lines longer than 16 KiB are split: parts carry the tag ``P``, the last one ``F``. So is a line that stays
+unfinished for ``UNFINISHED_S``: a progress bar can then be followed, and the parts, ten a second at most, add
+less than half a kilobyte a second to the program's own bytes. A file that reaches ``rotate_bytes`` is renamed
+to ``N.log.DATE-TIME.NANOSECONDS`` between two lines or parts; ``keep_files`` are kept.
 Source: the kubelet's CRI log format and its defaults (10 MiB, 5 files).
 """
 
@@ -14,6 +16,7 @@ from pathlib import Path
 LINE_LIMIT_BYTES = 16 * 1024
 ROTATE_BYTES = 10 * 1024 * 1024
 KEEP_FILES = 5
+UNFINISHED_S = 0.1
 
 
 def stamp(moment_ns: int) -> bytes:
@@ -33,6 +36,8 @@ class LogFile:
         self._rotate_bytes = rotate_bytes
         self._keep_files = keep_files
         self._rest: dict[bytes, bytes] = {}
+        self._since_s: dict[bytes, float] = {}
+        self._begun: set[bytes] = set()
         self._open()
 
     def _open(self) -> None:
@@ -40,7 +45,7 @@ class LogFile:
         self._size_bytes = os.fstat(self._fd).st_size
 
     def write(self, stream: bytes, chunk: bytes) -> None:
-        """Append what arrived on ``b"stdout"`` or ``b"stderr"``; an unfinished line is kept back."""
+        """Append what arrived on ``b"stdout"`` or ``b"stderr"``; an unfinished line is kept back a while."""
         head = stamp(time.time_ns()) + b" " + stream
         full, partial = head + b" F ", head + b" P "
         *lines, rest = (self._rest.pop(stream, b"") + chunk).split(b"\n")
@@ -53,22 +58,42 @@ class LogFile:
         while len(rest) > LINE_LIMIT_BYTES:
             out.append(partial + rest[:LINE_LIMIT_BYTES])
             rest = rest[LINE_LIMIT_BYTES:]
+        if lines:
+            self._begun.discard(stream)
+            self._since_s.pop(stream, None)
         if rest:
             self._rest[stream] = rest
+            self._since_s.setdefault(stream, time.monotonic())
         if out:
             out.append(b"")
             self._append(b"\n".join(out))
 
+    def due_s(self) -> float | None:
+        """Return when an unfinished line is to be written so far (monotonic clock), None without one."""
+        return min(self._since_s.values()) + UNFINISHED_S if self._since_s else None
+
+    def write_unfinished(self, now_s: float) -> None:
+        """Write the lines so far that have been unfinished long enough."""
+        for stream, since_s in list(self._since_s.items()):
+            if now_s >= since_s + UNFINISHED_S:
+                del self._since_s[stream]
+                self._begun.add(stream)
+                rest = self._rest.pop(stream)
+                self._append(stamp(time.time_ns()) + b" " + stream + b" P " + rest + b"\n")
+
     def finish(self, stream: bytes) -> None:
         """Write the unfinished line of a stream that has ended."""
-        if rest := self._rest.pop(stream, b""):
+        rest = self._rest.pop(stream, b"")
+        self._since_s.pop(stream, None)
+        if rest or stream in self._begun:
+            self._begun.discard(stream)
             self._append(stamp(time.time_ns()) + b" " + stream + b" F " + rest + b"\n")
 
     def close(self) -> None:
         """Flush unfinished lines and close; may be called twice."""
         if self._fd < 0:
             return
-        for stream in list(self._rest):
+        for stream in {*self._rest, *self._begun}:
             self.finish(stream)
         os.close(self._fd)
         self._fd = -1

@@ -133,7 +133,7 @@ def _enter_session(spec: dict[str, Any]) -> None:
     import resource
 
     os.umask(session["umask"])
-    if os.geteuid() == 0 and "map_user" not in session:
+    if os.geteuid() == 0 and not session["map_user"]:
         os.setgroups(session["groups"])
     for name, (soft, hard) in session["limits"].items():
         number = getattr(resource, name, None)
@@ -150,7 +150,7 @@ def _enter_session(spec: dict[str, Any]) -> None:
     if session["cpus"] and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):  # a processor that is gone meanwhile
             os.sched_setaffinity(0, session["cpus"])
-    if "map_user" in session:
+    if session["map_user"]:
         syscalls.show_as_user(*session["map_user"])
 
 
