@@ -3,8 +3,8 @@
 ``mpirun --output tag:raw`` of Open MPI 5 passes on what it reads at once, with a tag before each piece only;
 a piece may hold several lines, or a part of one. Here every line gets its tag, as with ``--tag-output``, and
 of unfinished lines one at a time is shown while it grows: a progress bar that returns to the beginning of its
-line, or a question that waits. That is rank 0's, else the first one. Lines of other ranks appear when they end;
-the line that was open is then ended before them, and goes on below.
+line, or a question that waits. That is rank 0's, else the first one. Lines of others appear at their end; the
+line that was open is then ended before them, and goes on below.
 
 Imported by ``mpirun_front``: standard library only.
 """
