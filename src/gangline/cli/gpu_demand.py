@@ -66,7 +66,7 @@ class GpuDemand:
     Attributes:
         pods: how many pods are alike and run together: the workers of an MPIJob, else one.
         each: GPUs of one of them.
-        beside: GPUs of the launcher.
+        beside: GPUs of the launcher, unless it is the only pod.
         resource: whose GPUs.
     """
 
@@ -82,6 +82,8 @@ class GpuDemand:
         kind = find_kind(str(obj.get("kind")))
         if kind is not None and kind.starts_whole:
             roles = kind.replicas(obj)
+            if len(roles) == 1:  # the launcher alone, beside its ranks
+                return cls(pods=1, each=template_gpus(roles[0].template), resource=resource)
             alike = [role for role in roles if role.role != kind.primary]
             return cls(
                 pods=sum(role.count for role in alike),

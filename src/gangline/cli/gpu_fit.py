@@ -103,8 +103,9 @@ def _fit_mpijob(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
     spec["slotsPerWorker"] = after.slots
     roles = spec.get("mpiReplicaSpecs")
     if roles:
-        roles[WORKER]["replicas"] = after.workers
-        _set_gpus(roles[WORKER].get("template") or {}, after.gpus)
+        holder = roles[WORKER if WORKER in roles else LAUNCHER]
+        holder["replicas"] = after.workers
+        _set_gpus(holder.get("template") or {}, after.gpus)
     else:
         _resize_v1alpha1(spec, demand.pods, after)
     changes = [

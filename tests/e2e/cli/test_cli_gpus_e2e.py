@@ -92,8 +92,9 @@ def test_a_job_of_all_gpus_over_both_nodes(simulated: Any) -> None:
 def test_who_asks_for_none_sees_none(simulated: Any) -> None:
     line = 'echo "[$CUDA_VISIBLE_DEVICES] $NVIDIA_VISIBLE_DEVICES"'
 
-    assert simulated("run", "--name", "none", "--", "sh", "-c", line).stdout == "[] void\n"
-    own = simulated("run", "--name", "own", "-e", "CUDA_VISIBLE_DEVICES=7", "--", "sh", "-c", line)
+    isolated = ("run", "--isolated", "--name")
+    assert simulated(*isolated, "none", "--", "sh", "-c", line).stdout == "[] void\n"
+    own = simulated(*isolated, "own", "-e", "CUDA_VISIBLE_DEVICES=7", "--", "sh", "-c", line)
     assert own.stdout == "[7] void\n"
 
 
@@ -237,7 +238,7 @@ def test_real_gpus_are_used_and_said_to_be_real(stand_in: Any) -> None:
     done = stand_in("run", *line)
 
     assert done.returncode == 0, done.stderr
-    assert "1 worker + launcher on 1 node, 2 real GPUs" in done.stderr
+    assert "launcher on 1 node, 2 real GPUs" in done.stderr
     assert "succeeded on 2 real GPUs after" in done.stderr
     ids = [f"GPU-5a0d1e5f-0000-4000-8000-{index:012}" for index in range(2)]
     assert sorted(line.rpartition(": ")[2] for line in done.stdout.splitlines()) == ids
@@ -291,7 +292,7 @@ def test_a_pod_sees_the_device_files_of_its_own_gpus_alone(stand_in: Any, tmp_pa
         pytest.skip(f"no /dev of its own can be made here: {up.stderr[-200:]}")
 
     def seen(*options: str, name: str) -> list[str]:
-        line = ["--name", name, "--", "sh", "-c", "ls /dev | grep nvidia; true"]
+        line = ["--isolated", "--name", name, "--", "sh", "-c", "ls /dev | grep nvidia; true"]
         return list(stand_in("run", *options, *line).stdout.split())
 
     assert seen("--gpus-per-rank", "2", name="two") == ["nvidia-uvm", "nvidia0", "nvidia1", "nvidiactl"]

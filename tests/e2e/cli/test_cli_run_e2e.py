@@ -58,11 +58,11 @@ def test_a_rank_that_dies_ends_the_run_and_is_named(gangline, tmp_path, name, ho
     (tmp_path / f"{name}.py").write_text(FAILING.format(how=how))
     result = gangline("run", "-n", "2", "--", "python3", f"{name}.py", cwd=tmp_path)
     assert result.returncode == code, result.stderr
-    assert f"rank 1 in pod {name}-worker-0 {words}" in result.stderr
+    assert f"rank 1 in pod {name}-launcher {words}" in result.stderr
     assert "[1] about to fail" in result.stdout
     assert "prterun" not in result.stderr
     assert result.stderr.rstrip().endswith(words)
-    why = f"rank 1 in pod {name}-worker-0 {words}"
+    why = f"rank 1 in pod {name}-launcher {words}"
     assert json.loads(gangline("get", name, "-o", "json").stdout)["reason"] == why
     assert gangline("explain", name).stdout == f"mpijob default/{name} failed: {why}\n"
 
@@ -283,7 +283,7 @@ def test_a_cold_start_says_so_and_the_pods_are_counted_by_role(fresh):
     assert "`gangline down` ends it" in result.stderr
     again = fresh("run", "-n", "1", "--", "sh", "-c", "sleep 1")
     assert "started cluster" not in again.stderr
-    assert "1 worker + launcher on 1 node" in again.stderr
+    assert "launcher on 1 node" in again.stderr
 
 
 def test_a_rank_that_is_stopped_is_named_with_its_process_on_this_machine(gangline, tmp_path):
