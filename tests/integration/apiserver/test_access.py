@@ -64,6 +64,44 @@ async def test_version_is_open_and_parses_for_clients(remote: Api) -> None:
     assert version["gitVersion"].endswith("+gangline")
 
 
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+PODS = "/api/v1/namespaces/default/pods"
+SESSION = {"annotations": {"gangline.dev/user-session": "machine"}}
+SPEC = {"containers": [{"name": "c", "image": "gangline/base", "command": ["true"]}]}
+
+
+async def test_a_service_account_cannot_have_pods_run_in_the_owners_session(api: Api, remote: Api) -> None:
+    await api.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "sa"}})
+    _, request = await api.request(
+        "POST", "/api/v1/namespaces/default/serviceaccounts/sa/token", {"spec": {}}
+    )
+    token = request["status"]["token"]
+    theirs = {"metadata": {"name": "p"} | SESSION, "spec": SPEC}
+    template = {"metadata": SESSION, "spec": SPEC | {"restartPolicy": "Never"}}
+    await api.create(PODS, {"metadata": {"name": "owners"} | SESSION, "spec": SPEC})
+    await remote.create(PODS, {"metadata": {"name": "own"}, "spec": SPEC}, token=token)
+    add = [{"op": "add", "path": "/metadata/annotations", "value": SESSION["annotations"]}]
+    applied = {"apiVersion": "v1", "kind": "Pod"} | theirs
+    merge = "application/merge-patch+json"
+    tries: list[tuple[str, str, Any, str]] = [
+        ("POST", PODS, theirs, "application/json"),
+        ("POST", JOBS, {"metadata": {"name": "j"}, "spec": {"template": template}}, "application/json"),
+        ("PATCH", f"{PODS}/own", add, api.JSON_PATCH),
+        ("PATCH", f"{PODS}/own", {"metadata": SESSION}, merge),
+        ("PATCH", f"{PODS}/own", {"metadata": SESSION}, api.STRATEGIC),
+        ("PATCH", f"{PODS}/p?fieldManager=m", applied, "application/apply-patch+yaml"),
+        ("PATCH", f"{PODS}/owners", {"metadata": {"labels": {"a": "b"}}}, merge),
+        ("PATCH", f"{PODS}/owners", {"metadata": {"annotations": None}}, merge),
+        ("PATCH", f"{PODS}/owners/status", {"status": {"phase": "Failed"}}, merge),
+    ]
+
+    for method, path, body, type_ in tries:
+        status, answer = await remote.request(method, path, body, type_=type_, token=token)
+        assert (status, answer["reason"]) == (403, "Forbidden"), (method, path, answer)
+        assert "gangline.dev/user-session" in answer["message"]
+    assert {pod["metadata"]["name"] for pod in (await api.get(PODS))["items"]} == {"owners", "own"}
+
+
 async def test_service_account_works_in_its_namespace_and_reads_nodes(api: Api, remote: Api) -> None:
     await api.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "sa"}})
     status, request = await api.request(

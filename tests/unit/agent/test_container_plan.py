@@ -15,12 +15,15 @@ from gangline.local.agent.container_plan import (
 )
 from gangline.local.agent.env import Lookup, PodFacts
 from gangline.local.image import Image
+from gangline.local.user_session import UserSession
 
 IMAGE = Image("gangline/base", ("/mpi/bin",), ("/mpi",), {"PRTE_MCA_plm_ssh_agent": "gangline-rsh"})
 VOLUMES = {"job": Path("/pods/u/volumes/job"), "code": Path("/src/code")}
 
 
-def plan(container: dict, *, isolation="network", spec=None, name="p", account=None):
+def plan(
+    container: dict, *, isolation="network", spec=None, name="p", account=None, session=None, kind="machine"
+):
     whole = {"containers": [{"name": "c", "image": "gangline/base"} | container]} | (spec or {})
     pod = msgspec.convert({"metadata": {"name": name, "namespace": "ns", "uid": "u"}, "spec": whole}, Pod)
     place = Place(
@@ -36,9 +39,66 @@ def plan(container: dict, *, isolation="network", spec=None, name="p", account=N
         api_port=16443,
         guard="/guard",
         account=account,
+        session=session,
+        session_kind=kind if session else "",
     )
     lookup = Lookup(lambda _: None, lambda _: None)
     return plan_container(pod, pod.spec.containers[0], 2, IMAGE, place, VOLUMES, PodFacts("", "", {}), lookup)
+
+
+SESSION = UserSession(
+    namespace="ns",
+    name="job",
+    environment={
+        "HOME": "/home/ada",
+        "PATH": "/ada/bin",
+        "HF_TOKEN": "secret",
+        "OMPI_MCA_pml": "ucx",
+        "X": "/etc/mpi",
+    },
+    uid=1000,
+    gid=1001,
+    groups=(1001, 44),
+    umask=0o027,
+    limits={"nofile": (1024, 4096), "stack": (8 << 20, -1)},
+    cpus=(0, 1),
+)
+LAUNCHER = {
+    "command": ["mpirun", "/etc/mpi/x"],
+    "env": [{"name": "HOSTFILE", "value": "/etc/mpi/hostfile"}, {"name": "PICK", "value": "$(HF_TOKEN)"}],
+    "volumeMounts": [{"name": "job", "mountPath": "/etc/mpi"}],
+}
+
+
+@pytest.mark.parametrize("isolation", ["network", "user", "plain"])
+def test_in_a_users_session_the_users_variables_hold_and_no_path_of_the_users_is_touched(isolation):
+    spec = plan(LAUNCHER, isolation=isolation, session=SESSION)
+
+    env = spec["env"]
+    assert {name: env[name] for name in ("HOME", "HF_TOKEN", "OMPI_MCA_pml", "X")} == {
+        "HOME": "/home/ada",
+        "HF_TOKEN": "secret",
+        "OMPI_MCA_pml": "ucx",
+        "X": "/etc/mpi",
+    }
+    assert env["PATH"] == "/state/bin:/ada/bin"
+    assert env["HOSTFILE"] == "/pods/u/volumes/job/hostfile"  # ours, and no mount shows it
+    assert spec["argv"] == ["mpirun", "/etc/mpi/x"]
+    assert (spec["root"], spec["user"], spec["drop_capabilities"]) == (None, None, False)
+    assert spec["session"]["umask"] == 0o027
+    assert spec["session"]["limits"]["RLIMIT_NOFILE"] == [1024, 4096]
+    assert spec["session"]["map_user"] is None
+
+
+def test_a_pod_with_a_host_name_of_its_own_is_called_by_the_users_name_in_a_user_namespace():
+    of = {
+        mode: plan(LAUNCHER, isolation=mode, session=SESSION, kind="node")
+        for mode in ("network", "user", "plain")
+    }
+
+    assert of["user"]["session"]["map_user"] == [1000, 1001]
+    assert of["network"]["session"]["map_user"] is of["plain"]["session"]["map_user"] is None
+    assert [spec["env"].get("HOSTNAME") for spec in of.values()] == ["p", "p", None]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 import gangline.local.agent.shim
 from gangline.local.agent.leftovers import Leftover, choose_expired
-from gangline.local.agent.shim.logfile import LogFile
+from gangline.local.agent.shim.logfile import LINE_LIMIT_BYTES, UNFINISHED_S, LogFile
 from gangline.local.agent.shim.processes import descendants, environment_of, is_zombie
 
 
@@ -54,6 +54,44 @@ def test_long_line_is_split_into_parts(tmp_path):
     found = records(tmp_path / "0.log")
     assert [tag for _, tag, _ in found] == ["P", "P", "F"]
     assert sum(len(text) for *_, text in found) == 40000
+
+
+def test_a_line_that_stays_unfinished_is_written_in_parts(tmp_path):
+    log = LogFile(str(tmp_path / "0.log"))
+    log.write(b"stderr", b"\r 10%")
+    due_s = log.due_s()
+    log.write_unfinished(due_s - 0.001)
+    assert records(tmp_path / "0.log") == []
+
+    log.write_unfinished(due_s)
+    assert log.due_s() is None
+    log.write(b"stderr", b"\r 20%\nnext")
+    log.write_unfinished(log.due_s())
+    log.close()
+
+    texts = (tmp_path / "0.log").read_bytes().split(b"\n")[:-1]
+    assert [text.split(b" ", 2)[2] for text in texts] == [b"P \r 10%", b"F \r 20%", b"P next", b"F "]
+
+
+def test_a_flood_of_carriage_returns_costs_no_more_than_its_bytes_and_ten_times_a_second(
+    tmp_path, monkeypatch
+):
+    clock_s = 0.0
+    monkeypatch.setattr("gangline.local.agent.shim.logfile.time.monotonic", lambda: clock_s)
+    log = LogFile(str(tmp_path / "0.log"))
+    chunk = b"\r 10% of it" * 100
+    written, looks = 0, 200
+    for _ in range(looks):  # the shim looks after every piece: two milliseconds apart here
+        log.write(b"stderr", chunk)
+        written += len(chunk)
+        log.write_unfinished(clock_s)
+        clock_s += 0.002
+    log.close()
+
+    parts = looks * 0.002 / UNFINISHED_S + written / LINE_LIMIT_BYTES + 2
+    assert (tmp_path / "0.log").stat().st_size <= written + parts * len(
+        "2026-01-01T00:00:00.000000000Z stderr P \n"
+    )
 
 
 def test_log_is_rotated_between_lines_and_old_files_go(tmp_path):

@@ -152,6 +152,29 @@ def make_run(project, *, ranks, nodes):
     )
 
 
+def test_in_the_users_session_one_pod_starts_the_ranks_beside_itself(project):
+    run = replace(make_run(project, ranks=4, nodes=1), session="machine", gpus_per_rank=2, environment={})
+    spec = build_job(run, MPI)["spec"]
+
+    assert list(spec["mpiReplicaSpecs"]) == ["Launcher"]
+    assert (spec["slotsPerWorker"], spec["runLauncherAsWorker"]) == (4, True)
+    template = spec["mpiReplicaSpecs"]["Launcher"]["template"]
+    assert template["metadata"]["annotations"]["gangline.dev/user-session"] == "machine"
+    container = template["spec"]["containers"][0]
+    assert "localhost:4" in container["command"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 8}}
+    assert "volumes" not in template["spec"]
+
+
+def test_on_several_nodes_every_pod_is_in_the_users_session(project):
+    run = replace(make_run(project, ranks=4, nodes=2), session="node", environment={})
+    roles = build_job(run, MPI)["spec"]["mpiReplicaSpecs"]
+
+    for role in roles.values():
+        assert role["template"]["metadata"]["annotations"]["gangline.dev/user-session"] == "node"
+    assert roles["Worker"]["template"]["spec"]["volumes"] == []
+
+
 def test_one_pod_takes_all_ranks_and_meets_on_loopback(project):
     job = build_job(make_run(project, ranks=4, nodes=1), MPI)
     spec = job["spec"]

@@ -220,6 +220,8 @@ class Nursery:
     def stop(self) -> None:
         """End the nursery; the shims it forked go on."""
         if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.sendall(b'{"end": true}\n')
             self._socket.close()
         if self._process is not None:
             try:

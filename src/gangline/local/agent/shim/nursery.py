@@ -2,7 +2,8 @@
 
 It is told on standard input (a Unix socket) with one JSON line and one descriptor for each pod: the shim's
 first control connection. A line ``{"sweep": UID}`` asks it to kill what a killed shim has left. When the
-agent goes away the nursery ends; the shims stay.
+agent ends the nursery ends; the shims stay. When the agent is killed the nursery waits for the end of its
+shims, for what a killed shim leaves is known to nobody else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import time
 import traceback
 from typing import Any, NoReturn
 
@@ -20,6 +22,7 @@ from gangline.local.agent.shim import processes, syscalls
 from gangline.local.agent.shim.server import Shim
 
 _MESSAGE_LIMIT_BYTES = 256 * 1024
+OUTLIVE_LOOK_S = 1.0
 
 
 def main() -> None:
@@ -41,10 +44,13 @@ def main() -> None:
             os.set_inheritable(descriptor, False)  # else a container holds its shim's connection open
         waiting += descriptors
         if not chunk:
+            _outlive_shims(forked)
             return
         *lines, buffer = (buffer + chunk).split(b"\n")
         for line in lines:
             request = json.loads(line)
+            if "end" in request:
+                return
             if "sweep" in request:
                 _sweep(request["sweep"], forked)
                 continue
@@ -55,6 +61,12 @@ def main() -> None:
                 _become_shim(request, connection)
             forked.add(pid)
             os.close(connection)
+
+
+def _outlive_shims(forked: set[int]) -> None:
+    while processes.children(os.getpid()):
+        _sweep("", forked)
+        time.sleep(OUTLIVE_LOOK_S)
 
 
 def _sweep(pod_uid: str, forked: set[int]) -> None:
