@@ -19,9 +19,9 @@ from gangline.local.agent.network import mac_address
 
 SUBNET = ipaddress.IPv4Network("10.213.0.0/20")
 HOSTS = [
-    Host("10.213.0.2", "train-worker-0", "train-worker-0", "train", "default"),
-    Host("10.213.0.3", "train-worker-0", "train-worker-0", "train", "other"),
-    Host("10.213.0.4", "lonely", "lonely", "", "default"),
+    Host("10.213.0.2", "train-worker-0", "train-worker-0", "train", "default", "default"),
+    Host("10.213.0.3", "train-worker-0", "train-worker-0", "train", "other", "other"),
+    Host("10.213.0.4", "lonely", "lonely", "", "default", "default"),
 ]
 A, PTR, AAAA = 1, 12, 28
 NO_SUCH_NAME = 3

@@ -1,6 +1,6 @@
 """Pieces of ranks become tagged lines, and unfinished lines appear; the format is that of Open MPI 5.0.11."""
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,11 +100,12 @@ def test_nothing_is_lost_and_every_line_begins_with_its_tag(
     pieces: list[tuple[int, bytes, bytes]], cuts: list[int], late: bool
 ) -> None:
     log = b"".join(b"[1,%d]<%s>: %s" % piece for piece in pieces)
-    edges = [0, *sorted(min(cut, len(log)) for cut in cuts), len(log)]
+    ends = list(accumulate(len(b"[1,%d]<%s>: %s" % piece) for piece in pieces))
+    edges = sorted([0, *ends, *(min(cut, len(log)) for cut in cuts)])
     ranks, shown, now_s = RankPieces(), b"", 0.0
     for start, end in pairwise(edges):
         shown += ranks.feed(log[start:end], now_s)
-        if late and not log[:end].endswith((b"[", b"1", b",", b"0", b"2", b"]", b">", b":")):
+        if late and end in ends:  # the launcher writes a tag with its piece
             now_s += 1.0
             shown += ranks.show(now_s)
     shown += ranks.flush()

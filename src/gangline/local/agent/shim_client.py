@@ -195,7 +195,7 @@ class Nursery:
         raise ShimError("the process that forks shims cannot be started; see the agent's log")
 
     def sweep(self, uid: str = "") -> None:
-        """Have the nursery kill what killed shims left to it, or one pod's by its mark; returns at once."""
+        """Have the nursery kill what killed shims left to it, or one pod's; returns at once."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.sendall(json.dumps({"sweep": uid}).encode() + b"\n")
