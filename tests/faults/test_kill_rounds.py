@@ -27,7 +27,7 @@ def test_no_end_is_lost_and_no_program_runs_twice_when_daemons_are_killed(home: 
     rounds = Rounds(home, seed=SEED)
     try:
         tally = rounds.run(ROUNDS)
-        print(tally, file=sys.stderr)
-        assert not tally.faults, "\n".join([str(tally), *tally.faults])
     finally:
-        rounds.finish(rounds.command("down", "--purge"))
+        rounds.end()
+    print(tally, file=sys.stderr)
+    assert not tally.faults, "\n".join([str(tally), *tally.faults])
