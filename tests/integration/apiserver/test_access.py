@@ -90,6 +90,8 @@ async def test_a_service_account_cannot_have_pods_run_in_the_owners_session(api:
         ("PATCH", f"{PODS}/own", {"metadata": SESSION}, merge),
         ("PATCH", f"{PODS}/own", {"metadata": SESSION}, api.STRATEGIC),
         ("PATCH", f"{PODS}/p?fieldManager=m", applied, "application/apply-patch+yaml"),
+        ("POST", f"{PODS}/own/binding", {"metadata": SESSION, "target": {"name": "n"}}, "application/json"),
+        ("POST", f"{PODS}/owners/binding", {"target": {"name": "n"}}, "application/json"),
         ("PATCH", f"{PODS}/owners", {"metadata": {"labels": {"a": "b"}}}, merge),
         ("PATCH", f"{PODS}/owners", {"metadata": {"annotations": None}}, merge),
         ("PATCH", f"{PODS}/owners/status", {"status": {"phase": "Failed"}}, merge),

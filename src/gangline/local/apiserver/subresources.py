@@ -65,6 +65,7 @@ async def bind(api: ApiContext, exchange: Exchange) -> web.Response:
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": clock.format_time(clock.now())},
     )
     after = {**pod, "metadata": meta, "spec": {**spec, "nodeName": node}, "status": status}
+    session_rule.check(exchange, after)  # a binding brings annotations, and moves a pod
     metadata.count_generation(target.served, pod, after)
     if not exchange.dry_run:
         await api.store.put(target.key, after, old)
