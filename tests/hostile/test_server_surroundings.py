@@ -6,6 +6,7 @@ What was acknowledged stays, no answer is 500, and once the cause is gone all go
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import random
 import subprocess
@@ -18,8 +19,11 @@ import pytest
 from attacked_server import AttackedServer, attacked_server
 from remembering_clients import LANES, Memory, client_of, write
 
+from gangline.local.store_salvage import Salvage, salvage
+
 SEED = int(os.environ.get("GANGLINE_HOSTILE_SEED", "1"))
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+DAMAGES = max(int(os.environ.get("GANGLINE_HOSTILE_ROUNDS", "50")) // 5, 2)
 HANG_S = 5.0
 DISK_MIB = 6
 START_LIMIT_S = 20.0
@@ -159,6 +163,52 @@ async def test_damaged_files_beside_the_store_are_refused_by_name_or_cost_nothin
         assert code == 0 or is_told, f"{path.name}: {text[-2000:]}"
         told, served = told + (code != 0), served + (code == 0)
     print(f"damaged files: {told} starts refused by name, {served} served")
+
+
+async def test_a_damaged_store_is_refused_with_the_way_out_or_costs_nothing(tmp_path: Path) -> None:
+    random_ = random.Random(SEED)
+    state, memory = tmp_path / "state", Memory()
+    with attacked_server(state) as server:
+        await write_for(server, memory, 2.0, payload=3000)
+        server.process.kill()  # so that there is a log
+    files = {path: path.read_bytes() for path in state.iterdir() if path.name.startswith("store.sqlite")}
+    assert {path.name for path in files} >= {"store.sqlite", "store.sqlite-wal"}
+    told, whole, readable = 0, 0, []
+    for _ in range(DAMAGES):
+        for path, content in files.items():
+            path.write_bytes(content)
+        damage(random_.choice(sorted(path for path in files if path.suffix != ".sqlite-shm")), random_)
+        code, text = start_once(state)
+        if code == 0:
+            with attacked_server(state) as server:
+                await check(server, copy.deepcopy(memory))
+            whole += 1
+            continue
+        assert "gangline store export --cluster state > objects.yaml" in text, text[-2000:]
+        told += 1
+        readable.append(len(salvage(state / "store.sqlite").objects))
+    expected = len(salvage_of(files, tmp_path / "sound").objects)
+    print(
+        f"damaged stores: {told} refused by name, {whole} served whole; of {expected} objects at least "
+        f"{min(readable, default=expected)} can be exported"
+    )
+    assert told + whole == DAMAGES
+
+
+def damage(path: Path, random_: random.Random) -> None:
+    """Put random bytes into a file, or zeros; of a log anywhere but in its last transaction."""
+    size = path.stat().st_size if path.suffix == ".sqlite" else int(path.stat().st_size * 0.9)
+    length = random_.choice([1, 16, 64, 4096])
+    with path.open("r+b") as file:
+        file.seek(random_.randrange(max(size - length, 1)))
+        file.write(random_.choice([random_.randbytes(length), bytes(length)]))
+
+
+def salvage_of(files: dict[Path, bytes], folder: Path) -> Salvage:
+    folder.mkdir()
+    for path, content in files.items():
+        (folder / path.name).write_bytes(content)
+    return salvage(folder / "store.sqlite")
 
 
 def start_once(state: Path) -> tuple[int, str]:

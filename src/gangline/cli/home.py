@@ -62,8 +62,16 @@ def _problem(state: Path) -> str:
     if not stat.S_ISDIR(mode):
         return f"`{nearest}` is no folder"
     if nearest == state:
-        return "" if os.access(state, os.R_OK | os.W_OK | os.X_OK) else "you may not write there"
+        return _why_not_writable(state)
     return _why_no_folder_in(nearest)
+
+
+def _why_not_writable(folder: Path) -> str:
+    if os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        return ""
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return f"its disk is mounted for reading only (`findmnt -T {folder}` shows where from)"
+    return "you may not write there"
 
 
 def _why_no_folder_in(parent: Path) -> str:

@@ -22,14 +22,21 @@ from typing import Any, Final
 
 import msgspec
 
+from gangline.local.store_damage import (
+    FRAME_HEADER_BYTES,
+    LOG_HEADER_BYTES,
+    PAGE_BYTES,
+    Contents,
+    log_of,
+    lost_from_log,
+    row_sum,
+)
 from gangline.local.store_writer import Row
 
-PAGE_BYTES: Final = 4096
-"""What SQLite chooses unasked, for a file whose header is gone."""
-
 _LEAF, _INTERIOR = 0x0A, 0x02
-_FILE_HEADER_BYTES, _LOG_HEADER_BYTES, _FRAME_HEADER_BYTES = 100, 32, 24
-_COLUMNS = 6
+_FILE_HEADER_BYTES = 100
+_COLUMNS: Final = 7
+"""The last one is the row's sum; stores of an earlier version have none."""
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 Key = tuple[str, str, str]
@@ -41,7 +48,7 @@ class Salvage:
 
     Attributes:
         objects: by collection, namespace and name, in their newest readable state.
-        unreadable: rows that SQLite lists and whose value is no object.
+        unreadable: rows that SQLite lists and that do not fit their sum, or hold no object.
         problem: why SQLite could not read all of it; empty when it could.
     """
 
@@ -60,9 +67,8 @@ def salvage(path: Path) -> Salvage:
     with tempfile.TemporaryDirectory(prefix="gangline-salvage-") as folder:
         copy = Path(folder, "store.sqlite")
         shutil.copyfile(path, copy)
-        log = path.with_name(f"{path.name}-wal")
-        if log.exists():
-            shutil.copyfile(log, copy.with_name("store.sqlite-wal"))
+        if log_of(path).exists():
+            shutil.copyfile(log_of(path), log_of(copy))
         carved = _newest(carve(copy)) if _read_by_sqlite(copy, found) else {}
     for key, row in carved.items():
         value = read_value(row)
@@ -82,21 +88,32 @@ def read_value(row: Row) -> dict[str, Any] | None:
 
 
 def _read_by_sqlite(path: Path, found: Salvage) -> bool:
-    """Read what SQLite reads; whether there may be more."""
-    query = "SELECT collection, namespace, name, revision, written_s, value FROM object"
+    """Read what SQLite reads; whether there may be more. The log stays as it is."""
+    sums = []
+    if lost := lost_from_log(path):
+        found.problem = f"its log breaks off before {lost} acknowledged transactions"
     try:
-        with closing(sqlite3.connect(path)) as connection:
-            for columns in connection.execute(query):
-                row = Row(*columns)
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            for columns in connection.execute("SELECT * FROM object"):
+                row = Row(*columns[:6])
                 key = (row.collection, row.namespace, row.name)
-                value = read_value(row) if isinstance(row.value, bytes) else None
+                value = read_value(row) if isinstance(row.value, bytes) and _fits(columns) else None
                 if value is None:
                     found.unreadable.append(key)
                 else:
                     found.objects[key] = value
-    except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
-        found.problem = str(error)
+                sums += columns[6:]
+            texts = connection.execute("SELECT value FROM meta WHERE key='contents'").fetchall()
+        if texts and not Contents.parse(texts[0][0]).are_rows(sums):
+            found.problem = found.problem or "rows are missing"
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError, ValueError, TypeError) as error:
+        found.problem = found.problem or str(error)
     return bool(found.problem or found.unreadable)
+
+
+def _fits(columns: tuple[Any, ...]) -> bool:
+    """Whether a row fits its sum, or has none."""
+    return len(columns) < _COLUMNS or row_sum(*columns[:6]) == columns[6]
 
 
 def _newest(rows: Iterator[Row]) -> dict[Key, Row]:
@@ -134,17 +151,15 @@ def _pages(path: Path) -> dict[int, bytes]:
     data = path.read_bytes()
     size = _page_bytes(data[16:18])
     pages = {at // size + 1: data[at : at + size] for at in range(0, len(data), size)}
-    log = path.with_name(f"{path.name}-wal")
-    frames = log.read_bytes() if log.exists() else b""
-    salts = frames[16:24]
+    frames = log_of(path).read_bytes() if log_of(path).exists() else b""
+    first = LOG_HEADER_BYTES + 8
+    salts = (frames[16:24], frames[first : first + 8])  # either of them may be what is damaged
     waiting: dict[int, bytes] = {}
-    for at in range(
-        _LOG_HEADER_BYTES, len(frames) - _FRAME_HEADER_BYTES - size + 1, _FRAME_HEADER_BYTES + size
-    ):
+    for at in range(LOG_HEADER_BYTES, len(frames) - FRAME_HEADER_BYTES - size + 1, FRAME_HEADER_BYTES + size):
         number, committed = struct.unpack_from(">II", frames, at)
-        if frames[at + 8 : at + 16] != salts or not number:
-            break  # of the log's life before this one
-        body = at + _FRAME_HEADER_BYTES
+        if frames[at + 8 : at + 16] not in salts or not number:
+            continue  # of the log's life before this one, or damaged
+        body = at + FRAME_HEADER_BYTES
         waiting[number] = frames[body : body + size]
         if committed:
             pages |= waiting
@@ -182,13 +197,13 @@ def _payload(pages: dict[int, bytes], page: bytes, at: int) -> bytes:
 
 
 def _row(record: bytes) -> Row:
-    """Return a record of the table: three texts, two whole numbers, bytes."""
+    """Return a record of the table: three texts, two whole numbers, bytes, and the sum that they must fit."""
     end, at = _varint(record, 0)
     types = []
     while at < end:
         kind, at = _varint(record, at)
         types.append(kind)
-    if len(types) != _COLUMNS or types[5] < 12 or types[5] % 2:
+    if len(types) not in (_COLUMNS - 1, _COLUMNS) or types[5] < 12 or types[5] % 2:
         raise ValueError("no row of the table")
     values: list[Any] = []
     for kind in types:
@@ -201,9 +216,11 @@ def _row(record: bytes) -> Row:
             values.append(raw.decode() if kind % 2 else raw)
         else:
             values.append(kind - 8 if kind in (8, 9) else int.from_bytes(raw, "big", signed=True))
-    collection, namespace, name, revision, written_s, value = values
+    collection, namespace, name, revision, written_s, value = values[:6]
     if not (isinstance(collection, str) and isinstance(namespace, str) and isinstance(name, str)):
         raise ValueError("no row of the table")
+    if not _fits(tuple(values)):
+        raise ValueError("the row does not fit its sum")
     return Row(collection, namespace, name, int(revision), int(written_s), value)
 
 

@@ -13,14 +13,17 @@ from __future__ import annotations
 import contextlib
 import queue
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from gangline.errors import ClusterError, UserError
+from gangline.local.store_damage import Contents, lost_from_log, row_sum
 
 TRANSACTION_ROWS_MAX = 1000
 CHECKPOINT_BYTES = 4 << 20
@@ -31,13 +34,14 @@ JOURNAL_BYTES_MAX = 16 << 20
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS object (
     collection TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
-    revision INTEGER NOT NULL, written_s INTEGER NOT NULL, value BLOB NOT NULL,
+    revision INTEGER NOT NULL, written_s INTEGER NOT NULL, value BLOB NOT NULL, sum INTEGER NOT NULL,
     PRIMARY KEY (collection, namespace, name)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-INSERT OR IGNORE INTO meta VALUES ('format', '1'), ('revision', '0');
 """
-_FORMAT = "1"
+_FORMAT = "2"
+_FORMAT_WITHOUT_SUMS = "1"
+_KEY = "collection=? AND namespace=? AND name=?"
 
 
 class StoreError(ClusterError):
@@ -93,32 +97,33 @@ class StoreWriter:
         self._failed_batch = -1
         self._log_bytes = 0
         self._connection = self._open()
+        self._contents = self._read_contents()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
 
     def _open(self) -> sqlite3.Connection:
         path = self._path
-        if not path.exists():
-            path.touch(mode=0o600)
+        if lost := lost_from_log(path):  # before SQLite takes the broken log for an ended one, and removes it
+            raise StoreError(
+                f"the store `{path}` is damaged: its log breaks off before {lost} acknowledged transactions",
+                hint=_way_out(path),
+            )
         try:
-            connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
-            # Exclusive: the lock is kept until the process ends, however it ends, so a second one is refused.
-            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute("PRAGMA wal_autocheckpoint=0")
-            connection.execute(f"PRAGMA journal_size_limit={JOURNAL_BYTES_MAX}")
-            connection.execute("PRAGMA cache_size=-2048")
-            connection.executescript(_SCHEMA)
-            found = connection.execute("SELECT value FROM meta WHERE key='format'").fetchone()[0]
-        except sqlite3.OperationalError as error:
+            if not path.exists():
+                path.touch(mode=0o600)
+            with contextlib.ExitStack() as stack:
+                connection = stack.enter_context(contextlib.closing(_connect(path)))
+                found = _prepare(connection)
+                stack.pop_all()
+        except (sqlite3.OperationalError, OSError) as error:
             if "locked" in str(error):
                 raise StoreInUseError(
                     f"the store `{path}` is in use by another process",
                     hint="only one server may run on a cluster's state folder",
                 ) from None
+            if reason := _unwritable(path.parent):
+                raise StoreError(f"cannot write the store `{path}`: {reason}", hint=_room(path)) from error
             raise StoreError(f"cannot open the store `{path}`: {error}", hint=_way_out(path)) from error
-        except (sqlite3.DatabaseError, TypeError) as error:  # no row of its format is the second
+        except (sqlite3.DatabaseError, TypeError, ValueError) as error:  # no row of its format is the second
             raise StoreError(
                 f"`{path}` is not a store of Gangline, or damaged: {error}", hint=_way_out(path)
             ) from error
@@ -127,32 +132,40 @@ class StoreWriter:
             raise StoreError(f"the store `{path}` has format {found}; this version reads format {_FORMAT}")
         return connection
 
-    def revision(self) -> int:
-        """Return the highest revision ever committed; call before ``start``."""
+    def _read_contents(self) -> Contents:
         try:
-            row = self._connection.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
-            return int(row[0])
+            row = self._connection.execute("SELECT value FROM meta WHERE key='contents'").fetchone()
+            return Contents.parse(row[0])
         except (sqlite3.Error, TypeError, ValueError) as error:
             raise StoreError(
-                f"the store `{self._path}` is damaged: it has no revision ({error})",
+                f"the store `{self._path}` is damaged: it does not say what it holds ({error})",
                 hint=_way_out(self._path),
             ) from error
+
+    def revision(self) -> int:
+        """Return the highest revision ever committed; call before ``start``."""
+        return self._contents.revision
 
     def rows(self) -> Iterator[Row]:
         """Yield every row in key order; call before ``start``.
 
         Raises:
-            StoreError: a row cannot be read, or holds no object.
+            StoreError: a row cannot be read, does not fit its sum, or is missing.
         """
-        query = "SELECT collection, namespace, name, revision, written_s, value FROM object"
+        query = "SELECT collection, namespace, name, revision, written_s, value, sum FROM object"
         place = "its first row"
+        sums = []
         try:
-            for columns in self._connection.execute(query):
-                row = Row(*columns)
+            for *columns, sum_ in self._connection.execute(query):
                 place = "/".join(columns[:3])
-                _check_json(row.value or b"")
-                yield row
-        except (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+                if row_sum(*columns) != sum_:
+                    raise ValueError("the row does not fit its sum")
+                sums.append(sum_)
+                yield Row(*columns)
+            place = "its end"
+            if not self._contents.are_rows(sums):
+                raise ValueError(f"it has {len(sums)} rows, and {self._contents.rows} were written")
+        except (sqlite3.Error, UnicodeDecodeError, TypeError, ValueError) as error:
             raise StoreError(
                 f"the store `{self._path}` is damaged at or after {place}: {error}", hint=_way_out(self._path)
             ) from error
@@ -205,21 +218,13 @@ class StoreWriter:
         if not rows:
             return
         connection = self._connection
+        contents = self._contents
         try:
             connection.execute("BEGIN IMMEDIATE")
             for row in rows:
-                key = (row.collection, row.namespace, row.name)
-                if row.value is None:
-                    connection.execute(
-                        "DELETE FROM object WHERE collection=? AND namespace=? AND name=?", key
-                    )
-                else:
-                    connection.execute(
-                        "INSERT OR REPLACE INTO object VALUES (?,?,?,?,?,?)",
-                        (*key, row.revision, row.written_s, row.value),
-                    )
-                    self._log_bytes += len(row.value) + 4096
-            connection.execute("UPDATE meta SET value=? WHERE key='revision'", (str(rows[-1].revision),))
+                contents = self._write_row(row, contents)
+            contents = contents.at(rows[-1].revision)
+            connection.execute("UPDATE meta SET value=? WHERE key='contents'", (contents.text(),))
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
@@ -229,7 +234,22 @@ class StoreWriter:
             failure.__cause__ = error
             self._on_outcome(rows, failure)
         else:
+            self._contents = contents
             self._on_outcome(rows, None)
+
+    def _write_row(self, row: Row, contents: Contents) -> Contents:
+        key = (row.collection, row.namespace, row.name)
+        before = self._connection.execute(f"SELECT sum FROM object WHERE {_KEY}", key).fetchone()
+        if before is not None:
+            contents = contents.without_row(before[0])
+        if row.value is None:
+            self._connection.execute(f"DELETE FROM object WHERE {_KEY}", key)
+            return contents
+        self._log_bytes += len(row.value) + 4096
+        columns = (*key, row.revision, row.written_s, row.value)
+        sum_ = row_sum(*columns)
+        self._connection.execute("INSERT OR REPLACE INTO object VALUES (?,?,?,?,?,?,?)", (*columns, sum_))
+        return contents.with_row(sum_)
 
     def _tidy(self) -> None:
         """Copy the log back once it is long; away from any request, as the outcome was reported before."""
@@ -243,8 +263,72 @@ class StoreWriter:
                 self._connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
 
 
-_check_json = msgspec.json.Decoder(msgspec.Raw).decode
-"""Reads a value without building it: 1 microsecond a kilobyte."""
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
+    # Exclusive: the lock is kept until the process ends, however it ends, so a second one is refused.
+    connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute(f"PRAGMA journal_size_limit={JOURNAL_BYTES_MAX}")
+    connection.execute("PRAGMA cache_size=-2048")
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> str:
+    """Make what is missing, give sums to a store that has none yet, and return the format."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='meta'").fetchone():
+        connection.executescript(f"BEGIN; {_SCHEMA} INSERT INTO meta VALUES ('format', '{_FORMAT}');")
+        _write_contents(connection)
+        connection.execute("COMMIT")
+    (found,) = connection.execute("SELECT value FROM meta WHERE key='format'").fetchone()
+    if found == _FORMAT_WITHOUT_SUMS:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.create_function("row_sum", 6, _sum_of_sound_row, deterministic=True)
+        connection.execute("ALTER TABLE object ADD COLUMN sum INTEGER NOT NULL DEFAULT 0")
+        connection.execute(
+            "UPDATE object SET sum=row_sum(collection, namespace, name, revision, written_s, value)"
+        )
+        _write_contents(connection)
+        connection.execute("DELETE FROM meta WHERE key='revision'")
+        connection.execute("UPDATE meta SET value=? WHERE key='format'", (_FORMAT,))
+        connection.execute("COMMIT")
+        found = _FORMAT
+    return str(found)
+
+
+def _write_contents(connection: sqlite3.Connection) -> None:
+    row = connection.execute("SELECT value FROM meta WHERE key='revision'").fetchone()
+    contents = Contents(int(row[0]) if row else 0)
+    for (sum_,) in connection.execute("SELECT sum FROM object"):
+        contents = contents.with_row(sum_)
+    connection.execute("INSERT INTO meta VALUES ('contents', ?)", (contents.text(),))
+
+
+def _sum_of_sound_row(*columns: Any) -> int:
+    msgspec.json.decode(columns[5], type=msgspec.Raw)  # SQLite ends the statement where this raises
+    return row_sum(*columns)
+
+
+def _unwritable(folder: Path) -> str:
+    """Return why nothing can be written into a folder, empty when something can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+            file.flush()
+    except OSError as error:
+        return f"nothing can be written into `{folder}` ({error.strerror})"
+    return ""
+
+
+def _room(path: Path) -> str:
+    """Return what to do about a folder that takes nothing."""
+    folder = path.parent
+    return (
+        f"nothing is lost; see `df -h {folder}` and `findmnt -T {folder}`, make room, or have the disk "
+        "mounted for writing, and start again; GANGLINE_HOME names a folder on another disk for new clusters"
+    )
 
 
 def _way_out(path: Path) -> str:
