@@ -63,6 +63,8 @@ def master_port(job: str, attempt: int = 0) -> int:
 def rank_script(mpi: MpiInstallation, gpus_each: int = 0) -> str:
     """Return the shell line that each rank runs before its program: torch's names from the launcher's.
 
+    Ranks have no standard input: Open MPI gives rank 0 a pipe which stays open when its own input has ended,
+    so that a question would wait for ever.
     With ``gpus_each`` every rank keeps its share of the pod's ``CUDA_VISIBLE_DEVICES`` and sees no other.
     """
     names = _RANK_NAMES[mpi.flavour]
@@ -73,7 +75,7 @@ def rank_script(mpi: MpiInstallation, gpus_each: int = 0) -> str:
         last = f"$((LOCAL_RANK * {gpus_each} + {gpus_each}))"
         cut = f'$(echo "$CUDA_VISIBLE_DEVICES" | cut -d, -f{first}-{last})'
         share = f"CUDA_VISIBLE_DEVICES={cut}; export CUDA_VISIBLE_DEVICES; "
-    return f'export {exports}; {share}exec "$@"'
+    return f'export {exports}; {share}exec "$@" </dev/null'
 
 
 def mpirun_line(mpi: MpiInstallation, ranks: Ranks, program: Sequence[str]) -> list[str]:

@@ -26,6 +26,7 @@ from gangline.local.runs.record import PROGRAM_ANNOTATION, RunRecord, summary_of
 Serve = Callable[[], Awaitable[asyncio.Task[None]]]
 
 OVER = {"conditions": [{"type": "Succeeded", "status": "True", "lastTransitionTime": "2026-11-22T12:00:00Z"}]}
+STARTED = {"conditions": [{**OVER["conditions"][0], "type": "Running"}]}
 
 
 @pytest.fixture
@@ -132,17 +133,26 @@ async def test_each_run_of_a_manifest_has_a_record_of_its_own(client, serve, his
         await until(lambda: status(history) == "CANCELLED")
 
 
+async def test_the_end_of_a_run_is_written_without_a_pause(client, serve, history, monkeypatch):
+    monkeypatch.setattr(run_recorder, "WRITE_PAUSE_S", 3600.0)
+    await serve()
+    await client.create(MPIJOBS, mpi_job())
+    await until(lambda: status(history) == "PENDING")
+    await client.patch(MPIJOBS, "train", {"status": OVER}, "default", subresource="status")
+    await until(lambda: status(history) == "SUCCEEDED")
+
+
 async def test_what_the_server_knew_when_it_was_stopped_is_written(client, serve, history, monkeypatch):
     monkeypatch.setattr(run_recorder, "WRITE_PAUSE_S", 3600.0)
     task = await serve()
     await client.create(MPIJOBS, mpi_job())
     await until(lambda: only(history))
-    await client.patch(MPIJOBS, "train", {"status": OVER}, "default", subresource="status")
+    await client.patch(MPIJOBS, "train", {"status": STARTED}, "default", subresource="status")
     await client.create(MPIJOBS, mpi_job("later"))
     await until(lambda: len(history.files()) == 2)  # so the change before it has been seen
     assert summary_of(of_name(history, "train"), now()).status == "PENDING"
     await end(task)
-    assert summary_of(of_name(history, "train"), now()).status == "SUCCEEDED"
+    assert summary_of(of_name(history, "train"), now()).status == "RUNNING"
 
 
 async def test_a_job_that_went_while_no_server_ran_is_lost(client, serve, history):

@@ -1,5 +1,6 @@
 """The mpirun line, where its ranks land, and which MPI it belongs to."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from gangline.launch.mpirun import (
     host_of_rank,
     master_port,
     mpirun_line,
+    rank_script,
     ranks_asked_for,
 )
 
@@ -80,7 +82,15 @@ def test_every_rank_gets_torchs_variables_from_the_launchers():
     assert line[4:8] == ["--wdir", "/code", "-x", "MASTER_PORT=20001"]
     assert line[-5:] == ["rank", "python", "train.py", "--lr", "0.1"]
     assert "RANK=$OMPI_COMM_WORLD_RANK" in line[-6]
-    assert line[-6].endswith('; exec "$@"')
+    assert '; exec "$@"' in line[-6]
+
+
+def test_a_rank_that_asks_a_question_gets_the_end_of_input_and_does_not_wait():
+    line = ["sh", "-c", rank_script(installation("openmpi")), "rank", "cat"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None
+        assert rank.stdout.read() == b""  # although the pipe to it is still open
+        assert rank.wait(timeout=30) == 0
 
 
 def test_hydra_gets_its_own_options_and_names():

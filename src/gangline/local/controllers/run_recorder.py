@@ -131,7 +131,7 @@ class RunRecorder:
         run.job = job
         if new is None:
             run.gone_at = clock.format_time(clock.now())
-        self._note(uid)
+        self._note(uid, has_ended=RunRecord(job=_wire(resource, job), gone_at=run.gone_at).is_over)
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -150,10 +150,10 @@ class RunRecorder:
                 run.pods[pod.metadata.uid] = pod
             self._note(uid)
 
-    def _note(self, uid: str) -> None:
+    def _note(self, uid: str, *, has_ended: bool = False) -> None:
         self._dirty.add(uid)
         run = self._runs[uid]
-        if not run.written or run.gone_at:
+        if not run.written or run.gone_at or has_ended:  # whoever saw the end may ask for the list at once
             self._queue.add(uid)
         else:
             self._queue.add_after(uid, WRITE_PAUSE_S)
