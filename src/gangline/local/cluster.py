@@ -161,7 +161,6 @@ class Cluster:
         agent = read_lock(self.paths.lock("agent"))
         if agent.state == "held":
             self._stop("agent", agent.pid, say)
-        shutil.rmtree(self.paths.run, ignore_errors=True)  # sockets only: nobody listens any more
         return "held" in (before.server.state, before.agent.state)
 
     def purge(self) -> None:

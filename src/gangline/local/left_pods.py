@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -21,7 +22,10 @@ _UID_CHARS = 36
 
 
 def end_left_pods(paths: ClusterPaths) -> int:
-    """End every process of the cluster's pods; return how many pods had some. Call with no agent running."""
+    """End every process of the cluster's pods; return how many pods had some. Call with no agent running.
+
+    Their sockets go, by which the processes are found, and the sessions of users: no pod can want one now.
+    """
     ended = set()
     for path in paths.run.glob("*.sock"):
         if len(path.stem) == _UID_CHARS and _end(str(path)):
@@ -31,6 +35,8 @@ def end_left_pods(paths: ClusterPaths) -> int:
         if uid and uid not in ended and not processes.is_zombie(pid):  # its shim was killed as well
             ended.add(uid)
             processes.sweep(uid)
+    for folder in (paths.run, paths.sessions):
+        shutil.rmtree(folder, ignore_errors=True)
     return len(ended)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.local.agent.shim.processes import children
+from gangline.local.agent.shim.processes import CLUSTER_MARKER, children, marked
 from gangline.local.daemon import is_alive
 from gangline.local.process_lock import read_lock
 
@@ -31,6 +31,12 @@ def kill(commands, *processes):
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     return pids
+
+
+def parent_of(pid):
+    """Return the process id of a process's parent."""
+    fields = Path(f"/proc/{pid}/stat").read_text()
+    return int(fields.rpartition(")")[2].split()[1])
 
 
 def daemons(commands, words):
@@ -95,6 +101,25 @@ def test_down_brings_nothing_back(fresh, until):
     until(lambda: not any(is_alive(pid) for pid in (agent, *beside)), "whoever could start it again to end")
     assert not held(fresh, "server")
     assert daemons(fresh, "serve-cluster") == daemons(fresh, "serve-agent") == []
+
+
+def test_down_leaves_nothing_of_a_program_whose_daemons_were_killed(fresh, until):
+    process = fresh.start("run", "-n", "1", "--", "sh", "-c", "echo on; exec sleep 600")
+    assert process.stdout.readline() == "on\n"
+    cluster_id = json.loads((fresh.home / "default" / "cluster.json").read_text())["id"]
+    found = marked(CLUSTER_MARKER, cluster_id)
+    shims = set(map(parent_of, found)) - set(found)
+    assert all("gl-shim" in Path(f"/proc/{pid}/comm").read_text() for pid in shims) and shims
+    assert list((fresh.home / "default" / "sessions").iterdir())
+    process.kill()
+    process.communicate()
+    kill(fresh, "server", "agent")
+
+    down = fresh("down")
+
+    assert "ended 1 pod that still ran" in down.stderr
+    until(lambda: not any(map(is_alive, shims)), "the end of the shims")
+    assert not (fresh.home / "default" / "sessions").exists()
 
 
 def test_a_server_that_is_asked_to_end_takes_the_agent_with_it(fresh, until):

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,38 @@ def test_a_damaged_run_is_told_by_its_file_and_the_others_stay(history, content)
     assert history.held_pods() >= {"pod-1"}
     history.delete(damaged)
     assert len(history.files()) == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("metadata", {"name": "other", "uid": UID.format(2)}),
+        ("metadata", {"name": "train", "uid": UID.format(1)}),
+        ("metadata", {"name": "train", "uid": UID.format(2), "creationTimestamp": "soon"}),
+        ("status", "done"),
+        ("status", {"conditions": 3}),
+    ],
+)
+def test_a_record_of_another_run_or_of_another_shape_is_damaged(history, part, value):
+    history.write(record(2))
+    [file] = history.files()
+    content = json.loads(file.path.read_bytes())
+    content["job"][part] = value
+    file.path.write_text(json.dumps(content))
+
+    with pytest.raises(DamagedRunError, match=r"is damaged"):
+        history.read(file)
+
+
+def test_what_is_no_file_is_no_run(history):
+    history.write(record(1))
+    [file] = history.files()
+    place = str(file.path).replace(file.uid, "{}")
+    Path(place.format("folder")).mkdir()
+    os.mkfifo(place.format("pipe"))
+    Path(place.format("link")).symlink_to(file.path)
+
+    assert history.files() == [file]
 
 
 def test_a_record_that_leads_elsewhere_removes_nothing_there(history, tmp_path):

@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
+from gangline import clock
 from gangline.errors import GanglineError
 from gangline.local.paths import DEFAULT_CLUSTER, ClusterPaths
 from gangline.local.runs.bounds import Bounds, RunSize, choose_expired
-from gangline.local.runs.record import RunRecord
-from gangline.workloads.kinds import kind_of
+from gangline.local.runs.record import RunRecord, summary_of
 
 _SUFFIX = ".json"
 _DRAFT = ".new"
@@ -79,10 +79,11 @@ class History:
                         continue
                     began, namespace, name, uid = words
                     try:
-                        written_at = entry.stat().st_mtime
-                        found.append(RunFile(Path(entry.path), began, namespace, name, uid, written_at))
+                        there = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:  # another command removed it
                         continue
+                    if stat.S_ISREG(there.st_mode):
+                        found.append(RunFile(Path(entry.path), began, namespace, name, uid, there.st_mtime))
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(found, key=lambda file: (file.began, file.written_at), reverse=True)
@@ -100,13 +101,13 @@ class History:
                 msgspec.convert(obj, _PodMeta)
             if record.uid != file.uid or record.job["metadata"]["name"] != file.name:
                 raise ValueError("another run's name or uid")
-            kind_of(record.job)
+            summary_of(record, clock.now())  # what every reader goes by
         except (
             msgspec.MsgspecError,
-            KeyError,
+            LookupError,
             TypeError,
             AttributeError,
-            UnicodeDecodeError,
+            ValueError,
             RecursionError,
         ) as error:
             raise DamagedRunError(
