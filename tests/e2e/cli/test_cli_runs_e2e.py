@@ -64,7 +64,7 @@ def test_two_runs_of_one_script_at_the_same_time_have_names_of_their_own(fresh, 
     assert set(found) == {"train", "train-2"}
     [failed] = [report for report in found.values() if report["status"] == "FAILED"]
     assert (failed["exitCode"], failed["failedRank"]) == (3, 1)
-    assert f"rank 1 in pod {failed['name']}-worker-0 exited with code 3" in failed["reason"]
+    assert f"rank 1 in pod {failed['name']}-launcher exited with code 3" in failed["reason"]
     assert failed["command"].endswith("go 3")
     assert failed["metrics"] == {"step": 3, "steps": 9, "rate": 12.5, "unit": "images", "loss": 0.25}
     assert [report["name"] for report in runs(fresh, "--failed")] == [failed["name"]]
@@ -95,7 +95,8 @@ def test_a_run_stays_after_deletion_interruption_and_down(fresh, script, program
         assert fresh("logs", name).stdout.startswith("hello\n")
         assert json.loads(fresh("logs", name, "--records").stdout)["loss"] == 0.25
         assert fresh("logs", name, "--tail", "0").stdout == ""
-    assert fresh("logs", "done", "-i", "done-worker-0").returncode == 0
+    [launcher] = json.loads(fresh("get", "done", "-o", "json").stdout)["instances"]
+    assert fresh("logs", "done", "-i", launcher["name"]).stdout == "hello\n"
     assert "SUCCEEDED" in fresh("get", "done").stdout
     assert json.loads(fresh("get", "cut", "-o", "json").stdout)["status"] == "CANCELLED"
     assert fresh("explain", "down").stdout.startswith("mpijob default/down was cancelled")

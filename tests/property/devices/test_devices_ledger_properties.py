@@ -9,9 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from gangline.api.core import Container, PodSpec, ResourceRequirements
 from gangline.devices.inventory import Inventory
 from gangline.devices.ledger import GpuChoiceError, GpuLedger, GpuRequest, GpusTakenError, Shares
 from gangline.devices.simulated import simulate
+from gangline.workloads.gpus import gpu_shares
 
 SIZES = {"node-0": 4, "node-1": 3}
 NODES = st.sampled_from(sorted(SIZES))
@@ -19,6 +21,10 @@ NODES = st.sampled_from(sorted(SIZES))
 
 def inventories() -> dict[str, Inventory]:
     return {name: simulate(name, count) for name, count in SIZES.items()}
+
+
+def container(name: str, gpus: int) -> Container:
+    return Container(name=name, resources=ResourceRequirements(limits={"nvidia.com/gpu": gpus}))
 
 
 @dataclass
@@ -45,7 +51,9 @@ class Machine(RuleBasedStateMachine):
     def arrive(self, node: str, running: dict[str, int], starting: int, chosen: dict[str, list[str]]) -> None:
         self.count += 1
         uid = f"pod-{self.count}"
-        request = GpuRequest(uid, node, running, {"init": starting} if starting else {}, chosen)
+        containers = [container(name, count) for name, count in running.items()]
+        shares = gpu_shares(PodSpec(init_containers=[container("init", starting)], containers=containers))
+        request = GpuRequest(uid, node, shares, frozenset({"init"}), chosen)
         free = len(self.ledger.free(node))
         try:
             given = self.ledger.take(request)

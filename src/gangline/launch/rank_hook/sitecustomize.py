@@ -28,6 +28,7 @@ def arm() -> None:
     number = getattr(_signal, "SIGURG", None)
     if number is None or not hasattr(os, "memfd_create") or _signal.getsignal(number) != _signal.SIG_DFL:
         return
+    import atexit
     import faulthandler
     import fcntl
 
@@ -44,8 +45,14 @@ def arm() -> None:
         except OSError:  # the program has closed files that it did not open
             pass
 
+    def ignore() -> None:
+        """Ask for nothing more: mpi4py ends MPI when the interpreter that a handler needs is gone."""
+        faulthandler.unregister(number)
+        _signal.signal(number, _signal.SIG_IGN)
+
     _signal.signal(number, say_alive)
     faulthandler.register(number, file=channel, all_threads=False, chain=True)
+    atexit.register(ignore)
 
 
 def import_next() -> None:
