@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -56,12 +57,15 @@ class AttackedServer:
 
 
 @contextmanager
-def attacked_server(state: Path, *, environment: Mapping[str, str] | None = None) -> Iterator[AttackedServer]:
+def attacked_server(
+    state: Path, *, environment: Mapping[str, str] | None = None, limits: Mapping[int, int] | None = None
+) -> Iterator[AttackedServer]:
     """Run a server until the block ends.
 
     Args:
         state: its folder; the log goes beside it.
         environment: more variables.
+        limits: of the process, by the numbers of ``resource``.
     """
     paths = ClusterPaths("dev", state)
     log = state.with_suffix(".log")
@@ -72,6 +76,8 @@ def attacked_server(state: Path, *, environment: Mapping[str, str] | None = None
             stderr=output,
             env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(environment or {}),
         )
+    for number, value in (limits or {}).items():
+        resource.prlimit(process.pid, number, (value, value))
     try:
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:

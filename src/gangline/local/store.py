@@ -29,6 +29,7 @@ __all__ = [
     "ObjectTooLargeError",
     "Store",
     "StoreError",
+    "StoreFullError",
     "StoreInUseError",
     "Watcher",
 ]
@@ -50,6 +51,20 @@ class ObjectTooLargeError(Exception):
         super().__init__(f"an object has at most {OBJECT_BYTES_MAX} bytes, found {found}")
 
 
+UPDATE_SLACK = 0.25
+"""Objects that are there may grow so far beyond the bound of a full store: their ends must be told."""
+
+
+class StoreFullError(Exception):
+    """The objects are as long altogether as they may be."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"the store holds as much as the server's memory allows ({limit >> 20} MiB of JSON); "
+            "delete objects that are no longer needed"
+        )
+
+
 class ConflictError(Exception):
     """Somebody else wrote the object since it was read."""
 
@@ -57,9 +72,12 @@ class ConflictError(Exception):
 class _Pending:
     """One write on its way to the disk. ``entry=None`` while a removal is on its way."""
 
-    __slots__ = ("change", "entry", "future")
+    __slots__ = ("change", "entry", "future", "grows_by")
 
-    def __init__(self, entry: Entry | None, change: Change, future: asyncio.Future[Entry]) -> None:
+    def __init__(
+        self, entry: Entry | None, change: Change, grows_by: int, future: asyncio.Future[Entry]
+    ) -> None:
+        self.grows_by = grows_by
         self.entry = entry
         self.change = change
         self.future = future
@@ -70,6 +88,7 @@ class Store:
 
     Args:
         path: the SQLite file; created when absent.
+        bytes_max: JSON of all objects together; what would make it more is refused.
 
     Raises:
         StoreInUseError: another process has it open.
@@ -78,7 +97,9 @@ class Store:
     Cost: 0.2 ms a lone write on a fast disk, 15,000 writes/s in groups; memory 2 to 6 times the JSON.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, bytes_max: int = 1 << 62) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
         self._loop = asyncio.get_running_loop()
         self._writer = StoreWriter(path, self._from_thread)
         self.revision = self._writer.revision()
@@ -101,6 +122,7 @@ class Store:
         for row in self._writer.rows():
             assert row.value is not None
             entry = Entry(row.revision, row.value, row.written_s)
+            self._bytes += len(row.value)
             self._collections.setdefault(row.collection, {}).setdefault(row.namespace, {})[row.name] = entry
 
     async def close(self) -> None:
@@ -145,6 +167,7 @@ class Store:
         Raises:
             ConflictError: ``previous`` is not the newest state any more.
             ObjectTooLargeError: it is longer than an object may be, and not about to go.
+            StoreFullError: all objects together would be longer than they may be.
         """
         if self.latest(*key) is not previous:
             raise ConflictError
@@ -180,10 +203,15 @@ class Store:
         data = _encode(obj)
         if len(data) > OBJECT_BYTES_MAX and "deletionTimestamp" not in obj["metadata"]:
             raise ObjectTooLargeError(len(data))
+        grows_by = (0 if type_ == "DELETED" else len(data)) - (len(previous.data) if previous else 0)
+        most = self._bytes_max * (1 if previous is None else 1 + UPDATE_SLACK)
+        if grows_by > 0 and self._bytes + grows_by > most:
+            raise StoreFullError(self._bytes_max)
+        self._bytes += grows_by
         entry = Entry(revision, data, int(time.time()), obj)
         change = Change(type_, *key, previous, entry)
         gone = type_ == "DELETED"
-        pending = _Pending(None if gone else entry, change, self._loop.create_future())
+        pending = _Pending(None if gone else entry, change, grows_by, self._loop.create_future())
         self._pending.setdefault(key, []).append(pending)
         self._waiting[revision] = pending
         value = None if gone else entry.data
@@ -210,6 +238,7 @@ class Store:
             self._batch = max(self._batch, rows[-1].batch + 1)
             lost, self._waiting, self._pending = self._waiting, {}, {}
             for pending in lost.values():
+                self._bytes -= pending.grows_by
                 if not pending.future.done():
                     pending.future.set_exception(error)
             return

@@ -226,8 +226,8 @@ class StoreWriter:
             contents = contents.at(rows[-1].revision)
             connection.execute("UPDATE meta SET value=? WHERE key='contents'", (contents.text(),))
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            with contextlib.suppress(sqlite3.Error):
+        except (sqlite3.Error, MemoryError) as error:
+            with contextlib.suppress(sqlite3.Error, MemoryError):
                 connection.execute("ROLLBACK")
             self._failed_batch = rows[-1].batch
             failure = StoreError(f"cannot write the store `{self._path}`: {error}", is_full=_is_full(error))
@@ -256,7 +256,7 @@ class StoreWriter:
         if self._log_bytes < CHECKPOINT_BYTES:
             return
         self._log_bytes = 0
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(sqlite3.Error, MemoryError):
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             free = self._connection.execute("PRAGMA freelist_count").fetchone()[0]
             if free > VACUUM_FREE_PAGES_MIN:
@@ -340,7 +340,7 @@ def _way_out(path: Path) -> str:
     )
 
 
-def _is_full(error: sqlite3.Error) -> bool:
+def _is_full(error: Exception) -> bool:
     """Whether the disk, or the quota, has no room; that comes as an error of the write, too."""
     code = getattr(error, "sqlite_errorcode", 0)
     return code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)

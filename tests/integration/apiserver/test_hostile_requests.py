@@ -383,7 +383,8 @@ async def test_half_open_connections_lock_nobody_out(narrow: ApiServer) -> None:
 async def test_too_many_requests_are_told_when_to_come_again(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "REMOTE", load.Share(requests_max=1, watches_max=0, answer_bytes_max=0))
+    narrow = load.Share(requests_max=1, watches_max=0, answer_bytes_max=0, body_bytes_max=1000)
+    monkeypatch.setattr(load, "REMOTE", narrow)
     token = f"Authorization: Bearer {api.server.context.authenticator.token}"
     _, writer = await connect(api.server)
     writer.write(request(f"POST {MAPS}", token, "Expect: 100-continue", body=b"{}")[:-2])  # never whole

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 
 from aiohttp import web
 
+from gangline.api.budgets import BODY
 from gangline.local.apiserver import deleting, failures, logs, reading, reviews, writing
 from gangline.local.apiserver.auth import ADMIN, User, is_there
 from gangline.local.apiserver.connections import Connection
@@ -19,17 +21,19 @@ from gangline.local.apiserver.exchange import Exchange, failure_answer
 from gangline.local.apiserver.failures import ApiFailure
 from gangline.local.apiserver.fault_log import FaultLog
 from gangline.local.apiserver.load import LONG_ANSWER_BYTES, Load
+from gangline.local.apiserver.memory import MemoryShares
 from gangline.local.apiserver.registry import Target
 from gangline.local.apiserver.served import SUBRESOURCE_VERBS
 from gangline.local.apiserver.subresources import SUBRESOURCES
 from gangline.local.apiserver.watching import WatchStream
-from gangline.local.store import ConflictError, ObjectTooLargeError, StoreError
+from gangline.local.store import ConflictError, ObjectTooLargeError, StoreError, StoreFullError
 
 ANSWER_TIMEOUT_S = 60.0
 """A client that has not taken its answer by then is no longer there, or holds it only to hold it."""
 
 Handler = Callable[[ApiContext, Exchange], Awaitable[web.StreamResponse]]
 
+_READS = ("GET", "HEAD")
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _SUBRESOURCE_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
@@ -47,10 +51,10 @@ _KNOWN_UNSERVED = {
 class Handlers:
     """The request handlers of one server."""
 
-    def __init__(self, api: ApiContext) -> None:
+    def __init__(self, api: ApiContext, memory: MemoryShares | None = None) -> None:
         self._api = api
         self._documents = Documents(api)
-        self._load = Load()
+        self._load = Load(memory)
         self._faults = FaultLog()
 
     async def handle_local(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -64,20 +68,24 @@ class Handlers:
     async def _handle(
         self, request: web.BaseRequest, user: User | None, *, is_local: bool
     ) -> web.StreamResponse:
-        try:
-            response = await self._outcome(request, user, is_local=is_local)
-            if isinstance(response, web.Response) and (response.content_length or 0) > LONG_ANSWER_BYTES:
-                await self._send_long(request, response, user, is_local=is_local)
-            return response
-        except ApiFailure as failure:
-            return failure_answer(failure)
+        with ExitStack() as held:
+            try:
+                response = await self._outcome(request, user, held, is_local=is_local)
+                if isinstance(response, web.Response) and (response.content_length or 0) > LONG_ANSWER_BYTES:
+                    if request.method in _READS:  # what a write holds has room for its answer: it is done
+                        size_bytes = response.content_length or 0
+                        held.enter_context(self._load.answer(user, size_bytes, is_local=is_local))
+                    await self._send_long(request, response)
+                return response
+            except ApiFailure as failure:
+                return failure_answer(failure)
 
     async def _outcome(
-        self, request: web.BaseRequest, user: User | None, *, is_local: bool
+        self, request: web.BaseRequest, user: User | None, held: ExitStack, *, is_local: bool
     ) -> web.StreamResponse:
         """Return the answer; whatever goes wrong is raised as an ``ApiFailure``."""
         try:
-            return await self._answer(request, user, is_local=is_local)
+            return await self._answer(request, user, held, is_local=is_local)
         except (ApiFailure, ConnectionError):
             raise
         except ConflictError:
@@ -85,6 +93,8 @@ class Handlers:
             raise ApiFailure(409, "Conflict", message) from None
         except ObjectTooLargeError as error:
             raise failures.too_large(str(error)) from None
+        except StoreFullError as error:
+            raise failures.not_kept(str(error), is_full=True) from None
         except StoreError as error:
             raise failures.not_kept(str(error), is_full=error.is_full) from error
         except web.HTTPException as error:
@@ -96,23 +106,16 @@ class Handlers:
             self._faults.failed(request.method, request.path, error)
             raise failures.internal_error(f"{type(error).__name__}: {str(error)[:512]}") from error
 
-    async def _send_long(
-        self, request: web.BaseRequest, response: web.Response, user: User | None, *, is_local: bool
-    ) -> None:
-        """Send an answer that does not fit into the connection's buffers; it is held until it is taken.
-
-        Raises:
-            ApiFailure: 429, there is too much of that already.
-        """
-        with self._load.answer(user, response.content_length or 0, is_local=is_local):
-            try:
-                async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                    await response.prepare(request)
-                    await response.write_eof()
-            except TimeoutError:
-                if request.transport is not None:
-                    request.transport.abort()
-                raise ConnectionResetError("the client does not take its answer") from None
+    async def _send_long(self, request: web.BaseRequest, response: web.Response) -> None:
+        """Send an answer that does not fit into the connection's buffers; it is held until it is taken."""
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("the client does not take its answer") from None
 
     def _authenticate(self, request: web.BaseRequest, user: User | None, path: str) -> User | None:
         """Return who asks, None for nobody on an open path.
@@ -130,8 +133,9 @@ class Handlers:
         return user
 
     async def _answer(
-        self, request: web.BaseRequest, user: User | None, *, is_local: bool
+        self, request: web.BaseRequest, user: User | None, held: ExitStack, *, is_local: bool
     ) -> web.StreamResponse:
+        """Return the answer; what ``held`` counts is under way until the client has it."""
         path = request.path.rstrip("/") or "/"
         user = self._authenticate(request, user, path)
         if user is not None and isinstance(request.protocol, Connection):
@@ -148,8 +152,19 @@ class Handlers:
         verb = verb_of(exchange)
         self._authorize(exchange, verb)
         is_watch = verb == "watch" or (target.subresource == "log" and exchange.flag("follow"))
-        with self._load.request(user, is_local=is_local, is_watch=is_watch):
-            return await self._route(exchange, verb)
+        held.enter_context(self._load.request(user, is_local=is_local, is_watch=is_watch))
+        if request.method not in _READS:
+            held.enter_context(self._load.body(user, self._written_bytes(exchange), is_local=is_local))
+        return await self._route(exchange, verb)
+
+    def _written_bytes(self, exchange: Exchange) -> int:
+        """Return how long the body may be, and what it changes: what the header says, else the bound."""
+        request, target = exchange.request, exchange.target
+        found = request.content_length
+        if found is None:
+            found = BODY.bytes_max if request.body_exists else 0
+        old = self._api.store.latest(*target.key) if target.name else None
+        return min(found, BODY.bytes_max) + (len(old.data) if old is not None else 0)
 
     def _authorize(self, exchange: Exchange, verb: str) -> None:
         target, user = exchange.target, exchange.user

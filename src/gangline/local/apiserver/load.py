@@ -1,4 +1,4 @@
-"""How much the server takes on at once: requests, watches, and bytes of answers that nobody has read yet.
+"""How much the server takes on at once: requests, watches, bytes of bodies, and of answers not yet read.
 
 Two shares, so that neither can use up the other's: the Unix socket, on which operator, scheduler, node agent
 and the user's own commands ask, and the TCP ports, where pods and kubectl do. Within the second share no
@@ -16,6 +16,7 @@ from typing import Final
 
 from gangline.local.apiserver import failures
 from gangline.local.apiserver.auth import User
+from gangline.local.apiserver.memory import ANSWER_BYTES_MAX, BODY_BYTES_MAX, STORE_BYTES_MAX, MemoryShares
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +27,24 @@ class Share:
         requests_max: requests that are no watches.
         watches_max: watches and followed logs.
         answer_bytes_max: bytes of long answers that clients have not taken yet.
+        body_bytes_max: bytes of bodies of requests that are under way, and of the objects that they change.
     """
 
     requests_max: int
     watches_max: int
     answer_bytes_max: int
+    body_bytes_max: int
 
 
-LOCAL: Final = Share(requests_max=1_000, watches_max=2_000, answer_bytes_max=1 << 30)
+LOCAL: Final = Share(
+    requests_max=1_000, watches_max=2_000, answer_bytes_max=1 << 30, body_bytes_max=256 << 20
+)
 """Agents create pods by the hundred at once; a command that follows a job has a handful of watches."""
 
-REMOTE: Final = Share(requests_max=200, watches_max=500, answer_bytes_max=256 << 20)
+REMOTE: Final = Share(requests_max=200, watches_max=500, answer_bytes_max=256 << 20, body_bytes_max=64 << 20)
 """A real API server takes 600 requests in all; 200 of these keep one core busy for 100 ms."""
 
-ACCOUNT: Final = Share(requests_max=50, watches_max=100, answer_bytes_max=64 << 20)
+ACCOUNT: Final = Share(requests_max=50, watches_max=100, answer_bytes_max=64 << 20, body_bytes_max=32 << 20)
 """Of one service account."""
 
 LONG_ANSWER_BYTES: Final = 256 << 10
@@ -47,9 +52,10 @@ LONG_ANSWER_BYTES: Final = 256 << 10
 
 
 class Load:
-    """What is under way."""
+    """What is under way; the shares are those above, or as much less as there is less memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryShares | None = None) -> None:
+        self._memory = memory or MemoryShares(STORE_BYTES_MAX, BODY_BYTES_MAX, ANSWER_BYTES_MAX)
         self._under_way: Counter[tuple[str, str]] = Counter()
 
     @contextmanager
@@ -74,12 +80,22 @@ class Load:
             yield
 
     @contextmanager
+    def body(self, user: User, size_bytes: int, *, is_local: bool) -> Iterator[None]:
+        """Count a body, and what is made of it, until its request is answered.
+
+        Raises:
+            ApiFailure: 429.
+        """
+        with self._counted(user, "bytes of bodies", size_bytes, is_local=is_local):
+            yield
+
+    @contextmanager
     def _counted(self, user: User | None, what: str, amount: int, *, is_local: bool) -> Iterator[None]:
         shares = [("the Unix socket", LOCAL)] if is_local else [("the TCP port", REMOTE)]
         if user is not None and user.namespace is not None:
             shares.append((user.name, ACCOUNT))
         for owner, share in shares:
-            most = _limit(share, what)
+            most = self._limit(share, what)
             taken = self._under_way[owner, what]
             if taken and taken + amount > most:  # one is let through, however long its answer
                 raise failures.too_many_requests(
@@ -95,11 +111,11 @@ class Load:
                 if not self._under_way[owner, what]:
                     del self._under_way[owner, what]
 
-
-def _limit(share: Share, what: str) -> int:
-    limits = {
-        "requests": share.requests_max,
-        "watches": share.watches_max,
-        "bytes of answers": share.answer_bytes_max,
-    }
-    return limits[what]
+    def _limit(self, share: Share, what: str) -> int:
+        limits = {
+            "requests": share.requests_max,
+            "watches": share.watches_max,
+            "bytes of answers": min(share.answer_bytes_max, self._memory.answer_bytes_max),
+            "bytes of bodies": min(share.body_bytes_max, self._memory.body_bytes_max),
+        }
+        return limits[what]

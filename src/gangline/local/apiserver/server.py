@@ -29,6 +29,7 @@ from gangline.local.apiserver.context import ApiContext
 from gangline.local.apiserver.fault_log import bound_library_logs
 from gangline.local.apiserver.handlers import Handlers
 from gangline.local.apiserver.kubeconfig import kubeconfig_text
+from gangline.local.apiserver.memory import MemoryShares, bound_heap, free_bytes
 from gangline.local.apiserver.registry import CRD_COLLECTION, Registry
 from gangline.local.paths import ClusterPaths
 from gangline.local.store import Store
@@ -78,7 +79,9 @@ class ApiServer:
         bound_library_logs()
         for folder in (paths.state, paths.run):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._store = store = Store(paths.store)
+        bound_heap()
+        memory = MemoryShares.of(free_bytes())
+        self._store = store = Store(paths.store, bytes_max=memory.store_bytes_max)
         try:
             certificates = Certificates(paths.certificates, [*self._extra_addresses, socket.gethostname()])
             certificates.ensure()
@@ -89,7 +92,7 @@ class ApiServer:
             authenticator = Authenticator(paths.token, paths.certificates / KEY_FILE)
             self._context = api = ApiContext(paths, store, registry, authenticator)
             await bootstrap(api)
-            self._listen(Handlers(api), certificates.ssl_context())
+            self._listen(Handlers(api, memory), certificates.ssl_context())
             text = kubeconfig_text(paths.name, self.port, certificates.authority_pem, authenticator.token)
             write_private(paths.kubeconfig, text.encode())
         except BaseException:
