@@ -111,7 +111,7 @@ class GpuDemand:
             )
             place = "this cluster" if room.kind == "simulated" else "this machine"
             pods = f" in {self.pods} pods of {self.each}" if self.pods > 1 else ""
-            return f"it asks {gpus_in_words(self.total)}{pods}, {place} has {has}"
+            return f"it asks for {gpus_in_words(self.total)}{pods}, {place} has {has}"
         biggest = max(self.each, self.beside)
         if biggest > room.largest:
             largest = gpus_in_words(room.largest, room.kind)
@@ -120,7 +120,7 @@ class GpuDemand:
         if fitting < self.pods:
             counts = " + ".join(str(count) for count in room.nodes if count)
             return (
-                f"it asks {self.pods} pods of {gpus_in_words(self.each)} at once, "
+                f"it asks for {self.pods} pods of {gpus_in_words(self.each)} at once, "
                 f"{fitting} fit on nodes with {counts} {room.kind} GPUs".replace("  ", " ")
             )
         return ""

@@ -127,7 +127,7 @@ def gpu_options(function: F) -> F:
         return function(*args, gpus=replace(gpus, per_rank=gpus_per_rank, total=total, fit=fit), **rest)
 
     described = click.option(
-        "--fit", is_flag=True, help="Shrink a job that asks more GPUs than there are; says to what."
+        "--fit", is_flag=True, help="Shrink a job that asks for more GPUs than there are; says to what."
     )(wrapped)
     described = click.option(
         "--gpus",

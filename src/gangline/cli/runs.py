@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LIMIT = 20
 ID_CHARS = 8
 COMMAND_CHARS_MAX = 60
+"""Where the list goes to no terminal, whose width would say it."""
 
 COLUMNS = (
     Column("NAME"),
@@ -105,8 +106,9 @@ async def _list(
     else:
         hidden = {"NAMESPACE"} if {report["namespace"] for report in reports} == {"default"} else set()
         shown = [index for index, column in enumerate(COLUMNS) if column.title not in hidden]
-        rows = [[row[index] for index in shown] for row in map(_row, reports)]
-        print_table([COLUMNS[index] for index in shown], rows, wide=output == "wide")
+        wide = output == "wide"
+        rows = [[row[index] for index in shown] for row in (_row(report, wide=wide) for report in reports)]
+        print_table([COLUMNS[index] for index in shown], rows, wide=wide)
 
 
 async def _report(target: Target, record: RunRecord, *, is_up: bool) -> dict[str, Any]:
@@ -139,12 +141,15 @@ async def _report(target: Target, record: RunRecord, *, is_up: bool) -> dict[str
     }
 
 
-def _row(report: dict[str, Any]) -> list[str]:
+def _row(report: dict[str, Any], *, wide: bool) -> list[str]:
     from gangline.clock import now, parse_time
     from gangline.units import format_age
 
     age_s = (now() - parse_time(report["began"])).total_seconds() if report["began"] else 0.0
-    command = " ".join(report["command"].split())
+    command = report["command"] if wide else command_in_words(report["command"])
+    command = " ".join(command.split())
+    if terminal_width() is None and not wide and len(command) > COMMAND_CHARS_MAX:
+        command = command[: COMMAND_CHARS_MAX - 1] + "…"
     return [
         report["name"],
         report["id"][:ID_CHARS],
@@ -153,7 +158,7 @@ def _row(report: dict[str, Any]) -> list[str]:
         format_age(report["durationSeconds"]),
         result_in_words(report),
         metrics_in_words(report["metrics"]),
-        command if terminal_width() is not None else command[:COMMAND_CHARS_MAX],
+        command,
         report["reason"],
     ]
 
@@ -165,6 +170,14 @@ def result_in_words(report: dict[str, Any]) -> str:
         return words
     code = f" ({report['exitCode']})" if report["exitCode"] else ""
     return words + code + (f": rank {report['failedRank']}" if report["failedRank"] is not None else "")
+
+
+def command_in_words(command: str) -> str:
+    """Return a command without the folder of its program: what differs between runs is behind it."""
+    program, space, arguments = command.partition(" ")
+    if program.startswith(("'", '"')):  # a folder with a space in its name
+        return command
+    return program.rpartition("/")[2] + space + arguments
 
 
 def metrics_in_words(metrics: dict[str, Any]) -> str:

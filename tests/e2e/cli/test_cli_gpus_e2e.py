@@ -102,7 +102,7 @@ def test_a_job_of_more_than_all_is_refused_and_nothing_is_created(simulated: Any
     done = simulated("run", "-n", "17", "--gpus-per-rank", "1", "--name", "much", "--", "true")
 
     assert done.returncode == 2
-    assert "it asks 17 GPUs, this cluster has 16 simulated GPUs" in done.stderr
+    assert "it asks for 17 GPUs, this cluster has 16 simulated GPUs" in done.stderr
     for way in ("`--fit` shrinks it", "`--simulate-gpus 17 ", "`--context CONTEXT`"):
         assert way in done.stderr
     assert "much" not in simulated("list").stdout
@@ -244,7 +244,7 @@ def test_real_gpus_are_used_and_said_to_be_real(stand_in: Any) -> None:
     assert sorted(line.rpartition(": ")[2] for line in done.stdout.splitlines()) == ids
     refused = stand_in("run", "-n", "16", *line[2:])
     assert refused.returncode == 2
-    assert "it asks 16 GPUs, this machine has 2" in refused.stderr
+    assert "it asks for 16 GPUs, this machine has 2" in refused.stderr
 
 
 def test_real_gpus_are_counted_once_on_two_nodes(stand_in: Any) -> None:
@@ -324,4 +324,4 @@ def test_a_real_gpu_is_seen_by_the_rank_that_asks_and_by_no_other(fresh: Any) ->
     asked = len(REAL.gpus) + 1
     refused = fresh("run", "-n", str(asked), "--gpus-per-rank", "1", "--", "true")
     assert refused.returncode == 2
-    assert f"it asks {asked} GPUs, this machine has {len(REAL.gpus)}" in refused.stderr
+    assert f"it asks for {asked} GPUs, this machine has {len(REAL.gpus)}" in refused.stderr

@@ -19,6 +19,8 @@ while not os.path.exists(sys.argv[1]):
     time.sleep(0.05)
 if rank == "1":
     sys.exit(int(sys.argv[2]))
+if int(sys.argv[2]):
+    time.sleep(600)  # until it is ended: Open MPI names no rank that fails when all others have ended well
 """
 
 

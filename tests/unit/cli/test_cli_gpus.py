@@ -58,15 +58,15 @@ def command_of(job: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("job", "room", "words"),
     [
-        (mpijob(2, 8), REAL_2, "it asks 16 GPUs in 2 pods of 8, this machine has 2"),
-        (mpijob(1, 16), REAL_2, "it asks 16 GPUs, this machine has 2"),
-        (mpijob(1, 1), GpuRoom((0,)), "it asks 1 GPU, this machine has none"),
-        (mpijob(17, 1), SIMULATED, "it asks 17 GPUs in 17 pods of 1, this cluster has 16 simulated GPUs"),
+        (mpijob(2, 8), REAL_2, "it asks for 16 GPUs in 2 pods of 8, this machine has 2"),
+        (mpijob(1, 16), REAL_2, "it asks for 16 GPUs, this machine has 2"),
+        (mpijob(1, 1), GpuRoom((0,)), "it asks for 1 GPU, this machine has none"),
+        (mpijob(17, 1), SIMULATED, "it asks for 17 GPUs in 17 pods of 1, this cluster has 16 simulated GPUs"),
         (mpijob(1, 16), SIMULATED, "one of its pods asks 16 GPUs, the largest node has 8 simulated GPUs"),
         (
             mpijob(3, 5),
             SIMULATED,
-            "it asks 3 pods of 5 GPUs at once, 2 fit on nodes with 8 + 8 simulated GPUs",
+            "it asks for 3 pods of 5 GPUs at once, 2 fit on nodes with 8 + 8 simulated GPUs",
         ),
         (mpijob(2, 8), SIMULATED, ""),
         (mpijob(16, 1), SIMULATED, ""),
@@ -223,7 +223,7 @@ def test_gpus_under_another_name_are_gpus_too() -> None:
 
     smaller, _ = fit_object(job, REAL_2)
 
-    assert GpuDemand.of(job).shortage(REAL_2) == "it asks 16 GPUs in 2 pods of 8, this machine has 2"
+    assert GpuDemand.of(job).shortage(REAL_2) == "it asks for 16 GPUs in 2 pods of 8, this machine has 2"
     fitted = smaller["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     assert fitted["resources"] == {"limits": {"aliyun.com/gpu": 2}}
 
