@@ -50,9 +50,10 @@ test-nodes: $(STAMP)-dev
 test-containers: $(STAMP)-dev
 	$(BIN)/python -m pytest -q tests -m containers
 
-# GANGLINE_HOSTILE_CASES (3,000) and GANGLINE_HOSTILE_SEED (1) choose the series.
+# GANGLINE_HOSTILE_CASES (3,000), _ROUNDS (50) and _SEED (1) choose the series, HOSTILE=FILE one file of them.
+HOSTILE ?= tests/hostile
 test-hostile: $(STAMP)-dev
-	$(BIN)/python -m pytest -q -s tests/hostile -m hostile
+	$(BIN)/python -m pytest -q -s $(HOSTILE) -m hostile
 
 lint: $(STAMP)-dev
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/lint-imports

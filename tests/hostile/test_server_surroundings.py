@@ -25,7 +25,7 @@ SEED = int(os.environ.get("GANGLINE_HOSTILE_SEED", "1"))
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 DAMAGES = max(int(os.environ.get("GANGLINE_HOSTILE_ROUNDS", "50")) // 5, 2)
 HANG_S = 5.0
-DISK_MIB = 6
+DISK_MIB = 24
 START_LIMIT_S = 20.0
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(600)]

@@ -205,9 +205,14 @@ class StoreWriter:
             if rows:
                 self._write(rows)
                 self._tidy()
-        with contextlib.suppress(sqlite3.Error):
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._empty_log()
         self._connection.close()
+
+    def _empty_log(self) -> None:
+        """Copy the log back and cut it off, which makes room where it holds many versions of few objects."""
+        with contextlib.suppress(sqlite3.Error, MemoryError):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._log_bytes = 0
 
     def _write(self, rows: list[Row]) -> None:
         # What was queued behind a failed transaction was computed from states that never came to be.
@@ -233,6 +238,8 @@ class StoreWriter:
             failure = StoreError(f"cannot write the store `{self._path}`: {error}", is_full=_is_full(error))
             failure.__cause__ = error
             self._on_outcome(rows, failure)
+            if failure.is_full:
+                self._empty_log()
         else:
             self._contents = contents
             self._on_outcome(rows, None)
