@@ -393,7 +393,8 @@ class Follower:
     def _take_line(self, line: bytes) -> None:
         for part in [line] if self._tags is None else split_line(line):
             text = part.decode(errors="replace")
-            if parse_record(text) is None:
+            record = parse_record(text)
+            if record is None or record["kind"] == "rank-ended":
                 self._output.feed(text)
 
     def _flush_line(self) -> None:

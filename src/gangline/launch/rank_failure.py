@@ -18,6 +18,8 @@ RANKS_MAX = 4096
 LINE_CHARS_MAX = 4096
 
 _TAG = re.compile(r"^\[(?:\d+,)?(\d+)\](?:\[[^\]]*\])?(?:<(?:stdout|stderr|stddiag)>: ?| )(.*)$", re.DOTALL)
+# @gangline {"kind":"rank-ended","rank":1,"code":3}
+_ENDED = re.compile(r'@gangline \{"kind":"rank-ended","rank":(\d+),"code":(\d+)\}$')
 _WHITE = re.compile(r"\s+")
 _RULE = re.compile(r"-{70,80}$")
 _REPORT = re.compile(
@@ -62,10 +64,14 @@ class LauncherOutput:
         self._spoken: deque[str] = deque(maxlen=TAIL_LINES)
         self._in_report = False
         self._last: int | None = None
+        self._first_end: tuple[int, int] | None = None
 
     def feed(self, line: str) -> None:
         """Take one line, with or without its newline. About a microsecond."""
         text = line.rstrip("\r\n")[:LINE_CHARS_MAX]
+        if ended := _ENDED.search(text):
+            self._first_end = self._first_end or (int(ended.group(1)), int(ended.group(2)))
+            return
         tag = _TAG.match(text)
         if tag is None:
             self._launcher.append(text)
@@ -92,6 +98,10 @@ class LauncherOutput:
         """Return what went wrong; ``None`` when nothing is named and the exit code is 0 or unknown."""
         text = _WHITE.sub(" ", "\n".join(self._launcher))
         found = _find(text, self._abort_text())
+        if found is None and self._first_end is not None:
+            rank, code = self._first_end
+            words, own_code, number = _ending(code)
+            found = RankFailure(what=words, rank=rank, exit_code=own_code, signal=number)
         if found is None:
             if not exit_code:
                 return None

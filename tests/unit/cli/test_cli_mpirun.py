@@ -1,5 +1,6 @@
 """The mpirun line, where its ranks land, and which MPI it belongs to."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gangline.launch.mpirun import (
     rank_script,
     ranks_asked_for,
 )
+from gangline.train.records import parse_record
 
 HOSTS = [("w0", 2), ("w1", 2)]
 
@@ -82,7 +84,16 @@ def test_every_rank_gets_torchs_variables_from_the_launchers():
     assert line[4:8] == ["--wdir", "/code", "-x", "MASTER_PORT=20001"]
     assert line[-5:] == ["rank", "python", "train.py", "--lr", "0.1"]
     assert "RANK=$OMPI_COMM_WORLD_RANK" in line[-6]
-    assert '; exec "$@"' in line[-6]
+
+
+def test_a_rank_that_fails_says_so_in_its_log_and_ends_with_its_code():
+    line = ["sh", "-c", rank_script(installation("openmpi")), "rank", "sh", "-c", "exit 3"]
+    done = subprocess.run(
+        line, env={**os.environ, "OMPI_COMM_WORLD_RANK": "1"}, capture_output=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (3, b'@gangline {"kind":"rank-ended","rank":1,"code":3}\n')
+    assert parse_record(done.stdout.decode()) == {"kind": "rank-ended", "rank": 1, "code": 3}
 
 
 def test_a_rank_that_asks_a_question_gets_the_end_of_input_and_does_not_wait():

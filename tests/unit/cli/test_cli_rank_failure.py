@@ -204,3 +204,16 @@ def test_tags_of_every_launcher_are_understood(line, kept):
     failure = output.failure(134)
     assert failure is not None
     assert failure.lines == (kept,)
+
+
+def test_a_rank_that_says_its_own_end_is_named_where_the_launcher_names_none():
+    lines = [
+        "[1,0]<stdout>: hello",
+        '[1,1]<stdout>: @gangline {"kind":"rank-ended","rank":1,"code":3}',
+        '[1,0]<stdout>: @gangline {"kind":"rank-ended","rank":0,"code":143}',
+    ]
+    found = find_failure(lines, exit_code=3)
+
+    assert found is not None
+    assert (found.rank, found.exit_code, found.what) == (1, 3, "exited with code 3")
+    assert find_failure(lines[:1], exit_code=3).rank is None
