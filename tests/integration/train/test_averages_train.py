@@ -46,7 +46,10 @@ def test_rank_that_ends_before_the_others_is_named_within_a_minute(ranks, torch_
     assert ranks.wait() == [1, 1], ranks.log(0)
     for rank in range(2):
         found = re.search(
-            r"^uneven \(1,\) (\d+) rank 1 on \S+ ended the training while", ranks.log(rank), re.MULTILINE
+            # over shared memory the end of its process may be seen first
+            r"^uneven \(1,\) (\d+) rank 1 (?:on \S+ ended the training|ended) while",
+            ranks.log(rank),
+            re.MULTILINE,
         )
         assert found, ranks.log(rank)
         assert int(found[1]) < 120  # 25 to 35 s on an idle machine
