@@ -169,8 +169,10 @@ async def test_a_damaged_store_is_refused_with_the_way_out_or_costs_nothing(tmp_
     random_ = random.Random(SEED)
     state, memory = tmp_path / "state", Memory()
     with attacked_server(state) as server:
-        await write_for(server, memory, 2.0, payload=3000)
-        server.process.kill()  # so that there is a log
+        await write_for(server, memory, 1.0, payload=9000)
+    with attacked_server(state) as server:
+        await write_for(server, memory, 0.5, payload=3000, seed=SEED + 1)
+        server.process.kill()  # so that there is a log, too
     files = {path: path.read_bytes() for path in state.iterdir() if path.name.startswith("store.sqlite")}
     assert {path.name for path in files} >= {"store.sqlite", "store.sqlite-wal"}
     told, whole, readable = 0, 0, []
@@ -189,8 +191,8 @@ async def test_a_damaged_store_is_refused_with_the_way_out_or_costs_nothing(tmp_
         readable.append(len(salvage(state / "store.sqlite").objects))
     expected = len(salvage_of(files, tmp_path / "sound").objects)
     print(
-        f"damaged stores: {told} refused by name, {whole} served whole; of {expected} objects at least "
-        f"{min(readable, default=expected)} can be exported"
+        f"damaged stores: {told} refused by name, {whole} served whole; {expected} objects were there, "
+        f"at least {min(readable, default=expected)} can be exported, with some that were deleted"
     )
     assert told + whole == DAMAGES
 
