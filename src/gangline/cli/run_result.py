@@ -8,7 +8,7 @@ from gangline.api.mpijob_reading import current_spec
 from gangline.cli.follow import Outcome
 from gangline.cli.held_up import start_error
 from gangline.cli.run_view import job_title
-from gangline.errors import JobFailedError
+from gangline.errors import EXIT_RESUME, JobFailedError
 from gangline.launch.mpirun import host_of_rank
 from gangline.launch.rank_failure import RankFailure, signal_name
 from gangline.workloads.job_state import condition, exit_code_of, primary_pods
@@ -33,7 +33,14 @@ def failure_of(outcome: Outcome) -> JobFailedError | None:
         if failure is None or _LOST not in failure.what:
             return None
         return JobFailedError(f"{job_title(job)} failed: {failure.what}", exit_code=code or 1)
-    return JobFailedError(f"{job_title(job)} failed: {describe_failure(outcome)}", exit_code=code or 1)
+    hint = (
+        "its ranks saved before they ended: the same command goes on from there"
+        if code == EXIT_RESUME
+        else ""
+    )
+    return JobFailedError(
+        f"{job_title(job)} failed: {describe_failure(outcome)}", exit_code=code or 1, hint=hint
+    )
 
 
 def last_lines(outcome: Outcome, *, is_alone: bool = True) -> list[str]:

@@ -136,3 +136,8 @@ def test_a_plain_pod_is_named_with_its_exit_code():
     error = failure_of(outcome(["cannot read data"], kind="Pod", exit_code=2, pods=[pod("pi", "", 2)]))
     assert error is not None
     assert error.message == "Pod default/pi failed: pod pi exited with code 2"
+
+
+def test_a_job_whose_ranks_saved_before_they_ended_says_how_it_goes_on():
+    assert "the same command goes on" in failure_of(outcome([], exit_code=75)).hint
+    assert not failure_of(outcome([], exit_code=3)).hint
