@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from gangline.api.definitions import Verdict, judge
 from gangline.api.resources import CRDS
 from gangline.kube.apply import LAST_APPLIED
-from gangline.kube.errors import AlreadyExists, ApiError, Forbidden, KubeconfigError, NotFound
+from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, KubeconfigError, NotFound
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
 
 Obj = dict[str, Any]
 Verb = Literal["created", "configured", "replaced", "unchanged", "left"]
+
+CONFLICTS_MAX = 10
+CONFLICT_DELAY_S = 0.1
+"""A definition's status takes kube-apiserver two or three writes, milliseconds apart."""
 
 CHECK_EVERY_S = 30.0
 """How often a service looks whose the definitions are that it works by."""
@@ -35,6 +39,15 @@ async def ensure(client: Client, crd: Obj, *, replace: bool = False) -> tuple[Ve
     Raises:
         ApiError: the server refused.
     """
+    for _ in range(CONFLICTS_MAX):
+        try:
+            return await _ensure_once(client, crd, replace=replace)
+        except Conflict:  # a server writes the status of a definition soon after it was made or changed
+            await asyncio.sleep(CONFLICT_DELAY_S)
+    return await _ensure_once(client, crd, replace=replace)
+
+
+async def _ensure_once(client: Client, crd: Obj, *, replace: bool) -> tuple[Verb, Verdict | None]:
     name = crd["metadata"]["name"]
     try:
         live = await client.get(CRDS, name)
