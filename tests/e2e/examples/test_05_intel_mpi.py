@@ -53,7 +53,11 @@ def test_rank_that_fails_is_named_with_its_pod(gangline_in, mpi_environments: Pa
     script.write_text("import sys\nfrom mpi4py import MPI\nsys.exit(3 if MPI.COMM_WORLD.rank == 2 else 0)\n")
     gangline = gangline_in(mpi_environments / "intel-mpi")
 
-    result = gangline("run", "-n", "4", "--nodes", "2", "--", "python", "broken.py", cwd=tmp_path)
+    result = gangline(
+        *("run", "-n", "4", "--nodes", "2", "--name", "broken-intel"),
+        *("--", "python", "broken.py"),
+        cwd=tmp_path,
+    )
 
     assert result.returncode in (3, 255), result.stdout  # Intel's mpirun now and then ends with its own 255
-    assert "rank 2 in pod broken-worker-1 exited with code 3" in result.stdout
+    assert "rank 2 in pod broken-intel-worker-1 exited with code 3" in result.stdout
