@@ -17,6 +17,9 @@ pytestmark = pytest.mark.train
 SCRIPT = """
 import hashlib, sys, time
 import torch, gangline.train
+def say(*words):  # a line is one write: torchrun starts its ranks unbuffered, and they share one file
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")
+    sys.stdout.flush()
 steps, asks = int(sys.argv[1]), sys.argv[2] == "asks"
 with gangline.train.init() as session:
     torch.manual_seed(3)
@@ -28,20 +31,20 @@ with gangline.train.init() as session:
     done = found.step if found else 0
     if found:
         model.load_state_dict(found.state["model"])
-    print("resumed", done, flush=True)
+    say("resumed", done)
     for step in range(done + 1, steps + 1):
         optimizer.zero_grad()
         batch = torch.randn(8, 20, generator=torch.Generator().manual_seed(step))
         parallel(batch).square().mean().backward()
         optimizer.step()
-        print("step", step, flush=True)
+        say("step", step)
         time.sleep(0.05)
         if asks and session.should_stop():
             checkpoints.save(step, {"model": model.state_dict()})
-            print("saved", step, flush=True)
+            say("saved", step)
             session.exit_to_resume()
     digest = hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest()
-    print("digest", digest, flush=True)
+    say("digest", digest)
 """
 
 
