@@ -125,7 +125,7 @@ class Laboratory:
 
     def get(self, path: str) -> dict[str, Any]:
         """Return one answer of the cluster's API server, through its Unix socket."""
-        from gangline.local.paths import ClusterPaths
+        from gangline.cluster.paths import ClusterPaths
 
         paths = ClusterPaths(name="default", state=self.home / "default")
         connection = http.client.HTTPConnection("localhost", timeout=30)

@@ -49,7 +49,7 @@ spec:
 
 def traces(laboratory: Laboratory) -> dict[str, int]:
     """Count everything that a job could leave behind."""
-    from gangline.local.paths import ClusterPaths
+    from gangline.cluster.paths import ClusterPaths
 
     paths = ClusterPaths(name="default", state=laboratory.home / "default")
     pids = processes_of(laboratory.home)

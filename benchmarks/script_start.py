@@ -24,8 +24,8 @@ for step in range(10):
     loss.backward()
     optimizer.step()
 print(f"rank {dist.get_rank()} of {dist.get_world_size()} loss {loss.item():.3f}", flush=True)
-# torch 2.13.0 aborts in 5 of 80 ranks ("terminate called without an active exception"), whatever starts them, where
-# a rank leaves its group at once; in none of 80 where all meet first and the wrapped network is gone.
+# torch 2.13.0 aborts in 5 of 80 ranks ("terminate called without an active exception"), whatever starts
+# them, where one leaves its group at once; in none of 80 where all meet first and the network is gone.
 del network, loss
 gc.collect()
 dist.barrier()

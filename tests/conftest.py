@@ -15,11 +15,11 @@ from control_plane import ControlPlane, NotBuilt
 
 from gangline.api.crds import crds
 from gangline.api.resources import NAMESPACES, SERVICE_ACCOUNTS
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.server.server import ApiServer
 from gangline.kube.client import Client
 from gangline.kube.config import load_kubeconfig
 from gangline.kube.errors import NotFound
-from gangline.local.apiserver.server import ApiServer
-from gangline.local.paths import ClusterPaths
 
 NAMESPACE_LIMIT_S = 60.0
 

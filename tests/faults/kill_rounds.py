@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from processes_of_cluster import left_behind, nurseries, of_pods, shims
+from processes_of_cluster import fork_servers, left_behind, of_pods, shims
 
-from gangline.local.agent.pod_record import PodRecord
-from gangline.local.paths import ClusterPaths
-from gangline.local.process_lock import read_lock
-from gangline.local.socket_request import SocketRequestError, socket_request
+from gangline.cluster.daemon.socket_request import SocketRequestError, socket_request
+from gangline.cluster.node.pods.pod_record import PodRecord
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.process_lock import read_lock
 
 END_TIMEOUT_S = 120.0
 COMMAND_TIMEOUT_S = 180.0
@@ -36,7 +36,14 @@ WINDOW_S = 3.0
 """Kills fall into this time after the start of a round's command; its job takes about 1.5 s undisturbed."""
 
 VICTIMS: tuple[tuple[str, ...], ...] = (("server",), ("agent",), ("server", "agent"))
-ALL_VICTIMS = (*VICTIMS, ("nursery",), ("shim",), ("command",), ("shim", "agent"), ("nursery", "shim"))
+ALL_VICTIMS = (
+    *VICTIMS,
+    ("fork_server",),
+    ("shim",),
+    ("command",),
+    ("shim", "agent"),
+    ("fork_server", "shim"),
+)
 EXIT_CODES = {"good": 0, "bad": 3}
 RANKS = 2
 KINDS = ("lost", "doubled", "wrong", "stuck")
@@ -77,7 +84,7 @@ class Rounds:
     Args:
         home: becomes GANGLINE_HOME; counters lie beside it.
         seed: decides every moment and victim.
-        victims: sets of processes that are killed together: daemons, the nursery, a shim, the command.
+        victims: sets of processes that are killed together: daemons, the fork server, a shim, the command.
     """
 
     def __init__(self, home: Path, *, seed: int, victims: Sequence[tuple[str, ...]] = VICTIMS) -> None:
@@ -207,10 +214,10 @@ class Rounds:
             pid = self._random.choice(sorted(found))
             self._struck.add(self._pod_name(found[pid]))
             return [pid]
-        daemon = read_lock(self._paths.lock("agent" if victim == "nursery" else victim))
+        daemon = read_lock(self._paths.lock("agent" if victim == "fork_server" else victim))
         if daemon.state != "held" or not daemon.pid:
             return []
-        return nurseries(daemon.pid) if victim == "nursery" else [daemon.pid]
+        return fork_servers(daemon.pid) if victim == "fork_server" else [daemon.pid]
 
     def _pod_name(self, uid: str) -> str:
         with contextlib.suppress(OSError, msgspec.MsgspecError):

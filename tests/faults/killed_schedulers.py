@@ -23,10 +23,10 @@ from prepared_server import direct
 from service_process import PROGRAM
 
 from gangline.api.resources import NODES, PODS
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.server.server import ApiServer
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound
-from gangline.local.apiserver.server import ApiServer
-from gangline.local.paths import ClusterPaths
 
 WAIT_S = 60.0
 SIZE = 4

@@ -10,11 +10,11 @@ from typing import Any
 
 from gangline.api.crds import crds, gang_crds
 from gangline.api.resources import CRDS, MPIJOBS, NODES, SCHEDULER_PLUGINS_POD_GROUPS
+from gangline.cluster.controllers.all import run_controllers
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
 from gangline.kube.config import Connection, load_kubeconfig
 from gangline.kube.errors import NotFound
-from gangline.local.controllers.all import run_controllers
 
 
 @asynccontextmanager

@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.local.agent.network import interface_prefix
-from gangline.local.agent.shim.processes import children, is_zombie
-from gangline.local.paths import ClusterPaths
+from gangline.cluster.node.network.pod_network import interface_prefix
+from gangline.cluster.node.shim.processes import children, is_zombie
+from gangline.cluster.paths import ClusterPaths
 
 _PROC = Path("/proc")
 
 
-def nurseries(agent_pid: int) -> list[int]:
+def fork_servers(agent_pid: int) -> list[int]:
     """Return the processes that fork the shims of an agent."""
-    return [pid for pid in children(agent_pid) if _name(pid) == "gl-nursery"]
+    return [pid for pid in children(agent_pid) if _name(pid) == "gl-fork-server"]
 
 
 def shims(paths: ClusterPaths) -> dict[int, str]:

@@ -22,11 +22,11 @@ from played_job import manifest
 from prepared_server import direct, prepared
 
 from gangline.api.resources import MPIJOB_VERSIONS, MPIJOBS, NAMESPACES
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.server.server import ApiServer
 from gangline.kube.client import Client
 from gangline.kube.config import load_kubeconfig
 from gangline.kube.errors import ApiError
-from gangline.local.apiserver.server import ApiServer
-from gangline.local.paths import ClusterPaths
 from gangline.operator.operator import Operator
 
 job_count = 200

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gangline.local.paths import ClusterPaths
-from gangline.local.socket_request import SocketRequestError, socket_request
+from gangline.cluster.daemon.socket_request import SocketRequestError, socket_request
+from gangline.cluster.paths import ClusterPaths
 
 START_TIMEOUT_S = 60.0
 ANSWER_BYTES_MAX = 64 << 20
@@ -71,7 +71,7 @@ def attacked_server(
     log = state.with_suffix(".log")
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gangline.local.apiserver.server", "--state", str(state)],
+            [sys.executable, "-m", "gangline.cluster.server.server", "--state", str(state)],
             stdout=output,
             stderr=output,
             env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(environment or {}),

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangline.api.resources import CONFIG_MAPS
+from gangline.cluster.paths import ClusterPaths
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
-from gangline.local.paths import ClusterPaths
 
 LANES = 6
 NAMES_OF_LANE = 5

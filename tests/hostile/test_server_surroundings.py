@@ -19,7 +19,7 @@ import pytest
 from attacked_server import AttackedServer, attacked_server
 from remembering_clients import LANES, Memory, client_of, write
 
-from gangline.local.store_salvage import Salvage, salvage
+from gangline.cluster.server.store.salvage import Salvage, salvage
 
 SEED = int(os.environ.get("GANGLINE_HOSTILE_SEED", "1"))
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
@@ -216,13 +216,13 @@ def salvage_of(files: dict[Path, bytes], folder: Path) -> Salvage:
 def start_once(state: Path) -> tuple[int, str]:
     """Start a server on a state; return 0 when it serves, else its exit code, and what it said."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "gangline.local.apiserver.server", "--state", str(state)],
+        [sys.executable, "-m", "gangline.cluster.server.server", "--state", str(state)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    from gangline.local.paths import ClusterPaths
-    from gangline.local.socket_request import SocketRequestError, socket_request
+    from gangline.cluster.daemon.socket_request import SocketRequestError, socket_request
+    from gangline.cluster.paths import ClusterPaths
 
     paths = ClusterPaths("dev", state)
     deadline = time.monotonic() + START_LIMIT_S

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.local.paths import ClusterPaths
+from gangline.cluster.paths import ClusterPaths
 
 OWNER, STRANGER = 54_321, 54_322
 COMMAND_TIMEOUT_S = 120

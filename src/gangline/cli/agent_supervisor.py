@@ -10,12 +10,12 @@ import time
 
 import structlog
 
+from gangline.cluster.daemon.cluster import refusal_path
+from gangline.cluster.daemon.daemon import log_tail, spawn_daemon
+from gangline.cluster.daemon.restarts import RestartDelay, note_restart
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.process_lock import read_lock
 from gangline.errors import UserError
-from gangline.local.cluster import refusal_path
-from gangline.local.daemon import log_tail, spawn_daemon
-from gangline.local.paths import ClusterPaths
-from gangline.local.process_lock import read_lock
-from gangline.local.restarts import RestartDelay, note_restart
 
 STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.5

@@ -28,7 +28,7 @@ def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target
         raise UserError("nothing to apply", hint="gangline apply FILE...")
     documents = read_manifests([*files, *more])
     if target.is_local:
-        from gangline.local.cluster import Cluster
+        from gangline.cluster.daemon.cluster import Cluster
 
         documents = with_namespace(documents, target.namespace or "default")
         check_manifests(documents, is_local=True, image_problem=image_check_of(target))

@@ -16,7 +16,7 @@ from gangline.workloads.kinds import find_kind
 from gangline.workloads.requests import Amounts
 
 if TYPE_CHECKING:
-    from gangline.local.cluster import Cluster
+    from gangline.cluster.daemon.cluster import Cluster
 
 Obj = dict[str, Any]
 

@@ -9,8 +9,8 @@ from gangline.api.resources import PODS, Resource
 from gangline.cli.creation import CREATIONS_MAX, is_same_creation, with_creation_mark
 from gangline.cli.output import say
 from gangline.cli.run_view import job_title
+from gangline.cluster.runs.record import PROGRAM_ANNOTATION
 from gangline.errors import ClusterError, UserError
-from gangline.local.runs.record import PROGRAM_ANNOTATION
 from gangline.workloads.job_state import finished
 from gangline.workloads.kinds import kind_of
 

@@ -15,9 +15,9 @@ from gangline.api.resources import Resource
 from gangline.cli.creation import CREATIONS_MAX, is_same_creation, with_creation_mark
 from gangline.cli.manifests import KNOWN, in_order
 from gangline.cli.output import say
+from gangline.cluster.daemon.cluster import Cluster
 from gangline.errors import ClusterError
 from gangline.kube.apply import with_last_applied
-from gangline.local.cluster import Cluster
 
 Obj = dict[str, Any]
 

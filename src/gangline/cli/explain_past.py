@@ -7,7 +7,7 @@ from gangline.cli.output import print_value
 from gangline.cli.past_failure import why_failed
 from gangline.cli.target import Target
 from gangline.clock import now
-from gangline.local.runs.record import summary_of
+from gangline.cluster.runs.record import summary_of
 
 
 async def explain_past(target: Target, name: str, output: str | None) -> bool:

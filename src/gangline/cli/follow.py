@@ -290,7 +290,7 @@ class Follower:
             )
 
     async def _watch_ranks(self, namespace: str | None) -> None:
-        """Pass on what the node agent says of ranks that hang; see `gangline.local.agent.rank_reports`."""
+        """Pass on what the node agent says of ranks that hang; see `gangline.cluster.node.rank_reports`."""
         await asyncio.sleep(RANKS_AFTER_S)
         with suppress(ClusterError):
             await watch_objects(
@@ -303,7 +303,7 @@ class Follower:
             )
 
     def _take_rank_events(self, objects: dict[str, Obj]) -> None:
-        from gangline.local.agent.rank_reports import REASONS
+        from gangline.cluster.node.rank_reports import REASONS
 
         state = self._state
         for uid, event in objects.items():

@@ -14,9 +14,9 @@ from gangline.errors import UserError
 if TYPE_CHECKING:
     from gangline.api.codec import Document
     from gangline.cli.gpu_demand import GpuDemand, GpuRoom
-    from gangline.local.cluster import Cluster
-    from gangline.local.cluster_facts import ClusterFacts
-    from gangline.local.simulation import Simulation
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.daemon.cluster_facts import ClusterFacts
+    from gangline.cluster.daemon.simulation import Simulation
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,7 +51,7 @@ class GpuOptions:
         Raises:
             UserError: a model without a number of GPUs.
         """
-        from gangline.local.simulation import Simulation
+        from gangline.cluster.daemon.simulation import Simulation
 
         if self.simulate is None:
             if self.model:
@@ -146,7 +146,7 @@ def gpu_options(function: F) -> F:
 
 def simulated(facts: ClusterFacts) -> str:
     """Return what a start line says of a cluster's simulated GPUs, a comma in front; empty for none."""
-    from gangline.local.simulation import Simulation
+    from gangline.cluster.daemon.simulation import Simulation
 
     return f", {Simulation.of(facts).in_words()}" if facts.simulated_gpus else ""
 

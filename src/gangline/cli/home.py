@@ -8,8 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from gangline.cluster.paths import ClusterPaths
 from gangline.errors import UserError
-from gangline.local.paths import ClusterPaths
 
 STATE_BYTES_MAX = 480
 """The store's path, with what SQLite appends to it, may have 512 bytes (sqlite3 os_unix.c, MAX_PATHNAME)."""

@@ -9,8 +9,8 @@ import time
 from typing import TYPE_CHECKING
 
 from gangline.api.resources import PODS
-from gangline.local.cluster_facts import last_used, load_facts
-from gangline.local.paths import ClusterPaths
+from gangline.cluster.daemon.cluster_facts import last_used, load_facts
+from gangline.cluster.paths import ClusterPaths
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client

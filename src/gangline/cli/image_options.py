@@ -17,9 +17,9 @@ from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.cli.target import Target
-    from gangline.local.cluster import Cluster
-    from gangline.local.image_map import ImageMap, UserImage
-    from gangline.local.paths import ClusterPaths
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.images.image_map import ImageMap, UserImage
+    from gangline.cluster.paths import ClusterPaths
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,8 +61,8 @@ class ImageOptions:
         Raises:
             UserError: an option cannot be read, a folder serves nothing, or the runtime is not here.
         """
-        from gangline.local.image_map import read_user_image
-        from gangline.local.images import BASE_IMAGE, image_name
+        from gangline.cluster.images.image_map import read_user_image
+        from gangline.cluster.images.local_images import BASE_IMAGE, image_name
 
         images: dict[str, UserImage | None] = {}
         for text in self.texts:
@@ -84,8 +84,8 @@ class ImageOptions:
         Raises:
             UserError: see ``read``; or the runtime cannot be used here.
         """
-        from gangline.local.kept_images import load_image_map
-        from gangline.local.runtime.requirements import check_runtime
+        from gangline.cluster.daemon.kept_image_map import load_image_map
+        from gangline.cluster.images.runtime.requirements import check_runtime
 
         changes = self.read()
         isolation = isolation or isolation_of(cluster)
@@ -100,8 +100,8 @@ class ImageOptions:
 
     def save(self, cluster: Cluster) -> ImageMap:
         """Change the map of a cluster that is up, and return it."""
-        from gangline.local.kept_images import change_image_map, load_image_map
-        from gangline.local.runtime.containerd import wait_containerd
+        from gangline.cluster.daemon.kept_image_map import change_image_map, load_image_map
+        from gangline.cluster.images.runtime.containerd import wait_containerd
 
         if not self.texts and self.runtime is None and self.bench_limits is None:
             return load_image_map(cluster)
@@ -157,7 +157,7 @@ def image_options(function: F) -> F:
 
 def isolation_of(cluster: Cluster) -> str:
     """Return the isolation that a cluster has or was given, empty when neither is known."""
-    from gangline.local.cluster_facts import load_facts
+    from gangline.cluster.daemon.cluster_facts import load_facts
 
     facts = load_facts(cluster.paths)
     return cluster.isolation_in_use() or (facts.isolation if facts else "")
@@ -172,8 +172,8 @@ def plain_problem(image: UserImage, isolation: str) -> str:
 
 def image_check(known: ImageMap, isolation: str = "") -> Callable[[dict[str, Any]], str]:
     """Return what says why a container's image cannot be used, and a hint on a second line; empty for yes."""
-    from gangline.local.image_map import nothing_serves
-    from gangline.local.images import BASE_IMAGE, image_name
+    from gangline.cluster.images.image_map import nothing_serves
+    from gangline.cluster.images.local_images import BASE_IMAGE, image_name
 
     def problem(container: dict[str, Any]) -> str:
         image = str(container.get("image") or "")
@@ -192,9 +192,9 @@ def image_check(known: ImageMap, isolation: str = "") -> Callable[[dict[str, Any
 
 def _program_problem(container: dict[str, Any], folder: UserImage | None, known: ImageMap) -> str:
     """Return why what a container runs in a local image cannot work; empty for nothing known."""
-    from gangline.local.images import local_image_of
-    from gangline.local.program_needs import why_not
-    from gangline.local.shipped_images import SHIPPED, config_of
+    from gangline.cluster.images.local_images import local_image_of
+    from gangline.cluster.images.program_check import why_not
+    from gangline.cluster.images.shipped_images import SHIPPED, config_of
 
     image = str(container.get("image") or "")
     is_served_here = folder.kind == "venv" if folder else not known.runtime and bool(local_image_of(image))
@@ -220,8 +220,8 @@ def _program_problem(container: dict[str, Any], folder: UserImage | None, known:
 
 def served_by(image: str, known: ImageMap) -> str:
     """Return what serves an image, in words; empty when nothing does."""
-    from gangline.local.images import local_image_of
-    from gangline.local.shipped_images import SHIPPED, own_programs
+    from gangline.cluster.images.local_images import local_image_of
+    from gangline.cluster.images.shipped_images import SHIPPED, own_programs
 
     local = local_image_of(image)
     limits = f", limited to {known.bench_limits}" if known.bench_limits and local in SHIPPED else ""
@@ -236,7 +236,7 @@ def served_by(image: str, known: ImageMap) -> str:
 
 def image_check_of(target: Target, options: ImageOptions | None = None) -> Callable[[dict[str, Any]], str]:
     """Return ``image_check`` for the target's cluster as the options will have it."""
-    from gangline.local.cluster import Cluster
+    from gangline.cluster.daemon.cluster import Cluster
 
     cluster = Cluster(target.paths)
     return image_check((options or ImageOptions()).planned(cluster), isolation_of(cluster))
@@ -266,7 +266,7 @@ def describe_map(known: ImageMap, paths: ClusterPaths) -> list[str]:
     if known.bench_limits:
         lines.append(f"benchmarks of local images limited to {known.bench_limits}")
     if known.runtime == "containerd":
-        from gangline.local.runtime.containerd import ContainerdStore
+        from gangline.cluster.images.runtime.containerd import ContainerdStore
 
         load = " ".join([*ContainerdStore(paths).command, "images", "import", "FILE"])
         return [*lines, f"other images served by containerd; `{load}` loads one from a file"]

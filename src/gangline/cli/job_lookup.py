@@ -15,9 +15,9 @@ from gangline.errors import ClusterError, UserError
 from gangline.workloads.kinds import KINDS, kind_called, kind_of
 
 if TYPE_CHECKING:
+    from gangline.cluster.runs.reading import PastRun
     from gangline.kube.client import Client
     from gangline.kube.reader import ObjectReader
-    from gangline.local.runs.reading import PastRun
 
 Obj = dict[str, Any]
 
@@ -107,7 +107,7 @@ def find_past(target: Target, name: str, namespace: str | None) -> FoundJob | No
     """Return a run of the one-machine cluster's history; None where there is none of that name or id."""
     if not target.is_local:
         return None
-    from gangline.local.runs.reading import find_past as find
+    from gangline.cluster.runs.reading import find_past as find
 
     past = find(target.paths, name, namespace)
     if past is None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.target import Target, open_client
+from gangline.cluster.paths import DEFAULT_CLUSTER
 from gangline.errors import UserError
-from gangline.local.paths import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -55,7 +55,7 @@ def complete_job_name(
 
 def _past(target: Target) -> list[str]:
     """Return the names of runs that are kept of the namespace, the newest first."""
-    from gangline.local.runs.history import History
+    from gangline.cluster.runs.history import History
 
     namespace = target.namespace or "default"
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gangline.cli.held_up import why_pending
 from gangline.clock import parse_time
-from gangline.local.runs.record import RunRecord, summary_of
+from gangline.cluster.runs.record import RunRecord, summary_of
 from gangline.workloads.job_state import (
     condition,
     finished,

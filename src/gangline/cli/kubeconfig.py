@@ -17,7 +17,7 @@ def command(show_path: bool, cluster: str) -> None:
 
     It holds the administrator's token: whoever reads it may do everything in this cluster.
     """
-    from gangline.local.cluster import Cluster
+    from gangline.cluster.daemon.cluster import Cluster
 
     paths = usable_paths(cluster)
     Cluster(paths).ensure_up(keep=True, say=say)

@@ -21,7 +21,7 @@ from gangline.launch.rank_tags import ANNOTATION
 from gangline.workloads.job_state import has_started
 
 if TYPE_CHECKING:
-    from gangline.local.runs.record import RunRecord
+    from gangline.cluster.runs.record import RunRecord
 
 START_TIMEOUT_S = 3600.0
 START_LOOK_S = 0.1

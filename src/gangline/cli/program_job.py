@@ -10,15 +10,15 @@ from typing import Any
 
 from gangline.api.dns_names import LABEL_CHARACTERS_MAX, is_dns_1123_label
 from gangline.api.resources import MPIJOBS
+from gangline.cluster.runs.names import NAME_CHARS_MAX
+from gangline.cluster.user_session import ANNOTATION as SESSION_ANNOTATION
+from gangline.cluster.user_session import MACHINE
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import Ranks, mpirun_line
 from gangline.launch.mpirun_front import BIN_VARIABLE, PIECES_VARIABLE
 from gangline.launch.program import Program
 from gangline.launch.rank_tags import ANNOTATION
-from gangline.local.runs.names import NAME_CHARS_MAX
-from gangline.local.user_session import ANNOTATION as SESSION_ANNOTATION
-from gangline.local.user_session import MACHINE
 
 RANKS_MAX = 1024
 IMAGE = "gangline/base"
@@ -42,7 +42,7 @@ class ProgramRun:
         gpus_per_rank: GPUs that each rank has for itself.
         libraries: variables of both roles' containers with which the MPI's libraries are found.
         session: how its pods get the user's own files and environment, a value of the annotation of
-            ``gangline.local.user_session``; empty for pods of their own world.
+            ``gangline.cluster.user_session``; empty for pods of their own world.
     """
 
     name: str

@@ -11,10 +11,10 @@ from gangline.api.codec import Document
 from gangline.api.resources import MPIJOBS
 from gangline.cli.gpu_options import COMMAND_LINE
 from gangline.cli.program_session import HandOver, no_handover
-from gangline.local.cluster import Cluster
-from gangline.local.runs.history import History
-from gangline.local.runs.names import names_after
-from gangline.local.runs.record import PROGRAM_ANNOTATION, program_text
+from gangline.cluster.daemon.cluster import Cluster
+from gangline.cluster.runs.history import History
+from gangline.cluster.runs.names import names_after
+from gangline.cluster.runs.record import PROGRAM_ANNOTATION, program_text
 
 Obj = dict[str, Any]
 

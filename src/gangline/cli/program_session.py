@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gangline.local.paths import ClusterPaths
-from gangline.local.user_session import own_session, write_session
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.user_session import own_session, write_session
 
 HandOver = Callable[[dict[str, Any]], None]
 """Is called with each job that was created, as the server returned it."""

@@ -17,14 +17,14 @@ from gangline.cli.image_options import ImageOptions, image_check_of, image_optio
 from gangline.cli.program_session import HandOver, handover_of, no_handover
 from gangline.cli.rank_options import gpus_of_each, rank_options, ranks_and_nodes
 from gangline.cli.target import Target, target_options
+from gangline.cluster.user_session import MACHINE, NODE
 from gangline.errors import UserError
-from gangline.local.user_session import MACHINE, NODE
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
     from gangline.cli.program_name import ProgramJob
-    from gangline.local.cluster import Cluster
-    from gangline.local.image_map import ImageMap
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.images.image_map import ImageMap
 
 PORT_ATTEMPTS_MAX = 100
 _PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS")
@@ -232,9 +232,9 @@ def _program_job(
     """
     from gangline.cli import program_job
     from gangline.cli.program_name import ProgramJob
+    from gangline.cluster.images.local_images import library_environment
     from gangline.launch.mpi import find_mpi
     from gangline.launch.program import program_as_typed, resolve_program, with_folder
-    from gangline.local.images import library_environment
 
     ranks, nodes, gpus_per_rank = counts
     program_job.check_ranks(ranks, nodes)
@@ -280,8 +280,8 @@ def cores() -> int:
 
 def _names_resolve(target: Target) -> bool:
     """Return whether pods find each other by name: everywhere but in plain mode."""
-    from gangline.local.cluster import Cluster
-    from gangline.local.cluster_facts import load_facts
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.daemon.cluster_facts import load_facts
 
     facts = load_facts(target.paths)
     wanted = facts.isolation if facts else "auto"
@@ -290,8 +290,8 @@ def _names_resolve(target: Target) -> bool:
 
 def _free_master_port(job: str) -> int:
     """Return the job's port for torch's rendezvous, the next one where it is taken on this machine."""
+    from gangline.cluster.daemon.cluster_facts import is_port_free
     from gangline.launch.mpirun import master_port
-    from gangline.local.cluster_facts import is_port_free
 
     for attempt in range(PORT_ATTEMPTS_MAX):
         port = master_port(job, attempt)
@@ -341,8 +341,8 @@ def _run(
     from gangline.cli.gpu_options import fitting
     from gangline.cli.output import say
     from gangline.cli.program_name import is_taken
-    from gangline.local.cluster import Cluster
-    from gangline.local.runs.history import History
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.runs.history import History
 
     cluster = Cluster(target.paths)
     _start_cluster(cluster, nodes, gpus)
@@ -373,7 +373,7 @@ def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
     """Start the cluster if it is not up, and say that it was, how long it took and how to end it."""
     from gangline.cli.gpu_options import simulated
     from gangline.cli.output import say
-    from gangline.local.process_lock import read_lock
+    from gangline.cluster.process_lock import read_lock
 
     was_up = read_lock(cluster.paths.lock("server")).state == "held"
     started_s = time.monotonic()

@@ -27,8 +27,8 @@ from gangline.workloads.kinds import kind_of
 from gangline.workloads.removed_writes import removed_writes
 
 if TYPE_CHECKING:
+    from gangline.cluster.images.image_map import ImageMap
     from gangline.kube.client import Client
-    from gangline.local.image_map import ImageMap
 
 Obj = dict[str, Any]
 
@@ -195,7 +195,7 @@ async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainV
 
 def _bring_back(target: Target) -> Callable[[], object]:
     """Return what starts the server again that was killed under this run; its pods go on meanwhile."""
-    from gangline.local.cluster import Cluster
+    from gangline.cluster.daemon.cluster import Cluster
 
     return lambda: Cluster(target.paths).ensure_up(say=say)
 

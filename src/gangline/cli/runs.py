@@ -16,8 +16,8 @@ from gangline.cli.target import Target, cluster_option
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.local.runs.history import RunFile
-    from gangline.local.runs.record import RunRecord
+    from gangline.cluster.runs.history import RunFile
+    from gangline.cluster.runs.record import RunRecord
 
 LIMIT = 20
 ID_CHARS = 8
@@ -77,7 +77,7 @@ def command(
 async def _list(
     target: Target, pattern: str | None, *, only_failed: bool, limit: int, output: str | None
 ) -> None:
-    from gangline.local.runs.history import DamagedRunError, History
+    from gangline.cluster.runs.history import DamagedRunError, History
 
     history = History(target.paths)
     is_up = target.is_up()
@@ -115,8 +115,8 @@ async def _report(target: Target, record: RunRecord, *, is_up: bool) -> dict[str
     from gangline.cli.past_failure import failed_outcome
     from gangline.cli.run_result import describe_failure
     from gangline.clock import now
-    from gangline.local.runs.reading import PastRun
-    from gangline.local.runs.record import summary_of
+    from gangline.cluster.runs.reading import PastRun
+    from gangline.cluster.runs.record import summary_of
     from gangline.workloads.job_state import primary_pods
 
     run, past = summary_of(record, now(), is_up=is_up), PastRun(target.paths, record)
@@ -201,8 +201,8 @@ def metrics_in_words(metrics: dict[str, Any]) -> str:
 @click.pass_obj
 def delete(target: Target, names: tuple[str, ...], older_than: str | None, everything: bool) -> None:
     """Remove runs that are over, with their logs. NAME means all runs of that name, ID one of them."""
-    from gangline.local.runs.bounds import parse_age
-    from gangline.local.runs.history import History
+    from gangline.cluster.runs.bounds import parse_age
+    from gangline.cluster.runs.history import History
 
     if not (names or older_than or everything):
         raise UserError("which runs?", hint="`gangline runs` lists them; --older-than 7d, or --all")
@@ -227,7 +227,7 @@ def _is_named(file: RunFile, names: tuple[str, ...]) -> bool:
 
 def _delete(target: Target, files: list[RunFile], *, is_told: bool) -> None:
     """Remove what is over; jobs that are still there keep their logs until they go."""
-    from gangline.local.runs.history import DamagedRunError, History
+    from gangline.cluster.runs.history import DamagedRunError, History
 
     history, is_up = History(target.paths), target.is_up()
     is_there = _jobs_there(target) if is_up else lambda uid: False
@@ -256,7 +256,7 @@ def _delete(target: Target, files: list[RunFile], *, is_told: bool) -> None:
 def _jobs_there(target: Target) -> Callable[[str], bool]:
     """Return a test for uids of jobs and pods that are still in the cluster."""
     from gangline.api.resources import JOBS, MPIJOBS, PODS
-    from gangline.local.cluster import Cluster
+    from gangline.cluster.daemon.cluster import Cluster
 
     cluster = Cluster(target.paths)
     uids: set[str] = set()

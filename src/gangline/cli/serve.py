@@ -1,8 +1,8 @@
 """``serve-cluster`` and ``serve-agent``: the daemons of the one-machine cluster, wired together here.
 
-Hidden commands; ``local/cluster.py`` starts the first, which starts the second. The agent is started before
-the server imports its libraries, so that both import at the same time. Each starts the other again when that
-is killed.
+Hidden commands; ``cluster/daemon/cluster.py`` starts the first, which starts the second. The agent is started
+before the server imports its libraries, so that both import at the same time. Each starts the other again
+when that is killed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.process_lock import ProcessLock
+from gangline.cluster.service_log import ServiceLog
 from gangline.errors import ClusterError, UserError
-from gangline.local.paths import ClusterPaths
-from gangline.local.process_lock import ProcessLock
-from gangline.local.service_log import ServiceLog
 
 if TYPE_CHECKING:
     from gangline.cli.agent_supervisor import AgentSupervisor
+    from gangline.cluster.daemon.cluster_facts import ClusterFacts
     from gangline.kube.client import Client
-    from gangline.local.cluster_facts import ClusterFacts
     from gangline.operator.statistics import OperatorStatistics
 
 
@@ -55,7 +55,7 @@ def _serve(
 
     One that fails leaves its lock as if it was killed: the other one starts it again.
     """
-    from gangline.local.cluster_facts import load_facts
+    from gangline.cluster.daemon.cluster_facts import load_facts
 
     paths = ClusterPaths.of(name)
     lock = ProcessLock(paths.lock(process))
@@ -78,7 +78,7 @@ def _serve(
 
 
 async def _serve_agent(paths: ClusterPaths, facts: ClusterFacts) -> None:
-    from gangline.local.agent.main import run_agent
+    from gangline.cluster.node.main import run_agent
 
     _quiet_logs()
     agent = asyncio.create_task(run_agent(paths, isolation=facts.isolation))
@@ -93,9 +93,9 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
     supervisor.start()
     stopped = _stop_event()
     _quiet_logs()
+    from gangline.cluster.server.server import ApiServer
     from gangline.kube.client import Client
     from gangline.kube.config import Connection
-    from gangline.local.apiserver.server import ApiServer
 
     server = ApiServer(paths, port=facts.port, extra_addresses=_bridge_addresses(facts))
     await server.start()
@@ -114,10 +114,10 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
 async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSupervisor) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
     from gangline.cli.idle_end import end_when_idle
+    from gangline.cluster.controllers.all import run_controllers
+    from gangline.cluster.runs.bounds import Bounds
+    from gangline.cluster.runs.history import History
     from gangline.jobs.settings import Settings
-    from gangline.local.controllers.all import run_controllers
-    from gangline.local.runs.bounds import Bounds
-    from gangline.local.runs.history import History
     from gangline.operator.operator import Operator
     from gangline.placement.policy import Policy
     from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
@@ -158,9 +158,9 @@ async def _bootstrap(client: Client, facts: ClusterFacts) -> None:
     """Create what every cluster of this kind has: the job kinds and the nodes."""
     from gangline.api.crds import crds, gang_crds
     from gangline.api.resources import NODES
+    from gangline.cluster.daemon.cluster import node_object
     from gangline.kube.definitions import ensure
     from gangline.kube.errors import AlreadyExists
-    from gangline.local.cluster import node_object
 
     for manifest in (*crds(), *gang_crds()):
         await ensure(client, manifest)

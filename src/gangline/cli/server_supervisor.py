@@ -14,11 +14,11 @@ import sys
 import time
 
 from gangline import clock
-from gangline.local.agent.shim.syscalls import die_with_parent, set_process_name
-from gangline.local.daemon import spawn_daemon
-from gangline.local.paths import ClusterPaths
-from gangline.local.process_lock import LockState, ProcessLock, read_lock
-from gangline.local.restarts import RestartDelay, note_restart
+from gangline.cluster.daemon.daemon import spawn_daemon
+from gangline.cluster.daemon.restarts import RestartDelay, note_restart
+from gangline.cluster.node.shim.syscalls import die_with_parent, set_process_name
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.process_lock import LockState, ProcessLock, read_lock
 
 POLL_S = 0.5
 """How often the lock is looked at while no server holds it, and where the kernel tells of no end."""

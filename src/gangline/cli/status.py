@@ -12,9 +12,9 @@ from gangline.cli.home import usable_paths
 from gangline.cli.image_options import describe_map
 from gangline.cli.output import Column, plural, print_table, print_value
 from gangline.cli.target import cluster_option
-from gangline.local.cluster import Cluster, ClusterStatus
-from gangline.local.kept_images import load_image_map
-from gangline.local.restarts import read_restarts
+from gangline.cluster.daemon.cluster import Cluster, ClusterStatus
+from gangline.cluster.daemon.kept_image_map import load_image_map
+from gangline.cluster.daemon.restarts import read_restarts
 from gangline.units import format_bytes
 
 EXIT_DOWN = 3

@@ -39,7 +39,7 @@ def export(everything: bool, cluster: str) -> int:
     controllers make themselves, and what has run: pods on nodes, jobs that have ended.
     """
     from gangline.api.codec import dump_yaml
-    from gangline.local.store_salvage import salvage
+    from gangline.cluster.server.store.salvage import salvage
 
     paths = usable_paths(cluster)
     try:

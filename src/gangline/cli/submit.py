@@ -104,7 +104,7 @@ def mpijob(
         _print(objects, output)
         return
     if target.is_local:
-        from gangline.local.cluster import Cluster
+        from gangline.cluster.daemon.cluster import Cluster
 
         Cluster(target.paths).ensure_up(keep=True, say=say)
     asyncio.run(_submit(target, wanted, objects))

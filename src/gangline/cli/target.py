@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gangline.cluster.paths import DEFAULT_CLUSTER
 from gangline.errors import ClusterError
-from gangline.local.paths import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
+    from gangline.cluster.paths import ClusterPaths
     from gangline.kube.client import Client
     from gangline.kube.config import Connection
-    from gangline.local.paths import ClusterPaths
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,14 +91,14 @@ class Target:
 
     def note_use(self) -> None:
         """Note that the one-machine cluster is in use; does nothing for another one."""
-        from gangline.local.cluster_facts import note_use
+        from gangline.cluster.daemon.cluster_facts import note_use
 
         if self.is_local:
             note_use(self.paths)
 
     def is_up(self) -> bool:
         """Return whether this machine's server runs, or is back soon; another cluster is taken to."""
-        from gangline.local.process_lock import read_lock
+        from gangline.cluster.process_lock import read_lock
 
         if not self.is_local:
             return True
@@ -107,7 +107,7 @@ class Target:
 
     def wait_back(self) -> bool:
         """Wait for the server of the one-machine cluster that was killed; whether it answers."""
-        from gangline.local.cluster import Cluster
+        from gangline.cluster.daemon.cluster import Cluster
 
         return Cluster(self.paths).wait_back()
 
@@ -117,7 +117,7 @@ class Target:
         Raises:
             ClusterError: with the command that starts it.
         """
-        from gangline.local.process_lock import read_lock
+        from gangline.cluster.process_lock import read_lock
 
         if self.is_up():
             return

@@ -11,7 +11,7 @@ from gangline.cli.home import usable_paths
 from gangline.cli.image_options import ImageOptions, describe_map, image_options
 from gangline.cli.output import plural, say
 from gangline.cli.target import cluster_option
-from gangline.local.paths import DEFAULT_CLUSTER
+from gangline.cluster.paths import DEFAULT_CLUSTER
 
 
 @click.command("up")
@@ -40,7 +40,7 @@ def command(
     cluster: str,
 ) -> None:
     """Start the one-machine cluster, or find it running, and keep it until `gangline down`."""
-    from gangline.local.cluster import Cluster
+    from gangline.cluster.daemon.cluster import Cluster
 
     started = time.monotonic()
     found = Cluster(usable_paths(cluster))
@@ -49,7 +49,7 @@ def command(
     images.planned(found, isolation or "")
     facts = found.ensure_up(nodes=nodes, isolation=isolation or "", keep=True, simulation=wanted, say=say)
     if drop_caches is not None:
-        from gangline.local.agent.run_rights import set_drop_caches
+        from gangline.cluster.node.run_rights import set_drop_caches
 
         set_drop_caches(found.paths, drop_caches)
         say(f"page caches: pods may {'' if drop_caches else 'not '}clear them")

@@ -8,8 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from gangline.local.agent.shim.processes import marked
-from gangline.local.daemon import is_alive
+from gangline.cluster.daemon.daemon import is_alive
+from gangline.cluster.node.shim.processes import marked
 
 
 def status(commands):

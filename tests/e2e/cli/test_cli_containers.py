@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from mpi_images import CannotMake, image_name, mpi_image
 
-from gangline.local.paths import ClusterPaths
+from gangline.cluster.paths import ClusterPaths
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(300)]
 

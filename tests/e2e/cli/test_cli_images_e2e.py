@@ -131,8 +131,8 @@ def test_a_pod_that_kubectl_applied_waits_and_says_why(gangline, until):
         "metadata": {"name": "none", "namespace": "default"},
         "spec": {"containers": [{"name": "main", "image": "acme/none:1", "command": ["true"]}]},
     }
-    from gangline.local.cluster import Cluster
-    from gangline.local.paths import ClusterPaths
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.paths import ClusterPaths
 
     cluster = Cluster(ClusterPaths("default", gangline.home / "default"))
     assert cluster.request("POST", "/api/v1/namespaces/default/pods", pod)[0] == 201

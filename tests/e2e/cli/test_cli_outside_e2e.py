@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.local.agent.isolation import refusal_of
+from gangline.cluster.node.isolation import refusal_of
 
 JOB = """\
 apiVersion: kubeflow.org/v2beta1

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gangline.local.agent.shim.processes import CLUSTER_MARKER, children, marked
-from gangline.local.daemon import is_alive
-from gangline.local.process_lock import read_lock
+from gangline.cluster.daemon.daemon import is_alive
+from gangline.cluster.node.shim.processes import CLUSTER_MARKER, children, marked
+from gangline.cluster.process_lock import read_lock
 
 
 def status(commands):

@@ -12,13 +12,13 @@ import pytest
 
 from gangline.api.core import Pod
 from gangline.api.resources import NAMESPACES, NODES, PODS, Resource
+from gangline.cluster.controllers.all import run_controllers
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.server.server import ApiServer
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.errors import ApiError, NotFound
-from gangline.local.apiserver.server import ApiServer
-from gangline.local.controllers.all import run_controllers
-from gangline.local.paths import ClusterPaths
 
 WAIT_S = 60.0
 

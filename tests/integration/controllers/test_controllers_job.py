@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from gangline.api.resources import EVENTS, JOBS, PODS
-from gangline.local.controllers.all import run_controllers
+from gangline.cluster.controllers.all import run_controllers
 
 
 def make_job(name: str = "pi", **spec: Any) -> dict[str, Any]:

@@ -13,15 +13,15 @@ import pytest
 from gangline.api.crds import crds
 from gangline.api.resources import CRDS, JOBS, MPIJOBS, PODS
 from gangline.clock import now
+from gangline.cluster.controllers import run_recorder
+from gangline.cluster.controllers.all import run_controllers
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.runs.history import History
+from gangline.cluster.runs.record import PROGRAM_ANNOTATION, RunRecord, summary_of
+from gangline.cluster.server.server import ApiServer
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
-from gangline.local.apiserver.server import ApiServer
-from gangline.local.controllers import run_recorder
-from gangline.local.controllers.all import run_controllers
-from gangline.local.paths import ClusterPaths
-from gangline.local.runs.history import History
-from gangline.local.runs.record import PROGRAM_ANNOTATION, RunRecord, summary_of
 
 Serve = Callable[[], Awaitable[asyncio.Task[None]]]
 

@@ -19,11 +19,11 @@ import pytest
 
 from gangline.api.crds import crds
 from gangline.api.resources import CRDS, EVENTS, JOBS, MPIJOBS, NODES, PODS, Resource
+from gangline.cluster.controllers.all import run_controllers
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.errors import NotFound
-from gangline.local.controllers.all import run_controllers
 from gangline.operator.operator import Operator
 
 WAIT_S = 60.0

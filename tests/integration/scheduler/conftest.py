@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from gangline.api.resources import NAMESPACES, NODES, PODS
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.server.server import ApiServer
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.errors import ApiError
-from gangline.local.apiserver.server import ApiServer
-from gangline.local.paths import ClusterPaths
 from gangline.scheduler.scheduler import Scheduler
 
 WAIT_S = 60.0

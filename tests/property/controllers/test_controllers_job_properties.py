@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gangline.api.core import Pod, is_true
 from gangline.clock import format_time
-from gangline.local.controllers.job_plan import is_finished, plan_job
-from gangline.local.controllers.job_types import TrackedJob
+from gangline.cluster.controllers.job_plan import is_finished, plan_job
+from gangline.cluster.controllers.job_types import TrackedJob
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FATES = st.lists(st.sampled_from(["succeed", "fail", "delete", "vanish", "end", "wait"]), max_size=60)

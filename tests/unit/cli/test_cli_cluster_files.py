@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from gangline.errors import UserError
-from gangline.local.cluster import Cluster
-from gangline.local.cluster_facts import (
+from gangline.cluster.daemon.cluster import Cluster
+from gangline.cluster.daemon.cluster_facts import (
     decide_facts,
     free_subnet,
     is_port_free,
@@ -17,11 +16,12 @@ from gangline.local.cluster_facts import (
     read_routes,
     save_facts,
 )
-from gangline.local.daemon import daemon_environment
-from gangline.local.folders import make_private_folders, mounts_under
-from gangline.local.kept_images import load_image_map
-from gangline.local.paths import ClusterPaths
-from gangline.local.process_lock import ProcessLock, read_lock
+from gangline.cluster.daemon.daemon import daemon_environment
+from gangline.cluster.daemon.folders import make_private_folders, mounts_under
+from gangline.cluster.daemon.kept_image_map import load_image_map
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.process_lock import ProcessLock, read_lock
+from gangline.errors import UserError
 
 ROUTES = """\
 Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
@@ -91,7 +91,7 @@ def test_the_lock_of_a_killed_process_says_so(paths):
     path = paths.lock("server")
     script = (
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from gangline.local.process_lock import ProcessLock\n"
+        "from gangline.cluster.process_lock import ProcessLock\n"
         "ProcessLock(Path(sys.argv[1])).acquire(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", script, str(path)], check=False)

@@ -19,12 +19,12 @@ from gangline.cli.gpu_fit import Shape, fit_object, fit_shape
 from gangline.cli.gpu_options import GpuOptions
 from gangline.cli.gpu_words import gpu_cell, kind_of_nodes
 from gangline.cli.job_view import view_pod
+from gangline.cluster.daemon.cluster_facts import ClusterFacts
+from gangline.cluster.daemon.simulation import Simulation, refuse_another
 from gangline.devices.ledger import GpuRequest
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import rank_script
-from gangline.local.cluster_facts import ClusterFacts
-from gangline.local.simulation import Simulation, refuse_another
 from gangline.placement.snapshot import PodView
 from gangline.workloads.job_state import requested_gpus
 

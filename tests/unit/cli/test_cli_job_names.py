@@ -10,10 +10,10 @@ from click.shell_completion import ShellComplete
 from gangline.cli import job_names
 from gangline.cli.group import gangline
 from gangline.cli.program_job import check_name
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.runs.history import History
+from gangline.cluster.runs.record import RunRecord
 from gangline.errors import UserError
-from gangline.local.paths import ClusterPaths
-from gangline.local.runs.history import History
-from gangline.local.runs.record import RunRecord
 
 JOBS = [
     {"kind": "MPIJob", "metadata": {"name": name, "namespace": "default"}, "spec": {}, "status": status}

@@ -8,8 +8,8 @@ from gangline.api.codec import load_documents
 from gangline.cli.capacity import gang_never_fits, never_fits, pod_requests
 from gangline.cli.image_options import image_check
 from gangline.cli.manifests import check_manifests, in_order, read_manifests, with_namespace
+from gangline.cluster.images.image_map import ImageMap
 from gangline.errors import InvalidObjectError, ManifestError, UserError
-from gangline.local.image_map import ImageMap
 
 image_problem = image_check(ImageMap())
 

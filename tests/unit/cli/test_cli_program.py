@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gangline.cli.program_job import ProgramRun, build_job, check_ranks, master_address, name_of_program
+from gangline.cluster.node.pods.container_env import expand
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.program import HostFolder, find_program, resolve_program
-from gangline.local.agent.env import expand
 
 MPI = MpiInstallation("openmpi", "5.0.11", Path("/m/bin"), Path("/m/lib"), Path("/m"))
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from gangline.local.paths import ClusterPaths
-from gangline.local.process_lock import ProcessLock, read_lock
-from gangline.local.restarts import (
+from gangline.cluster.daemon.restarts import (
     RestartDelay,
     forget_restarts,
     note_restart,
     read_restarts,
     take_notices,
 )
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.process_lock import ProcessLock, read_lock
 
 
 def test_pauses_double_up_to_a_bound_and_start_anew_after_a_long_life():

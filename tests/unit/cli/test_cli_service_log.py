@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gangline.local.service_log import ServiceLog
+from gangline.cluster.service_log import ServiceLog
 
 
 def test_a_long_log_becomes_the_old_one_and_a_fresh_one_begins(tmp_path: Path) -> None:

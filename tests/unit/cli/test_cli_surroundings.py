@@ -7,7 +7,7 @@ import pytest
 
 from gangline.cli.group import EXIT_MACHINE, invoke
 from gangline.cli.home import usable_paths
-from gangline.local.service_log import ServiceLog
+from gangline.cluster.service_log import ServiceLog
 
 COMMANDS = (
     ["up"],

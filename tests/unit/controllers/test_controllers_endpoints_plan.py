@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Pod, Service
-from gangline.local.controllers.endpoints_plan import (
+from gangline.cluster.controllers.endpoints_plan import (
     SLICE_ENDPOINTS_MAX,
     endpoints_manifest,
     selects,

@@ -8,9 +8,9 @@ import pytest
 
 from gangline.api.core import JobStatus, Pod
 from gangline.clock import format_time
-from gangline.local.controllers.job_plan import JobPlan, plan_job
-from gangline.local.controllers.job_pod import format_indexes, parse_indexes, pod_manifest
-from gangline.local.controllers.job_types import TrackedJob, TrackedJobStatus
+from gangline.cluster.controllers.job_plan import JobPlan, plan_job
+from gangline.cluster.controllers.job_pod import format_indexes, parse_indexes, pod_manifest
+from gangline.cluster.controllers.job_types import TrackedJob, TrackedJobStatus
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

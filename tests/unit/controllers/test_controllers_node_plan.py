@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Node
-from gangline.local.controllers.node_plan import Health, is_own, judge_node
+from gangline.cluster.controllers.node_plan import Health, is_own, judge_node
 
 WHEN = "2026-01-01T00:00:00Z"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from gangline.api.core import OwnerReference
 from gangline.api.resources import CONFIG_MAPS, NODES, PODS
-from gangline.local.controllers.owner_graph import (
+from gangline.cluster.controllers.owner_graph import (
     FOREGROUND,
     ORPHAN,
     Delete,

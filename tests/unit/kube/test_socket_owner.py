@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from gangline.api.resources import PODS
+from gangline.cluster.daemon.cluster import Cluster
+from gangline.cluster.daemon.socket_request import socket_request
+from gangline.cluster.paths import ClusterPaths
 from gangline.kube import socket_owner
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.socket_owner import ForeignSocketError
-from gangline.local.cluster import Cluster
-from gangline.local.paths import ClusterPaths
-from gangline.local.socket_request import socket_request
 
 NOBODY = 65534
 

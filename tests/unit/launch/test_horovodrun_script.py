@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from gangline.local.images import write_programs
+from gangline.cluster.images.local_images import write_programs
 
 
 def run(folder: Path, *more: Path) -> str:

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
+from gangline.cluster.images.local_images import LocalImages, image_name
 from gangline.launch import remote_shell
 from gangline.launch.remote_shell import aliases, split_arguments
-from gangline.local.images import LocalImages, image_name
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from gangline.cluster.images.image_map import UserImage
+from gangline.cluster.images.local_images import LocalImages
 from gangline.launch.mpi import MpiInstallation
-from gangline.local.image_map import UserImage
-from gangline.local.images import LocalImages
 
 MACHINE = MpiInstallation("openmpi", "5.0.11", Path("/m/bin"), Path("/m/lib"), Path("/m"))
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from gangline.cluster.runs.bounds import RUNS_AGE_MAX_S, RUNS_BYTES_MAX, Bounds, RunSize, choose_expired
 from gangline.errors import UserError
-from gangline.local.runs.bounds import RUNS_AGE_MAX_S, RUNS_BYTES_MAX, Bounds, RunSize, choose_expired
 
 NOW_S = 1_000_000.0
 

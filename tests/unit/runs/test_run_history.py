@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gangline.local.paths import ClusterPaths
-from gangline.local.runs.bounds import Bounds
-from gangline.local.runs.history import DamagedRunError, History
-from gangline.local.runs.reading import find_past
-from gangline.local.runs.record import RunRecord
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.runs.bounds import Bounds
+from gangline.cluster.runs.history import DamagedRunError, History
+from gangline.cluster.runs.reading import find_past
+from gangline.cluster.runs.record import RunRecord
 
 UID = "5f3a2c1b-0000-0000-0000-00000000000{}"
 

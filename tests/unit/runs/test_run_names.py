@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from gangline.local.runs.names import NAME_CHARS_MAX, names_after
+from gangline.cluster.runs.names import NAME_CHARS_MAX, names_after
 
 
 @pytest.mark.parametrize(

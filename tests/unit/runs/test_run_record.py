@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gangline.local.runs.record import (
+from gangline.cluster.runs.record import (
     PROGRAM_ANNOTATION,
     RunRecord,
     command_of,

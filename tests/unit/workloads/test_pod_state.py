@@ -6,7 +6,7 @@ import pytest
 
 from gangline.api.resources import PODS
 from gangline.cli.job_view import view_pod
-from gangline.local.apiserver.tables import to_table
+from gangline.cluster.server.tables.tables import to_table
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 RUNNING = {"running": {"startedAt": "2026-01-02T11:00:00Z"}}

@@ -1,0 +1,48 @@
+"""All controllers of the one-machine cluster in one task."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gangline.cluster.controllers.caches import Caches
+from gangline.cluster.controllers.endpoints import EndpointsController
+from gangline.cluster.controllers.garbage import GarbageController
+from gangline.cluster.controllers.inventory import Inventory
+from gangline.cluster.controllers.job import JobController
+from gangline.cluster.controllers.namespaces import NamespaceController
+from gangline.cluster.controllers.nodes import NodeController
+from gangline.cluster.controllers.run_recorder import RunRecorder
+from gangline.cluster.runs.bounds import Bounds
+from gangline.cluster.runs.history import History
+from gangline.kube.client import Client
+
+
+async def run_controllers(
+    client: Client, history: History | None = None, bounds: Bounds | None = None
+) -> None:
+    """Run every controller until cancelled; the server may come up later or go away meanwhile.
+
+    Args:
+        client: of the API server.
+        history: where runs are written down; None for nowhere.
+        bounds: what is kept of them; None for the usual ones.
+    """
+    caches = Caches(client)
+    jobs = JobController(client, caches)
+    nodes = NodeController(client, caches)
+    endpoints = EndpointsController(client, caches)
+    recorder = None if history is None else RunRecorder(client, caches, history, bounds or Bounds())
+    inventory = Inventory(caches)  # after those that need more of an object than its bare metadata
+    controllers = (
+        jobs,
+        nodes,
+        endpoints,
+        GarbageController(client, inventory),
+        NamespaceController(client, caches, inventory),
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(caches.run(), name="caches")
+        for controller in controllers:
+            group.create_task(controller.run(), name=type(controller).__name__)
+        if recorder is not None:
+            group.create_task(recorder.run(), name=type(recorder).__name__)

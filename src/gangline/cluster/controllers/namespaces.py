@@ -1,0 +1,129 @@
+"""Namespaces: a ``default`` service account in each; at the end all content goes, then the namespace."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gangline.api.resources import NAMESPACES, SERVICE_ACCOUNTS, Resource
+from gangline.cluster.controllers.caches import BareObject, Caches
+from gangline.cluster.controllers.inventory import Inventory
+from gangline.cluster.controllers.owner_graph import Owned
+from gangline.kube.cache import Cache
+from gangline.kube.client import Client
+from gangline.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from gangline.kube.queue import WorkQueue, work
+
+WORKERS = 4
+DELETES_AT_ONCE_MAX = 32
+NAMESPACE_FINALIZER = "kubernetes"
+
+LEFTOVER_RETRY_S = 5.0
+"""Content that was not seen going is looked for again after this."""
+
+
+class NamespaceController:
+    """Brings up and tears down namespaces."""
+
+    def __init__(self, client: Client, caches: Caches, inventory: Inventory) -> None:
+        self._client = client
+        self._inventory = inventory
+        self._namespaces: Cache[BareObject] = caches.typed(NAMESPACES, BareObject)
+        self._queue: WorkQueue[str] = WorkQueue()
+        self._namespaces.on_change(self._on_namespace)
+        inventory.listen(self._on_content)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._inventory.wait_synced()
+        await work(self._queue, self.reconcile, workers=WORKERS)
+
+    def _on_namespace(self, old: BareObject | None, new: BareObject | None) -> None:
+        if new is not None:
+            self._queue.add(new.metadata.name)
+
+    def _on_content(self, obj: Owned, is_gone: bool, looks: set[str]) -> None:
+        """An object has gone: a service account is missing, or a namespace may be empty now."""
+        del looks
+        if not is_gone or not obj.namespace:
+            return
+        namespace = self._namespaces.get(obj.namespace)
+        is_ending = namespace is not None and namespace.metadata.deletion_timestamp is not None
+        if is_ending or (obj.resource == SERVICE_ACCOUNTS and obj.name == "default"):
+            self._queue.add(obj.namespace)
+
+    async def reconcile(self, name: str) -> float | None:
+        """Bring one namespace forward; returns when to look again, in seconds."""
+        namespace = self._namespaces.get(name)
+        if namespace is None:
+            return None
+        if namespace.metadata.deletion_timestamp is None:
+            await self._ensure_service_account(name)
+            return None
+        return await self._empty(name)
+
+    async def _ensure_service_account(self, namespace: str) -> None:
+        account = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "default", "namespace": namespace},
+        }
+        try:
+            await self._client.get(SERVICE_ACCOUNTS, "default", namespace)
+        except NotFound:
+            try:
+                await self._client.create(SERVICE_ACCOUNTS, account)
+            except (AlreadyExists, Forbidden, NotFound):
+                return  # made by another, or the namespace is going
+
+    async def _empty(self, name: str) -> float | None:
+        """Delete what is known to be inside; once that is gone, ask the server, then finalize."""
+        content = self._inventory.graph.in_namespace(name)
+        if content:
+            await self._delete_all(content)
+            return LEFTOVER_RETRY_S
+        leftovers = 0
+        for resource in self._inventory.namespaced_kinds:
+            leftovers += await self._sweep(resource, name)
+        if leftovers:
+            return LEFTOVER_RETRY_S
+        await self._finalize(name)
+        return None
+
+    async def _delete_all(self, content: list[Owned]) -> None:
+        limit = asyncio.Semaphore(DELETES_AT_ONCE_MAX)
+
+        async def delete(obj: Owned) -> None:
+            async with limit:
+                try:
+                    await self._client.delete(obj.resource, obj.name, obj.namespace, uid=obj.uid)
+                except (NotFound, Conflict):
+                    return
+
+        deletes = [delete(obj) for obj in content if not obj.is_deleting]
+        for outcome in await asyncio.gather(*deletes, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _sweep(self, resource: Resource, namespace: str) -> int:
+        """Delete all objects of a kind in a namespace; returns how many are still there."""
+        try:
+            found = await self._client.list(resource, namespace)
+            if not found.items:
+                return 0
+            # Jobs would leave their pods behind without a policy: the documented default of batch/v1.
+            policy = {"propagationPolicy": "Background"}
+            await self._client.request("DELETE", resource.path(namespace), params=policy)
+            return len((await self._client.list(resource, namespace)).items)
+        except NotFound:
+            return 0  # the kind is served no more
+
+    async def _finalize(self, name: str) -> None:
+        try:
+            live = await self._client.get(NAMESPACES, name)
+            finalizers = (live.get("spec") or {}).get("finalizers") or []
+            kept = [finalizer for finalizer in finalizers if finalizer != NAMESPACE_FINALIZER]
+            if len(kept) < len(finalizers):
+                live["spec"]["finalizers"] = kept
+                await self._client.update(NAMESPACES, live, subresource="finalize")
+        except NotFound:
+            return

@@ -1,0 +1,1 @@
+"""The processes of the cluster, seen from outside: started, found, restarted, stopped."""

@@ -1,0 +1,441 @@
+"""Start, find and stop the processes of the one-machine cluster.
+
+Two daemons in sessions of their own, so that no Ctrl-C reaches them: the server, and the node agent that the
+server starts. Each starts the other again when that was killed, and holds a lock file by which this is known.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gangline.cluster.daemon.cluster_facts import (
+    ISOLATIONS,
+    NO_SIMULATION,
+    NODES_MAX,
+    ClusterFacts,
+    decide_facts,
+    load_facts,
+    node_name,
+    note_use,
+    save_facts,
+)
+from gangline.cluster.daemon.daemon import is_alive, log_tail, spawn_daemon
+from gangline.cluster.daemon.folders import make_private_folders, mounts_under
+from gangline.cluster.daemon.restarts import forget_restarts, note_restart, take_notices
+from gangline.cluster.daemon.simulation import Simulation, refuse_another
+from gangline.cluster.daemon.socket_request import SocketRequestError, socket_request
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.process_lock import LockState, ProcessLock, read_lock
+from gangline.cluster.runs.bounds import Bounds
+from gangline.errors import ClusterError, UserError
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+START_LOCK_TIMEOUT_S = 60.0
+STARTS_MAX = 5
+"""Times that a command starts the server when that is killed while it starts."""
+POLL_S = 0.02
+AGENT_LABEL = "gangline.dev/agent"
+
+Say = Callable[[str], None]
+
+
+class _ServerGoneError(ClusterError):
+    """The server was killed while a command waited for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """How the processes of a cluster are.
+
+    Attributes:
+        server, agent: their locks.
+        ready: the API server answers.
+        facts: ``None`` when the cluster never ran.
+    """
+
+    server: LockState
+    agent: LockState
+    ready: bool
+    facts: ClusterFacts | None
+
+
+class Cluster:
+    """One cluster of this user. Methods block; each has a bound in seconds."""
+
+    def __init__(self, paths: ClusterPaths) -> None:
+        self.paths = paths
+
+    def status(self) -> ClusterStatus:
+        """Return how the cluster is; nothing is started or changed."""
+        return ClusterStatus(
+            server=read_lock(self.paths.lock("server")),
+            agent=read_lock(self.paths.lock("agent")),
+            ready=self._is_ready(),
+            facts=load_facts(self.paths),
+        )
+
+    def ensure_up(
+        self,
+        *,
+        nodes: int = 1,
+        isolation: str = "",
+        keep: bool = False,
+        simulation: Simulation | None = None,
+        say: Say = lambda text: None,
+    ) -> ClusterFacts:
+        """Make the cluster run with at least that many Ready nodes, and return its facts.
+
+        Args:
+            nodes: at least this many.
+            isolation: one of ``ISOLATIONS``, empty for whatever the cluster has.
+            keep: ``True`` also takes the end after idle minutes away; ``False`` leaves it as it is.
+            simulation: GPUs to simulate, None for whatever the cluster has.
+            say: is told what was found and done, one line each.
+
+        Raises:
+            UserError: the running cluster has another isolation or other GPUs, or a bad argument.
+            ClusterError: it did not become ready within 30 s.
+        """
+        _check_arguments(nodes, isolation)
+        simulation = simulation.check() if simulation is not None else None
+        make_private_folders(self.paths)
+        note_use(self.paths)
+        with ProcessLock(self.paths.lock("start")) as start:
+            if not start.acquire(timeout_s=START_LOCK_TIMEOUT_S):
+                raise ClusterError(
+                    f"cannot start cluster `{self.paths.name}`: another start of it takes longer than "
+                    f"{START_LOCK_TIMEOUT_S:.0f} s"
+                )
+            for left in reversed(range(STARTS_MAX)):
+                try:
+                    facts = self._find_or_start(nodes, isolation, keep, simulation, say)
+                    break
+                except _ServerGoneError:
+                    if not left:
+                        raise
+        for process, pid, why in take_notices(self.paths):
+            say(self._restarted_line(process, pid, why))
+        return facts
+
+    def _find_or_start(
+        self, nodes: int, isolation: str, keep: bool, simulation: Simulation | None, say: Say
+    ) -> ClusterFacts:
+        found = read_lock(self.paths.lock("server"))
+        facts = load_facts(self.paths)
+        if found.state == "held" and facts is not None:
+            refuse_another(facts, simulation or Simulation.of(facts))
+            facts = self._adjust_running(facts, nodes=nodes, isolation=isolation, keep=keep)
+            self._wait_ready(facts, None)
+            return facts
+        if simulation is None and facts is not None and found.state == "killed":
+            simulation = Simulation.of(facts)  # its pods run on and hold them
+        return self._start(
+            facts, found, nodes=nodes, isolation=isolation, keep=keep, simulation=simulation, say=say
+        )
+
+    def down(self, *, say: Say = lambda text: None) -> bool:
+        """Stop server and agent; ``False`` when neither ran. Pods are the caller's to stop before.
+
+        The server ends the agent, the agent its links and namespaces; what stays after 15 s is killed.
+        Neither starts the other again meanwhile: the start lock is held.
+        """
+        with ProcessLock(self.paths.lock("start")) as start:
+            if not start.acquire(timeout_s=START_LOCK_TIMEOUT_S):  # else they start each other again
+                say(f"another start of cluster `{self.paths.name}` takes long; ending it all the same")
+            return self._end_processes(say)
+
+    def _end_processes(self, say: Say = lambda text: None) -> bool:
+        before = self.status()
+        if before.server.state == "held":
+            self._stop("server", before.server.pid, say)
+        agent = read_lock(self.paths.lock("agent"))
+        if agent.state == "held":
+            self._stop("agent", agent.pid, say)
+        return "held" in (before.server.state, before.agent.state)
+
+    def purge(self) -> None:
+        """Remove every file of a cluster that is down."""
+        for process in ("server", "agent"):
+            if read_lock(self.paths.lock(process)).state == "held":
+                raise ClusterError(f"cannot remove cluster `{self.paths.name}`: its {process} still runs")
+        if mounts := mounts_under(self.paths.state):
+            raise ClusterError(
+                f"cannot remove cluster `{self.paths.name}`: `{mounts[0]}` is still mounted",
+                hint=f"unmount it first: umount {mounts[0]}",
+            )
+        shutil.rmtree(self.paths.run, ignore_errors=True)
+        shutil.rmtree(self.paths.state, ignore_errors=True)
+
+    def request(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
+        """Send one request to the API server; a GET waits for one that was killed to be back.
+
+        Raises:
+            ClusterError: it cannot be reached.
+        """
+        try:
+            return self._ask(method, target, body)
+        except ClusterError:
+            if method != "GET" or not self.wait_back():
+                raise
+            return self._ask(method, target, body)
+
+    def wait_back(self, timeout_s: float = START_TIMEOUT_S) -> bool:
+        """Wait for a server that was killed and that the node agent starts again; whether it answers."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_ready():
+            is_coming = "held" in (read_lock(self.paths.lock(one)).state for one in ("server", "agent"))
+            if not is_coming or time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def _ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
+        try:
+            return socket_request(self.paths.api_socket, method, target, body)
+        except SocketRequestError as error:
+            raise ClusterError(f"cannot reach cluster `{self.paths.name}`: {error}") from error
+
+    # Start -------------------------------------------------------------------------------------------------
+
+    def _start(
+        self,
+        facts: ClusterFacts | None,
+        found: LockState,
+        *,
+        nodes: int,
+        isolation: str,
+        keep: bool,
+        simulation: Simulation | None,
+        say: Say,
+    ) -> ClusterFacts:
+        Bounds.of(os.environ)  # the server reads them too, where nobody would see the error
+        wanted = isolation or (facts.isolation if facts else "auto")
+        fresh = decide_facts(
+            self.paths,
+            facts,
+            nodes=max(nodes, facts.nodes if facts else 1),  # those of an earlier start are still objects
+            isolation=wanted,
+            keep=keep,
+            simulation=simulation or NO_SIMULATION,
+        )
+        if facts is not None and facts.port != fresh.port:
+            say(f"port {facts.port} is taken by another program; the API server now listens on {fresh.port}")
+        save_facts(self.paths, fresh)
+        had_agent = read_lock(self.paths.lock("agent")).state == "held"
+        if found.state == "free" and not had_agent:
+            forget_restarts(self.paths)
+        server = spawn_daemon(self.paths, "server", ["serve-cluster", "--cluster", self.paths.name])
+        try:
+            self._wait_ready(fresh, server)
+        except _ServerGoneError:
+            raise
+        except ClusterError:
+            if server.poll() is not None and not had_agent:
+                self._end_processes()  # else what this start began would start it again
+            raise
+        except UserError:
+            self._end_processes()
+            if facts is None:
+                self.paths.facts.unlink(missing_ok=True)
+            else:
+                save_facts(self.paths, facts)  # what was asked for does not work here: forget it
+            raise
+        if found.state == "killed":
+            note_restart(self.paths, "server", found.pid, "was killed")
+        return fresh
+
+    def _adjust_running(self, facts: ClusterFacts, *, nodes: int, isolation: str, keep: bool) -> ClusterFacts:
+        if isolation not in ("", "auto", facts.isolation):
+            raise UserError(
+                f"cluster `{facts.name}` has isolation `{facts.isolation}`, `{isolation}` was asked for",
+                hint=f"stop it first with `gangline down --cluster {facts.name}`, or use another --cluster",
+            )
+        wanted = replace(facts, nodes=max(nodes, facts.nodes), keep=keep or facts.keep)
+        if wanted == facts:
+            return facts
+        if wanted.nodes != facts.nodes:
+            self._wait_answering(None)
+            for index in range(facts.nodes, wanted.nodes):
+                self.request("POST", "/api/v1/nodes", node_object(node_name(index)))
+        save_facts(self.paths, wanted)
+        return wanted
+
+    def _wait_ready(self, facts: ClusterFacts, server: subprocess.Popen[bytes] | None) -> None:
+        """Wait until the API server answers, the job kinds are served and every node is Ready."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        self._wait_answering(server)
+        waiting = "its nodes"
+        while time.monotonic() < deadline:
+            try:
+                status, answer = self._ask("GET", f"/api/v1/nodes?labelSelector={AGENT_LABEL}%3Dlocal")
+                if status == 200 and _ready_names(answer, Simulation.of(facts)) >= set(facts.node_names):
+                    status, _ = self._ask("GET", "/apis/kubeflow.org/v2beta1")
+                    if status == 200:
+                        return
+                    waiting = "the job kinds"
+            except ClusterError:
+                waiting = "its server"
+            self._check_alive(server)
+            self._check_agent()
+            time.sleep(POLL_S)
+        raise ClusterError(
+            f"cluster `{self.paths.name}` did not become ready within {START_TIMEOUT_S:.0f} s: "
+            f"waiting for {waiting}",
+            hint=f"its logs are {self.paths.log('server')} and {self.paths.log('agent')}",
+        )
+
+    def _wait_answering(self, server: subprocess.Popen[bytes] | None) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._is_ready():
+            self._check_alive(server)
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the server of cluster `{self.paths.name}` does not answer for {START_TIMEOUT_S:.0f} s",
+                    hint=f"its log is {self.paths.log('server')}; `gangline down` ends it",
+                )
+            time.sleep(POLL_S)
+
+    def _is_ready(self) -> bool:
+        try:
+            return socket_request(self.paths.api_socket, "GET", "/readyz")[0] == 200
+        except SocketRequestError:
+            return False
+
+    def _check_alive(self, server: subprocess.Popen[bytes] | None) -> None:
+        """Raise when the server that is waited for has ended; ``server`` when it was started here."""
+        if server is None:
+            if read_lock(self.paths.lock("server")).state != "held":
+                raise _ServerGoneError(f"the server of cluster `{self.paths.name}` was killed")
+            return
+        if server.poll() is None:
+            return
+        if server.returncode < 0:
+            raise _ServerGoneError(f"the server of cluster `{self.paths.name}` was killed while starting")
+        tail = log_tail(self.paths.log("server"))
+        raise ClusterError(
+            f"the server of cluster `{self.paths.name}` ended with code {server.returncode} while starting:\n"
+            + "\n".join(f"  {line}" for line in tail),
+            hint=f"its log is {self.paths.log('server')}",
+        )
+
+    def _check_agent(self) -> None:
+        """Raise what the node agent refused, once the server has noted it: it will refuse it again."""
+        try:
+            text = refusal_path(self.paths).read_text()
+        except FileNotFoundError:
+            return
+        head, _, rest = text.partition("\n")
+        message = head.partition("]: ")[2] or head
+        raise UserError(
+            f"cannot start the node agent of cluster `{self.paths.name}`: {message}",
+            hint=rest.partition("hint: ")[2].strip(),
+        )
+
+    # What is found -----------------------------------------------------------------------------------------
+
+    def _restarted_line(self, process: str, pid: int, why: str) -> str:
+        title = {"agent": "node agent"}.get(process, process)
+        return (
+            f"the {title} of cluster `{self.paths.name}` {why} (process {pid}); "
+            f"restarted, {describe_adopted(self.running_pods())}"
+        )
+
+    def running_pods(self) -> int:
+        """Return how many pods are running, 0 when the server does not answer."""
+        try:
+            status, answer = self.request("GET", "/api/v1/pods?fieldSelector=status.phase%3DRunning")
+        except ClusterError:
+            return 0
+        return len(answer.get("items") or []) if status == 200 else 0
+
+    def isolation_in_use(self) -> str:
+        """Return how the node agent keeps pods apart, as it reports; empty while it has not."""
+        return str(self._agent_report().get("isolation", ""))
+
+    def outside(self) -> str:
+        """Return whether pods with addresses of their own reach the outside of the machine, in words.
+
+        Empty while the agent has not reported, and where pods are on the machine's network.
+        """
+        found = self._agent_report().get("outside")
+        if not isinstance(found, dict):
+            return ""
+        note = found.get("note", "")
+        words = "pods reach it" if found.get("open") else "pods do not reach it"
+        return f"{words}{': ' if note and not found.get('open') else '; ' if note else ''}{note}"
+
+    def _agent_report(self) -> dict[str, Any]:
+        try:
+            found = json.loads((self.paths.state / "agent.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    # Stop --------------------------------------------------------------------------------------------------
+
+    def _stop(self, process: str, pid: int, say: Say) -> None:
+        """End one process by its id in order, then by force; the lock proves that the id is still its own."""
+        lock = self.paths.lock(process)
+        for number, timeout_s in ((signal.SIGTERM, STOP_TIMEOUT_S), (signal.SIGKILL, 2.0)):
+            if number == signal.SIGKILL:
+                say(f"the {process} (process {pid}) did not end within {STOP_TIMEOUT_S:.0f} s; killing it")
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+            deadline = time.monotonic() + timeout_s
+            while time.monotonic() < deadline:
+                if read_lock(lock).state != "held" and not is_alive(pid):
+                    return
+                time.sleep(POLL_S)
+
+
+def describe_adopted(count: int) -> str:
+    """Return the words for that many pods found running."""
+    return f"{count} running pod{'' if count == 1 else 's'} adopted"
+
+
+def refusal_path(paths: ClusterPaths) -> Path:
+    """Return the file in which the server notes why the node agent refuses to work."""
+    return paths.state / "agent.refused"
+
+
+def node_object(name: str) -> dict[str, Any]:
+    """Return the Node that the node agent then fills in."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {AGENT_LABEL: "local", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
+        },
+        "spec": {},
+    }
+
+
+def _check_arguments(nodes: int, isolation: str) -> None:
+    if not 1 <= nodes <= NODES_MAX:
+        raise UserError(f"a one-machine cluster has 1 to {NODES_MAX} nodes, {nodes} were asked for")
+    if isolation and isolation not in ISOLATIONS:
+        raise UserError(f"no isolation is called `{isolation}`; there are `{'`, `'.join(ISOLATIONS)}`")
+
+
+def _ready_names(answer: Any, simulation: Simulation) -> set[str]:
+    """Return the nodes that are ready and show the GPUs of this start, not of the one before."""
+    names = set()
+    for node in answer.get("items") or []:
+        conditions = node.get("status", {}).get("conditions") or []
+        is_ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+        if is_ready and simulation.is_shown(node):
+            names.add(node["metadata"]["name"])
+    return names

@@ -1,0 +1,191 @@
+"""What identifies one cluster of this machine: its port, subnet, bridge, isolation and nodes."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from gangline.clock import format_time, now
+from gangline.cluster.daemon.simulation import Simulation
+from gangline.cluster.paths import ClusterPaths
+
+PORT_FIRST = 16000
+PORT_COUNT = 1000
+NODES_MAX = 64
+ISOLATIONS = ("auto", "network", "user", "plain")
+NO_SIMULATION = Simulation()
+
+_SUBNET_POOL = "10.213.0.0/16"
+_SUBNET_PREFIX = 20
+"""4,094 addresses for each cluster and 16 clusters in the pool."""
+
+ROUTES = Path("/proc/net/route")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """The facts of one cluster, kept in ``cluster.json``.
+
+    Attributes:
+        name: the cluster's name.
+        id: eight hex digits, unique on the machine.
+        port: port of HTTPS on loopback, kept over restarts.
+        subnet: addresses of the pods, in CIDR notation; used with network isolation.
+        bridge: name of the bridge of this cluster, at most 15 characters.
+        isolation: what was asked for, one of ``ISOLATIONS``.
+        nodes: how many nodes the cluster shows.
+        created: RFC 3339.
+        keep: ``False`` ends the cluster after idle minutes; ``gangline up`` sets it.
+        simulated_gpus: on each node; 0 for none, so that the machine's real ones are used.
+        gpu_model: name of the machine that the simulated ones belong to, empty for a plain one.
+    """
+
+    name: str
+    id: str
+    port: int
+    subnet: str
+    bridge: str
+    isolation: str
+    nodes: int
+    created: str
+    keep: bool = False
+    simulated_gpus: int = 0
+    gpu_model: str = ""
+
+    @property
+    def node_names(self) -> list[str]:
+        """Names of the nodes, in order."""
+        return [node_name(index) for index in range(self.nodes)]
+
+
+def node_name(index: int) -> str:
+    """Return the name of a node, counted from 0."""
+    return f"node-{index}"
+
+
+def load_facts(paths: ClusterPaths) -> ClusterFacts | None:
+    """Return the facts, ``None`` when there are none that can be read."""
+    try:
+        found = json.loads(paths.facts.read_text())
+        known = {field.name for field in fields(ClusterFacts)}
+        return ClusterFacts(**{name: value for name, value in found.items() if name in known})
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def save_facts(paths: ClusterPaths, facts: ClusterFacts) -> None:
+    """Write the facts whole, by rename."""
+    fresh = paths.facts.with_suffix(f".{os.getpid()}.tmp")
+    fresh.write_text(json.dumps(asdict(facts), indent=2) + "\n")
+    fresh.replace(paths.facts)
+
+
+def note_use(paths: ClusterPaths) -> None:
+    """Note that a command uses the cluster now; an unused one may end itself."""
+    try:
+        (paths.state / "last-used").touch(mode=0o600)
+    except OSError:
+        pass  # no folder yet, or a full disk: the use is noted by the next command
+
+
+def last_used(paths: ClusterPaths) -> float:
+    """Return when a command last used the cluster, in seconds since the epoch; 0 when never."""
+    try:
+        return (paths.state / "last-used").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def decide_facts(
+    paths: ClusterPaths,
+    previous: ClusterFacts | None,
+    *,
+    nodes: int,
+    isolation: str,
+    keep: bool,
+    simulation: Simulation = NO_SIMULATION,
+) -> ClusterFacts:
+    """Return the facts for a server that is about to start.
+
+    Port, subnet and creation time are kept where they are still free; a wanted ``auto`` keeps what was.
+    """
+    chosen = previous or ClusterFacts(
+        name=paths.name,
+        id=paths.cluster_id,
+        port=PORT_FIRST + int(paths.cluster_id, 16) % PORT_COUNT,
+        subnet="",
+        bridge=f"gl-{paths.cluster_id}",
+        isolation=isolation,
+        nodes=max(1, nodes),
+        created=format_time(now()),
+    )
+    routes = read_routes(ignore_interface=chosen.bridge)
+    return replace(
+        chosen,
+        port=free_port(chosen.port),
+        subnet=free_subnet(chosen.subnet, paths.cluster_id, routes),
+        isolation=isolation,
+        nodes=max(1, nodes),
+        keep=keep,
+        simulated_gpus=simulation.gpus,
+        gpu_model=simulation.model,
+    )
+
+
+def free_port(preferred: int) -> int:
+    """Return the preferred port when nobody listens there, else the next free one of the range."""
+    start = preferred - PORT_FIRST
+    for step in range(PORT_COUNT):
+        port = PORT_FIRST + (start + step) % PORT_COUNT
+        if is_port_free(port):
+            return port
+    raise OSError(f"no free port between {PORT_FIRST} and {PORT_FIRST + PORT_COUNT - 1}")
+
+
+def is_port_free(port: int) -> bool:
+    """Return whether this process could listen on that port of loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def read_routes(*, ignore_interface: str = "", table: Path = ROUTES) -> list[ipaddress.IPv4Network]:
+    """Return the machine's IPv4 routes except default routes and those of one interface (Linux)."""
+    try:
+        lines = table.read_text().splitlines()[1:]
+    except OSError:
+        return []
+    routes = []
+    for line in lines:
+        columns = line.split()
+        if len(columns) < 8 or columns[0] == ignore_interface or columns[7] == "00000000":
+            continue
+        address = int.from_bytes(bytes.fromhex(columns[1]), "little")
+        prefix = int.from_bytes(bytes.fromhex(columns[7]), "little").bit_count()
+        routes.append(ipaddress.IPv4Network((address, prefix), strict=False))
+    return routes
+
+
+def free_subnet(preferred: str, seed: str, routes: list[ipaddress.IPv4Network]) -> str:
+    """Return a subnet that no route meets: the preferred one, else the first free one from the seed's on.
+
+    When every subnet of the pool is taken the seed's own is returned: the node agent then fails with the
+    name of the route that is in the way, which is better than a wrong guess.
+    """
+    pool = ipaddress.IPv4Network(_SUBNET_POOL)
+    subnets = list(pool.subnets(new_prefix=_SUBNET_PREFIX))
+    first = int(seed, 16) % len(subnets)
+    candidates = [ipaddress.IPv4Network(preferred)] if preferred else []
+    candidates += subnets[first:] + subnets[:first]
+    for candidate in candidates:
+        if not any(candidate.overlaps(route) for route in routes):
+            return str(candidate)
+    return str(candidates[0])

@@ -1,0 +1,274 @@
+"""What all pods of one agent share, and how they look up the objects they refer to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gangline.api.core import ConfigMap, Pod, Secret
+from gangline.api.resources import CONFIG_MAPS, SECRETS
+from gangline.cluster.account_tokens import KEY_FILE, LIFETIME_S, AccountToken, renew_at_s, sign
+from gangline.cluster.node.isolation import Isolation
+from gangline.cluster.node.network.egress.resolver import of_the_machine
+from gangline.cluster.node.pods.container_env import Lookup, PodFacts
+from gangline.cluster.node.pods.volumes import DEFAULT_MODE, ProjectedFile, TokenSource, write_projection
+from gangline.cluster.node.shim import processes
+from gangline.kube.errors import NotFound
+
+if TYPE_CHECKING:
+    from gangline.cluster.node.ends import PodEnds
+    from gangline.cluster.node.gpus import AgentGpus
+    from gangline.cluster.node.image_sources import ImageSources
+    from gangline.cluster.node.network.addresses import AddressPool
+    from gangline.cluster.node.network.host_names import NameRegistry
+    from gangline.cluster.node.network.pod_network import Network
+    from gangline.cluster.node.rank_reports import RankReports
+    from gangline.cluster.node.sessions import Sessions
+    from gangline.cluster.node.shim_client import ForkServer
+    from gangline.cluster.paths import ClusterPaths
+    from gangline.kube.cache import Cache
+    from gangline.kube.client import Client
+    from gangline.kube.events import Recorder
+
+
+class Objects:
+    """Config maps and secrets: from the caches, and asked for where those lag behind; service accounts.
+
+    Args:
+        client: of the API.
+        config_maps, secrets: all of the cluster.
+        certificates: the cluster's folder of certificates and keys.
+        pods: folder of the pods' files; what a pod is given of its service account lies there in ``account``.
+        now_s: the wall clock, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        config_maps: Cache[ConfigMap],
+        secrets: Cache[Secret],
+        certificates: Path,
+        pods: Path,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._config_maps = config_maps
+        self._secrets = secrets
+        self._certificate = certificates / "ca.crt"
+        self._key_file = certificates / KEY_FILE
+        self._key = b""
+        self._pods = pods
+        self._now_s = now_s
+        self._tokens: dict[tuple[str, int], tuple[str, float]] = {}
+        """Tokens by pod uid and lifetime, and when each is to be renewed."""
+        self._seen: set[str] = set()
+        self._asked: dict[tuple[str, str], ConfigMap | Secret] = {}
+
+    async def ensure(self, pod: Pod) -> None:
+        """Ask for what the pod refers to and the caches do not have yet; missing objects are no error."""
+        config_maps, secrets = references(pod)
+        namespace = pod.metadata.namespace
+        for name in config_maps:
+            if self._config_maps.get(f"{namespace}/{name}") is None:
+                await self._ask(CONFIG_MAPS, ConfigMap, namespace, name)
+        for name in secrets:
+            if self._secrets.get(f"{namespace}/{name}") is None:
+                await self._ask(SECRETS, Secret, namespace, name)
+
+    def lookup(self, namespace: str) -> Lookup:
+        """Return how to find objects of one namespace, without waiting."""
+
+        def config_map(name: str) -> ConfigMap | None:
+            found = self._config_maps.get(f"{namespace}/{name}") or self._asked.get(
+                ("cm", f"{namespace}/{name}")
+            )
+            return found if isinstance(found, ConfigMap) else None
+
+        def secret(name: str) -> Secret | None:
+            found = self._secrets.get(f"{namespace}/{name}") or self._asked.get(
+                ("secret", f"{namespace}/{name}")
+            )
+            return found if isinstance(found, Secret) else None
+
+        return Lookup(config_map, secret)
+
+    def tokens(self, pod: Pod) -> TokenSource:
+        """Return the pod's token and the certificate authority, as far as they are known."""
+        return TokenSource(lambda lifetime_s: self._token(pod, lifetime_s), self._read_certificate)
+
+    def account_folder(self, pod: Pod) -> Path | None:
+        """Return the folder of what the pod's service account is given, None if the pod is to have none.
+
+        Each pod has its own, for its token ends with it. Cost: 1 ms the first time; the token is signed here,
+        not asked for.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        token = self._token(pod, LIFETIME_S)
+        if pod.spec.automount_service_account_token is False or token is None:
+            return None
+        if not self._certificate.exists():
+            return None
+        folder = self._account_folder(pod)
+        namespace = pod.metadata.namespace
+        contents = {"token": token, "ca.crt": self._certificate.read_text(), "namespace": namespace}
+        files = {name: ProjectedFile(text.encode(), DEFAULT_MODE) for name, text in contents.items()}
+        write_projection(folder, files)
+        return folder
+
+    def renew_tokens(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Write new tokens into the account folders of pods whose old ones end soon; return those pods.
+
+        An agent does not know the tokens of the agent before it, and renews those in any case.
+
+        Raises:
+            OSError: a folder cannot be written.
+        """
+        pods = list(pods)
+        now_s, before = self._now_s(), self._seen
+        self._seen = {pod.metadata.uid for pod in pods}
+        due = {uid for (uid, _), (_, renew_s) in self._tokens.items() if renew_s <= now_s}
+        gone = due | (before - self._seen)
+        self._tokens = {key: kept for key, kept in self._tokens.items() if key[0] not in gone}
+        for pod in pods:
+            is_new = pod.metadata.uid not in before
+            if (is_new or pod.metadata.uid in due) and self._account_folder(pod).exists():
+                self.account_folder(pod)
+        return [pod for pod in pods if pod.metadata.uid in due]
+
+    def _account_folder(self, pod: Pod) -> Path:
+        return self._pods / pod.metadata.uid / "account"
+
+    def _token(self, pod: Pod, lifetime_s: int) -> str | None:
+        if not self._key and self._key_file.exists():
+            self._key = self._key_file.read_bytes().strip()
+        if not self._key:
+            return None
+        now_s, meta = self._now_s(), pod.metadata
+        found, renew_s = self._tokens.get((meta.uid, lifetime_s), ("", 0.0))
+        if now_s < renew_s:
+            return found
+        expires_s = int(now_s) + lifetime_s
+        claims = AccountToken(meta.namespace, _account(pod), expires_s, pod=meta.name, pod_uid=meta.uid)
+        token = sign(self._key, claims)
+        self._tokens[meta.uid, lifetime_s] = (token, renew_at_s(now_s, lifetime_s))
+        return token
+
+    def _read_certificate(self) -> bytes | None:
+        return self._certificate.read_bytes() if self._certificate.exists() else None
+
+    async def _ask(
+        self, resource: Any, type_: type[ConfigMap] | type[Secret], namespace: str, name: str
+    ) -> None:
+        key = ("cm" if type_ is ConfigMap else "secret", f"{namespace}/{name}")
+        try:
+            raw = await self._client.get(resource, name, namespace)
+            self._asked[key] = msgspec.convert(raw, type_)
+        except NotFound:
+            self._asked.pop(key, None)
+
+    def forget(self, kind: str, key: str) -> None:
+        """Drop what was asked for, once the cache tells of the object itself."""
+        self._asked.pop((kind, key), None)
+
+
+def _account(pod: Pod) -> str:
+    return pod.spec.service_account_name or "default"
+
+
+def references(pod: Pod) -> tuple[set[str], set[str]]:
+    """Return the names of the config maps and of the secrets that a pod refers to."""
+    config_maps: set[str] = set()
+    secrets: set[str] = set()
+    for volume in pod.spec.volumes:
+        if volume.config_map is not None:
+            config_maps.add(volume.config_map.name)
+        if volume.secret is not None:
+            secrets.add(volume.secret.secret_name)
+        for source in (volume.projected or {}).get("sources", []):
+            config_maps.add(source.get("configMap", {}).get("name", ""))
+            secrets.add(source.get("secret", {}).get("name", ""))
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for bulk in container.env_from:
+            config_maps.add(bulk.config_map_ref.name if bulk.config_map_ref else "")
+            secrets.add(bulk.secret_ref.name if bulk.secret_ref else "")
+        for source in (variable.value_from for variable in container.env):
+            if source is not None and source.config_map_key_ref is not None:
+                config_maps.add(source.config_map_key_ref.name)
+            if source is not None and source.secret_key_ref is not None:
+                secrets.add(source.secret_key_ref.name)
+    return config_maps - {""}, secrets - {""}
+
+
+@dataclass
+class AgentContext:
+    """What a pod runner needs of its agent. ``now_s`` is the wall clock, in seconds since 1970.
+
+    ``own_fork_server`` has entered no namespace; it is the same one but for ``user`` isolation.
+    """
+
+    paths: ClusterPaths
+    cluster_id: str
+    isolation: Isolation
+    client: Client
+    recorder: Recorder
+    fork_server: ForkServer
+    own_fork_server: ForkServer
+    sessions: Sessions
+    network: Network | None
+    addresses: AddressPool
+    names: NameRegistry
+    images: ImageSources
+    objects: Objects
+    gpus: AgentGpus
+    ends: PodEnds
+    host_ip: str
+    api_host: str
+    api_port: int
+    allocatable: dict[str, str]
+    bin: Path
+    hide: tuple[str, ...]
+    guard: str
+    log: Any
+    rank_reports: RankReports
+    now_s: Callable[[], float] = time.time
+    host_mounts: Callable[[], tuple[str, ...]] = field(default=lambda: ())
+
+    def resolv_of(self, address: str) -> Path | None:
+        """Return the ``resolv.conf`` of a pod with that address, None for the one that it sees anyway."""
+        if self.isolation == "plain":
+            return None
+        if self.network is None or address == self.host_ip:  # it is on the machine's own network
+            return of_the_machine()
+        return self.network.way_out.resolv
+
+    def sweep(self, uid: str) -> None:
+        """Kill what a pod left whose shim was killed; blocks up to 2 s."""
+        processes.sweep(uid)
+        self.fork_server.sweep()
+        if (
+            self.own_fork_server is not self.fork_server
+        ):  # from inside a user namespace no mark can be read outside
+            self.own_fork_server.sweep(uid)
+
+    def facts(self, address: str) -> PodFacts:
+        """Return what the downward API can tell about a pod with that address."""
+        return PodFacts(pod_ip=address, host_ip=self.host_ip, allocatable=dict(self.allocatable))
+
+
+def affected(pods: Iterable[Pod], kind: str, key: str) -> list[Pod]:
+    """Return the pods that refer to a config map (``cm``) or secret by its key."""
+    namespace, _, name = key.partition("/")
+    found = []
+    for pod in pods:
+        if pod.metadata.namespace == namespace:
+            config_maps, secrets = references(pod)
+            if name in (config_maps if kind == "cm" else secrets):
+                found.append(pod)
+    return found

@@ -1,0 +1,202 @@
+"""The wires of network isolation: one bridge for the cluster, one veth pair for each pod, over netlink.
+
+Interface names are at most 15 bytes, so a pod's is made from hashes: ``gl`` + 5 digits of the cluster + 8 of
+the pod's uid. Everything with the cluster's prefix that belongs to no living pod is swept at start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gangline.cluster.node.network.egress.way_out import WayOut
+from gangline.cluster.node.network.host_names import Host
+from gangline.errors import ClusterError
+
+if TYPE_CHECKING:
+    from pyroute2 import AsyncIPRoute
+
+_MAC_PREFIX = (0x02, 0x67)
+"""Of addresses that are administered locally and of one station: IEEE 802, section 8."""
+LINK_MTU_BYTES = 65535
+"""As loopback: no packet leaves this machine, and gradients are large."""
+
+INTERFACE_IN_POD = "eth0"
+_COLLECT_AFTER_S = 1.0
+
+
+def interface_prefix(cluster_id: str) -> str:
+    """Return what the names of all pod links of a cluster begin with."""
+    return f"gl{cluster_id[:5]}"
+
+
+def interface_name(cluster_id: str, pod_uid: str) -> str:
+    """Return the host end of a pod's link, 15 bytes."""
+    return interface_prefix(cluster_id) + hashlib.sha256(pod_uid.encode()).hexdigest()[:8]
+
+
+def mac_address(address: str) -> str:
+    """Return the hardware address that belongs to an address of IPv4.
+
+    Whoever has the address has this one: what peers know of their neighbours stays right when a pod starts
+    again, or another one follows it. Else they would send to the old one for up to a minute.
+    """
+    octets = (*_MAC_PREFIX, *ipaddress.IPv4Address(address).packed)
+    return ":".join(f"{octet:02x}" for octet in octets)
+
+
+class Network:
+    """Bridge and links of one cluster; one netlink socket is kept open. Linux, root.
+
+    Cost: a link 2 ms. Removing one takes the kernel 16 ms, so a pod's link is left to go with its namespace
+    (the kernel removes those in batches), and what is still there a second later is removed in a thread.
+
+    Args:
+        cluster_id: of the cluster.
+        bridge: its name.
+        subnet: addresses of pods, the first is the bridge's.
+        resolv: file for the pods' ``resolv.conf``.
+        hosts: returns all pods.
+
+    Attributes:
+        way_out: how pods reach the outside; to be opened once the bridge is.
+    """
+
+    def __init__(
+        self, *, cluster_id: str, bridge: str, subnet: str, resolv: Path, hosts: Callable[[], Iterable[Host]]
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._bridge = bridge
+        self.subnet = ipaddress.IPv4Network(subnet)
+        self.gateway = str(self.subnet.network_address + 1)
+        self.way_out = WayOut(
+            cluster_id=cluster_id, bridge=bridge, subnet=self.subnet, resolv=resolv, hosts=hosts
+        )
+        self._netlink: AsyncIPRoute | None = None
+        self._bridge_index = 0
+        self._removals = ThreadPoolExecutor(1, "gl-links")
+        self._ended: set[str] = set()
+        self._collector: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Make the bridge, or take over the one that is there.
+
+        Raises:
+            ClusterError: the kernel refuses, with its reason.
+        """
+        from pyroute2 import AsyncIPRoute, NetlinkError
+
+        self._netlink = AsyncIPRoute()
+        await self._netlink.setup_endpoint()
+        try:
+            found = list(await self._netlink.link_lookup(ifname=self._bridge))
+            if not found:
+                # An address of its own: else it is that of some link, and changes as pods come and go.
+                own = mac_address(self.gateway)
+                await self._netlink.link("add", ifname=self._bridge, kind="bridge", address=own)
+                found = list(await self._netlink.link_lookup(ifname=self._bridge))
+            self._bridge_index = int(found[0])
+            await self._netlink.addr(
+                "replace", index=self._bridge_index, address=self.gateway, prefixlen=self.subnet.prefixlen
+            )
+            await self._netlink.link("set", index=self._bridge_index, state="up")
+        except NetlinkError as error:
+            raise ClusterError(f"cannot set up the bridge `{self._bridge}`: {error}") from error
+
+    async def add_link(self, pod_uid: str, pid: int, address: str) -> None:
+        """Make a link between the bridge and ``eth0`` of the network namespace of process ``pid``.
+
+        Args:
+            pod_uid: of the pod.
+            pid: a process in its namespace.
+            address: the pod's, from which the hardware address of ``eth0`` is made.
+
+        Raises:
+            ClusterError: the kernel refuses.
+        """
+        from pyroute2 import NetlinkError
+
+        assert self._netlink is not None
+        name = interface_name(self._cluster_id, pod_uid)
+        for last in (False, True):
+            try:
+                await self._netlink.link(
+                    "add",
+                    ifname=name,
+                    kind="veth",
+                    mtu=LINK_MTU_BYTES,
+                    peer={
+                        "ifname": INTERFACE_IN_POD,
+                        "net_ns_pid": pid,
+                        "mtu": LINK_MTU_BYTES,
+                        "address": mac_address(address),
+                    },
+                    master=self._bridge_index,
+                    state="up",
+                )
+                return
+            except NetlinkError as error:
+                if last:
+                    raise ClusterError(f"cannot make the link `{name}`: {error}") from error
+                await self._remove(name)  # a leftover of the same pod
+
+    def end_link(self, pod_uid: str) -> None:
+        """The pod's processes have ended: see to it that its link goes too."""
+        self._ended.add(interface_name(self._cluster_id, pod_uid))
+        if self._collector is None or self._collector.done():
+            self._collector = asyncio.create_task(self._collect())
+
+    async def _collect(self) -> None:
+        while self._ended:
+            await asyncio.sleep(_COLLECT_AFTER_S)
+            ended, self._ended = self._ended, set()
+            for name in await self._existing() & ended:
+                await self._remove(name)
+
+    async def _existing(self) -> set[str]:
+        """Return the names of all links of this cluster's pods."""
+        assert self._netlink is not None
+        prefix = interface_prefix(self._cluster_id)
+        names = {link.get("ifname") or "" async for link in await self._netlink.get_links()}
+        return {name for name in names if name.startswith(prefix)}
+
+    async def sweep(self, living: set[str]) -> int:
+        """Remove links of this cluster that belong to none of the living pods' uids; return how many."""
+        kept = {interface_name(self._cluster_id, uid) for uid in living}
+        left = await self._existing() - kept
+        for name in left:
+            await self._remove(name)
+        return len(left)
+
+    async def close(self, *, remove_bridge: bool) -> None:
+        """Close the socket; take the bridge down when no pod is left on it."""
+        if self._netlink is None:
+            return
+        if self._collector is not None:
+            self._collector.cancel()
+        for name in await self._existing() & self._ended:
+            await self._remove(name)
+        await self.way_out.close(remove=remove_bridge)
+        if remove_bridge:
+            await self._remove(self._bridge)
+        self._netlink.close()
+        self._removals.shutdown(wait=False)
+
+    async def _remove(self, name: str) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._removals, _remove_link, name)
+
+
+def _remove_link(name: str) -> None:
+    from pyroute2 import IPRoute, NetlinkError
+
+    with IPRoute() as netlink:
+        for index in netlink.link_lookup(ifname=name):
+            try:
+                netlink.link("del", index=index)
+            except NetlinkError:
+                continue  # it went with its namespace

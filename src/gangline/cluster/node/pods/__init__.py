@@ -1,0 +1,1 @@
+"""One pod on its node: from its binding to its end."""

@@ -1,0 +1,110 @@
+"""What the agent writes down about a pod before it starts; the next agent adopts it by that, or cleans up."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gangline.api.core import Pod
+from gangline.cluster.node.network.host_names import Host
+from gangline.cluster.node.pods.container_plan import hostname_of
+from gangline.cluster.node.sessions import kind_of_session, name_scope
+from gangline.cluster.node.shim.durable import write_durably
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class PodRecord(msgspec.Struct, frozen=True):
+    """``pod.json`` in the pod's folder.
+
+    ``started_at`` is in seconds since 1970, ``gpus`` container -> ids of the GPUs that it holds, ``boot``
+    tells one start of the machine from another, ``session`` and ``scope`` are what ``sessions`` says.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    address: str
+    hostname: str
+    subdomain: str
+    started_at: float
+    gpus: dict[str, tuple[str, ...]] = {}
+    boot: str = ""
+    session: str = ""
+    scope: str = ""
+
+    @classmethod
+    def of(cls, pod: Pod, *, address: str, started_at: float) -> PodRecord:
+        """Return the record of a pod that is about to start."""
+        return cls(
+            uid=pod.metadata.uid,
+            namespace=pod.metadata.namespace,
+            name=pod.metadata.name,
+            address=address,
+            hostname=hostname_of(pod),
+            subdomain=pod.spec.subdomain,
+            started_at=started_at,
+            boot=boot_id(),
+            session=kind_of_session(pod),
+            scope=name_scope(pod),
+        )
+
+    @property
+    def is_of_earlier_boot(self) -> bool:
+        """Whether the machine was started anew since; then nothing of the pod runs any more."""
+        return self.boot != boot_id()
+
+    @property
+    def host(self) -> Host:
+        """The pod as a host."""
+        scope = self.scope or self.namespace
+        return Host(self.address, self.name, self.hostname, self.subdomain, self.namespace, scope)
+
+    def write(self, folder: Path) -> None:
+        """Write the record into the pod's folder, for good.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        write_durably(folder / "pod.json", msgspec.json.encode(self))
+
+
+def boot_id() -> str:
+    """Return what tells this start of the machine from others; empty where the system has no such thing."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def read_record(folder: Path) -> PodRecord | None:
+    """Return the record of one pod's folder, None where there is none that can be read."""
+    try:
+        return msgspec.json.decode((folder / "pod.json").read_bytes(), type=PodRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def read_records(pods: Path) -> list[PodRecord]:
+    """Return the records of all pod folders; a folder without a readable record is removed."""
+    records = []
+    if not pods.is_dir():
+        return []
+    for folder in sorted(pods.iterdir()):
+        if record := read_record(folder):
+            records.append(record)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return records
+
+
+def read_last_reports(folder: Path) -> dict[str, dict[str, Any]] | None:
+    """Return what a shim that is gone wrote last of each container; None when its file is gone as well."""
+    try:
+        return dict(json.loads((folder / "state.json").read_bytes())["containers"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

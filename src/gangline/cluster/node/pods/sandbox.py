@@ -1,0 +1,288 @@
+"""One pod's place on the machine: shim, namespaces, address, names, volumes; made, adopted, taken down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gangline.api.core import Container, Pod
+from gangline.cluster.images.image import Image
+from gangline.cluster.node.context import AgentContext
+from gangline.cluster.node.network.pod_network import INTERFACE_IN_POD
+from gangline.cluster.node.pods.container_plan import Place, hostname_of, volume_source
+from gangline.cluster.node.pods.oci_containers import delete_containers, describe, was_out_of_memory
+from gangline.cluster.node.pods.pod_record import PodRecord
+from gangline.cluster.node.pods.volumes import (
+    MountError,
+    VolumePlan,
+    check_host_path,
+    plan_volume,
+    write_projection,
+)
+from gangline.cluster.node.run_rights import right_variables
+from gangline.cluster.node.sessions import on_machines_network
+from gangline.cluster.node.shim_client import ForkServer, ShimConnection, ShimError
+from gangline.cluster.user_session import MACHINE, NODE, UserSession
+from gangline.devices.ledger import GpuRequest
+
+END_TIMEOUT_S = 15.0
+
+
+class Sandbox:
+    """The place of one pod. ``shim`` is None before ``make`` or ``adopt`` and after the shim has died."""
+
+    def __init__(self, context: AgentContext, record: PodRecord) -> None:
+        self.context = context
+        self.record = record
+        self.folder = context.paths.pods / record.uid
+        self.shim: ShimConnection | None = None
+        self.volumes: dict[str, Path] = {}
+
+    @property
+    def fork_server(self) -> ForkServer:
+        """The process that forks the pod's shim: one that entered no namespace for the user's own rights."""
+        return self.context.fork_server if self.record.session != MACHINE else self.context.own_fork_server
+
+    def _has_own_network(self, pod: Pod) -> bool:
+        return self.context.network is not None and not on_machines_network(pod)
+
+    def place(
+        self,
+        account: Path | None = None,
+        gpus: Mapping[str, str] | None = None,
+        session: UserSession | None = None,
+    ) -> Place:
+        """Return where the pod's things lie, for container plans.
+
+        Args:
+            account: folder with the files of its service account.
+            gpus: what ``gpu_variables`` gives for the container.
+            session: in which it runs.
+        """
+        context, record = self.context, self.record
+        scope = record.host.scope
+        return Place(
+            isolation=context.isolation,
+            cluster_id=context.cluster_id,
+            folder=self.folder,
+            logs=context.paths.pod_logs(record.namespace, record.name, record.uid),
+            bin=context.bin,
+            names=context.names.folder(scope),
+            hosts=context.names.hosts_file(scope),
+            resolv=context.resolv_of(record.address),
+            api_host=context.api_host,
+            api_port=context.api_port,
+            hide=context.hide,
+            host_mounts=context.host_mounts(),
+            guard=context.guard,
+            account=account,
+            gpus=gpus or {},
+            rights=right_variables(context.paths),
+            session=session,
+            session_kind=record.session,
+        )
+
+    def take_gpus(self, pod: Pod) -> bool:
+        """Take the pod's GPUs, all or none, and keep them until ``remove``; True when it got some now.
+
+        Raises:
+            GpusTakenError: it has to wait for others to end.
+            GpuChoiceError: what it asks for can never be given.
+        """
+        shares = self.context.gpus.take(GpuRequest.of(pod))
+        is_news = shares != self.record.gpus
+        self.record = msgspec.structs.replace(self.record, gpus=shares)
+        return is_news
+
+    def gpu_variables(self, container: str) -> dict[str, str]:
+        """Return the variables that name a container's GPUs, or say that it has none."""
+        own_files = self.context.isolation != "plain" and not self.record.session
+        if self.record.session and not self.record.gpus:
+            return {}  # what the user's own variables say
+        return self.context.gpus.variables(self.record.gpus, container, sees_own_files=own_files)
+
+    @property
+    def _oci_state(self) -> Path:
+        return self.context.paths.run / "oci"
+
+    def describe_oci(self, spec: dict[str, Any], container: Container, image: Image) -> None:
+        """Add to what the shim is to start how an OCI runtime runs it, if the image needs one."""
+        uid, cluster_id = self.record.uid, self.context.cluster_id
+        describe(spec, container, image, uid=uid, cluster_id=cluster_id, state=self._oci_state)
+
+    def was_out_of_memory(self, report: dict[str, Any]) -> bool:
+        """Return whether an ended container was killed for want of memory."""
+        return was_out_of_memory(self.context.cluster_id, self.record.uid, report)
+
+    async def make(self, pod: Pod, plans: list[VolumePlan], ended: Sequence[dict[str, Any]] = ()) -> None:
+        """Build the place; volumes are written while the shim enters its namespaces.
+
+        Args:
+            pod: the pod.
+            plans: its volumes.
+            ended: reports of containers that ended in a place before this one, for the shim's record.
+
+        Raises:
+            MountError: a host path is missing.
+            ShimError, ClusterError: the machine refuses; what was made is left for ``remove``.
+        """
+        context, record = self.context, self.record
+        self.folder.mkdir(parents=True, exist_ok=True)
+        record.write(self.folder)
+        context.names.add(record.uid, record.host)
+        self.volumes = self._volume_paths(plans)
+        shim = await self.fork_server.spawn(self._config(pod, plans) | {"ended": list(ended)})
+        try:
+            self._fill(pod, plans)
+            created = await asyncio.wait_for(shim.created, END_TIMEOUT_S)
+            if created["event"] != "created":
+                raise ShimError(f"cannot set up the pod's namespaces: {created['error']}")
+            network = None
+            if self._has_own_network(pod) and context.network is not None:
+                await context.network.add_link(record.uid, created["pid"], record.address)
+                network = {
+                    "interface": INTERFACE_IN_POD,
+                    "address": record.address,
+                    "prefix": context.network.subnet.prefixlen,
+                    "gateway": context.network.gateway,
+                }
+            shim.send("configure", network=network)
+        except BaseException:
+            shim.send("end")
+            raise
+        self.shim = shim
+        context.names.link(record.host, self.remote_shell_socket)
+
+    async def adopt(self, plans: list[VolumePlan]) -> bool:
+        """Connect to the shim that an agent before this one started; False when it is gone."""
+        self.volumes = self._volume_paths(plans)
+        self.context.names.add(self.record.uid, self.record.host)
+        try:
+            self.shim = await ShimConnection.connect(self.context.paths.pod_socket(self.record.uid))
+        except OSError:
+            return False
+        self.context.names.link(self.record.host, self.remote_shell_socket)
+        return True
+
+    @property
+    def remote_shell_socket(self) -> Path:
+        """The shim's second socket, which takes commands only."""
+        return self.context.paths.run / f"{self.record.uid}.rsh"
+
+    def plan_volumes(self, pod: Pod) -> list[VolumePlan]:
+        """Return what the pod's volumes need; see ``volumes.plan_volume`` for what it raises."""
+        objects = self.context.objects
+        facts = self.context.facts(self.record.address)
+        lookup, tokens = objects.lookup(pod.metadata.namespace), objects.tokens(pod)
+        return [plan_volume(pod, volume, facts, lookup, tokens) for volume in pod.spec.volumes]
+
+    def refresh_volumes(self, pod: Pod, plans: list[VolumePlan]) -> list[str]:
+        """Write changed config maps and secrets into the running pod; return the volumes that changed."""
+        gid = self._group(pod)
+        changed = []
+        for plan in plans:
+            if plan.files is not None and write_projection(self.volumes[plan.name], plan.files, gid=gid):
+                changed.append(plan.name)
+        return changed
+
+    async def end_shim(self) -> None:
+        """End every process of the pod, the shim last; what the pod has on disk stays."""
+        shim, self.shim = self.shim, None
+        if shim is not None:
+            shim.subscribe(lambda _: None, lambda: None)
+            with contextlib.suppress(ShimError):
+                await shim.call("end")
+            await shim.close()
+
+    async def remove(self) -> None:
+        """End every process of the pod and remove all that it had, except its logs."""
+        context, record = self.context, self.record
+        await self.end_shim()
+        await delete_containers(self._oci_state, record.uid, context.cluster_id)
+        context.names.remove(record.uid, record.host.scope)
+        context.addresses.release(record.address)
+        context.gpus.release(record.uid)
+        if context.network is not None:
+            context.network.end_link(record.uid)
+        for path in (context.paths.pod_socket(record.uid), self.remote_shell_socket):
+            path.unlink(missing_ok=True)
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def _config(self, pod: Pod, plans: list[VolumePlan]) -> dict[str, Any]:
+        paths, record = self.context.paths, self.record
+        namespaces: list[str] = [] if self.context.isolation == "plain" else ["mount", "uts", "ipc"]
+        if record.session:
+            namespaces = ["mount", "uts"] if namespaces and record.session == NODE else []
+        if self._has_own_network(pod):
+            namespaces.append("net")
+        tmpfs = [
+            {"path": str(self.volumes[plan.name]), "size_bytes": plan.memory_bytes}
+            for plan in plans
+            if plan.memory_bytes is not None and namespaces and not record.session
+        ]
+        return {
+            "uid": record.uid,
+            "folder": str(self.folder),
+            "control": str(paths.pod_socket(record.uid)),
+            "rsh": str(self.remote_shell_socket),
+            "hostname": hostname_of(pod),
+            "namespaces": namespaces,
+            "shm_bytes": 0,
+            "binds": self._own_files() if record.session else None,
+            "tmpfs": tmpfs,
+            "devices": self.context.gpus.files(pod.spec.node_name, record.gpus),
+        }
+
+    def _own_files(self) -> list[list[str]]:
+        """Return which of the machine's files a pod with a host name of its own sees other contents of."""
+        hostname = self.folder / "hostname"
+        hostname.write_text(f"{self.record.hostname}\n", encoding="utf-8")  # before the shim shows it
+        files = [(self.context.names.hosts_file(self.record.host.scope), "/etc/hosts")]
+        files.append((hostname, "/etc/hostname"))
+        if resolv := self.context.resolv_of(self.record.address):
+            files.append((resolv, "/etc/resolv.conf"))
+        return [[str(source), target] for source, target in files]
+
+    def _volume_paths(self, plans: list[VolumePlan]) -> dict[str, Path]:
+        paths = {}
+        for plan in plans:
+            path = Path(plan.host_path) if plan.host_path else self.folder / "volumes" / plan.name
+            if not plan.host_path:
+                path.mkdir(parents=True, exist_ok=True)
+            paths[plan.name] = path
+        return paths
+
+    def _fill(self, pod: Pod, plans: list[VolumePlan]) -> None:
+        gid = self._group(pod)
+        for volume, plan in zip(pod.spec.volumes, plans, strict=True):
+            if volume.host_path is not None:
+                check_host_path(volume.host_path)
+            elif plan.files is not None:
+                write_projection(self.volumes[plan.name], plan.files, gid=gid)
+            else:
+                self.volumes[plan.name].chmod(0o777)
+        _make_sub_paths(pod, self.volumes)
+        (self.folder / "hostname").write_text(f"{hostname_of(pod)}\n", encoding="utf-8")
+        if self.context.isolation == "plain":
+            for name in ("home", "tmp"):
+                (self.folder / name).mkdir(exist_ok=True)
+
+    def _group(self, pod: Pod) -> int | None:
+        return pod.spec.security_context.fs_group if self.context.isolation == "network" else None
+
+
+def _make_sub_paths(pod: Pod, volumes: Mapping[str, Path]) -> None:
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for mount in container.volume_mounts:
+            if mount.sub_path and mount.name in volumes:
+                source = volume_source(volumes, mount)
+                if not source.resolve().is_relative_to(volumes[mount.name].resolve()):
+                    raise MountError(f"subPath `{mount.sub_path}` leads out of the volume `{mount.name}`")
+                if not source.exists():
+                    source.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,164 @@
+"""Who asks, and what they may do.
+
+Three kinds of callers: the administrator (bearer token of the cluster, or anybody who can open the Unix
+socket, which only its owner can), service accounts (tokens signed with the cluster's key), and nobody.
+Service accounts may do everything inside their own namespace and read the cluster-scoped kinds; nobody
+may ask for health and version only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gangline import clock
+from gangline.cluster import account_tokens
+from gangline.cluster.account_tokens import AccountToken
+from gangline.cluster.server.resources import ServedResource
+from gangline.cluster.server.store.store import Store
+from gangline.errors import ClusterError
+
+TOKEN_BYTES = 32
+SERVICE_ACCOUNT_COLLECTION = "/serviceaccounts"
+POD_COLLECTION = "/pods"
+READ_VERBS = frozenset({"get", "list", "watch"})
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An authenticated caller.
+
+    Attributes:
+        name: user name, ``system:serviceaccount:NAMESPACE:NAME`` for service accounts.
+        groups: groups.
+        namespace: where a service account may write; None for the administrator, who may do all.
+        token: of a service account that has shown one.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    namespace: str | None = None
+    token: AccountToken | None = field(default=None, compare=False)
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether everything is allowed."""
+        return "system:masters" in self.groups
+
+    def may(self, verb: str, served: ServedResource, namespace: str) -> bool:
+        """Whether the user may do ``verb`` with the kind in that namespace."""
+        if self.is_admin:
+            return True
+        if served.resource.group in ("authorization.k8s.io", "authentication.k8s.io"):
+            return served.resource.plural.startswith("self")
+        if served.resource.namespaced:
+            return namespace != "" and namespace == self.namespace
+        return verb in READ_VERBS
+
+
+ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
+
+
+class Authenticator:
+    """Tokens of one cluster. Files are made on first use with mode 0600.
+
+    Args:
+        token_path: the administrator's token.
+        key_path: the key that signs the tokens of service accounts.
+    """
+
+    def __init__(self, token_path: Path, key_path: Path) -> None:
+        self._token = read_or_create(token_path).encode()
+        self._key = read_or_create(key_path).encode()
+
+    @property
+    def token(self) -> str:
+        """The administrator's token."""
+        return self._token.decode()
+
+    def sign(self, token: AccountToken) -> str:
+        """Return the text of a service account's token."""
+        return account_tokens.sign(self._key, token)
+
+    def user_of(self, authorization: str) -> User | None:
+        """Return the user of an ``Authorization`` header, None when the token is not ours."""
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            return None
+        return self.user_of_token(token)
+
+    def user_of_token(self, token: str) -> User | None:
+        """Return the user of a token, None when it is not ours."""
+        if hmac.compare_digest(token.encode(errors="replace"), self._token):
+            return ADMIN
+        found = account_tokens.read(self._key, token)
+        if found is None or found.expires_s <= clock.now().timestamp():
+            return None
+        return service_account(found.namespace, found.name, found)
+
+
+def is_there(store: Store, user: User) -> bool:
+    """Whether a service account still exists, and the pod that its token was made for: with them it ends."""
+    if user.namespace is None or user.token is None:
+        return True
+    token = user.token
+    account = store.get(SERVICE_ACCOUNT_COLLECTION, token.namespace, token.name)
+    if account is None or token.account_uid not in ("", account.obj["metadata"]["uid"]):
+        return False
+    if not token.pod_uid:
+        return True
+    pod = store.get(POD_COLLECTION, token.namespace, token.pod)
+    return pod is not None and pod.obj["metadata"]["uid"] == token.pod_uid
+
+
+def service_account(namespace: str, name: str, token: AccountToken | None = None) -> User:
+    """Return the user that a service account is."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    return User(f"system:serviceaccount:{namespace}:{name}", groups, namespace, token)
+
+
+def read_or_create(path: Path) -> str:
+    """Return the secret in a file, making one (mode 0600) on first use and where the file is damaged."""
+    try:
+        text = path.read_text().strip()
+        if text.isprintable() and text.isascii() and text:
+            return text
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    text = secrets.token_urlsafe(TOKEN_BYTES)
+    write_private(path, text.encode())
+    return text
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file with mode 0600, whole or not at all; one that holds this already is left alone.
+
+    Raises:
+        ClusterError: the disk does not take it.
+    """
+    with contextlib.suppress(OSError):  # so that a full disk keeps no server from starting again
+        if path.read_bytes() == content and path.stat().st_mode & 0o077 == 0:
+            return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(temporary, "wb", opener=_private) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ClusterError(
+            f"cannot write `{path}`: {error.strerror}",
+            hint=f"see `df -h {path.parent}` and `findmnt -T {path.parent}`, and start again",
+        ) from error
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

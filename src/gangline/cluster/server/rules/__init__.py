@@ -1,0 +1,1 @@
+"""What an object must be to be stored: defaults, validation, schemas, admission. Values in, values out."""

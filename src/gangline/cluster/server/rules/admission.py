@@ -1,0 +1,183 @@
+"""What the server adds to an object, or refuses, because of other objects: namespaces, priorities, addresses.
+
+Rules of one object alone are in shaping.py and behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from gangline.api import resources as r
+from gangline.cluster.server import status_errors
+from gangline.cluster.server.context import ApiContext
+from gangline.cluster.server.http.auth import SERVICE_ACCOUNT_COLLECTION
+from gangline.cluster.server.registry import Target
+from gangline.cluster.server.resources import ServedResource
+from gangline.cluster.server.rules import crds
+from gangline.cluster.server.store.store import Store
+
+SERVICE_NETWORK = "10.96"
+"""First two octets of the cluster addresses of services; nothing listens there, they identify a service."""
+
+NAMESPACE_COLLECTION = "/namespaces"
+SERVICE_COLLECTION = "/services"
+PRIORITY_CLASS_COLLECTION = "scheduling.k8s.io/priorityclasses"
+
+
+def check_namespace(store: Store, target: Target, name: str) -> None:
+    """Refuse to create in a namespace that does not exist or is going away.
+
+    Raises:
+        StatusError: 404 or 403.
+    """
+    if not target.served.resource.namespaced:
+        return
+    found = store.latest(NAMESPACE_COLLECTION, "", target.namespace)
+    if found is None:
+        details = {"name": target.namespace, "kind": "namespaces"}
+        raise status_errors.StatusError(
+            404, "NotFound", f'namespaces "{target.namespace}" not found', details
+        )
+    if "deletionTimestamp" in found.obj["metadata"]:
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {target.namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+        raise status_errors.refused(
+            target.served,
+            name,
+            f"unable to create new content in namespace {target.namespace} because it is being terminated",
+            [cause],
+        )
+
+
+def admit(api: ApiContext, target: Target, obj: dict[str, Any]) -> dict[str, Any]:
+    """Return a new object with what depends on others filled in.
+
+    Raises:
+        StatusError: 403.
+    """
+    resource = target.served.resource
+    if resource == r.PODS:
+        return _admit_pod(api.store, target, obj)
+    if resource == r.SERVICES:
+        return _admit_service(api.store, obj)
+    if resource == r.NAMESPACES:
+        return _admit_namespace(obj)
+    if resource == r.CRDS:
+        return crds.established(api, obj)
+    return obj
+
+
+def admit_update(api: ApiContext, target: Target, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Fill in what follows from an update; ``new`` is changed in place.
+
+    Raises:
+        StatusError: 422.
+    """
+    resource = target.served.resource
+    if resource == r.CRDS and target.subresource == "":
+        new["status"] = crds.established(api, new).get("status", {})
+    elif resource in (r.CONFIG_MAPS, r.SECRETS) and old.get("immutable"):
+        changed = [key for key in ("data", "binaryData", "immutable") if old.get(key) != new.get(key)]
+        if changed:
+            raise status_errors.unprocessable(
+                f'{resource.kind} "{target.name}" is invalid: {changed[0]}: Forbidden: '
+                "field is immutable when `immutable` is set"
+            )
+
+
+def keep_on_update(served: ServedResource, old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Take from the old state what only a subresource, or nobody, may change; ``new`` is changed in place."""
+    resource = served.resource
+    if resource == r.NAMESPACES:
+        new["spec"] = old.get("spec", {})
+    elif resource == r.SERVICES:
+        spec, before = new.get("spec"), old.get("spec") or {}
+        if isinstance(spec, dict):
+            kept = {
+                key: before[key] for key in ("clusterIP", "clusterIPs") if key in before and not spec.get(key)
+            }
+            if kept and spec.get("type") != "ExternalName":
+                new["spec"] = {**spec, **kept}
+
+
+def _admit_namespace(obj: dict[str, Any]) -> dict[str, Any]:
+    meta = obj["metadata"]
+    meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
+    spec = {**(obj.get("spec") or {}), "finalizers": ["kubernetes"]}
+    return {**obj, "spec": spec, "status": {"phase": "Active"}}
+
+
+def _admit_pod(store: Store, target: Target, obj: dict[str, Any]) -> dict[str, Any]:
+    name = obj["metadata"]["name"]
+    spec = dict(obj.get("spec") or {})
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    found = store.latest(SERVICE_ACCOUNT_COLLECTION, target.namespace, account)
+    # `default` may be a moment late in a new namespace; any other one must be there.
+    if account != "default" and found is None:
+        cause = (
+            f"error looking up service account {target.namespace}/{account}: "
+            f'serviceaccount "{account}" not found'
+        )
+        raise status_errors.refused(target.served, name, cause)
+    spec["serviceAccountName"] = spec["serviceAccount"] = account
+    automount = found.obj.get("automountServiceAccountToken") if found is not None else None
+    if automount is False and spec.get("automountServiceAccountToken") is None:
+        # The node agent looks at the pod alone: what the account says is said by its pods.
+        spec["automountServiceAccountToken"] = False
+    _resolve_priority(store, target, name, spec)
+    return {**obj, "spec": spec}
+
+
+def _resolve_priority(store: Store, target: Target, name: str, spec: dict[str, Any]) -> None:
+    wanted = spec.get("priorityClassName")
+    found: dict[str, Any] | None = None
+    if wanted:
+        entry = store.latest(PRIORITY_CLASS_COLLECTION, "", wanted)
+        if entry is None:
+            raise status_errors.refused(target.served, name, f"no PriorityClass with name {wanted} was found")
+        found = entry.obj
+    else:
+        classes = (entry.obj for entry in store.entries(PRIORITY_CLASS_COLLECTION))
+        found = next((c for c in classes if c.get("globalDefault")), None)
+        if found is not None:
+            spec["priorityClassName"] = found["metadata"]["name"]
+    value = int((found or {}).get("value", 0))
+    given = spec.get("priority")
+    if given is not None and given != value:
+        raise status_errors.refused(
+            target.served,
+            name,
+            f"the integer value of priority ({given}) must not be provided in pod spec; "
+            f"priority admission controller computed {value} from the given PriorityClass name",
+        )
+    spec["priority"] = value
+    spec["preemptionPolicy"] = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
+
+
+def _admit_service(store: Store, obj: dict[str, Any]) -> dict[str, Any]:
+    spec = dict(obj.get("spec") or {})
+    if spec.get("type") == "ExternalName":
+        return obj
+    address = spec.get("clusterIP")
+    if not address:
+        address = _free_address(store, obj["metadata"]["uid"])
+    spec["clusterIP"] = address
+    spec["clusterIPs"] = spec.get("clusterIPs") or [address]
+    return {**obj, "spec": spec}
+
+
+def _free_address(store: Store, uid: str) -> str:
+    """Return an address that no service has; where to begin looking follows from the uid."""
+    taken = {(entry.obj.get("spec") or {}).get("clusterIP") for entry in store.entries(SERVICE_COLLECTION)}
+    start = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:2], "big")
+    for step in range(1 << 16):
+        place = (start + step) % (1 << 16)
+        third, fourth = divmod(place, 256)
+        address = f"{SERVICE_NETWORK}.{third}.{fourth}"
+        if 0 < fourth < 255 and address not in taken:
+            return address
+    raise status_errors.internal_error("no address is left for another service")

@@ -1,0 +1,117 @@
+"""The rules of one object alone, in the order in which the server applies them.
+
+Unknown fields, defaults, validation: for built-in kinds from tables, for custom kinds from the CRD's schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangline.api.resources import CRDS
+from gangline.cluster.server import status_errors
+from gangline.cluster.server.resources import ServedResource
+from gangline.cluster.server.rules import defaults, schema, validation
+from gangline.cluster.server.rules.crd_types import crd_type_errors
+from gangline.cluster.server.rules.scale_values import scale_errors
+from gangline.cluster.server.rules.schema_rules import broken_rules, unserved_rules
+from gangline.cluster.server.wire.field_types import metadata_type_errors, type_errors
+from gangline.cluster.server.wire.unknown_fields import drop_unknown
+
+
+def known_patched_fields(
+    served: ServedResource, old: dict[str, Any], new: dict[str, Any], field_validation: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Do what ``known_fields`` does, for the top-level fields that a patch has touched.
+
+    A patched object shares with the stored one whatever the patch left alone, and that was checked before: a
+    patch of the status costs what the status costs.
+
+    Raises:
+        StatusError: as ``known_fields``.
+    """
+    touched = {key: value for key, value in new.items() if value is not old.get(key)}
+    kept, warnings = known_fields(served, touched, field_validation)
+    return {
+        key: value for key, value in {**new, **kept}.items() if key in kept or key not in touched
+    }, warnings
+
+
+def known_fields(
+    served: ServedResource, obj: dict[str, Any], field_validation: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the object without fields that the kind does not have, and warnings about them.
+
+    For a definition also about its rules that will not be evaluated. Everything later relies on the types
+    that are checked here.
+
+    Raises:
+        StatusError: 400 when a field holds a value of another type, or when ``field_validation`` is
+            ``Strict`` and there are unknown fields.
+    """
+    errors = type_errors(served.resource, obj) or metadata_type_errors(obj)
+    if served.resource == CRDS:
+        errors = errors or crd_type_errors(obj)
+    if errors:
+        raise _unreadable(served, [str(error) for error in errors])
+    if served.is_custom:
+        kept, unknown = schema.prune(obj, served.schema)
+    else:
+        kept, unknown = drop_unknown(served.resource, obj)
+        if served.resource != CRDS:
+            kept = without_nulls(kept)
+    warnings = unserved_rules(kept) if served.resource == CRDS else []
+    if not unknown or field_validation == "Ignore":
+        return kept, warnings
+    messages = [f'unknown field "{path}"' for path in unknown]
+    if field_validation == "Strict":
+        raise _unreadable(served, [f"strict decoding error: {', '.join(messages)}"])
+    return kept, warnings + messages
+
+
+def _unreadable(served: ServedResource, causes: list[str]) -> status_errors.StatusError:
+    resource = served.resource
+    return status_errors.bad_request(
+        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+        f"{'; '.join(causes)}"
+    )
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a value without the null fields of its objects: for built-in kinds null means absent."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value if item is not None]
+    return value
+
+
+def first_state(served: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:
+    """Return a new object with defaults, and without the status that only the subresource may set."""
+    if served.is_custom:
+        if "status" in served.subresources:
+            obj = {key: value for key, value in obj.items() if key != "status"}
+        return schema.defaults(obj, served.schema)
+    return defaults.apply_defaults(served.resource, obj)
+
+
+def later_state(served: ServedResource, obj: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """Return an updated object with defaults."""
+    if served.is_custom:
+        return schema.defaults(obj, served.schema)
+    return defaults.apply_defaults(served.resource, obj, old=old)
+
+
+def check(
+    served: ServedResource, obj: dict[str, Any], old: dict[str, Any] | None, *, subresource: str = ""
+) -> None:
+    """Refuse an object that breaks rules.
+
+    Raises:
+        StatusError: 422 with every broken rule.
+    """
+    errors = validation.validate(served.resource, obj, old, subresource=subresource, types_checked=True)
+    if served.is_custom:
+        errors = [*errors, *schema.validate(obj, served.schema, old), *scale_errors(obj, served.scale_paths)]
+        errors = errors or broken_rules(obj, old, served.schema)
+    if errors:
+        raise status_errors.invalid(served, obj["metadata"]["name"], errors)

@@ -1,0 +1,1 @@
+"""What each verb does: get, list, watch, create, update, patch, apply, delete, logs, and the subresources."""

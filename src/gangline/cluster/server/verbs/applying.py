@@ -1,0 +1,204 @@
+"""Server-side apply: PATCH with ``application/apply-patch+yaml``.
+
+An object that does not exist is created; fields that the manager applied before and now leaves out go away
+unless another manager applied them too; changing what another manager applied is a conflict, or takes it over
+by force.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from gangline import clock
+from gangline.cluster.server import status_errors
+from gangline.cluster.server.context import ApiContext
+from gangline.cluster.server.http import off_loop
+from gangline.cluster.server.http.request_context import RequestContext, answer, decode_yaml
+from gangline.cluster.server.registry import Target
+from gangline.cluster.server.rules import metadata, session_rule, strategy
+from gangline.cluster.server.store.events import Entry
+from gangline.cluster.server.verbs import apply_fields, writing
+from gangline.cluster.server.verbs.apply_fields import Tree
+from gangline.cluster.server.verbs.apply_shapes import shape_of
+from gangline.cluster.server.verbs.reading import include_object
+from gangline.cluster.server.wire import rendering
+
+MANAGER_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """Who applies, to what part: two managers when the subresources differ."""
+
+    name: str
+    subresource: str
+
+    def owns(self, entry: dict[str, Any]) -> bool:
+        """Whether an entry of ``managedFields`` is this manager's."""
+        return entry.get("manager") == self.name and entry.get("subresource", "") == self.subresource
+
+
+async def apply(api: ApiContext, context: RequestContext) -> web.Response:
+    """Answer an apply patch: 201 when the object is created, else 200."""
+    target = context.target
+    manager = _manager(context)
+    raw = await context.raw_body()
+    applied = await off_loop.run_sized(len(raw), decode_yaml, raw)
+    applied = _checked(context, applied)
+    if api.store.latest(*target.key) is None:
+        entry, status = await _create(api, context, applied, manager), 201
+    else:
+        plain = Target(target.served, target.namespace, target.name)
+        entry = await writing.update_object(
+            api, context, lambda live: _next_state(api, context, applied, manager, live), target=plain
+        )
+        status = 200
+    data = rendering.single(entry, target.served, context.form, include_object(context))
+    return answer(data, status=status, warnings=context.warnings)
+
+
+def _manager(context: RequestContext) -> Manager:
+    name = context.query.get("fieldManager", "")
+    if not name or len(name) > MANAGER_MAX:
+        rule = "is required for apply patch" if not name else f"may not be longer than {MANAGER_MAX}"
+        raise status_errors.unprocessable(f'PatchOptions.meta.k8s.io "" is invalid: fieldManager: {rule}')
+    return Manager(name, context.target.subresource)
+
+
+def _checked(context: RequestContext, applied: Any) -> dict[str, Any]:
+    """Return the manifest with its unknown fields dropped and its name filled in.
+
+    Raises:
+        StatusError: 400.
+    """
+    target = context.target
+    if not isinstance(applied, dict) or not isinstance(applied.get("metadata") or {}, dict):
+        raise status_errors.bad_request("the manifest to apply is no object with metadata")
+    if not applied.get("kind") or not applied.get("apiVersion"):
+        raise status_errors.bad_request("apiVersion and kind must be set in a manifest to apply")
+    meta = applied.get("metadata") or {}
+    if meta.get("managedFields"):
+        raise status_errors.bad_request("metadata.managedFields must be nil")
+    metadata.check_type(target, applied)
+    metadata.check_place(target, meta)
+    kept, warnings = strategy.known_fields(target.served, applied, context.field_validation)
+    context.warnings += warnings
+    if target.subresource == "status":
+        kept = {key: kept[key] for key in ("apiVersion", "kind", "metadata", "status") if key in kept}
+    elif "status" in target.served.subresources:
+        kept = {key: value for key, value in kept.items() if key != "status"}
+    place = {"namespace": target.namespace} if target.served.resource.namespaced else {}
+    return {**kept, "metadata": {**place, "name": target.name, **(kept.get("metadata") or {})}}
+
+
+async def _create(
+    api: ApiContext, context: RequestContext, applied: dict[str, Any], manager: Manager
+) -> Entry:
+    target, meta = context.target, applied["metadata"]
+    if target.subresource:
+        raise status_errors.not_found(target.served, target.name)
+    if meta.get("uid") or meta.get("resourceVersion"):
+        raise status_errors.conflict(target.served, target.name, "the object does not exist any more")
+    session_rule.check(context, applied)
+    owned = apply_fields.owned_fields(applied, shape_of(target.served))
+    fields = [_entry(manager, target, owned)]
+    place = Target(target.served, target.namespace)
+    return await writing.create_object(
+        api,
+        place,
+        applied,
+        dry_run=context.dry_run,
+        managed_fields=fields,
+        size_bytes=context.body_bytes,
+    )
+
+
+def _next_state(
+    api: ApiContext, context: RequestContext, applied: dict[str, Any], manager: Manager, live: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what applying makes of the object as it is.
+
+    Raises:
+        StatusError: 409, a conflict with another manager; 422.
+    """
+    target = context.target
+    shape = shape_of(target.served)
+    entries: list[dict[str, Any]] = live["metadata"].get("managedFields") or []
+    mine = next((entry for entry in entries if manager.owns(entry)), None)
+    others = [entry for entry in entries if not manager.owns(entry)]
+    clashes = _conflicts(applied, live, target, others)
+    if clashes and not context.flag("force"):
+        raise _conflict_failure(target, clashes)
+    others = [_without_clash(entry, clashes) for entry in others]
+    others = [entry for entry in others if entry["fieldsV1"]]
+
+    owned = apply_fields.owned_fields(applied, shape)
+    before = (mine or {}).get("fieldsV1") or {}
+    kept = apply_fields.union([entry["fieldsV1"] for entry in others])
+    body = apply_fields.merged(live, applied, shape)
+    body = apply_fields.without(body, apply_fields.minus(before, owned), kept, shape)
+    obj = writing.next_state(api, target, live, _with_revision(body, applied))
+    if mine is None or owned != before:
+        mine = _entry(manager, target, owned)
+    obj["metadata"]["managedFields"] = [*others, mine]
+    return obj
+
+
+def _with_revision(body: dict[str, Any], applied: dict[str, Any]) -> dict[str, Any]:
+    """Return the body with a revision only when the manifest names one: then it is a precondition."""
+    meta = {key: value for key, value in body["metadata"].items() if key != "resourceVersion"}
+    if revision := applied["metadata"].get("resourceVersion"):
+        meta["resourceVersion"] = revision
+    return {**body, "metadata": meta}
+
+
+def _entry(manager: Manager, target: Target, owned: Tree) -> dict[str, Any]:
+    entry = {
+        "manager": manager.name,
+        "operation": "Apply",
+        "apiVersion": target.served.resource.api_version,
+        "time": clock.format_time(clock.now()),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": owned,
+    }
+    if manager.subresource:
+        entry["subresource"] = manager.subresource
+    return entry
+
+
+def _conflicts(
+    applied: dict[str, Any], live: dict[str, Any], target: Target, others: list[dict[str, Any]]
+) -> dict[str, Tree]:
+    """Return, by manager, the fields of others that the manifest would change."""
+    shape = shape_of(target.served)
+    found = {}
+    for entry in others:
+        tree = apply_fields.conflicts(applied, live, shape, entry.get("fieldsV1") or {})
+        if tree:
+            found[str(entry.get("manager"))] = tree
+    return found
+
+
+def _without_clash(entry: dict[str, Any], clashes: dict[str, Tree]) -> dict[str, Any]:
+    clash = clashes.get(str(entry.get("manager")))
+    if clash is None:
+        return entry
+    return {**entry, "fieldsV1": apply_fields.minus(entry["fieldsV1"], clash)}
+
+
+def _conflict_failure(target: Target, clashes: dict[str, Tree]) -> status_errors.StatusError:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f'conflict with "{name}"', "field": path}
+        for name, tree in clashes.items()
+        for path in apply_fields.paths(tree)
+    ]
+    count = len(causes)
+    lines = "\n".join(f"- {cause['message']}: {cause['field']}" for cause in causes)
+    message = f"Apply failed with {count} conflict{'s' if count > 1 else ''}: {lines}"
+    failure = status_errors.conflict(target.served, target.name)
+    failure.message = message
+    failure.details["causes"] = causes
+    return failure

@@ -1,0 +1,216 @@
+"""``pods/log``: a container's log as text, followed until the container ends."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from gangline import clock
+from gangline.cluster.log_files import FolderWatch, LogQuery, LogReader
+from gangline.cluster.server import status_errors
+from gangline.cluster.server.context import ApiContext
+from gangline.cluster.server.http.request_context import RequestContext
+from gangline.cluster.server.store.events import Entry
+
+FOLLOW_CHECK_PERIOD_S = 600.0
+
+
+async def pod_log(api: ApiContext, context: RequestContext) -> web.StreamResponse:
+    """Answer GET of ``pods/log``."""
+    target = context.target
+    entry = api.store.get(*target.key)
+    if entry is None:
+        raise status_errors.not_found(target.served, target.name)
+    container = container_of(entry.obj, context.query.get("container", ""))
+    path = log_file(api, entry.obj, container, previous=context.flag("previous"))
+    limit = context.number("limitBytes")
+    if limit is not None and limit < 1:
+        raise status_errors.unprocessable("limitBytes: Invalid value: must be greater than 0")
+    reader = LogReader(path, _query(context))
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    response.enable_chunked_encoding()
+    follow = context.flag("follow") and not context.flag("previous")
+    try:
+        await response.prepare(context.request)
+        if follow:
+            await _follow(api, context, entry, container, reader, response)
+        else:
+            left = limit
+            while text := reader.read():
+                if left is not None:
+                    text = text[:left]
+                    left -= len(text)
+                await response.write(text)
+                if left == 0:
+                    break
+        await response.write_eof()
+    except ConnectionError:
+        pass
+    finally:
+        reader.close()
+    return response
+
+
+async def _follow(
+    api: ApiContext,
+    context: RequestContext,
+    entry: Entry,
+    container: str,
+    reader: LogReader,
+    response: web.StreamResponse,
+) -> None:
+    """Send the log until this run of the container has ended and all of it is sent."""
+    target = context.target
+    meta = entry.obj["metadata"]
+    folder = api.paths.pod_logs(target.namespace, target.name, meta["uid"]) / container
+    restarts = _restarts(entry.obj, container)
+    watcher = api.store.ring.watch(target.collection, target.namespace, target.name, api.store.revision)
+    watch = FolderWatch(folder)
+    waits: set[asyncio.Task[Any]] = set()
+    try:
+        while True:
+            now = api.store.get(*target.key)
+            ended = (
+                now is None
+                or now.obj["metadata"]["uid"] != meta["uid"]
+                or watcher.closed
+                or has_ended(now.obj, container, restarts)
+            )
+            # Looked at before the end of the file: what was written before the end is read after it.
+            while text := reader.read():
+                await response.write(text)
+            if ended:
+                return
+            if not waits:
+                waits = {
+                    asyncio.create_task(watch.changed()),
+                    asyncio.create_task(_changes(watcher)),
+                }
+            done, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                waits.add(asyncio.create_task(_changes(watcher) if task.result() else watch.changed()))
+    finally:
+        for task in waits:
+            task.cancel()
+        watch.close()
+        api.store.ring.unwatch(watcher)
+
+
+async def _changes(watcher: Any) -> bool:
+    await watcher.next_changes(FOLLOW_CHECK_PERIOD_S)
+    return True
+
+
+def _query(context: RequestContext) -> LogQuery:
+    since = context.query.get("sinceTime", "")
+    seconds = context.number("sinceSeconds")
+    if seconds is not None:
+        if since:
+            raise status_errors.unprocessable("at most one of `sinceTime` or `sinceSeconds` may be specified")
+        if seconds < 1:
+            raise status_errors.unprocessable(
+                f"sinceSeconds: Invalid value: {seconds}: must be greater than 0"
+            )
+        oldest = min(float(seconds), clock.now().timestamp())  # nothing is older than the epoch
+        since = clock.format_micro_time(clock.now() - timedelta(seconds=oldest))
+    elif since:
+        try:
+            since = clock.format_micro_time(clock.parse_time(since))
+        except ValueError as error:
+            raise status_errors.bad_request(f"sinceTime: {error}") from None
+    stream = context.query.get("stream", "")
+    if stream not in ("", "All", "Stdout", "Stderr"):
+        raise status_errors.unprocessable(f'stream: Unsupported value: "{stream}"')
+    return LogQuery(
+        timestamps=context.flag("timestamps"),
+        since=since,
+        tail_lines=context.number("tailLines"),
+        stream="" if stream == "All" else stream.lower(),
+    )
+
+
+def container_of(pod: dict[str, Any], asked: str) -> str:
+    """Return the container whose log is meant.
+
+    Raises:
+        StatusError: 400, there are several and none was named, or there is none of that name.
+    """
+    name = pod["metadata"]["name"]
+    spec = pod.get("spec") or {}
+    mains = [c["name"] for c in spec.get("containers") or []]
+    inits = [c["name"] for c in spec.get("initContainers") or []]
+    if asked:
+        if asked in mains or asked in inits:
+            return asked
+        raise status_errors.bad_request(f"container {asked} is not valid for pod {name}")
+    default = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
+    if len(mains) == 1:
+        return str(mains[0])
+    if default in mains:
+        return str(default)
+    choices = f"[{' '.join(mains)}]"
+    if inits:
+        choices += f" or one of the init containers: [{' '.join(inits)}]"
+    raise status_errors.bad_request(
+        f"a container name must be specified for pod {name}, choose one of: {choices}"
+    )
+
+
+def _status_of(pod: dict[str, Any], container: str) -> dict[str, Any]:
+    status = pod.get("status") or {}
+    found: dict[str, Any]
+    for key in ("containerStatuses", "initContainerStatuses"):
+        for found in status.get(key) or []:
+            if found.get("name") == container:
+                return found
+    return {}
+
+
+def _restarts(pod: dict[str, Any], container: str) -> int:
+    return int(_status_of(pod, container).get("restartCount") or 0)
+
+
+def has_ended(pod: dict[str, Any], container: str, restarts: int) -> bool:
+    """Whether that run of the container is over."""
+    status = _status_of(pod, container)
+    if int(status.get("restartCount") or 0) > restarts or "terminated" in (status.get("state") or {}):
+        return True
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def log_file(api: ApiContext, pod: dict[str, Any], container: str, *, previous: bool) -> Path:
+    """Return the file of a container's log.
+
+    Raises:
+        StatusError: 400, the container has not started, or never ran before.
+    """
+    meta = pod["metadata"]
+    status = _status_of(pod, container)
+    restarts = int(status.get("restartCount") or 0)
+    folder = api.paths.pod_logs(meta["namespace"], meta["name"], meta["uid"]) / container
+    state = status.get("state") or {}
+    if previous:
+        # A container that waits for its next start still has the count of the run that ended.
+        run = (
+            restarts
+            if "waiting" in state and "terminated" in (status.get("lastState") or {})
+            else restarts - 1
+        )
+        if run < 0 or not (folder / f"{run}.log").exists():
+            raise status_errors.bad_request(
+                f'previous terminated container "{container}" in pod "{meta["name"]}" not found'
+            )
+        return folder / f"{run}.log"
+    path = folder / f"{restarts}.log"
+    if "running" in state or "terminated" in state or path.exists():
+        return path
+    if restarts > 0 and (folder / f"{restarts - 1}.log").exists():
+        return folder / f"{restarts - 1}.log"
+    reason = (state.get("waiting") or {}).get("reason") or "ContainerCreating"
+    raise status_errors.bad_request(
+        f'container "{container}" in pod "{meta["name"]}" is waiting to start: {reason}'
+    )

@@ -1,0 +1,304 @@
+"""POST, PUT and PATCH.
+
+Between reading the newest state and handing the next one to the store there is no await: writers of one
+object follow one another, and a patch never meets a conflict unless it names a revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from gangline.api.budgets import BODY
+from gangline.api.decode import is_deeper
+from gangline.cluster.server import status_errors
+from gangline.cluster.server.context import ApiContext
+from gangline.cluster.server.http import off_loop
+from gangline.cluster.server.http.request_context import (
+    RequestContext,
+    answer,
+    decode_body,
+    decode_plain,
+    encode_json,
+)
+from gangline.cluster.server.registry import Target
+from gangline.cluster.server.rules import admission, crds, field_rules, metadata, session_rule, strategy
+from gangline.cluster.server.store.events import Entry
+from gangline.cluster.server.store.store import ConflictError
+from gangline.cluster.server.verbs.patch import PatchError, json_patch, merge_patch, strategic_merge
+from gangline.cluster.server.verbs.reading import include_object
+from gangline.cluster.server.wire import rendering
+
+GENERATE_ATTEMPTS = 8
+UPDATE_ATTEMPTS = 5
+"""Of one update of a large object, which others may overtake."""
+
+PATCH_TYPES = {
+    "application/json-patch+json": "json",
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
+    "application/apply-patch+yaml": "apply",
+}
+
+
+async def create(api: ApiContext, context: RequestContext) -> web.Response:
+    """Answer POST to a collection."""
+    target = context.target
+    if target.served.resource.namespaced and not target.namespace:
+        raise status_errors.method_not_allowed("POST")
+    body = await context.body()
+    body = await _known(context, body)
+    session_rule.check(context, body)
+    entry = await create_object(api, target, body, dry_run=context.dry_run, size_bytes=context.body_bytes)
+    data = rendering.single(entry, target.served, context.form, include_object(context))
+    return answer(data, status=201, warnings=context.warnings)
+
+
+async def create_object(
+    api: ApiContext,
+    target: Target,
+    body: dict[str, Any],
+    *,
+    dry_run: bool = False,
+    managed_fields: list[dict[str, Any]] | None = None,
+    size_bytes: int = 0,
+) -> Entry:
+    """Create an object of the kind and namespace of ``target``; the name is the body's.
+
+    ``size_bytes`` of the body says whether it is shaped away from the event loop.
+
+    Raises:
+        StatusError: whatever the API server answers.
+    """
+    served = target.served
+    attempts = 1 if (body.get("metadata") or {}).get("name") else GENERATE_ATTEMPTS
+    while True:
+        attempts -= 1
+        obj = metadata.created(target, body)
+        name = obj["metadata"]["name"]
+        key = (target.collection, target.namespace, name)
+        if api.store.latest(*key) is None:
+            break
+        if attempts == 0:
+            raise status_errors.already_exists(served, name)
+    admission.check_namespace(api.store, target, name)
+    crds.check_lasting(api, target)
+    obj = await off_loop.run_sized(size_bytes, strategy.first_state, served, obj)
+    obj = admission.admit(api, target, obj)
+    await off_loop.run_sized(size_bytes, strategy.check, served, obj, None)
+    admission.check_namespace(api.store, target, name)  # once more: it may have gone meanwhile
+    stored = rendering.in_order(api.registry.storage_row(served), obj)
+    if managed_fields:
+        stored["metadata"]["managedFields"] = managed_fields
+    if dry_run:
+        return Entry(0, encode_json(stored), 0, stored)
+    try:
+        return await api.store.put(key, stored, None)
+    except ConflictError:
+        raise status_errors.already_exists(served, name) from None
+
+
+async def _known(context: RequestContext, body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body without the fields that its kind does not have; warnings about them are noted."""
+    body, warnings = await off_loop.run_sized(
+        context.body_bytes, strategy.known_fields, context.target.served, body, context.field_validation
+    )
+    context.warnings += warnings
+    return body
+
+
+async def replace(api: ApiContext, context: RequestContext) -> web.Response:
+    """Answer PUT of an object or of its status."""
+    target = context.target
+    body = await context.body()
+    body = await _known(context, body)
+    if api.store.latest(*target.key) is None:
+        raise status_errors.not_found(target.served, target.name)
+    if target.served.is_custom and not (body.get("metadata") or {}).get("resourceVersion"):
+        raise status_errors.invalid(
+            target.served,
+            target.name,
+            [field_rules.required("metadata.resourceVersion", "must be specified for an update")],
+        )
+
+    def next_of(old: dict[str, Any]) -> dict[str, Any]:
+        return next_state(api, target, old, body)
+
+    return _updated(context, await update_object(api, context, next_of))
+
+
+async def patch(api: ApiContext, context: RequestContext) -> web.Response:
+    """Answer PATCH of an object or of its status."""
+    target = context.target
+    kind = patch_kind(context)
+    if kind == "apply":
+        from gangline.cluster.server.verbs.applying import apply
+
+        return await apply(api, context)
+    raw = await context.raw_body()
+    document = await off_loop.run_sized(len(raw), patch_document, raw, kind)
+
+    def next_of(before: dict[str, Any]) -> dict[str, Any]:
+        after = apply_patch(target, kind, before, document)
+        after, context.warnings = strategy.known_patched_fields(
+            target.served, before, after, context.field_validation
+        )
+        return next_state(api, target, before, after)
+
+    return _updated(context, await update_object(api, context, next_of))
+
+
+def check_budget(obj: Any) -> None:
+    """Refuse what a patch makes of an object if it is nested deeper than a body may be.
+
+    Raises:
+        StatusError: 422.
+    """
+    if is_deeper(obj, BODY.levels_max):
+        raise status_errors.unprocessable(f"the patch nests values more than {BODY.levels_max} deep")
+
+
+def patch_kind(context: RequestContext) -> str:
+    """Return ``json``, ``merge``, ``strategic`` or ``apply``.
+
+    Raises:
+        StatusError: 415.
+    """
+    content_type = context.content_type
+    kind = PATCH_TYPES.get(content_type)
+    accepted = list(PATCH_TYPES)
+    if kind == "strategic" and context.target.served.is_custom:
+        accepted.remove(content_type)
+        kind = None
+    if kind is None:
+        raise status_errors.unsupported_media_type(content_type, accepted)
+    return kind
+
+
+def patch_document(raw: bytes, kind: str) -> Any:
+    """Return the decoded patch.
+
+    Raises:
+        StatusError: 400.
+    """
+    return decode_plain(raw) if kind == "json" else decode_body(raw, "application/json")
+
+
+def apply_patch(target: Target, kind: str, before: dict[str, Any], document: Any) -> dict[str, Any]:
+    """Return the object with the patch applied.
+
+    Raises:
+        StatusError: 400 or 422.
+    """
+    try:
+        if kind == "merge":
+            after = merge_patch(before, document)
+        elif kind == "json":
+            after = json_patch(before, document)
+            check_budget(after)  # the other kinds nest no deeper than the object and the patch
+        else:
+            after = strategic_merge(target.served.resource, before, document)
+    except PatchError as error:
+        if error.status == 400:
+            raise status_errors.bad_request(str(error)) from None
+        if error.status == 413:
+            raise status_errors.too_large(str(error)) from None
+        raise status_errors.unprocessable(str(error)) from None
+    if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
+        raise status_errors.unprocessable("the patch leaves no object with metadata")
+    return after
+
+
+async def update_object(
+    api: ApiContext,
+    context: RequestContext,
+    next_of: Callable[[dict[str, Any]], dict[str, Any]],
+    *,
+    target: Target | None = None,
+) -> Entry:
+    """Store what ``next_of`` makes of the newest state of the context's object.
+
+    Where object and body are large that takes a while, away from the event loop; if somebody else has written
+    the object meanwhile it is done again, as a real API server does.
+
+    Raises:
+        StatusError: 404, 409 when others are always faster, and what ``next_of`` raises.
+    """
+    target = target or context.target
+    for _ in range(UPDATE_ATTEMPTS):
+        old = api.store.latest(*target.key)
+        if old is None:
+            raise status_errors.not_found(target.served, target.name)
+        before = rendering.object_at(old, target.served)
+        obj = await off_loop.run_sized(context.body_bytes + len(old.data), next_of, before)
+        session_rule.check(context, before, obj)
+        if api.store.latest(*target.key) is old:
+            return await store_next(api, target, old, obj, dry_run=context.dry_run)
+    raise status_errors.conflict(target.served, target.name)
+
+
+def _updated(context: RequestContext, entry: Entry) -> web.Response:
+    data = rendering.single(entry, context.target.served, context.form, include_object(context))
+    return answer(data, warnings=context.warnings)
+
+
+def next_state(api: ApiContext, target: Target, old: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    """Return what an update of the object, or of its status, makes of the old state.
+
+    Raises:
+        StatusError: 400, 409 or 422.
+    """
+    served = target.served
+    new = metadata.updated(target, old, body)
+    if target.subresource == "status":
+        kept = {key: value for key, value in old.items() if key not in ("status", "metadata")}
+        status = {"status": new["status"]} if "status" in new else {}
+        if served.is_custom:
+            meta = dict(old["metadata"])
+        else:
+            meta = new["metadata"]
+            if "ownerReferences" in old["metadata"]:
+                meta["ownerReferences"] = old["metadata"]["ownerReferences"]
+        new = rendering.in_order(served, {**kept, "metadata": meta, **status})
+    else:
+        if "status" in served.subresources:
+            new.pop("status", None)
+            if "status" in old:
+                new["status"] = old["status"]
+        if target.subresource != "finalize":
+            admission.keep_on_update(served, old, new)
+        new = strategy.later_state(served, new, old)
+    admission.admit_update(api, target, old, new)
+    strategy.check(served, new, old, subresource=target.subresource)
+    metadata.count_generation(served, old, new)
+    return new
+
+
+async def store_next(
+    api: ApiContext, target: Target, old: Entry, obj: dict[str, Any], *, dry_run: bool = False
+) -> Entry:
+    """Store the next state of an object, unless it is the same; remove one whose deletion is complete."""
+    before = rendering.object_at(old, target.served)
+    if metadata.is_same(before, obj):
+        await api.store.settled(target.key)
+        return old
+    if dry_run:
+        obj["metadata"]["resourceVersion"] = str(old.revision)
+        return Entry(old.revision, encode_json(obj), 0, obj)
+    stored = rendering.in_order(api.registry.storage_row(target.served), obj)
+    if is_deletion_complete(stored):
+        return await api.store.remove(target.key, stored, old)
+    return await api.store.put(target.key, stored, old)
+
+
+def is_deletion_complete(obj: dict[str, Any]) -> bool:
+    """Whether nothing keeps an object that is being deleted: neither finalizer nor grace."""
+    meta = obj["metadata"]
+    return (
+        "deletionTimestamp" in meta
+        and not meta.get("finalizers")
+        and not meta.get("deletionGracePeriodSeconds")
+        and not (obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
+    )

@@ -1,1 +1,0 @@
-"""The node agent: pods as processes, in one of three isolation modes."""

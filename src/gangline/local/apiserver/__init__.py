@@ -1,1 +1,0 @@
-"""The Kubernetes API of the one-machine cluster, over HTTPS and a Unix socket."""

@@ -1,0 +1,46 @@
+"""The table of Kubernetes' own types, against the sources and the test data of its release."""
+
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from gangline.api.wire_types import message_of_kind
+from gangline.cluster.server.wire.protobuf import decode
+
+GENERATOR = Path(__file__).parents[3] / "tools" / "kubernetes_types.py"
+KINDS_MIN = 80
+"""Kinds of stable versions in the release, lists apart."""
+
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.skipif(shutil.which("go") is None, reason="needs Go and its modules"),
+]
+
+
+@pytest.fixture(scope="module")
+def generator():
+    spec = importlib.util.spec_from_file_location("kubernetes_types", GENERATOR)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its data classes look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_is_fresh(generator):
+    assert generator.TABLE.read_text(encoding="utf-8") == generator.table()
+
+
+def test_every_kind_is_decoded_from_protobuf_as_the_release_does(generator):
+    api, _ = generator.modules(generator.RELEASE)
+    checked = 0
+    for path in sorted((api / "testdata" / "HEAD").glob("*.pb")):
+        wanted = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        group, _, version = wanted.get("apiVersion", "").rpartition("/")
+        if message_of_kind(group, version, wanted.get("kind", "")) is not None:
+            assert decode(path.read_bytes()) == wanted, path.name
+            checked += 1
+    assert checked >= KINDS_MIN

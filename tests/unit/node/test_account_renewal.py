@@ -1,0 +1,52 @@
+"""Tokens in pods are replaced before they end, and only then."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gangline.api.core import Pod
+from gangline.cluster.node.context import Objects
+
+POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}, "spec": {"containers": []}}
+
+
+def claims(folder: Path) -> dict[str, Any]:
+    part = (folder / "token").read_text().split(".")[1]
+    return dict(json.loads(base64.urlsafe_b64decode(part + "==")))
+
+
+def test_a_token_is_the_pods_own_and_renewed_before_its_end(tmp_path: Path) -> None:
+    clock = [1_000_000.0]
+    (tmp_path / "ca.crt").write_text("CA")
+    (tmp_path / "token.key").write_text("key")
+    objects = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: clock[0])  # type: ignore[arg-type]
+    pod = msgspec.convert(POD, Pod)
+    folder = objects.account_folder(pod)
+
+    assert folder == tmp_path / "pods" / "u1" / "account"
+    first = claims(folder)
+    assert (first["pod"], first["pod_uid"], first["expires_s"]) == ("p", "u1", 1_003_600)
+    assert objects.renew_tokens([pod]) == []
+    clock[0] += 0.79 * 3600
+    assert objects.renew_tokens([pod]) == []
+    assert claims(folder) == first
+    clock[0] += 0.02 * 3600
+    assert objects.renew_tokens([pod]) == [pod]
+    assert claims(folder)["expires_s"] == int(clock[0]) + 3600
+
+
+def test_an_agent_renews_what_the_one_before_it_left(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("CA")
+    (tmp_path / "token.key").write_text("key")
+    pod = msgspec.convert(POD, Pod)
+    before = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: 1.0)  # type: ignore[arg-type]
+    folder = before.account_folder(pod)
+    after = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: 9_000.0)  # type: ignore[arg-type]
+
+    after.renew_tokens([pod])
+
+    assert folder is not None
+    assert claims(folder)["expires_s"] == 12_600

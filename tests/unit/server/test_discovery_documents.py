@@ -1,0 +1,134 @@
+"""Served rows, discovery and OpenAPI; what clients look for in them is listed in the API reference."""
+
+import pytest
+
+from gangline.cluster.server.resources import BUILT_IN_SERVED, crd_served, version_priority
+from gangline.cluster.server.wire import discovery, openapi
+
+CRD = {
+    "metadata": {"name": "mpijobs.kubeflow.org"},
+    "spec": {
+        "group": "kubeflow.org",
+        "scope": "Namespaced",
+        "names": {"plural": "mpijobs", "kind": "MPIJob", "shortNames": ["mj"]},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": False,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            },
+            {"name": "v1alpha1", "served": False, "storage": False},
+            {
+                "name": "v2beta1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.n"}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}},
+                "additionalPrinterColumns": [{"name": "A", "type": "date", "jsonPath": ".a"}],
+                "selectableFields": [{"jsonPath": ".spec.x"}],
+            },
+        ],
+    },
+}
+
+
+def test_crd_gives_a_row_for_each_served_version_best_first():
+    v1, v2beta1 = crd_served(CRD)
+
+    assert [v1.resource.version, v2beta1.resource.version] == ["v1", "v2beta1"]
+    assert v2beta1.subresources == {"status", "scale"}
+    assert (v2beta1.storage_version, v2beta1.selectable_fields) == (True, ("spec.x",))
+    assert (v2beta1.list_kind, v2beta1.singular, v2beta1.storage_group) == (
+        "MPIJobList",
+        "mpijob",
+        "kubeflow.org",
+    )
+    assert v2beta1.scale_paths == {"specReplicasPath": ".spec.n"}
+
+
+def test_incomplete_crd_gives_no_rows():
+    assert crd_served({"spec": {"group": "x"}}) == []
+
+
+def test_versions_are_ranked_as_clients_expect():
+    ranked = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1"]
+
+    assert ranked == sorted(set(ranked), key=version_priority, reverse=True)
+
+
+@pytest.mark.parametrize("version", ["v2", "v2beta1"])
+def test_aggregated_discovery_has_everything_in_two_documents(version):
+    rows = [*BUILT_IN_SERVED, *crd_served(CRD)]
+    core = discovery.aggregated(rows, core=True, version=version)
+    named = discovery.aggregated(rows, core=False, version=version)
+
+    assert core["apiVersion"] == f"apidiscovery.k8s.io/{version}"
+    assert core["items"][0]["metadata"] == {}
+    pods = next(r for r in core["items"][0]["versions"][0]["resources"] if r["resource"] == "pods")
+    assert (pods["shortNames"], pods["scope"], pods["categories"]) == (["po"], "Namespaced", ["all"])
+    assert {s["subresource"] for s in pods["subresources"]} == {"binding", "eviction", "log", "status"}
+    group = next(item for item in named["items"] if item["metadata"]["name"] == "kubeflow.org")
+    assert [v["version"] for v in group["versions"]] == ["v1", "v2beta1"]
+    scale = group["versions"][1]["resources"][0]["subresources"][0]
+    assert scale["responseKind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+
+
+def test_legacy_discovery_says_the_same():
+    rows = [*BUILT_IN_SERVED, *crd_served(CRD)]
+
+    groups = {group["name"]: group for group in discovery.api_group_list(rows)["groups"]}
+    assert groups["kubeflow.org"]["preferredVersion"]["version"] == "v1"
+    resources = discovery.api_resource_list(rows, "kubeflow.org", "v2beta1")["resources"]
+    assert [r["name"] for r in resources] == ["mpijobs", "mpijobs/scale", "mpijobs/status"]
+    assert resources[1]["group"] == "autoscaling"
+    assert discovery.api_group(rows, "nope") is None
+    assert discovery.api_resource_list(rows, "", "v9") is None
+    assert discovery.api_group(rows, "batch")["kind"] == "APIGroup"
+    assert discovery.api_versions("127.0.0.1:1")["versions"] == ["v1"]
+
+
+def test_index_names_every_group_and_version_and_its_hash_follows_the_rows():
+    plain, with_crd = openapi.index(BUILT_IN_SERVED), openapi.index([*BUILT_IN_SERVED, *crd_served(CRD)])
+
+    assert plain["paths"]["api/v1"] == with_crd["paths"]["api/v1"]
+    assert "apis/kubeflow.org/v2beta1" in with_crd["paths"]
+    assert with_crd["paths"]["api/v1"]["serverRelativeURL"].startswith("/openapi/v3/api/v1?hash=")
+
+
+@pytest.mark.parametrize(
+    "row", [r for r in BUILT_IN_SERVED if r.is_stored], ids=lambda row: row.resource.kind
+)
+def test_document_lets_kubectl_leave_validation_to_the_server(row):
+    document = openapi.document(BUILT_IN_SERVED, row.resource.root.strip("/"))
+
+    kinds = [
+        path["patch"]["x-kubernetes-group-version-kind"]["kind"]
+        for path in document["paths"].values()
+        if "patch" in path and "fieldValidation" in {p["name"] for p in path["patch"]["parameters"]}
+    ]
+    assert row.resource.kind in kinds
+
+
+def references(value):
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key == "$ref":
+                yield item
+            else:
+                yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def test_every_reference_of_a_document_leads_somewhere():
+    for root in ("api/v1", "apis/batch/v1", "apis/kubeflow.org/v2beta1"):
+        document = openapi.document([*BUILT_IN_SERVED, *crd_served(CRD)], root)
+        schemas = document["components"]["schemas"]
+
+        assert {name.removeprefix("#/components/schemas/") for name in references(document)} <= schemas.keys()
+
+
+def test_document_of_what_is_not_served_is_none():
+    assert openapi.document(BUILT_IN_SERVED, "apis/nope/v1") is None

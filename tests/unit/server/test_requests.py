@@ -1,0 +1,184 @@
+"""What a path, a header, a token or a log file means: no server runs here."""
+
+import io
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gangline.cluster import log_files
+from gangline.cluster.account_tokens import AccountToken
+from gangline.cluster.log_files import LogQuery, LogReader, tail_offset
+from gangline.cluster.server.http.auth import ADMIN, Authenticator, service_account
+from gangline.cluster.server.http.request_context import accepted_form, decode_body
+from gangline.cluster.server.kubeconfig import kubeconfig_text
+from gangline.cluster.server.registry import Registry
+from gangline.cluster.server.status_errors import StatusError
+
+
+@pytest.mark.parametrize(
+    ("path", "want"),
+    [
+        ("/api/v1/pods", ("pods", "", "", "")),
+        ("/api/v1/namespaces", ("namespaces", "", "", "")),
+        ("/api/v1/namespaces/a", ("namespaces", "", "a", "")),
+        ("/api/v1/namespaces/a/status", ("namespaces", "", "a", "status")),
+        ("/api/v1/namespaces/a/finalize", ("namespaces", "", "a", "finalize")),
+        ("/api/v1/namespaces/a/pods", ("pods", "a", "", "")),
+        ("/api/v1/namespaces/a/pods/b", ("pods", "a", "b", "")),
+        ("/api/v1/namespaces/a/pods/b/log", ("pods", "a", "b", "log")),
+        ("/apis/batch/v1/namespaces/a/jobs/b/status", ("jobs", "a", "b", "status")),
+        ("/apis/batch/v1/jobs", ("jobs", "", "", "")),
+        ("/api/v1/nodes/n%2F1", ("nodes", "", "n/1", "")),
+    ],
+)
+def test_path_means(path: str, want: tuple[str, str, str, str]) -> None:
+    target = Registry().parse(path)
+
+    assert (target.served.resource.plural, target.namespace, target.name, target.subresource) == want
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/x",
+        "/api",
+        "/api/v1",
+        "/api/v2/pods",
+        "/apis/batch/v1",
+        "/apis/no/v1/jobs",
+        "/api/v1/jobs",
+        "/api/v1/namespaces/a/nodes",
+    ],
+)
+def test_path_means_nothing(path: str) -> None:
+    with pytest.raises(StatusError) as failure:
+        Registry().parse(path)
+
+    assert failure.value.code == 404 and not failure.value.details
+
+
+@pytest.mark.parametrize(
+    ("accept", "want"),
+    [
+        ("", "object"),
+        ("*/*", "object"),
+        ("application/json", "object"),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "table"),
+        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", "object"),
+        ("application/vnd.kubernetes.protobuf,application/json", "object"),
+        ("application/vnd.kubernetes.protobuf, */*", "object"),
+        ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,"
+         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json", "metadata"),
+        ("text/html, application/yaml", "object"),
+    ],
+)  # fmt: skip
+def test_accept_header_chooses_the_form(accept: str, want: str) -> None:
+    assert accepted_form(accept) == want
+
+
+def test_client_that_takes_only_protobuf_is_refused() -> None:
+    with pytest.raises(StatusError) as failure:
+        accepted_form("application/vnd.kubernetes.protobuf")
+
+    assert failure.value.code == 406
+
+
+@settings(deadline=None)  # the first case imports
+@given(st.binary(max_size=200), st.sampled_from(["application/json", "application/yaml"]))
+def test_any_bytes_are_an_object_or_a_bad_request(raw: bytes, type_: str) -> None:
+    try:
+        assert isinstance(decode_body(raw, type_), dict)
+    except StatusError as failure:
+        assert failure.code == 400
+
+
+@given(st.binary(max_size=200))
+def test_any_protobuf_bytes_are_an_object_or_a_bad_request(tail: bytes) -> None:
+    for raw in (
+        tail,
+        b"k8s\0" + tail,
+        b"k8s\0\n\x09\n\x02v1\x12\x03Pod\x12" + bytes([len(tail) % 128]) + tail,
+    ):
+        try:
+            assert isinstance(decode_body(raw, "application/vnd.kubernetes.protobuf"), dict)
+        except StatusError as failure:
+            assert failure.code == 400
+
+
+def test_tokens_are_told_apart_and_cannot_be_made_up(tmp_path: Path) -> None:
+    tokens = Authenticator(tmp_path / "token", tmp_path / "key")
+    other = Authenticator(tmp_path / "token2", tmp_path / "key2")
+    account = AccountToken("team", "runner", 1 << 40)
+    signed = tokens.sign(account)
+
+    assert tokens.user_of(f"Bearer {tokens.token}") is ADMIN
+    assert tokens.user_of(f"bearer {signed}") == service_account("team", "runner")
+    assert tokens.user_of(f"Bearer {other.sign(account)}") is None
+    assert tokens.user_of(f"Basic {tokens.token}") is None
+    head, body, signature = signed.split(".")
+    assert tokens.user_of_token(f"{head}.{body[:-1]}.{signature}") is None
+    assert Authenticator(tmp_path / "token", tmp_path / "key").sign(account) == signed
+
+
+@pytest.mark.parametrize(
+    "token", ["\udcff", "é", "gl.é.é", "gl.x.\udcff", "gl..", "gl.e30.", "." * 9000, "gl.e30.00"]
+)
+def test_what_is_no_token_belongs_to_nobody(token: str, tmp_path: Path) -> None:
+    assert Authenticator(tmp_path / "token", tmp_path / "key").user_of(f"Bearer {token}") is None
+
+
+def test_a_token_ends_at_its_time(tmp_path: Path) -> None:
+    tokens = Authenticator(tmp_path / "token", tmp_path / "key")
+    now_s = int(time.time())
+
+    assert tokens.user_of_token(tokens.sign(AccountToken("team", "runner", now_s + 60))) is not None
+    assert tokens.user_of_token(tokens.sign(AccountToken("team", "runner", now_s - 1))) is None
+
+
+def test_kubeconfig_names_the_cluster() -> None:
+    text = kubeconfig_text("other", 6443, b"PEM", "secret")
+
+    assert 'current-context: "gangline-other"' in text
+    assert "server: https://127.0.0.1:6443" in text
+
+
+lines = st.lists(st.tuples(st.sampled_from(["F", "P"]), st.text("ab €", max_size=12)), max_size=40).map(
+    lambda records: [*records, ("F", "end")]
+)
+
+
+@given(lines, st.integers(0, 45), st.integers(1, 64))
+def test_tail_is_the_end_of_the_whole(records: list[tuple[str, str]], count: int, block: int) -> None:
+    text = "".join(f"2026-01-01T00:00:00.000000000Z stdout {tag} {line}\n" for tag, line in records)
+    raw = text.encode()
+    before = log_files.BLOCK_BYTES
+    log_files.BLOCK_BYTES = block  # type: ignore[misc]
+    try:
+        offset = tail_offset(io.BytesIO(raw), count)
+    finally:
+        log_files.BLOCK_BYTES = before  # type: ignore[misc]
+
+    kept = raw[offset:].decode().splitlines(keepends=True)
+    whole = sum(1 for record in kept if record.split(" ", 3)[2] == "F")
+    total = sum(1 for tag, _ in records if tag == "F")
+    assert whole == min(count, total)
+    assert text.endswith("".join(kept))
+    # It begins at the beginning of a line, not in the middle of one that was split.
+    assert offset == 0 or not kept or text.encode()[:offset].decode().splitlines()[-1].split(" ", 3)[2] == "F"
+
+
+def test_reader_waits_for_the_end_of_a_record(tmp_path: Path) -> None:
+    file = tmp_path / "0.log"
+    file.write_text("2026-01-01T00:00:00.000000000Z stdout F one\n2026-01-01T00:00:00.0000")
+    reader = LogReader(file, LogQuery())
+
+    assert reader.read() == b"one\n"
+    assert reader.read() == b""
+    with file.open("a") as more:
+        more.write("00000Z stdout F two\n")
+    assert reader.read() == b"two\n"
+    reader.close()
