@@ -11,6 +11,7 @@ from typing import Any
 from gangline.api.crds import crds, gang_crds
 from gangline.api.resources import CRDS, MPIJOBS, NODES, SCHEDULER_PLUGINS_POD_GROUPS
 from gangline.cluster.controllers.all import run_controllers
+from gangline.cluster.server.resources import STORED_KINDS
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
 from gangline.kube.config import Connection, load_kubeconfig
@@ -33,7 +34,7 @@ async def prepared(client: Client, *, embedded: bool) -> AsyncIterator[None]:
         yield
         return
     await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0"}})
-    controllers = asyncio.create_task(run_controllers(client))
+    controllers = asyncio.create_task(run_controllers(client, STORED_KINDS))
     try:
         yield
     finally:

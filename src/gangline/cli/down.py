@@ -11,8 +11,8 @@ from gangline.cli.home import usable_paths
 from gangline.cli.output import plural, say
 from gangline.cli.target import cluster_option
 from gangline.cluster.daemon.cluster import Cluster
-from gangline.cluster.daemon.left_pods import end_left_pods, remove_left_bridge, remove_left_gate
 from gangline.cluster.images.runtime.containerd import end_containerd
+from gangline.cluster.node.left_pods import end_left_pods, remove_left_bridge, remove_left_gate
 from gangline.cluster.node.pods.oci_containers import remove_cgroups
 from gangline.errors import ClusterError
 

@@ -117,6 +117,7 @@ async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSu
     from gangline.cluster.controllers.all import run_controllers
     from gangline.cluster.runs.bounds import Bounds
     from gangline.cluster.runs.history import History
+    from gangline.cluster.server.resources import STORED_KINDS
     from gangline.jobs.settings import Settings
     from gangline.operator.operator import Operator
     from gangline.placement.policy import Policy
@@ -129,7 +130,9 @@ async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSu
     policy = Policy(levels=DEFAULT_LEVELS)
     try:
         async with asyncio.TaskGroup() as services:
-            services.create_task(run_controllers(client, History(paths), bounds), name="controllers")
+            services.create_task(
+                run_controllers(client, STORED_KINDS, History(paths), bounds), name="controllers"
+            )
             services.create_task(operator.run(), name="operator")
             services.create_task(Scheduler(client, policy=policy).run(), name="scheduler")
             services.create_task(supervisor.run(), name="agent supervisor")

@@ -14,6 +14,7 @@ from gangline.api.core import Pod
 from gangline.api.resources import NAMESPACES, NODES, PODS, Resource
 from gangline.cluster.controllers.all import run_controllers
 from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.server.resources import STORED_KINDS
 from gangline.cluster.server.server import ApiServer
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
@@ -97,7 +98,7 @@ async def cluster(client: Client) -> AsyncIterator[Cluster]:
         await client.create(
             NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
         )
-    controllers = asyncio.create_task(run_controllers(client))
+    controllers = asyncio.create_task(run_controllers(client, STORED_KINDS))
     yield Cluster(client)
     controllers.cancel()
     with contextlib.suppress(asyncio.CancelledError):

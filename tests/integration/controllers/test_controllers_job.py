@@ -5,6 +5,7 @@ from typing import Any
 
 from gangline.api.resources import EVENTS, JOBS, PODS
 from gangline.cluster.controllers.all import run_controllers
+from gangline.cluster.server.resources import STORED_KINDS
 
 
 def make_job(name: str = "pi", **spec: Any) -> dict[str, Any]:
@@ -106,7 +107,7 @@ async def test_counts_survive_a_restart_of_the_controllers(client, cluster):
         return (await client.get(JOBS, "pi", "default"))["status"].get("failed") == 1
 
     await cluster.until(is_counted)
-    second = asyncio.create_task(run_controllers(client))
+    second = asyncio.create_task(run_controllers(client, STORED_KINDS))
     await client.patch(JOBS, "pi", {"spec": {"suspend": True}}, "default")
     job = await job_with(cluster, "Suspended")
     second.cancel()

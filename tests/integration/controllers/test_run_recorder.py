@@ -18,6 +18,7 @@ from gangline.cluster.controllers.all import run_controllers
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.runs.history import History
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION, RunRecord, summary_of
+from gangline.cluster.server.resources import STORED_KINDS
 from gangline.cluster.server.server import ApiServer
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
@@ -42,7 +43,7 @@ async def serve(client: Client, history: History) -> AsyncIterator[Serve]:
         await apply(client, CRDS, manifest)
 
     async def start() -> asyncio.Task[None]:
-        tasks.append(asyncio.create_task(run_controllers(client, history)))
+        tasks.append(asyncio.create_task(run_controllers(client, STORED_KINDS, history)))
         return tasks[-1]
 
     yield start

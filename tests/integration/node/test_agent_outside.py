@@ -197,7 +197,7 @@ async def test_down_after_a_kill_removes_what_was_left(world, paths, start_clust
     async with start_cluster("network", world.command("machine")) as cluster:
         cluster.stop_agent(signal.SIGKILL)
         script = (
-            "import sys; from gangline.cluster.daemon.left_pods import remove_left_gate\n"
+            "import sys; from gangline.cluster.node.left_pods import remove_left_gate\n"
             "print(remove_left_gate(sys.argv[1]))"
         )
 

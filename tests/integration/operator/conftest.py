@@ -20,6 +20,7 @@ import pytest
 from gangline.api.crds import crds
 from gangline.api.resources import CRDS, EVENTS, JOBS, MPIJOBS, NODES, PODS, Resource
 from gangline.cluster.controllers.all import run_controllers
+from gangline.cluster.server.resources import STORED_KINDS
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
@@ -206,7 +207,7 @@ async def cluster(
             tasks.append(asyncio.create_task(operator.run()))
         if api.embedded:
             await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0"}})
-            tasks.append(asyncio.create_task(run_controllers(client)))
+            tasks.append(asyncio.create_task(run_controllers(client, STORED_KINDS)))
         yield Cluster(client, operator, api.namespace)
         for task in tasks:
             task.cancel()

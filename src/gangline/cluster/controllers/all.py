@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
+from gangline.api.resources import Resource
 from gangline.cluster.controllers.caches import Caches
 from gangline.cluster.controllers.endpoints import EndpointsController
 from gangline.cluster.controllers.garbage import GarbageController
@@ -18,12 +20,13 @@ from gangline.kube.client import Client
 
 
 async def run_controllers(
-    client: Client, history: History | None = None, bounds: Bounds | None = None
+    client: Client, kinds: Iterable[Resource], history: History | None = None, bounds: Bounds | None = None
 ) -> None:
     """Run every controller until cancelled; the server may come up later or go away meanwhile.
 
     Args:
         client: of the API server.
+        kinds: those that the server stores besides custom ones.
         history: where runs are written down; None for nowhere.
         bounds: what is kept of them; None for the usual ones.
     """
@@ -32,7 +35,7 @@ async def run_controllers(
     nodes = NodeController(client, caches)
     endpoints = EndpointsController(client, caches)
     recorder = None if history is None else RunRecorder(client, caches, history, bounds or Bounds())
-    inventory = Inventory(caches)  # after those that need more of an object than its bare metadata
+    inventory = Inventory(caches, kinds)  # after those that need more of an object than its bare metadata
     controllers = (
         jobs,
         nodes,

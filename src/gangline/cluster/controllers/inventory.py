@@ -6,7 +6,7 @@ Read next: ``garbage.py`` and ``namespaces.py``, which listen here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,7 +15,6 @@ from gangline.api.core import Condition, ObjectMeta, OwnerReference, Wire, is_tr
 from gangline.api.resources import CRDS, EVENTS, Resource
 from gangline.cluster.controllers.caches import Caches, wait_synced
 from gangline.cluster.controllers.owner_graph import Owned, OwnerGraph
-from gangline.cluster.server.resources import BUILT_IN_SERVED
 from gangline.kube.errors import Unavailable
 
 CUSTOM_SYNC_S = 5.0
@@ -73,18 +72,23 @@ class Crd(Wire, frozen=True, kw_only=True):
 
 
 class Inventory:
-    """Keeps the graph and tells its listeners what is worth a look."""
+    """Keeps the graph and tells its listeners what is worth a look.
 
-    def __init__(self, caches: Caches) -> None:
+    Args:
+        caches: where objects are listed and watched.
+        kinds: those that the server stores besides custom ones.
+    """
+
+    def __init__(self, caches: Caches, kinds: Iterable[Resource]) -> None:
         self.graph = OwnerGraph()
         self._caches = caches
         self._listeners: list[Listener] = []
         self._kinds: dict[tuple[str, str], Resource] = {}
         self._custom: dict[str, Resource] = {}
         self._crds = caches.typed(CRDS, Crd)
-        for row in BUILT_IN_SERVED:
-            if row.is_stored and row.resource != EVENTS:
-                self._attach(row.resource)
+        for resource in kinds:
+            if resource != EVENTS:
+                self._attach(resource)
         self._crds.on_change(self._on_crd)
 
     @property

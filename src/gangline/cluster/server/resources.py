@@ -132,6 +132,9 @@ BUILT_IN_SERVED: tuple[ServedResource, ...] = (
     _review("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
     _review("authentication.k8s.io", "tokenreviews", "TokenReview"),
 )
+
+STORED_KINDS: tuple[r.Resource, ...] = tuple(row.resource for row in BUILT_IN_SERVED if row.is_stored)
+"""Built-in kinds whose objects are kept; reviews, for one, are answered only."""
 """Kinds served without any CRD."""
 
 
