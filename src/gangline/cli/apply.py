@@ -6,8 +6,8 @@ import asyncio
 
 import click
 
+from gangline.cli.options.target import Target, open_client, target_options
 from gangline.cli.output import say
-from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import UserError
 
 
@@ -21,8 +21,8 @@ def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target
 
     The one-machine cluster is started, and kept, if it is not up.
     """
-    from gangline.cli.image_options import image_check_of
-    from gangline.cli.manifests import check_manifests, read_manifests, with_namespace
+    from gangline.cli.options.images import image_check_of
+    from gangline.cli.options.manifests import check_manifests, read_manifests, with_namespace
 
     if not (files or more):
         raise UserError("nothing to apply", hint="gangline apply FILE...")
@@ -40,7 +40,7 @@ def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target
 
 
 async def _apply(documents: list, target: Target, *, dry_run: bool) -> None:  # type: ignore[type-arg]
-    from gangline.cli.manifests import in_order
+    from gangline.cli.options.manifests import in_order
     from gangline.kube.apply import apply
     from gangline.kube.discovery import resource_for
 

@@ -23,15 +23,19 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS: dict[str, CommandEntry] = {
-    "run": CommandEntry("run", "run manifests, or a command on N ranks, and wait for the result", "Jobs"),
+    "run": CommandEntry(
+        "run.command", "run manifests, or a command on N ranks, and wait for the result", "Jobs"
+    ),
     "apply": CommandEntry("apply", "create or change the objects of manifests, without waiting", "Jobs"),
-    "submit": CommandEntry("submit", "submit an MPIJob in arena's words", "Jobs"),
+    "submit": CommandEntry("submit.command", "submit an MPIJob in arena's words", "Jobs"),
     "list": CommandEntry("list", "list jobs", "Jobs"),
     "get": CommandEntry("get", "show one job and its instances", "Jobs"),
-    "logs": CommandEntry("logs", "print the log of a job's launcher, or of a pod", "Jobs"),
+    "logs": CommandEntry("logs.command", "print the log of a job's launcher, or of a pod", "Jobs"),
     "runs": CommandEntry("runs", "list what ran, also after its job is gone, and how it ended", "Jobs"),
-    "top": CommandEntry("top", "show the GPUs of nodes and jobs", "Jobs"),
-    "explain": CommandEntry("explain", "say why a job waits, and what its placement is worth", "Jobs"),
+    "top": CommandEntry("top.command", "show the GPUs of nodes and jobs", "Jobs"),
+    "explain": CommandEntry(
+        "explain.command", "say why a job waits, and what its placement is worth", "Jobs"
+    ),
     "delete": CommandEntry("delete", "delete jobs and what belongs to them", "Jobs"),
     "launch": CommandEntry("launch", "run a command as ranks on hosts over ssh, without Kubernetes", "Hosts"),
     "check": CommandEntry("check", "say whether hosts are fit for ranks, and what is wrong", "Hosts"),
@@ -43,16 +47,16 @@ COMMANDS: dict[str, CommandEntry] = {
     "node": CommandEntry("node", "make simulated GPUs unhealthy, or healthy again", "This machine"),
     "store": CommandEntry("store", "print what can be read of a damaged store", "This machine"),
     "kubeconfig": CommandEntry("kubeconfig", "print a kubeconfig that kubectl can use", "This machine"),
-    "operator": CommandEntry("operator", "run the job operator against a cluster", "Services"),
-    "scheduler": CommandEntry("scheduler", "run the scheduler against a cluster", "Services"),
+    "operator": CommandEntry("serve.operator", "run the job operator against a cluster", "Services"),
+    "scheduler": CommandEntry("serve.scheduler", "run the scheduler against a cluster", "Services"),
     "crds": CommandEntry("crds", "print the custom resource definitions", "Services"),
     "topology": CommandEntry("topology", "show what the links between the GPUs of a machine carry", "Other"),
     "simulate": CommandEntry("simulate", "replay a day of jobs on a simulated cluster", "Other"),
     "bench": CommandEntry("bench", "make benchmark data, measure scaling, draw results", "Other"),
     "completion": CommandEntry("completion", "print the completion script of a shell", "Other"),
     "version": CommandEntry("version", "show the versions of Gangline, Python and the MPI found", "Other"),
-    "serve-cluster": CommandEntry("serve", "", ""),
-    "serve-agent": CommandEntry("serve", "", ""),
+    "serve-cluster": CommandEntry("serve.cluster", "", ""),
+    "serve-agent": CommandEntry("serve.cluster", "", ""),
 }
 
 SECTIONS: tuple[str, ...] = ("Jobs", "Hosts", "This machine", "Services", "Other")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.target import Target, target_options
+from gangline.cli.options.target import Target, target_options
 
 if TYPE_CHECKING:
     from gangline.jobs.gang import Dialect
@@ -69,7 +69,7 @@ async def _install(
     Raises:
         ClusterError: somebody else's definition of a job kind stands there.
     """
-    from gangline.cli.target import open_client
+    from gangline.cli.options.target import open_client
     from gangline.errors import ClusterError
     from gangline.kube.definitions import ensure
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.job_names import complete_job_name
-from gangline.cli.job_types import qualified, type_option
-from gangline.cli.target import Target, open_client, target_options
+from gangline.cli.jobs.job_names import complete_job_name
+from gangline.cli.options.job_types import qualified, type_option
+from gangline.cli.options.target import Target, open_client, target_options
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ async def _delete(
     all_namespaces: bool,
     wait: bool,
 ) -> None:
-    from gangline.cli.job_lookup import find_job
+    from gangline.cli.jobs.job_lookup import find_job
 
     unknown: list[UserError] = []
     async with open_client(target) as client:
@@ -83,14 +83,14 @@ async def _delete(
 
 
 async def _every_job(client: Client, namespace: str | None) -> list[tuple[Resource, dict[str, Any]]]:
-    from gangline.cli.job_lookup import list_jobs
+    from gangline.cli.jobs.job_lookup import list_jobs
     from gangline.workloads.kinds import kind_of
 
     return [(kind_of(job).resource, job) for job in await list_jobs(client, namespace)]
 
 
 async def _from_files(client: Client, files: tuple[str, ...]) -> list[tuple[Resource, dict[str, Any]]]:
-    from gangline.cli.manifests import in_order, read_manifests
+    from gangline.cli.options.manifests import in_order, read_manifests
     from gangline.kube.discovery import resource_for
     from gangline.kube.errors import NotFound
 
@@ -108,8 +108,8 @@ async def _from_files(client: Client, files: tuple[str, ...]) -> list[tuple[Reso
 
 
 async def _delete_one(client: Client, resource: Resource, obj: dict[str, Any], *, wait: bool) -> None:
-    from gangline.cli.claim import delete_job
-    from gangline.cli.manifests import WORKLOADS
+    from gangline.cli.options.manifests import WORKLOADS
+    from gangline.cli.run.create_or_attach import delete_job
     from gangline.kube.errors import NotFound
 
     metadata = obj["metadata"]

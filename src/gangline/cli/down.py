@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from gangline.cli.home import usable_paths
+from gangline.cli.options.home import usable_paths
+from gangline.cli.options.target import cluster_option
 from gangline.cli.output import plural, say
-from gangline.cli.target import cluster_option
 from gangline.cluster.daemon.cluster import Cluster
 from gangline.cluster.images.runtime.containerd import end_containerd
 from gangline.cluster.node.left_pods import end_left_pods, remove_left_bridge, remove_left_gate

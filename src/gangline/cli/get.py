@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.job_names import complete_job_name
-from gangline.cli.job_types import qualified, type_option
+from gangline.cli.jobs.job_names import complete_job_name
+from gangline.cli.options.job_types import qualified, type_option
+from gangline.cli.options.target import Target, target_options
 from gangline.cli.output import Column, output_option, print_table, print_value
-from gangline.cli.target import Target, target_options
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.cli.job_view import JobView
+    from gangline.cli.jobs.job_view import JobView
     from gangline.kube.reader import ObjectReader
 
 INSTANCE_COLUMNS = (
@@ -68,11 +68,11 @@ def command(
 async def _get(
     target: Target, name: str, *, all_namespaces: bool, events: bool, gpus: bool, output: str | None
 ) -> None:
-    from gangline.cli.gpu_words import gpu_kind
-    from gangline.cli.job_lookup import open_job, pods_of, warnings_about
-    from gangline.cli.job_report import job_report
-    from gangline.cli.job_view import as_run, view_job
-    from gangline.cli.past_failure import why_failed
+    from gangline.cli.jobs.gpu_kind import gpu_kind
+    from gangline.cli.jobs.job_lookup import open_job, pods_of, warnings_about
+    from gangline.cli.jobs.job_report import job_report
+    from gangline.cli.jobs.job_view import as_run, view_job
+    from gangline.cli.jobs.past_failure import why_failed
     from gangline.clock import now
 
     async with open_job(target, name, any_namespace=all_namespaces) as place:
@@ -134,7 +134,7 @@ async def _events(
 
 
 def _print(view: JobView, kind: str, *, wide: bool) -> None:
-    from gangline.cli.gpu_words import gpu_cell
+    from gangline.cli.jobs.gpu_kind import gpu_cell
     from gangline.units import format_age
 
     lines = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from gangline.cli.home import usable_paths
+from gangline.cli.options.home import usable_paths
+from gangline.cli.options.target import cluster_option
 from gangline.cli.output import say
-from gangline.cli.target import cluster_option
 
 
 @click.command("kubeconfig")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from gangline.cli.options.ranks import places_of_hosts, rank_options
+from gangline.cli.options.remote_hosts import read_hosts, read_interfaces, read_shell, remote_options
 from gangline.cli.output import say
-from gangline.cli.rank_options import places_of_hosts, rank_options
-from gangline.cli.remote_options import read_hosts, read_interfaces, read_shell, remote_options
 from gangline.errors import UserError
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from gangline.cli.job_types import type_option
+from gangline.cli.options.job_types import type_option
+from gangline.cli.options.target import Target, open_client, target_options
 from gangline.cli.output import Column, output_option, print_table, print_value, say
-from gangline.cli.target import Target, open_client, target_options
 
 COLUMNS = (
     Column("NAMESPACE", least=8, rank=5),
@@ -36,10 +36,10 @@ def command(all_namespaces: bool, kind: str, output: str | None, target: Target)
 
 async def _list(target: Target, *, all_namespaces: bool, only: str, output: str | None) -> None:
     from gangline.api.resources import PODS
-    from gangline.cli.gpu_words import gpu_kind
-    from gangline.cli.job_lookup import list_jobs, warnings_about
-    from gangline.cli.job_report import job_report
-    from gangline.cli.job_view import view_job
+    from gangline.cli.jobs.gpu_kind import gpu_kind
+    from gangline.cli.jobs.job_lookup import list_jobs, warnings_about
+    from gangline.cli.jobs.job_report import job_report
+    from gangline.cli.jobs.job_view import view_job
     from gangline.clock import now
     from gangline.workloads.job_state import pods_by_job
 
@@ -65,7 +65,7 @@ async def _list(target: Target, *, all_namespaces: bool, only: str, output: str 
 
 
 def _row(view: Any, kind: str) -> list[str]:
-    from gangline.cli.gpu_words import gpu_cell
+    from gangline.cli.jobs.gpu_kind import gpu_cell
     from gangline.units import format_age
 
     return [

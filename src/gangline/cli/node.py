@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline.cli.options.target import Target, open_client, target_options
 from gangline.cli.output import plural
 from gangline.cli.subcommands import Subcommands
-from gangline.cli.target import Target, open_client, target_options
 from gangline.errors import ClusterError, UserError
 
 if TYPE_CHECKING:

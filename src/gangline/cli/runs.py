@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline.cli.options.target import Target, cluster_option
 from gangline.cli.output import Column, plural, print_table, print_value, say, terminal_width
 from gangline.cli.subcommands import Subcommands
-from gangline.cli.target import Target, cluster_option
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ async def _list(
 
 
 async def _report(target: Target, record: RunRecord, *, is_up: bool) -> dict[str, Any]:
-    from gangline.cli.past_failure import failed_outcome
-    from gangline.cli.run_result import describe_failure
+    from gangline.cli.jobs.past_failure import failed_outcome
+    from gangline.cli.run.result import describe_failure
     from gangline.clock import now
     from gangline.cluster.runs.reading import PastRun
     from gangline.cluster.runs.record import summary_of

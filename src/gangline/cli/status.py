@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from gangline.cli.home import usable_paths
-from gangline.cli.image_options import describe_map
+from gangline.cli.options.home import usable_paths
+from gangline.cli.options.images import describe_map
+from gangline.cli.options.target import cluster_option
 from gangline.cli.output import Column, plural, print_table, print_value
-from gangline.cli.target import cluster_option
 from gangline.cluster.daemon.cluster import Cluster, ClusterStatus
 from gangline.cluster.daemon.kept_image_map import load_image_map
 from gangline.cluster.daemon.restarts import read_restarts
@@ -108,7 +108,7 @@ def pss_bytes(pid: int) -> int | None:
 
 
 def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
-    from gangline.cli.gpu_words import kind_of_nodes
+    from gangline.cli.jobs.gpu_kind import kind_of_nodes
     from gangline.units import quantity_ceil
     from gangline.workloads.requests import pod_gpus, read_gpu_count
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from gangline.cli.home import usable_paths
+from gangline.cli.options.home import usable_paths
+from gangline.cli.options.target import cluster_option
 from gangline.cli.output import plural
 from gangline.cli.subcommands import Subcommands
-from gangline.cli.target import cluster_option
 from gangline.errors import UserError
 
 _MADE_BY_THE_CLUSTER = frozenset({"Event", "Node", "Lease", "Endpoints", "EndpointSlice"})

@@ -6,11 +6,11 @@ import time
 
 import click
 
-from gangline.cli.gpu_options import GpuOptions, simulated, simulation_options
-from gangline.cli.home import usable_paths
-from gangline.cli.image_options import ImageOptions, describe_map, image_options
+from gangline.cli.options.gpus import GpuOptions, simulated, simulation_options
+from gangline.cli.options.home import usable_paths
+from gangline.cli.options.images import ImageOptions, describe_map, image_options
+from gangline.cli.options.target import cluster_option
 from gangline.cli.output import plural, say
-from gangline.cli.target import cluster_option
 from gangline.cluster.paths import DEFAULT_CLUSTER
 
 

@@ -114,7 +114,7 @@ def test_a_run_whose_command_was_killed_is_recorded_to_its_end(fresh, script, pr
     assert process.stdout.readline() == "hello\n"
     process.kill()
     process.communicate()
-    until(lambda: states(fresh) == {"train": "RUNNING"})
+    until(lambda: states(fresh) == {"train": "RUNNING"}, "the record of the run")
     (script / "go").touch()
     until(lambda: states(fresh) == {"train": "FAILED"}, "the end of the run")
     assert runs(fresh)[0]["exitCode"] == 4

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gangline.cli.cluster_view import view_of
-from gangline.cli.explain import _is_of, read_workload
-from gangline.cli.explain_gates import gates_of
-from gangline.cli.explain_report import placement_report, print_report, report
-from gangline.cli.training_progress import TrainingProgress
+from gangline.cli.explain.command import _is_of, read_workload
+from gangline.cli.explain.gates import gates_of
+from gangline.cli.explain.report import placement_report, print_report, report
+from gangline.cli.explain.training_progress import TrainingProgress
+from gangline.cli.jobs.cluster_view import view_of
 from gangline.errors import UserError
 from gangline.placement.prediction import Workload
 from gangline.placement.volumes import Storage

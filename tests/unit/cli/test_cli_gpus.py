@@ -14,11 +14,11 @@ import pytest
 
 from gangline.api.core import Pod
 from gangline.api.mpijob_reading import read_mpijob
-from gangline.cli.gpu_demand import GpuDemand, GpuRoom, nodes_for
-from gangline.cli.gpu_fit import Shape, fit_object, fit_shape
-from gangline.cli.gpu_options import GpuOptions
-from gangline.cli.gpu_words import gpu_cell, kind_of_nodes
-from gangline.cli.job_view import view_pod
+from gangline.cli.jobs.gpu_kind import gpu_cell, kind_of_nodes
+from gangline.cli.jobs.job_view import view_pod
+from gangline.cli.options.gpus import GpuOptions
+from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom, nodes_for
+from gangline.cli.run.gpu_fit import Shape, fit_object, fit_shape
 from gangline.cluster.daemon.cluster_facts import ClusterFacts
 from gangline.cluster.daemon.simulation import Simulation, refuse_another
 from gangline.devices.ledger import GpuRequest

@@ -3,9 +3,9 @@
 import pytest
 
 from gangline.api.resources import MPIJOBS
-from gangline.cli.follow import Follower
-from gangline.cli.held_up import held_up, is_silent, tries, why_pending
-from gangline.cli.run_view import advice_for
+from gangline.cli.jobs.pending_reason import held_up, is_silent, tries, why_pending
+from gangline.cli.run.follow import Follower
+from gangline.cli.run.view import advice_for
 
 NOT_FOUND = 'exec: "mpirunn": executable file not found in $PATH'
 START_ERROR = {"terminated": {"exitCode": 128, "reason": "StartError", "message": NOT_FOUND}}

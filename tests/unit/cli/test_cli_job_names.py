@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from gangline.cli import job_names
 from gangline.cli.group import gangline
-from gangline.cli.program_job import check_name
+from gangline.cli.jobs import job_names
+from gangline.cli.run.program_job import check_name
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.runs.history import History
 from gangline.cluster.runs.record import RunRecord

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from gangline.cli.held_up import why_pending
-from gangline.cli.job_view import view_job
+from gangline.cli.jobs.job_view import view_job
+from gangline.cli.jobs.pending_reason import why_pending
 
 NOW = datetime(2026, 1, 1, 0, 2, 5, tzinfo=UTC)
 CREATED = "2026-01-01T00:00:00Z"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gangline.cli.run_result import _hosts, _launcher_command
+from gangline.cli.run.result import _hosts, _launcher_command
 from gangline.workloads.job_state import expected_pods, requested_gpus
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "examples" / "published"

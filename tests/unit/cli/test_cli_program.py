@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gangline.cli.program_job import ProgramRun, build_job, check_ranks, master_address, name_of_program
+from gangline.cli.run.program_job import (
+    ProgramRun,
+    build_job,
+    check_ranks,
+    master_address,
+    name_of_program,
+)
 from gangline.cluster.node.pods.container_env import expand
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.cli.progress_bar import ProgressBar, bar_text
-from gangline.cli.run_view import LiveView
+from gangline.cli.logs.progress_bar import ProgressBar, bar_text
+from gangline.cli.run.view import LiveView
 
 RECORD = {
     "kind": "progress",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.cli.rank_options import gpus_of_each, places_of_hosts, ranks_and_nodes
+from gangline.cli.options.ranks import gpus_of_each, places_of_hosts, ranks_and_nodes
 from gangline.errors import UserError
 from gangline.launch.hosts import parse_hosts
 

@@ -1,7 +1,7 @@
 """The end of a run in words: rank, pod, exit code or signal, last lines."""
 
-from gangline.cli.follow import Outcome
-from gangline.cli.run_result import failure_of, last_lines
+from gangline.cli.run.follow import Outcome
+from gangline.cli.run.result import failure_of, last_lines
 from gangline.launch.rank_failure import LauncherOutput
 
 EXIT = [

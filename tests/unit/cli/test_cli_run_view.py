@@ -3,8 +3,8 @@
 import re
 
 from gangline.api.resources import MPIJOBS
-from gangline.cli.follow import Follower
-from gangline.cli.run_view import PlainView
+from gangline.cli.run.follow import Follower
+from gangline.cli.run.view import PlainView
 
 TITLE = "MPIJob default/pi"
 

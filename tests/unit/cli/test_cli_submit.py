@@ -7,10 +7,10 @@ import click
 import pytest
 
 from gangline.api.mpijob_reading import read_mpijob
-from gangline.cli.job_types import qualified
-from gangline.cli.submit import command, no_open_node, read_config_files
-from gangline.cli.submit_job import Submission, build_objects, read_toleration
-from gangline.cli.target import Target
+from gangline.cli.options.job_types import qualified
+from gangline.cli.options.target import Target
+from gangline.cli.submit.command import command, no_open_node, read_config_files
+from gangline.cli.submit.job import Submission, build_objects, read_toleration
 from gangline.errors import UserError
 
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from gangline.cli.group import EXIT_MACHINE, invoke
-from gangline.cli.home import usable_paths
+from gangline.cli.options.home import usable_paths
 from gangline.cluster.service_log import ServiceLog
 
 COMMANDS = (

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from gangline.api.resources import PODS
-from gangline.cli.watching import watch_objects
+from gangline.cli.run.watching import watch_objects
 from gangline.kube.errors import Forbidden, Gone
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from gangline.cli.operator import command
+from gangline.cli.serve.operator import command
 from gangline.operator.service import LEASE_NAME
 
 MANIFEST = Path(__file__).resolve().parents[3] / "deploy" / "operator.yaml"

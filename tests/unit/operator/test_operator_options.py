@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.cli.operator import OF_GO_LOGS, WITHOUT_EFFECT, command
+from gangline.cli.serve.operator import OF_GO_LOGS, WITHOUT_EFFECT, command
 
 
 def test_one_dash_or_two_as_in_go(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import click
 import pytest
 import yaml
 
-from gangline.cli.scheduler import command, policy_of
+from gangline.cli.serve.scheduler import command, policy_of
 from gangline.placement.policy import Policy
 from gangline.topology.network import DEFAULT_LEVELS
 

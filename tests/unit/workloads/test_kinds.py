@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 import pytest
 
 from gangline.api.resources import Resource
-from gangline.cli.capacity import _gang
-from gangline.cli.gpu_demand import GpuDemand
-from gangline.cli.job_types import qualified
-from gangline.cli.job_view import view_job
-from gangline.cli.manifests import pod_templates
+from gangline.cli.jobs.job_view import view_job
+from gangline.cli.options.job_types import qualified
+from gangline.cli.options.manifests import pod_templates
+from gangline.cli.run.capacity import _gang
+from gangline.cli.run.gpu_demand import GpuDemand
 from gangline.workloads import kinds
 from gangline.workloads.job_state import (
     expected_pods,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gangline.api.resources import PODS
-from gangline.cli.job_view import view_pod
+from gangline.cli.jobs.job_view import view_pod
 from gangline.cluster.server.tables.tables import to_table
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)

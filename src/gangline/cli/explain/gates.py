@@ -1,0 +1,174 @@
+"""What keeps a job from starting apart from room: suspension, gates, claims, images. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gangline.cli.jobs.cluster_view import scheduler_of
+from gangline.cli.jobs.pending_reason import held_up, one_line
+from gangline.cli.output import plural
+from gangline.workloads.job_state import finished, is_suspended
+from gangline.workloads.kinds import kind_of
+
+Obj = dict[str, Any]
+
+KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
+KUBE_QUEUE_ANNOTATION = "scheduling.x-k8s.io/suspend"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One thing that must be opened by somebody else.
+
+    Attributes:
+        kind: ``Suspended``, ``NoPods``, ``QuotaExceeded``, ``NotMade``, ``SchedulingGated``,
+            ``UnboundClaim``, ``OtherScheduler``, or the word of Kubernetes for what holds a container up
+            (``ImagePullBackOff``).
+        message: what it is, and who opens it.
+        pods: names of the pods that it holds.
+    """
+
+    kind: str
+    message: str
+    pods: tuple[str, ...] = ()
+
+
+def gates_of(
+    job: Obj | None,
+    pods: Sequence[Obj],
+    *,
+    claims: Iterable[Obj] = (),
+    warnings: Sequence[Obj] = (),
+    complaints: Sequence[Obj] = (),
+    schedulers: Collection[str] = (),
+) -> list[Gate]:
+    """Return the gates of a job, those that must open first in front.
+
+    Args:
+        job: in wire form; None where only its pods are known.
+        pods: of the job.
+        claims: PersistentVolumeClaims of the namespace.
+        warnings: events about pods.
+        complaints: warnings about the job and its launcher, the newest first.
+        schedulers: names that are answered for here; empty for all.
+    """
+    found = [_suspended(job)] if job else []
+    living = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+    if job and not found[0] and not living and not finished(job):
+        found.append(_no_pods(job))
+    if job and not finished(job) and not found[0]:
+        found.append(_not_made(complaints))
+    found += _scheduling_gates(living)
+    found += _unbound_claims(living, claims)
+    found.append(_other_scheduler(living, schedulers))
+    found += _held(living, warnings)
+    return [gate for gate in found if gate is not None]
+
+
+def _suspended(job: Obj) -> Gate | None:
+    spec = kind_of(job).spec(job)
+    metadata = job["metadata"]
+    queue = (metadata.get("labels") or {}).get(KUEUE_QUEUE_LABEL)
+    if (metadata.get("annotations") or {}).get(KUBE_QUEUE_ANNOTATION) == "true":
+        return Gate("Suspended", f"kube-queue holds the job until it takes `{KUBE_QUEUE_ANNOTATION}` away")
+    if not is_suspended(job):
+        return None
+    if queue:
+        return Gate(
+            "Suspended",
+            f"suspended by Kueue: it waits in queue `{queue}`; `kubectl get workloads -n "
+            f"{metadata.get('namespace', 'default')}` says for what quota",
+        )
+    field = "runPolicy.suspend" if (spec.get("runPolicy") or {}).get("suspend") else "suspend"
+    return Gate("Suspended", f"`spec.{field}` is true; whoever set it must set it to false")
+
+
+def _no_pods(job: Obj) -> Gate:
+    conditions = (job.get("status") or {}).get("conditions") or []
+    message = str(conditions[-1].get("message") or "") if conditions else ""
+    told = f"; the last that was said: {message}" if message else ""
+    return Gate("NoPods", f"{kind_of(job).maker} has not made its pods yet{told}")
+
+
+def _not_made(complaints: Sequence[Obj]) -> Gate | None:
+    """Return that pods cannot be made, by the newest warning that says so."""
+    for event in complaints:
+        message = one_line(event.get("message") or "")
+        if "exceeded quota" in message:
+            return Gate("QuotaExceeded", f"a ResourceQuota of its namespace allows no more pods: {message}")
+        if event.get("reason") == "FailedCreate" or "created failed" in message:
+            return Gate("NotMade", f"pods of it cannot be made: {message}")
+    return None
+
+
+def _scheduling_gates(pods: Sequence[Obj]) -> list[Gate]:
+    by_name: dict[str, list[str]] = {}
+    for pod in pods:
+        for gate in pod["spec"].get("schedulingGates") or []:
+            by_name.setdefault(str(gate.get("name")), []).append(pod["metadata"]["name"])
+    gates = []
+    for name, held in sorted(by_name.items()):
+        who = (
+            "Kueue takes it away on admission" if name in KUEUE_GATES else "whoever set it must take it away"
+        )
+        gates.append(
+            Gate(
+                "SchedulingGated",
+                f"scheduling gate `{name}` on {plural(len(held), 'pod')}; {who}",
+                tuple(held),
+            )
+        )
+    return gates
+
+
+def _unbound_claims(pods: Sequence[Obj], claims: Iterable[Obj]) -> list[Gate]:
+    phases = {claim["metadata"]["name"]: (claim.get("status") or {}).get("phase") for claim in claims}
+    known = bool(phases)
+    held: dict[str, list[str]] = {}
+    for pod in pods:
+        for volume in pod["spec"].get("volumes") or []:
+            name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            if name and known and phases.get(name) != "Bound" and not pod["spec"].get("nodeName"):
+                held.setdefault(name, []).append(pod["metadata"]["name"])
+    return [
+        Gate(
+            "UnboundClaim",
+            f"PersistentVolumeClaim `{name}` is {phases.get(name) or 'missing'}, not Bound",
+            tuple(names),
+        )
+        for name, names in sorted(held.items())
+    ]
+
+
+def _other_scheduler(pods: Sequence[Obj], schedulers: Collection[str]) -> Gate | None:
+    others = {
+        scheduler_of(pod): pod["metadata"]["name"]
+        for pod in pods
+        if schedulers and scheduler_of(pod) not in schedulers and not pod["spec"].get("nodeName")
+    }
+    if not others:
+        return None
+    name = min(others)
+    return Gate(
+        "OtherScheduler",
+        f"`{name}` places its pods, and not Gangline; what follows is what Gangline's rules say",
+        (others[name],),
+    )
+
+
+def _held(pods: Sequence[Obj], warnings: Sequence[Obj]) -> list[Gate]:
+    """Return what holds containers up on nodes: images, mounts, GPUs that the node has not free."""
+    gates: dict[tuple[str, str], list[str]] = {}
+    for pod in pods:
+        if not pod["spec"].get("nodeName"):
+            continue
+        found = held_up(pod, warnings)
+        if found is not None and found.reason != "Unschedulable":
+            gates.setdefault((found.reason, found.message), []).append(found.pod)
+    return [
+        Gate(reason, f"{plural(len(names), 'pod')} on a node: {message or reason}", tuple(names))
+        for (reason, message), names in gates.items()
+    ]

@@ -1,0 +1,32 @@
+"""What ``gangline explain`` says of a run that is over and of which only the record is left."""
+
+from __future__ import annotations
+
+from gangline.cli.jobs.job_lookup import find_past
+from gangline.cli.jobs.past_failure import why_failed
+from gangline.cli.options.target import Target
+from gangline.cli.output import print_value
+from gangline.clock import now
+from gangline.cluster.runs.record import summary_of
+
+
+async def explain_past(target: Target, name: str, output: str | None) -> bool:
+    """Print how the newest run of that name or id ended; False where none is kept."""
+    found = find_past(target, name, target.namespace or "default")
+    if found is None or found.past is None:
+        return False
+    record = found.past.record
+    run = summary_of(record, now(), is_up=False)
+    why = await why_failed(found.past, record.job, record.pods) or run.cancelled_why
+    title = f"{run.kind.lower()} {run.namespace}/{run.name}"
+    if output:
+        times = {"id": run.id, "began": run.began, "ended": run.ended}
+        print_value({"job": title, "state": run.status.lower(), "message": why, **times}, output)
+        return True
+    print(f"{title} {_VERBS.get(run.status, run.status.lower())}" + (f": {why}" if why else ""))
+    ended = f", ended {run.ended}" if run.ended else ""
+    print(f"it began {run.began}{ended}; `gangline logs {name}{target.options}` shows its log")
+    return True
+
+
+_VERBS = {"CANCELLED": "was cancelled", "LOST": "was lost", "PENDING": "never started"}

@@ -1,0 +1,294 @@
+"""What ``gangline explain`` prints: the reason why a job waits, and what its placement is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from gangline.cli.output import Column, plural, print_table
+from gangline.clock import format_time
+from gangline.placement.allocations import Allocations
+from gangline.placement.explain import Explanation, explain, in_one_line
+from gangline.placement.fleet import Fleet
+from gangline.placement.prediction import Comparison, Outlook, Workload, compare
+from gangline.placement.why import with_simulated
+from gangline.workloads.job_state import finished
+from gangline.workloads.requests import GPU
+
+if TYPE_CHECKING:
+    from gangline.cli.explain.gates import Gate
+    from gangline.cli.explain.training_progress import TrainingProgress
+    from gangline.cli.jobs.cluster_view import ClusterView
+
+Obj = dict[str, Any]
+
+PLACEMENT_COLUMNS = (
+    Column("PLACEMENT"),
+    Column("RING", least=16),
+    Column("BUS GB/s", rank=1),
+    Column("ALL-REDUCE", rank=2),
+    Column("STEP"),
+    Column("BY", rank=4),
+    Column("SCARCEST LINK", rank=3),
+)
+
+
+def report(
+    title: str,
+    job: Obj | None,
+    pods: Sequence[Obj],
+    view: ClusterView,
+    gates: Sequence[Gate],
+    schedulers: Collection[str],
+    workload: Workload,
+    now: datetime,
+    over: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return all that is known about why a job waits, as plain values; ``over`` are the finished jobs."""
+    living = [pod for pod in pods if pod["metadata"]["uid"] in view.views]
+    unplaced = [pod for pod in living if not pod["spec"].get("nodeName")]
+    waiting = [pod for pod in unplaced if not pod["spec"].get("schedulingGates")]
+    keys = list(dict.fromkeys(view.gang_of(pod) for pod in waiting))
+    found = _first(view, keys, schedulers, workload, now, over)
+    value: dict[str, Any] = {
+        "job": title,
+        "state": _state(job, living, unplaced, gates),
+        "pods": len(living),
+        "waitingPods": len(unplaced),
+        "gates": [{"kind": gate.kind, "message": gate.message, "pods": list(gate.pods)} for gate in gates],
+        "unhealthy": _unhealthy(living, view),
+    }
+    if found is None:
+        return value
+    nodes = view.snapshot.nodes
+    return value | {
+        "gang": found.gang,
+        "otherGangs": len(keys) - 1,
+        "reason": found.reason,
+        "message": with_simulated(found.message, nodes),
+        "fix": with_simulated(found.fix, nodes),
+        "fixes": [
+            {
+                "kind": fix.kind,
+                "text": with_simulated(fix.text, nodes),
+                "line": with_simulated(in_one_line([fix]), nodes),
+                "speed": round(fix.speed, 3) if fix.speed is not None else None,
+                "at": format_time(fix.at) if fix.at else None,
+            }
+            for fix in found.fixes
+        ],
+        "predictedFor": workload.name,
+        "queue": found.queue,
+        "position": found.position,
+        "waitingInQueue": found.waiting,
+        "mayStart": format_time(found.may_start) if found.may_start else None,
+    }
+
+
+def _unhealthy(pods: Sequence[Obj], view: ClusterView) -> list[dict[str, Any]]:
+    """Return which unhealthy GPUs pods hold."""
+    nodes = {node.name: node.gpus for node in view.snapshot.nodes}
+    found = []
+    for pod in pods:
+        seen = view.views[pod["metadata"]["uid"]]
+        gpus = nodes.get(seen.node_name)
+        sick = gpus.mask_of(seen.gpu_uuids) & ~gpus.healthy if gpus is not None else 0
+        found += [
+            {"pod": pod["metadata"]["name"], "node": seen.node_name, "index": index}
+            for bit, index in enumerate(gpus.indices if gpus is not None else ())
+            if sick >> bit & 1
+        ]
+    return found
+
+
+def _first(
+    view: ClusterView,
+    keys: Sequence[str],
+    schedulers: Collection[str],
+    workload: Workload,
+    now: datetime,
+    over: Collection[str],
+) -> Explanation | None:
+    pods = view.waiting(schedulers)
+    for key in keys:
+        found = explain(
+            view.snapshot,
+            pods,
+            key,
+            now=now,
+            policy=view.policy,
+            groups=view.groups,
+            workload=workload,
+            over=over,
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def _state(job: Obj | None, living: Sequence[Obj], unplaced: Sequence[Obj], gates: Sequence[Gate]) -> str:
+    if job is not None and (over := finished(job)):
+        return over.lower()
+    if any(gate.kind == "Suspended" for gate in gates):
+        return "suspended"
+    if unplaced:
+        return "waits"
+    phases = {(pod.get("status") or {}).get("phase") for pod in living}
+    return "runs" if living and phases == {"Running"} else "starts" if living else "has no pods"
+
+
+def print_report(value: dict[str, Any]) -> None:
+    """Print the report for people."""
+    failure = value.get("message") if value["state"] == "failed" else ""
+    reason = f": {value.get('reason') or failure}" if value.get("reason") or failure else ""
+    print(f"{value['job']} {value['state']}{reason}")
+    for gate in value["gates"]:
+        print(f"  gate          {gate['kind']}: {gate['message']}")
+    for one in value.get("schedulers", ()):
+        print(f"  scheduler     {one['name']} {one['message']}")
+        if one["start"]:
+            print(f"  start it      {one['start']}")
+    for message in value.get("definitions", ()):
+        print(f"  definition    {message}")
+    for entry in value["unhealthy"]:
+        print(f"  unhealthy     GPU {entry['index']} of {entry['node']}, which {entry['pod']} holds")
+    if "gang" not in value:
+        if not value["gates"] and value["state"] in ("runs", "starts"):
+            print(f"  {plural(value['pods'], 'pod')} on nodes; nothing of it waits for room")
+        return
+    print(f"  gang          {value['gang']}{_others(value['otherGangs'])}")
+    print(f"  why           {value['message']}")
+    if value["fix"]:
+        print(f"  nearest fix   {value['fix']}")
+    for fix in [fix for fix in value["fixes"] if fix["kind"] not in ("quota", "never")][2:]:
+        print(f"                {fix['line']}")
+    if any(fix["speed"] is not None for fix in value["fixes"]):
+        print(
+            f"                (speed of a training step of {value['predictedFor']}, predicted; see --model)"
+        )
+    if value["position"]:
+        place = f"place {value['position']} of {value['waitingInQueue']}"
+        print(f"  queue         {value['queue']}, {place}")
+    if value["mayStart"]:
+        print(f"  may start     {value['mayStart']} at the latest, by the limits of the jobs that run")
+    elif value.get("mayStartAbout"):
+        print(f"  may start     about {value['mayStartAbout']}, by the progress that running jobs report")
+
+
+def _others(count: int) -> str:
+    return f" (and {plural(count, 'gang')} more of it)" if count else ""
+
+
+def placement_report(
+    pods: Sequence[Obj], view: ClusterView, workload: Workload, measured: TrainingProgress | None = None
+) -> dict[str, Any]:
+    """Return where a job's GPUs are and what that is worth, beside the best and the naive choice.
+
+    Args:
+        pods: of the job, in the order of their ranks.
+        view: of the cluster.
+        workload: what is predicted.
+        measured: what the training itself reports, where it does.
+    """
+    placed = [view.views[pod["metadata"]["uid"]] for pod in pods if pod["metadata"]["uid"] in view.views]
+    allocations = Allocations(view.snapshot.pods, view.groups)
+    fleet = Fleet.of(view.snapshot.nodes, view.snapshot.pods, view.policy.levels)
+    with_gpus = [pod for pod in placed if pod.request.get(GPU)]
+    if with_gpus and all(pod.node_name for pod in with_gpus):
+        found = compare(fleet, allocations, with_gpus, workload)
+    else:
+        found = Comparison(None, None, None)
+    return {
+        "gpus": sum(pod.request.get(GPU, 0) for pod in with_gpus),
+        "isOver": bool(pods) and not placed,
+        "isPlaced": bool(with_gpus) and all(pod.node_name for pod in with_gpus),
+        "simulated": any(node.gpus and node.gpus.source == "simulated" for node in fleet.views),
+        "predictedFor": workload.name,
+        "oneGpuStepSeconds": round(workload.training.compute_s, 6),
+        "chosen": _outlook(found.chosen),
+        "best": _outlook(found.best),
+        "naive": _outlook(found.naive),
+        "speedOfBest": _speed_of_best(found),
+        "measured": {"stepSeconds": round(measured.step_s, 6), "overSteps": measured.over}
+        if measured and measured.step_s is not None
+        else None,
+        "nodesByPlugin": sorted({pod.node_name for pod in with_gpus if pod.node_name and not pod.gpu_uuids}),
+    }
+
+
+def _speed_of_best(found: Comparison) -> float | None:
+    if found.chosen is None or found.best is None:
+        return None
+    return round(min(found.best.step_s / found.chosen.step_s, 1.0), 3)
+
+
+def _outlook(found: Outlook | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    reduced = found.prediction.all_reduce
+    bus = reduced.bus_gb_s
+    return {
+        "nodes": [{"node": node, "ring": list(ring)} for node, ring in found.nodes],
+        "busGBPerSecond": round(bus, 2) if bus != float("inf") else None,
+        "allReduceSeconds": round(reduced.seconds, 6),
+        "algorithm": reduced.algorithm,
+        "bottleneck": reduced.bottleneck,
+        "stepSeconds": round(found.step_s, 6),
+        "efficiency": round(found.prediction.efficiency, 4),
+    }
+
+
+def print_placement(value: dict[str, Any]) -> None:
+    """Print where a job's GPUs are and what that is worth."""
+    simulated = "simulated " if value["simulated"] else ""
+    gpus = f"{value['gpus']} {simulated}GPU{'' if value['gpus'] == 1 else 's'}"
+    if value["isOver"]:
+        print("\nPlacement: its pods are over and hold no GPU any more")
+        return
+    if not value["gpus"]:
+        print("\nPlacement: no pod of it asks for a GPU")
+        return
+    if not value["isPlaced"]:
+        print(f"\nPlacement: not placed yet ({gpus} asked for)")
+        return
+    if value["chosen"] is None:
+        where = f" of {', '.join(value['nodesByPlugin'])}" if value["nodesByPlugin"] else ""
+        print(f"\nPlacement: {gpus}; which ones, or their links, is known to the device plugin{where} alone")
+        _print_measured(value)
+        return
+    print(f"\nPlacement of {gpus}:\n")
+    rows = [
+        _row(title, value[key])
+        for title, key in (("chosen", "chosen"), ("best, if all were free", "best"), ("first fit", "naive"))
+        if value[key] is not None
+    ]
+    print_table(PLACEMENT_COLUMNS, rows)
+    step = value["oneGpuStepSeconds"] * 1000
+    if value["speedOfBest"] is not None and value["speedOfBest"] < 0.995:
+        print(f"\nIt runs at {value['speedOfBest']:.2f} of the speed that it would have on the best GPUs.")
+    print(f"\nPredicted, not measured: {value['predictedFor']}, {step:.0f} ms a step on one GPU alone.")
+    _print_measured(value)
+
+
+def _print_measured(value: dict[str, Any]) -> None:
+    found = value["measured"]
+    if found is not None:
+        print(
+            f"Measured, by what its training reports: {found['stepSeconds'] * 1000:.1f} ms a step, "
+            f"the mean of {plural(found['overSteps'], 'step')}."
+        )
+
+
+def _row(title: str, found: dict[str, Any]) -> list[str]:
+    ring = "; ".join(f"{entry['node']}: {' '.join(map(str, entry['ring']))}" for entry in found["nodes"])
+    bus = found["busGBPerSecond"]
+    return [
+        title,
+        ring,
+        f"{bus:.1f}" if bus is not None else "-",
+        f"{found['allReduceSeconds'] * 1000:.1f} ms",
+        f"{found['stepSeconds'] * 1000:.1f} ms",
+        found["algorithm"] or "-",
+        found["bottleneck"],
+    ]

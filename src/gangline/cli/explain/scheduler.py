@@ -1,0 +1,203 @@
+"""Which scheduler a job's pods wait for, and whether it lives: by its Lease, else by what it did to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from gangline.api.resources import LEASES
+from gangline.cli.jobs.cluster_view import scheduler_of
+from gangline.clock import now, parse_time
+from gangline.kube.errors import ApiError
+from gangline.scheduler.published import LEASE_NAME, Published
+from gangline.scheduler.scheduler import DEFAULT_NAMES
+from gangline.topology.network import DEFAULT_LEVELS
+from gangline.units import format_age
+
+if TYPE_CHECKING:
+    from gangline.cli.options.target import Target
+    from gangline.kube.client import Client
+
+Obj = dict[str, Any]
+
+LEASE_NAMES = {"default-scheduler": "kube-scheduler"}
+"""Leases that are not called as the scheduler is (kube-scheduler's default, ``resourceName``)."""
+
+LOOKED_AT_S = 10.0
+"""A scheduler that runs has bound a pod by then, or said why not."""
+
+RENEWED_S = 4.0
+"""Holders renew within this; a Lease that looks dead is read again, for clocks of machines differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSight:
+    """One scheduler that pods wait for, as far as the cluster shows it.
+
+    Attributes:
+        name: ``spec.schedulerName`` of the pods.
+        state: whether it runs; ``unknown`` where nothing tells.
+        message: how that is known, to follow its name.
+        is_ours: whether it is known to be Gangline's.
+        published: its options; None where it does not say.
+        start: the command that starts one for these pods.
+    """
+
+    name: str
+    state: Literal["runs", "gone", "unknown"]
+    message: str
+    is_ours: bool = False
+    published: Published | None = None
+    start: str = ""
+
+
+async def see_schedulers(client: Client, target: Target, pods: Sequence[Obj]) -> list[SchedulerSight]:
+    """Return what is known of the schedulers that some of these pods wait for.
+
+    A Lease that looks dead costs 4 seconds, in which a living holder renews it.
+    """
+    waiting: dict[str, list[Obj]] = {}
+    for pod in pods:
+        if not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates"):
+            waiting.setdefault(scheduler_of(pod), []).append(pod)
+    if not waiting:
+        return []
+    built_in = DEFAULT_NAMES if target.is_local or await _is_one_machine(client) else ()
+    return [
+        SchedulerSight(name, "runs", "runs: it is part of the one-machine cluster", is_ours=True)
+        if name in built_in
+        else await _see(client, name, held, _start(name, target))
+        for name, held in sorted(waiting.items())
+    ]
+
+
+async def _see(client: Client, name: str, pods: Sequence[Obj], start: str) -> SchedulerSight:
+    leases = await _leases(client, name)
+    found = judge(name, leases, pods, now(), start=start)
+    if found.state != "gone" or not leases:
+        return found
+    await asyncio.sleep(RENEWED_S)
+    again = await _leases(client, name)
+    if again == leases:
+        return found
+    return judge(name, again, pods, now(), start=start, was_renewed=True)
+
+
+def judge(
+    name: str,
+    leases: Sequence[Obj] | None,
+    pods: Sequence[Obj],
+    moment: datetime,
+    *,
+    start: str = "",
+    was_renewed: bool = False,
+) -> SchedulerSight:
+    """Return what Leases and waiting pods tell of a scheduler. Pure.
+
+    Args:
+        name: of the scheduler.
+        leases: that may be its own, in wire form; None where they may not be read.
+        pods: that wait for it.
+        moment: now, by the clock of this machine.
+        start: the command that starts it.
+        was_renewed: the Lease changed while it was looked at, whatever the times in it say.
+    """
+    own = [lease for lease in leases or () if _is_of(lease, name)]
+    said = next(filter(None, map(Published.of, own)), None)
+    is_ours = said is not None or name == DEFAULT_NAMES[0]
+
+    def sight(state: Literal["runs", "gone", "unknown"], message: str) -> SchedulerSight:
+        return SchedulerSight(name, state, message, is_ours, said, "" if state == "runs" else start)
+
+    if own:
+        lease = max(own, key=_renewed)
+        title = f"its Lease {lease['metadata']['namespace']}/{lease['metadata']['name']}"
+        spec = lease.get("spec") or {}
+        if not spec.get("holderIdentity"):
+            return sight("gone", f"does not run: {title} was given back, and nobody holds it")
+        age_s = (moment - parse_time(_renewed(lease))).total_seconds() if _renewed(lease) else None
+        if was_renewed or (age_s is not None and age_s <= float(spec.get("leaseDurationSeconds") or 15)):
+            return sight("runs", f"runs: `{spec['holderIdentity']}` holds {title}")
+        ago = f"was last renewed {format_age(age_s)} ago" if age_s is not None else "was never renewed"
+        return sight("gone", f"does not run: {title} {ago}")
+    lack = "no Lease of it is there" if leases is not None else "its Lease may not be read"
+    if any(_was_looked_at(pod) for pod in pods):
+        return sight("unknown", f"has looked at these pods; whether it still runs is not known: {lack}")
+    age_s = max((moment - parse_time(pod["metadata"]["creationTimestamp"])).total_seconds() for pod in pods)
+    if age_s < LOOKED_AT_S:
+        return sight("unknown", f"may not have seen these pods yet; {lack}")
+    return sight(
+        "gone", f"seems not to run: {lack}, and nobody has looked at these pods in {format_age(age_s)}"
+    )
+
+
+def with_schedulers(value: dict[str, Any], seen: Sequence[SchedulerSight]) -> dict[str, Any]:
+    """Return a report with the schedulers in it; where none runs, that is the first reason. Pure."""
+    if not seen:
+        return value
+    schedulers = [
+        {"name": one.name, "state": one.state, "message": one.message, "start": one.start} for one in seen
+    ]
+    value = value | {"schedulers": schedulers}
+    if "reason" not in value:
+        return value
+    fits = value["reason"] == "Fits"
+    if gone := [one for one in seen if one.state == "gone"]:
+        message = "there is room for it, and nobody places it" if fits else value["message"]
+        ways = " and ".join(f"`{one.name}`" for one in gone)
+        fix = "; ".join(filter(None, (f"starts when {ways} runs", value["fix"])))
+        return value | {"reason": "NoScheduler", "message": message, "fix": fix}
+    if fits and (others := [one for one in seen if not (one.is_ours and one.state == "runs")]):
+        return value | {"message": f"there is room for it: `{others[0].name}` may place it, if it runs"}
+    return value
+
+
+def published_by(seen: Sequence[SchedulerSight]) -> Published:
+    """Return the options that a scheduler says it has, Gangline's defaults where none says."""
+    said = next(filter(None, (one.published for one in seen)), None)
+    return said or Published(levels=DEFAULT_LEVELS)
+
+
+def _is_of(lease: Obj, name: str) -> bool:
+    said = Published.of(lease)
+    if said is not None:
+        return name in said.names
+    return bool(lease["metadata"]["name"] == LEASE_NAMES.get(name, name))
+
+
+def _was_looked_at(pod: Obj) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(found["type"] == "PodScheduled" and found["status"] == "False" for found in conditions)
+
+
+def _renewed(lease: Obj) -> str:
+    return str((lease.get("spec") or {}).get("renewTime") or "")
+
+
+def _start(name: str, target: Target) -> str:
+    which = "" if name == DEFAULT_NAMES[0] else f" --scheduler-name {name}"
+    return f"gangline scheduler{target.kube_options}{which}"
+
+
+async def _is_one_machine(client: Client) -> bool:
+    """Whether the server is that of a one-machine cluster, reached by its kubeconfig."""
+    try:
+        answer = await client.request("GET", "/version")
+    except ApiError:
+        return False
+    return "ganglineVersion" in answer
+
+
+async def _leases(client: Client, name: str) -> list[Obj] | None:
+    """Return the Leases of all namespaces that may be a scheduler's; None where they may not be listed."""
+    wanted = dict.fromkeys((LEASE_NAME, LEASE_NAMES.get(name, name)))
+    try:
+        found = await asyncio.gather(
+            *(client.list(LEASES, None, field_selector=f"metadata.name={lease}") for lease in wanted)
+        )
+    except ApiError:
+        return None
+    return [lease for listed in found for lease in listed.items]

@@ -1,0 +1,1 @@
+"""Jobs as commands look them up and show them."""

@@ -1,0 +1,71 @@
+"""Names of jobs for a shell that completes a command line; nothing is said when there are none."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gangline.cli.options.target import Target, open_client
+from gangline.cluster.paths import DEFAULT_CLUSTER
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+ANSWER_TIMEOUT_S = 2.0
+"""A shell that waits longer for a cluster's answer shows no names; nobody waits longer for a key."""
+
+PAST_TOO = ("get", "logs", "explain")
+"""Commands that also take the name of a past run."""
+
+
+def complete_job_name(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the jobs of the namespace that begin as typed, each with its status; none twice on a line."""
+    from click.shell_completion import CompletionItem
+
+    from gangline.cli.jobs.job_view import view_job
+    from gangline.clock import now
+
+    given = context.params
+    typed = given.get(parameter.name or "")
+    target = Target(
+        cluster=given.get("cluster") or DEFAULT_CLUSTER,
+        context=given.get("context"),
+        kubeconfig=given.get("kubeconfig"),
+        namespace=given.get("namespace") or "",
+    )
+    try:
+        jobs = asyncio.run(asyncio.wait_for(_jobs(target), ANSWER_TIMEOUT_S))
+        found = {job["metadata"]["name"]: view_job(job, (), now()).status.lower() for job in jobs}
+    except Exception:  # noqa: BLE001 - whatever is wrong, a key must not print a traceback
+        found = {}
+    if context.info_name in PAST_TOO:
+        found = dict.fromkeys(_past(target), "past run") | found
+    used = typed if isinstance(typed, tuple) else ()
+    return [
+        CompletionItem(name, help=status)
+        for name, status in found.items()
+        if name.startswith(incomplete) and name not in used
+    ]
+
+
+def _past(target: Target) -> list[str]:
+    """Return the names of runs that are kept of the namespace, the newest first."""
+    from gangline.cluster.runs.history import History
+
+    namespace = target.namespace or "default"
+    try:
+        return [file.name for file in History(target.paths).files() if file.namespace == namespace]
+    except (OSError, UserError):
+        return []
+
+
+async def _jobs(target: Target) -> list[dict[str, Any]]:
+    from gangline.cli.jobs.job_lookup import list_jobs
+
+    async with open_client(target) as client:
+        return await list_jobs(client, client.connection.namespace)

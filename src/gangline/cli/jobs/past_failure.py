@@ -1,0 +1,63 @@
+"""Why a job failed, told after its end: from its pods, and from the end of its launcher's log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any
+
+from gangline.cli.run.follow import Outcome
+from gangline.cli.run.result import describe_failure
+from gangline.errors import ClusterError, UserError
+from gangline.launch.hydra_tags import HydraTags
+from gangline.launch.rank_failure import LAUNCHER_LINES_MAX, LauncherOutput
+from gangline.launch.rank_tags import ANNOTATION, split_line
+from gangline.workloads.job_state import exit_code_of, finished, primary_pods
+
+if TYPE_CHECKING:
+    from gangline.kube.reader import ObjectReader
+
+Obj = dict[str, Any]
+
+
+async def why_failed(client: ObjectReader, job: Obj, pods: Sequence[Obj]) -> str:
+    """Return what `gangline run` says of a job that failed, in one line; empty for any other job."""
+    outcome = await failed_outcome(client, job, pods)
+    return describe_failure(outcome) if outcome else ""
+
+
+async def failed_outcome(client: ObjectReader, job: Obj, pods: Sequence[Obj]) -> Outcome | None:
+    """Return how a job failed, None for any other job.
+
+    Reads the last 400 lines of one log. Where that is gone only pods and conditions tell.
+    """
+    if finished(job) != "FAILED":
+        return None
+    primaries = primary_pods(job, pods)
+    log = await _end_of_log(client, primaries[-1]) if primaries else b""
+    code = exit_code_of(primaries[-1]) if primaries else None
+    has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
+    return Outcome(job, list(pods), read_output(log, has_tags=has_tags), "FAILED", code)
+
+
+def read_output(log: bytes, *, has_tags: bool) -> LauncherOutput:
+    """Return what a log tells of ranks; ``has_tags``: Gangline had their lines tagged."""
+    output, pieces = LauncherOutput(), HydraTags()
+    data = pieces.feed(log) + pieces.flush() if has_tags else log
+    for line in data.split(b"\n"):
+        for part in split_line(line) if has_tags else [line]:
+            output.feed(part.decode(errors="replace"))
+    return output
+
+
+async def _end_of_log(client: ObjectReader, pod: Obj) -> bytes:
+    """Return the end of a pod's log; empty when it is gone, or not ours to read."""
+    metadata = pod["metadata"]
+    container = pod["spec"]["containers"][0]["name"]
+    with suppress(ClusterError, UserError):
+        pieces = client.logs(
+            metadata["name"], metadata["namespace"], container=container, tail_lines=LAUNCHER_LINES_MAX
+        )
+        async with aclosing(pieces):
+            return b"".join([piece async for piece in pieces])
+    return b""

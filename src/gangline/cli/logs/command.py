@@ -1,0 +1,252 @@
+"""``gangline logs``: the log of a job's primary pod, or of one instance."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gangline.cli.jobs.job_names import complete_job_name
+from gangline.cli.logs.progress_bar import ProgressBar
+from gangline.cli.logs.text import LogText, lines_to_ask_for
+from gangline.cli.options.job_types import qualified, type_option
+from gangline.cli.options.target import Target, target_options
+from gangline.errors import ClusterError, UserError
+from gangline.launch.rank_tags import ANNOTATION
+from gangline.workloads.job_state import has_started
+
+if TYPE_CHECKING:
+    from gangline.cluster.runs.record import RunRecord
+
+START_TIMEOUT_S = 3600.0
+START_LOOK_S = 0.1
+TAIL_SPARE_LINES = 10
+"""Asked for beside twice the lines of ``-t``: a training writes a record to each of its own lines at most."""
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@click.command("logs")
+@click.argument("name", shell_complete=complete_job_name)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the container ends.")
+@click.option(
+    "-t", "--tail", type=int, default=-1, metavar="LINES", help="Only the last lines.  [default: all]"
+)
+@click.option("--since", metavar="DURATION", help="Only what is younger: 30s, 5m, 2h.")
+@click.option("--timestamps", is_flag=True, help="The time in front of each line.")
+@click.option("-p", "--previous", is_flag=True, help="Of the container before its last restart.")
+@click.option("-i", "--instance", metavar="POD", help="One pod of the job instead of its primary one.")
+@click.option("-c", "--container", default="", metavar="NAME", help="One container of the pod.")
+@click.option("--summary", is_flag=True, help="Instead of the log the figures of the benchmark in it.")
+@click.option("--records", is_flag=True, help="Instead of the log what a training says to programs, as JSON.")
+@type_option
+@target_options()
+def command(
+    name: str,
+    follow: bool,
+    tail: int,
+    since: str | None,
+    timestamps: bool,
+    previous: bool,
+    instance: str | None,
+    container: str,
+    summary: bool,
+    records: bool,
+    kind: str,
+    target: Target,
+) -> None:
+    """Print the log of job NAME: its launcher's, from the first byte.
+
+    NAME is that of an MPIJob, else of a Job, else of a Pod; `gangline get NAME` shows the instances for -i.
+    """
+    if tail < -1 or (tail == -1 and _is_given("tail")):
+        raise UserError(f"-t must be 0 or more lines (found `{tail}`)")
+    options: dict[str, Any] = {
+        "container": container,
+        "follow": follow,
+        "tail_lines": tail if tail >= 0 else None,
+        "since_s": parse_duration(since) if since else None,
+        "timestamps": timestamps,
+        "previous": previous,
+    }
+    options_given = {"summary": summary, "records": records, "timestamps": timestamps}
+    given = [name for name, is_given in options_given.items() if is_given]
+    if len(given) > 1:
+        raise UserError(f"--{given[0]} and --{given[1]} exclude each other")
+    wanted = "summary" if summary else "records" if records else "text"
+    name = qualified(name, kind)
+    asyncio.run(_logs(target, name, instance, options, wanted=wanted))
+
+
+def _is_given(parameter: str) -> bool:
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source == click.core.ParameterSource.COMMANDLINE
+
+
+def parse_duration(text: str) -> int:
+    """Return seconds of ``30s``, ``5m``, ``1h30m`` or a bare number of seconds.
+
+    Raises:
+        UserError: it is no duration.
+    """
+    parts = re.findall(r"(\d+)([smhd]?)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise UserError(f"--since {text}: write a duration such as `30s`, `5m` or `1h30m`")
+    return sum(int(number) * _UNITS.get(unit, 1) for number, unit in parts)
+
+
+async def _logs(
+    target: Target, name: str, instance: str | None, options: dict[str, Any], *, wanted: str
+) -> None:
+    """Print what is `wanted` of a log: ``text``, ``records`` or ``summary``."""
+    from gangline.cli.jobs.job_lookup import open_job
+
+    async with open_job(target, name) as found:
+        client, job, namespace = found.reader, found.job, found.namespace
+        if found.past is not None:
+            options["follow"] = False  # nothing comes any more
+            check_log(found.past.record)
+        pod = await _choose_pod(client, job, instance, wait=options["follow"])
+        has_tags = ANNOTATION in (pod["metadata"].get("annotations") or {})
+        text = LogText(has_tags=has_tags, has_timestamps=options["timestamps"])
+        pod_name = pod["metadata"]["name"]
+        output = _Output(wanted, has_bar=options["follow"] and sys.stdout.isatty() and sys.stderr.isatty())
+        try:
+            if options["tail_lines"] is not None and wanted == "text":
+                options["tail_lines"] = await _raw_tail(client, pod_name, namespace, options)
+            async with aclosing(client.logs(pod_name, namespace, **options)) as pieces:
+                if wanted == "summary":
+                    _print_summary(name, b"".join([piece async for piece in pieces]))
+                    return
+                async for piece in pieces:
+                    output.add(*text.feed(piece))
+            output.add(*text.flush())
+        except ClusterError as error:
+            error.hint = error.hint or f"`gangline get {name}` shows the state of its instances"
+            raise
+        finally:
+            output.close()
+
+
+class _Output:
+    """Writes a log or its records to standard output, on a terminal with a bar below it."""
+
+    def __init__(self, wanted: str, *, has_bar: bool) -> None:
+        self._wanted = wanted
+        self._bar = ProgressBar() if has_bar and wanted == "text" else None
+
+    def add(self, shown: bytes, records: list[dict[str, Any]]) -> None:
+        """Write what has come."""
+        if self._wanted == "records":
+            shown = "".join(f"{json.dumps(record)}\n" for record in records).encode()
+        if self._bar is None:
+            _write(shown)
+            return
+        self._bar.write(shown, _write)
+        for record in records:
+            self._bar.update(record)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.erase()
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+async def _raw_tail(client: Any, pod: str, namespace: str, options: dict[str, Any]) -> int | None:
+    """Return how many lines to ask the server for, which counts records as lines; None for all."""
+    wanted, asked = options["tail_lines"], 2 * options["tail_lines"] + TAIL_SPARE_LINES
+    while wanted:
+        look = options | {"tail_lines": asked, "follow": False, "timestamps": False}
+        async with aclosing(client.logs(pod, namespace, **look)) as pieces:
+            log = b"".join([piece async for piece in pieces])
+        if found := lines_to_ask_for(log, wanted):
+            return found
+        if log.count(b"\n") < asked:
+            return None
+        asked *= 4
+    return 0
+
+
+def _print_summary(name: str, log: bytes) -> None:
+    """Print the figures in a log.
+
+    Raises:
+        UserError: there are none.
+    """
+    from gangline.bench.log_figures import read_figures, summary_lines
+
+    figures = read_figures(log.decode(errors="replace").splitlines())
+    if not figures.program:
+        raise UserError(
+            f"the log of `{name}` has no lines of a benchmark",
+            hint="--summary knows tf_cnn_benchmarks, Horovod's synthetic benchmark and NVIDIA's main.py; "
+            f"`gangline logs {name}` shows the log",
+        )
+    print("\n".join(summary_lines(figures)))
+
+
+def check_log(record: RunRecord) -> None:
+    """Refuse a past run of which no pod was started.
+
+    Raises:
+        UserError: it has no log.
+    """
+    if not any(has_started(pod) for pod in record.pods):
+        name = record.job["metadata"]["name"]
+        raise UserError(
+            f"run `{name}` has no log: it ended before any of its pods was started",
+            hint=f"`gangline get {name}` shows what is known of it",
+        )
+
+
+def _no_instance(job: dict[str, Any], pods: list[dict[str, Any]], instance: str) -> UserError:
+    """Return the error for a pod that the job does not have, or not any more."""
+    from gangline.api.mpijob_reading import current_spec
+    from gangline.workloads.job_state import finished
+    from gangline.workloads.kinds import kind_of
+
+    known = ", ".join(f"`{pod['metadata']['name']}`" for pod in pods) or "none"
+    hint = f"it has {known}"
+    if kind_of(job).primary and "worker" in instance and finished(job):
+        policy = ((current_spec(job).get("runPolicy") or {}).get("cleanPodPolicy")) or "None"
+        hint += f"; its `cleanPodPolicy: {policy}` removed workers at its end, `None` keeps them"
+    return UserError(f"job `{job['metadata']['name']}` has no instance `{instance}`", hint=hint)
+
+
+async def _choose_pod(
+    client: Any, job: dict[str, Any], instance: str | None, *, wait: bool
+) -> dict[str, Any]:
+    """Return the pod whose log is meant; with ``wait`` one that has not started yet is waited for."""
+    from gangline.cli.jobs.job_lookup import pods_of
+    from gangline.workloads.job_state import finished, primary_pods
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + START_TIMEOUT_S
+    while True:
+        pods = await pods_of(client, job)
+        chosen = pods if instance else primary_pods(job, pods)
+        if instance:
+            chosen = [
+                pod
+                for pod in pods
+                if pod["metadata"]["name"] in (instance, f"{job['metadata']['name']}-{instance}")
+            ]
+            if not chosen:
+                raise _no_instance(job, pods, instance)
+        if chosen and (has_started(chosen[-1]) or not wait):
+            return dict(chosen[-1])
+        if not wait or finished(job) or loop.time() > deadline:
+            raise ClusterError(
+                f"job `{job['metadata']['name']}` has no log yet: its launcher has not been started",
+                hint="wait for it with -f",
+            )
+        await asyncio.sleep(START_LOOK_S)

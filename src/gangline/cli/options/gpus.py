@@ -1,0 +1,207 @@
+"""The options about GPUs of ``gangline run`` and ``gangline up``, and what follows before a job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.api.codec import Document
+    from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.daemon.cluster_facts import ClusterFacts
+    from gangline.cluster.daemon.simulation import Simulation
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMMAND_LINE = "the command line"
+"""In place of a file's name: the document was written for a program."""
+
+_DRIVER = Path("/dev/nvidiactl")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOptions:
+    """What was written on the command line.
+
+    Attributes:
+        per_rank: GPUs of each rank of a program; None if not given.
+        total: GPUs of all its ranks together; None if not given.
+        simulate: GPUs to simulate on each node; None if not given.
+        model: name of the machine that they belong to, empty if not given.
+        fit: whether a job that is too large is made smaller.
+    """
+
+    per_rank: int | None = None
+    total: int | None = None
+    simulate: int | None = None
+    model: str = ""
+    fit: bool = False
+
+    @property
+    def simulation(self) -> Simulation | None:
+        """What the cluster is to simulate; None for whatever it has.
+
+        Raises:
+            UserError: a model without a number of GPUs.
+        """
+        from gangline.cluster.daemon.simulation import Simulation
+
+        if self.simulate is None:
+            if self.model:
+                raise UserError(
+                    "--gpu-model names simulated GPUs, and none are asked for", hint="add --simulate-gpus 8"
+                )
+            return None
+        return Simulation(self.simulate, self.model)
+
+    def check(self, *, is_local: bool, is_program: bool) -> None:
+        """Refuse what cannot go together.
+
+        Raises:
+            UserError: with the option and the way on.
+        """
+        given = [
+            option
+            for option, value in (
+                ("--simulate-gpus", self.simulate is not None),
+                ("--gpu-model", self.model),
+                ("--fit", self.fit),
+            )
+            if value
+        ]
+        if given and not is_local:
+            raise UserError(
+                f"{given[0]} belongs to the one-machine cluster; another one has the GPUs that it has",
+                hint="leave it out, or leave --context and --kubeconfig out",
+            )
+        if self.per_rank is not None and self.per_rank < 1:
+            raise UserError(f"--gpus-per-rank must be at least 1 (found `{self.per_rank}`)")
+        if (self.per_rank is not None or self.total is not None) and not is_program:
+            option = "--gpus" if self.per_rank is None else "--gpus-per-rank"
+            raise UserError(
+                f"{option} belongs to programs behind `--`; a manifest says its GPUs itself",
+                hint="set `resources: {limits: {nvidia.com/gpu: 1}}` in the manifest",
+            )
+        if self.simulation is not None:
+            self.simulation.check()
+
+
+def simulation_options(function: F) -> F:
+    """Add ``--simulate-gpus`` and ``--gpu-model``, passed on as ``gpus``."""
+    from functools import wraps
+
+    @wraps(function)
+    def wrapped(*args: Any, simulate_gpus: int | None, gpu_model: str, **rest: Any) -> Any:
+        return function(*args, gpus=GpuOptions(simulate=simulate_gpus, model=gpu_model), **rest)
+
+    described = click.option(
+        "--gpu-model",
+        default="",
+        metavar="NAME",
+        help="Machine that the simulated GPUs belong to, such as v100-dgx1.",
+    )(wrapped)
+    return click.option(
+        "--simulate-gpus",
+        type=int,
+        metavar="N",
+        help="GPUs in name only on each node of the cluster, called simulated everywhere.",
+    )(described)  # type: ignore[return-value]
+
+
+def gpu_options(function: F) -> F:
+    """Add all options about GPUs, passed on as one ``gpus``."""
+    from functools import wraps
+
+    @simulation_options
+    @wraps(function)
+    def wrapped(
+        *args: Any, gpus_per_rank: int | None, total: int | None, fit: bool, gpus: GpuOptions, **rest: Any
+    ) -> Any:
+        return function(*args, gpus=replace(gpus, per_rank=gpus_per_rank, total=total, fit=fit), **rest)
+
+    described = click.option(
+        "--fit", is_flag=True, help="Shrink a job that asks for more GPUs than there are; says to what."
+    )(wrapped)
+    described = click.option(
+        "--gpus",
+        "total",
+        type=int,
+        metavar="K",
+        help="GPUs of all ranks of PROGRAM together, shared evenly by them.",
+    )(described)
+    return click.option(
+        "--gpus-per-rank",
+        type=int,
+        metavar="K",
+        help="GPUs of its own for each rank of PROGRAM.  [default: none]",
+    )(described)  # type: ignore[return-value]
+
+
+def simulated(facts: ClusterFacts) -> str:
+    """Return what a start line says of a cluster's simulated GPUs, a comma in front; empty for none."""
+    from gangline.cluster.daemon.simulation import Simulation
+
+    return f", {Simulation.of(facts).in_words()}" if facts.simulated_gpus else ""
+
+
+def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions) -> list[Document]:
+    """Return the documents, with ``--fit`` those made smaller that ask more GPUs than there will ever be.
+
+    Says what was changed, and tells of real GPUs that nobody asked for. Nothing is created.
+
+    Raises:
+        UserError: one asks more, with the ways on.
+    """
+    from gangline.api.resources import NODES
+    from gangline.cli.output import say
+    from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom
+    from gangline.cli.run.gpu_fit import fit_object
+
+    demands = [GpuDemand.of(document.value) for document in documents]
+    if not any(demand.total for demand in demands):
+        if _DRIVER.exists() and any(document.file == COMMAND_LINE for document in documents):
+            say("no GPU is asked for, so the ranks see none; --gpus-per-rank 1 gives each rank one")
+        return list(documents)
+    nodes = cluster.request("GET", NODES.path())[1].get("items") or []
+    fitted = []
+    for document, demand in zip(documents, demands, strict=True):
+        room = GpuRoom.of(nodes, demand.resource)
+        shortage = demand.shortage(room)
+        if shortage and not options.fit:
+            raise UserError(
+                f"cannot run {document.kind.lower()} `{document.name}`: {shortage}",
+                hint=_ways_on(cluster, document, demand, room),
+            )
+        if shortage:
+            value, changes = fit_object(document.value, room)
+            say(f"{document.kind.lower()} `{document.name}` made to fit: {', '.join(changes)}")
+            document = replace(document, value=value)
+        fitted.append(document)
+    return fitted
+
+
+def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuRoom) -> str:
+    """Return the ways on: a smaller job, simulated GPUs, another cluster."""
+    from gangline.cli.run.gpu_demand import nodes_for
+    from gangline.cli.run.gpu_fit import fit_object
+
+    ways = []
+    if demand.total <= room.total and demand.pods == 1 and document.file == COMMAND_LINE:
+        ways.append(f"`--nodes {-(-demand.each // room.largest)}` spreads the ranks over nodes")
+    try:
+        ways.append(f"`--fit` shrinks it: {', '.join(fit_object(document.value, room)[1])}")
+    except UserError:
+        pass
+    each, count = nodes_for(demand)
+    nodes = f" --nodes {count}" if count > 1 else ""
+    other = "simulated-2" if cluster.paths.name == "simulated" else "simulated"
+    ways.append(f"`--simulate-gpus {each}{nodes} --cluster {other}` simulates them in a cluster of its own")
+    ways.append("`--context CONTEXT` runs it on a cluster that has them")
+    return "\n      ".join(ways)

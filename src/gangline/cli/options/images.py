@@ -1,0 +1,273 @@
+"""The options ``--image`` and ``--runtime``, and what users are told about what serves an image."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.cli.options.target import Target
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.images.image_map import ImageMap, UserImage
+    from gangline.cluster.paths import ClusterPaths
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NO_RUNTIME = "none"
+PLAIN_WAYS = "use isolation `user` or `network` (`gangline up --isolation`), or a virtual environment"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """What was written on the command line.
+
+    Attributes:
+        texts: ``NAME=FOLDER`` each; an empty folder takes the name out of the map.
+        runtime: ``containerd``, ``podman``, ``docker``, ``none`` to have none any more; None if not given.
+        bench_limits: limits of the benchmarks, ``none`` for no more; None if not given.
+    """
+
+    texts: tuple[str, ...] = ()
+    runtime: str | None = None
+    bench_limits: str | None = None
+
+    def check_place(self, *, is_local: bool) -> None:
+        """Refuse the options for a cluster that is not this machine's."""
+        if not is_local and self.bench_limits is not None:
+            raise UserError(
+                "--bench-limits belongs to the one-machine cluster",
+                hint="leave it out, or leave --context and --kubeconfig out",
+            )
+        if not is_local and (self.texts or self.runtime):
+            option = "--image" if self.texts else "--runtime"
+            raise UserError(
+                f"{option} belongs to the one-machine cluster; a cluster of a kubeconfig pulls images itself",
+                hint="leave it out, or leave --context and --kubeconfig out",
+            )
+
+    def read(self) -> dict[str, UserImage | None]:
+        """Return the folders by image name.
+
+        Raises:
+            UserError: an option cannot be read, a folder serves nothing, or the runtime is not here.
+        """
+        from gangline.cluster.images.image_map import read_user_image
+        from gangline.cluster.images.local_images import BASE_IMAGE, image_name
+
+        images: dict[str, UserImage | None] = {}
+        for text in self.texts:
+            name, equals, folder = text.partition("=")
+            if not equals or not name.strip():
+                raise UserError(f"--image {text}: write NAME=FOLDER", hint="--image pytorch/pytorch=.venv")
+            if image_name(name) == BASE_IMAGE:
+                raise UserError(f"--image {text}: `{BASE_IMAGE}` is this machine itself and stays so")
+            images[name.strip()] = read_user_image(name, folder) if folder else None
+        return images
+
+    def planned(self, cluster: Cluster, isolation: str = "") -> ImageMap:
+        """Return the map of a cluster as it will be; nothing is written or started.
+
+        Args:
+            cluster: up or down.
+            isolation: that it is about to get, empty for the one that it has.
+
+        Raises:
+            UserError: see ``read``; or the runtime cannot be used here.
+        """
+        from gangline.cluster.daemon.kept_image_map import load_image_map
+        from gangline.cluster.images.runtime.requirements import check_runtime
+
+        changes = self.read()
+        isolation = isolation or isolation_of(cluster)
+        if self.runtime not in (None, NO_RUNTIME):
+            check_runtime(str(self.runtime), isolation)
+        for name, image in changes.items():
+            if image is not None and (problem := plain_problem(image, isolation)):
+                raise UserError(
+                    f"image `{name}` cannot be served by `{image.path}`: {problem}", hint=PLAIN_WAYS
+                )
+        return load_image_map(cluster).changed(changes, self._runtime, self._limits())
+
+    def save(self, cluster: Cluster) -> ImageMap:
+        """Change the map of a cluster that is up, and return it."""
+        from gangline.cluster.daemon.kept_image_map import change_image_map, load_image_map
+        from gangline.cluster.images.runtime.containerd import wait_containerd
+
+        if not self.texts and self.runtime is None and self.bench_limits is None:
+            return load_image_map(cluster)
+        known = change_image_map(cluster, self.read(), self._runtime, self._limits())
+        if self.runtime == "containerd":
+            wait_containerd(cluster.paths)
+        return known
+
+    def _limits(self) -> str | None:
+        """Return the limits to keep, None for those that are kept already.
+
+        Raises:
+            UserError: a limit cannot be read.
+        """
+        if self.bench_limits in (None, NO_RUNTIME):
+            return None if self.bench_limits is None else ""
+        from gangline.bench.limits import parse
+
+        return ",".join(f"{key}={value}" for key, value in parse(str(self.bench_limits)).items())
+
+    @property
+    def _runtime(self) -> str | None:
+        return "" if self.runtime == NO_RUNTIME else self.runtime
+
+
+def image_options(function: F) -> F:
+    """Add ``--image`` and ``--runtime``, passed on as one ``images``."""
+    from functools import wraps
+
+    @wraps(function)
+    def wrapped(
+        *args: Any, image: tuple[str, ...], runtime: str | None, bench_limits: str | None, **rest: Any
+    ) -> Any:
+        return function(*args, images=ImageOptions(image, runtime, bench_limits), **rest)
+
+    described = click.option(
+        "--runtime",
+        type=click.Choice(["containerd", "podman", "docker", NO_RUNTIME]),
+        help="Pull other images with this, and run them in real containers; kept.  [default: none]",
+    )(wrapped)
+    described = click.option(
+        "--bench-limits",
+        metavar="KEY=VALUE,...",
+        help="Limit benchmarks of local images, such as batch_size=8,num_batches=20; kept. `none` ends it.",
+    )(described)
+    return click.option(
+        "--image",
+        multiple=True,
+        metavar="NAME=FOLDER",
+        help="Serve an image from a folder or virtual environment of yours; kept. `NAME=` forgets it.",
+    )(cast(F, described))
+
+
+def isolation_of(cluster: Cluster) -> str:
+    """Return the isolation that a cluster has or was given, empty when neither is known."""
+    from gangline.cluster.daemon.cluster_facts import load_facts
+
+    facts = load_facts(cluster.paths)
+    return cluster.isolation_in_use() or (facts.isolation if facts else "")
+
+
+def plain_problem(image: UserImage, isolation: str) -> str:
+    """Return why a folder cannot serve an image with that isolation, empty when it can."""
+    if isolation != "plain" or image.kind == "venv":
+        return ""
+    return "isolation `plain` has no mounts, so that no pod could see the folder's files at their places"
+
+
+def image_check(known: ImageMap, isolation: str = "") -> Callable[[dict[str, Any]], str]:
+    """Return what says why a container's image cannot be used, and a hint on a second line; empty for yes."""
+    from gangline.cluster.images.image_map import nothing_serves
+    from gangline.cluster.images.local_images import BASE_IMAGE, image_name
+
+    def problem(container: dict[str, Any]) -> str:
+        image = str(container.get("image") or "")
+        folder = known.find(image) if image else None
+        if folder is not None and (refusal := plain_problem(folder, isolation)):
+            return f"{refusal}\n{PLAIN_WAYS}"
+        if not image or served_by(image, known):
+            return _program_problem(container, folder, known)
+        rule, hint = nothing_serves(image)
+        if get_close_matches(image_name(image), [BASE_IMAGE], cutoff=0.7):
+            hint = f"did you mean `{BASE_IMAGE}`?"
+        return f"{rule}\n{hint}"
+
+    return problem
+
+
+def _program_problem(container: dict[str, Any], folder: UserImage | None, known: ImageMap) -> str:
+    """Return why what a container runs in a local image cannot work; empty for nothing known."""
+    from gangline.cluster.images.local_images import local_image_of
+    from gangline.cluster.images.program_check import why_not
+    from gangline.cluster.images.shipped_images import SHIPPED, config_of
+
+    image = str(container.get("image") or "")
+    is_served_here = folder.kind == "venv" if folder else not known.runtime and bool(local_image_of(image))
+    if not is_served_here:
+        return ""
+    environment = {str(one.get("name")): str(one.get("value") or "") for one in container.get("env") or []}
+    lent = f"{folder.path}/bin" if folder else ""
+    path = os.pathsep.join(filter(None, [lent, os.environ.get("PATH", ""), str(Path(sys.executable).parent)]))
+    if environment.get("PATH"):
+        path = environment["PATH"]
+    elif mpirun := shutil.which("mpirun", path=path):
+        path = os.pathsep.join(
+            filter(None, [lent, str(Path(mpirun).parent), str(Path(sys.executable).parent)])
+        )
+    if folder:
+        environment = {"VIRTUAL_ENV": folder.path} | environment
+    config = config_of(name) if (name := local_image_of(image)) in SHIPPED else None
+    words = [str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]]
+    start = str(container.get("workingDir") or "") or (config.working_dir if config else "")
+    refusal = why_not(image, words or (config.command if config else ()), start, path, environment)
+    return "\n".join(refusal) if refusal else ""
+
+
+def served_by(image: str, known: ImageMap) -> str:
+    """Return what serves an image, in words; empty when nothing does."""
+    from gangline.cluster.images.local_images import local_image_of
+    from gangline.cluster.images.shipped_images import SHIPPED, own_programs
+
+    local = local_image_of(image)
+    limits = f", limited to {known.bench_limits}" if known.bench_limits and local in SHIPPED else ""
+    if found := known.find(image):
+        return f"{found}{limits if found.kind == 'venv' else ''}"
+    if local in SHIPPED and not known.runtime:
+        return own_programs(local) + limits
+    if local and (local.startswith("gangline/") or not known.runtime):
+        return f"local image {local}"
+    return known.runtime
+
+
+def image_check_of(target: Target, options: ImageOptions | None = None) -> Callable[[dict[str, Any]], str]:
+    """Return ``image_check`` for the target's cluster as the options will have it."""
+    from gangline.cluster.daemon.cluster import Cluster
+
+    cluster = Cluster(target.paths)
+    return image_check((options or ImageOptions()).planned(cluster), isolation_of(cluster))
+
+
+def substitutions(objects: Iterable[dict[str, Any]], known: ImageMap) -> list[str]:
+    """Return a line for each image of workloads that something else than its namesake serves."""
+    from gangline.cli.options.manifests import pod_templates
+
+    images: dict[str, None] = {}
+    for obj in objects:
+        for _, template in pod_templates(obj):
+            spec = template.get("spec") or {}
+            for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
+                images[str(container.get("image") or "")] = None
+    return [f"image {image} served by {by}" for image in images if (by := _substitute(image, known))]
+
+
+def _substitute(image: str, known: ImageMap) -> str:
+    by = served_by(image, known) if image else ""
+    return "" if by == f"local image {image.partition(':')[0]}" else by
+
+
+def describe_map(known: ImageMap, paths: ClusterPaths) -> list[str]:
+    """Return a line for each entry of a cluster's map."""
+    lines = [f"image {name} served by {image}" for name, image in sorted(known.images.items())]
+    if known.bench_limits:
+        lines.append(f"benchmarks of local images limited to {known.bench_limits}")
+    if known.runtime == "containerd":
+        from gangline.cluster.images.runtime.containerd import ContainerdStore
+
+        load = " ".join([*ContainerdStore(paths).command, "images", "import", "FILE"])
+        return [*lines, f"other images served by containerd; `{load}` loads one from a file"]
+    return [*lines, f"other images served by {known.runtime}"] if known.runtime else lines

@@ -1,0 +1,224 @@
+"""Which cluster a command talks to: this user's own one on this machine, or one of a kubeconfig."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gangline.cluster.paths import DEFAULT_CLUSTER
+from gangline.errors import ClusterError
+
+if TYPE_CHECKING:
+    from gangline.cluster.paths import ClusterPaths
+    from gangline.kube.client import Client
+    from gangline.kube.config import Connection
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The cluster that a command talks to.
+
+    Attributes:
+        cluster: name of the one-machine cluster; used unless a context or kubeconfig is given.
+        context: context of a kubeconfig, ``None`` for its current one.
+        kubeconfig: the file, ``None`` for ``$KUBECONFIG`` or ``~/.kube/config``.
+        namespace: as the user gave it; empty for the connection's own.
+    """
+
+    cluster: str = DEFAULT_CLUSTER
+    context: str | None = None
+    kubeconfig: Path | None = None
+    namespace: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is the one-machine cluster."""
+        return self.context is None and self.kubeconfig is None
+
+    @property
+    def paths(self) -> ClusterPaths:
+        """Files of the one-machine cluster.
+
+        Raises:
+            UserError: its folder cannot be used.
+        """
+        from gangline.cli.options.home import usable_paths
+
+        return usable_paths(self.cluster)
+
+    @property
+    def title(self) -> str:
+        """The cluster in words."""
+        if self.is_local:
+            return f"cluster `{self.cluster}`"
+        return f"context `{self.context}`" if self.context else f"kubeconfig `{self.kubeconfig}`"
+
+    @property
+    def options(self) -> str:
+        """The options that lead another command to the same cluster, with a space in front, or nothing."""
+        words = ""
+        if self.kubeconfig is not None:
+            words += f" --kubeconfig {self.kubeconfig}"
+        if self.context is not None:
+            words += f" --context {self.context}"
+        if self.is_local and self.cluster != DEFAULT_CLUSTER:
+            words += f" --cluster {self.cluster}"
+        return words
+
+    @property
+    def kube_options(self) -> str:
+        """The options that lead kubectl and services there, with a space in front, or nothing."""
+        return f" --kubeconfig $(gangline kubeconfig --path{self.options})" if self.is_local else self.options
+
+    def connection(self) -> Connection:
+        """Return how to reach it, with the namespace that the command means."""
+        from dataclasses import replace
+
+        from gangline.kube.config import Connection, load_kubeconfig
+
+        if self.is_local:
+            found = Connection(server=f"unix://{self.paths.api_socket}")
+        else:
+            found = load_kubeconfig(self.kubeconfig, self.context)
+        return replace(found, namespace=self.namespace) if self.namespace else found
+
+    def note_use(self) -> None:
+        """Note that the one-machine cluster is in use; does nothing for another one."""
+        from gangline.cluster.daemon.cluster_facts import note_use
+
+        if self.is_local:
+            note_use(self.paths)
+
+    def is_up(self) -> bool:
+        """Return whether this machine's server runs, or is back soon; another cluster is taken to."""
+        from gangline.cluster.process_lock import read_lock
+
+        if not self.is_local:
+            return True
+        found = read_lock(self.paths.lock("server")).state
+        return found == "held" or (found == "killed" and self.wait_back())
+
+    def wait_back(self) -> bool:
+        """Wait for the server of the one-machine cluster that was killed; whether it answers."""
+        from gangline.cluster.daemon.cluster import Cluster
+
+        return Cluster(self.paths).wait_back()
+
+    def check_up(self) -> None:
+        """Refuse when the one-machine cluster is not up; a context is found out by its first request.
+
+        Raises:
+            ClusterError: with the command that starts it.
+        """
+        from gangline.cluster.process_lock import read_lock
+
+        if self.is_up():
+            return
+        found = read_lock(self.paths.lock("server"))
+        how = "its server was killed" if found.state == "killed" else "it is not up"
+        raise ClusterError(
+            f"cannot reach cluster `{self.cluster}`: {how}",
+            hint=f"start it with `gangline up{self.options}`; `gangline runs{self.options}` lists what ran",
+        )
+
+
+@asynccontextmanager
+async def open_client(
+    target: Target, *, bring_back: Callable[[], object] | None = None
+) -> AsyncIterator[Client]:
+    """Open a client of the target's API server, which must be up.
+
+    Args:
+        target: the cluster.
+        bring_back: starts this machine's server when it is killed meanwhile; by default it is waited for, as
+            the node agent starts it.
+    """
+    import asyncio
+
+    if bring_back is None:
+        target.check_up()
+    from gangline.kube.client import Client
+
+    async def recover() -> None:
+        with suppress(ClusterError):  # whoever asks finds out
+            await asyncio.to_thread(bring_back or target.wait_back)
+
+    own = recover if target.is_local else None
+    async with Client(target.connection(), user_agent="gangline-cli", recover=own) as client:
+        try:
+            yield client
+        finally:
+            target.note_use()
+
+
+def target_options(*, namespace: bool = True, short_namespace: bool = True) -> Callable[[F], F]:
+    """Add --cluster, --context, --kubeconfig and -n/--namespace, passed on as one ``target``."""
+
+    def decorate(function: F) -> F:
+        from functools import wraps
+
+        @wraps(function)
+        def wrapped(
+            *args: Any,
+            cluster: str,
+            context: str | None,
+            kubeconfig: Path | None,
+            namespace: str = "",
+            **rest: Any,
+        ) -> Any:
+            explicit = click.get_current_context().get_parameter_source("cluster")
+            if explicit == click.core.ParameterSource.COMMANDLINE and (context or kubeconfig):
+                raise click.UsageError(
+                    "--cluster is this machine's, --context and --kubeconfig are not: use one"
+                )
+            target = Target(cluster=cluster, context=context, kubeconfig=kubeconfig, namespace=namespace)
+            return function(*args, target=target, **rest)
+
+        options = [
+            cluster_option,
+            click.option("--context", metavar="CONTEXT", help="A cluster of your kubeconfig instead."),
+            click.option(
+                "--kubeconfig",
+                metavar="FILE",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="The kubeconfig to use instead of the one-machine cluster.",
+            ),
+        ]
+        if namespace:
+            names = ["-n", "--namespace"] if short_namespace else ["--namespace"]
+            options.append(
+                click.option(*names, default="", metavar="NAMESPACE", help="Namespace of the jobs.")
+            )
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return wrapped  # type: ignore[return-value]
+
+    return decorate
+
+
+def check_cluster_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Refuse names of clusters that are no plain folder names."""
+    import re
+
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?", value):
+        raise click.BadParameter("use at most 32 lower-case letters, digits and `-`", context, parameter)
+    return value
+
+
+def cluster_option(function: F) -> F:
+    """Add ``--cluster NAME``: which one-machine cluster of this user."""
+    return click.option(
+        "--cluster",
+        default=DEFAULT_CLUSTER,
+        metavar="NAME",
+        envvar="GANGLINE_CLUSTER",
+        callback=check_cluster_name,
+        help="The one-machine cluster of that name.  [default: default]",
+    )(function)

@@ -1,0 +1,1 @@
+"""``gangline run``: manifests, or a command on N ranks, from start to result."""

@@ -1,0 +1,405 @@
+"""``gangline run``: manifests, or a command on N ranks, from start to result."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gangline.cli.options.gpus import GpuOptions, gpu_options
+from gangline.cli.options.images import ImageOptions, image_check_of, image_options, substitutions
+from gangline.cli.options.ranks import gpus_of_each, rank_options, ranks_and_nodes
+from gangline.cli.options.target import Target, target_options
+from gangline.cli.run.program_session import HandOver, handover_of, no_handover
+from gangline.cluster.user_session import MACHINE, NODE
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.api.codec import Document
+    from gangline.cli.run.program_name import ProgramJob
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.images.image_map import ImageMap
+
+PORT_ATTEMPTS_MAX = 100
+_PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS")
+"""The only variables of the user's that reach the ranks unasked, besides PATH and VIRTUAL_ENV."""
+
+
+class _RunCommand(click.Command):
+    """Splits the line at the first ``--``: what follows is the program, untouched."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the part before ``--``."""
+        program: tuple[str, ...] = ()
+        if "--" in args:
+            index = args.index("--")
+            program, args = tuple(args[index + 1 :]), args[:index]
+            if not program:
+                raise click.UsageError("no program after `--`", ctx)
+        ctx.meta["gangline.program"] = program
+        return super().parse_args(ctx, args)
+
+
+@click.command("run", cls=_RunCommand, options_metavar="[OPTIONS]")
+@click.argument("files", nargs=-1, metavar="FILE... | -- PROGRAM [ARG]...")
+@rank_options(help_text="Number of ranks that run PROGRAM.  [default: 1]")
+@click.option(
+    "--nodes",
+    "--nnodes",
+    "nodes",
+    type=int,
+    metavar="M",
+    help="Worker pods, each on a node of its own.  [default: 1]",
+)
+@click.option(
+    "--code",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the code, in which PROGRAM starts.  [default: the current one]",
+)
+@click.option(
+    "--name", metavar="NAME", help="Name of the run.  [default: the script's, then with -2, -3, ... behind]"
+)
+@click.option(
+    "-x", "forwarded", multiple=True, metavar="NAME", help="Pass a variable of yours on to the ranks."
+)
+@click.option(
+    "-e", "--env", "assigned", multiple=True, metavar="NAME=VALUE", help="Set a variable for the ranks."
+)
+@click.option("--isolated", is_flag=True, help="Pods of their own, without your other files and variables.")
+@click.option("--dry-run", is_flag=True, help="Check everything, print the objects, create nothing.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json", "name"]),
+    default="yaml",
+    help="What --dry-run prints.  [default: yaml]",
+)
+@gpu_options
+@image_options
+@target_options(short_namespace=False)
+@click.pass_context
+def command(
+    context: click.Context,
+    files: tuple[str, ...],
+    ranks: int | None,
+    per_node: int | None,
+    nodes: int | None,
+    code: Path | None,
+    name: str | None,
+    forwarded: tuple[str, ...],
+    assigned: tuple[str, ...],
+    isolated: bool,
+    dry_run: bool,
+    output: str,
+    gpus: GpuOptions,
+    images: ImageOptions,
+    target: Target,
+) -> int:
+    """Run the jobs of manifests, or PROGRAM on N ranks, and wait for the result.
+
+    The one-machine cluster is started if it is not up. The launcher's log goes to standard output, its exit
+    code becomes this command's. Ctrl-C once deletes the job, twice detaches from it.
+
+    \b
+    gangline run mpijob.yaml
+    gangline run -n 4 -- python train.py --epochs 3
+    """  # noqa: D301 - click's mark for text that is not filled
+    program = context.meta["gangline.program"]
+    job: ProgramJob | None = None
+    options = {"-n": ranks or per_node, "--code": code, "--name": name, "-x or --env": forwarded + assigned}
+    _check_usage(program, files, target, ranks or per_node, options | {"--isolated": isolated})
+    gpus.check(is_local=target.is_local, is_program=bool(program))
+    images.check_place(is_local=target.is_local)
+    if program:
+        environment = chosen_environment(forwarded, assigned, dict(os.environ))
+        session = "" if isolated or dry_run else MACHINE if nodes is None else NODE
+        count, nodes = ranks_and_nodes(ranks, per_node, nodes)
+        said = None if ranks is None and per_node is None else count
+        counts = count, nodes, gpus_of_each(gpus.total, gpus.per_rank, said, nodes)
+        job = _program_job(program, target, counts, code, name, environment, session)
+        documents = [job.document()]
+    else:
+        from gangline.cli.options.manifests import read_manifests, with_namespace
+
+        documents = with_namespace(read_manifests(files), target.namespace or "default")
+    _check(documents, target, images)
+    if dry_run:
+        return _print_objects(documents, output)
+    return _run(documents, target, 1 if nodes is None else nodes, gpus, images, job)
+
+
+def _check_usage(
+    program: tuple[str, ...],
+    files: tuple[str, ...],
+    target: Target,
+    ranks: int | None,
+    options: Mapping[str, object],
+) -> None:
+    """Refuse what does not go together; ``options`` are those of programs, with their values."""
+    if program and files:
+        raise UserError(
+            f"both files (`{files[0]}`) and a program (`{program[0]}`) are given",
+            hint="use one `gangline run` each",
+        )
+    if program and not target.is_local:
+        raise UserError(
+            "a program of this machine cannot run on another cluster: its files are not there",
+            hint="put it into an image and write a manifest; `--dry-run` without --context prints a start",
+        )
+    if program:
+        return
+    if not files:
+        raise UserError(
+            "nothing to run", hint="gangline run FILE..., or gangline run -n 4 -- python train.py"
+        )
+    given = [option for option, value in options.items() if value]
+    counted = f"-n {ranks or 2} "
+    if files[0].endswith(".py") or _is_program(Path(files[0])):
+        line = " ".join(["python", *files] if files[0].endswith(".py") else files)
+        raise UserError(f"`{files[0]}` is a program, not a manifest", hint=f"gangline run {counted}-- {line}")
+    if given:
+        raise UserError(
+            f"{given[0]} belongs to programs behind `--`; `{files[0]}` is a manifest, which says so itself",
+            hint=f"change the manifest, or run a program: gangline run {counted}-- python train.py",
+        )
+
+
+def _is_program(file: Path) -> bool:
+    """Return whether a file can be executed and begins as a script or binary does, or the PATH has it."""
+    if not file.exists():
+        return shutil.which(file) is not None
+    try:
+        with file.open("rb") as opened:
+            return os.access(file, os.X_OK) and opened.read(4) in (b"\x7fELF", b"#!/b", b"#!/u")
+    except OSError:
+        return False
+
+
+def chosen_environment(
+    forwarded: tuple[str, ...], assigned: tuple[str, ...], environment: dict[str, str]
+) -> dict[str, str]:
+    """Return the variables for isolated ranks: a few of the user's, those of -x, those set with --env.
+
+    Raises:
+        UserError: a name has no value, or an assignment has no name.
+    """
+    chosen = {name: environment[name] for name in _PASSED_ON if name in environment}
+    for name in forwarded:
+        if "=" in name:
+            assigned = (*assigned, name)
+            continue
+        if name not in environment:
+            raise UserError(
+                f"-x {name}: your environment has no such variable", hint=f"set it: --env {name}=VALUE"
+            )
+        chosen[name] = environment[name]
+    for assignment in assigned:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name:
+            raise UserError(
+                f"--env {assignment}: write NAME=VALUE", hint=f"-x {assignment} passes your own value on"
+            )
+        chosen[name] = value
+    return chosen
+
+
+def _program_job(
+    program: tuple[str, ...],
+    target: Target,
+    counts: tuple[int, int, int],
+    code: Path | None,
+    name: str | None,
+    environment: dict[str, str],
+    session: str,
+) -> ProgramJob:
+    """Return the job of a program.
+
+    Args:
+        program: as the user typed it.
+        target: the cluster.
+        counts: ranks, nodes and GPUs of each rank.
+        code: folder of the code.
+        name: of the job.
+        environment: of ``chosen_environment``.
+        session: value of the annotation of user sessions, empty for isolated pods.
+    """
+    from gangline.cli.run import program_job
+    from gangline.cli.run.program_name import ProgramJob
+    from gangline.cluster.images.local_images import library_environment
+    from gangline.launch.mpi import find_mpi
+    from gangline.launch.program import program_as_typed, resolve_program, with_folder
+
+    ranks, nodes, gpus_per_rank = counts
+    program_job.check_ranks(ranks, nodes)
+    program_job.check_name(name)
+    resolve = program_as_typed if session else resolve_program
+    resolved = resolve(program, cwd=Path.cwd(), code=code, environment=os.environ)
+    mpi = find_mpi()
+    libraries = library_environment(mpi)
+    namespace = target.namespace or "default"
+    defaults = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(max(1, cores() // ranks))}
+    hand_over: HandOver = no_handover
+    if session:
+        hand_over = handover_of(target.paths, libraries | defaults | dict(os.environ) | environment)
+        libraries = defaults = environment = {}
+    run = program_job.ProgramRun(
+        name=name or program_job.name_of_program(program),
+        namespace=namespace,
+        ranks=ranks,
+        nodes=nodes,
+        gpus_per_rank=gpus_per_rank,
+        program=resolved if session else with_folder(resolved, mpi.prefix),
+        environment=defaults | environment,
+        libraries=libraries,
+        session=session,
+    )
+    names_resolve = _names_resolve(target)
+
+    def build(job: str) -> dict[str, Any]:
+        address = program_job.master_address(job, namespace, nodes, names_resolve=names_resolve)
+        port = _free_master_port(f"{namespace}/{job}")
+        return program_job.build_job(replace(run, name=job, master_addr=address, master_port=port), mpi)
+
+    return ProgramJob(program, name, run.name, build, hand_over)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _names_resolve(target: Target) -> bool:
+    """Return whether pods find each other by name: everywhere but in plain mode."""
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.daemon.cluster_facts import load_facts
+
+    facts = load_facts(target.paths)
+    wanted = facts.isolation if facts else "auto"
+    return (Cluster(target.paths).isolation_in_use() or wanted) != "plain"
+
+
+def _free_master_port(job: str) -> int:
+    """Return the job's port for torch's rendezvous, the next one where it is taken on this machine."""
+    from gangline.cluster.daemon.cluster_facts import is_port_free
+    from gangline.launch.mpirun import master_port
+
+    for attempt in range(PORT_ATTEMPTS_MAX):
+        port = master_port(job, attempt)
+        if is_port_free(port):
+            return port
+    raise UserError(
+        "no port between 20000 and 29999 is free for the ranks to meet", hint="--env MASTER_PORT=PORT"
+    )
+
+
+def _check(documents: list[Document], target: Target, images: ImageOptions) -> None:
+    from gangline.cli.options.manifests import check_manifests
+
+    if not target.is_local:
+        check_manifests(documents, is_local=False)
+        return
+    check_manifests(documents, is_local=True, image_problem=image_check_of(target, images))
+
+
+def _print_objects(documents: list[Document], output: str) -> int:
+    from gangline.api.codec import dump_json, dump_yaml
+
+    values = [document.value for document in documents]
+    if output == "yaml":
+        print(dump_yaml(*values), end="")
+    elif output == "name":
+        print("\n".join(f"{document.kind.lower()}/{document.name}" for document in documents))
+    else:
+        whole: Any = values[0] if len(values) == 1 else {"apiVersion": "v1", "kind": "List", "items": values}
+        print(dump_json(whole))
+    return 0
+
+
+def _run(
+    documents: list[Document],
+    target: Target,
+    nodes: int,
+    gpus: GpuOptions,
+    images: ImageOptions,
+    job: ProgramJob | None = None,
+) -> int:
+    created: dict[int, dict[str, Any]] = {}
+    if not target.is_local:
+        return _follow(documents, target, created, time.monotonic())
+    from gangline.cli.options.gpus import fitting
+    from gangline.cli.output import say
+    from gangline.cli.run.capacity import check_capacity
+    from gangline.cli.run.early_create import create_early, delete_created
+    from gangline.cli.run.program_name import is_taken
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.runs.history import History
+
+    cluster = Cluster(target.paths)
+    _start_cluster(cluster, nodes, gpus)
+    if job is not None:
+        names = job.names(History(cluster.paths), target.namespace or "default")
+        documents = [job.document(next(names))]
+    documents = fitting(cluster, documents, gpus)
+    check_capacity(cluster, documents)
+    known = images.save(cluster)
+    for line in substitutions([document.value for document in documents], known):
+        say(line)
+    started_s = time.monotonic()
+    try:
+        created = create_early(cluster, documents)
+        while job is not None and not (job.name or created) and is_taken(cluster, documents[0]):
+            documents = fitting(cluster, [job.document(next(names))], gpus)
+            created = create_early(cluster, documents)
+        hand_over = no_handover if job is None else job.hand_over
+        for one in created.values():
+            hand_over(one)
+        return _follow(documents, target, created, started_s, known, hand_over)
+    except KeyboardInterrupt:  # before the follower takes Ctrl-C over
+        delete_created(cluster, documents, created)
+        raise
+
+
+def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
+    """Start the cluster if it is not up, and say that it was, how long it took and how to end it."""
+    from gangline.cli.options.gpus import simulated
+    from gangline.cli.output import say
+    from gangline.cluster.process_lock import read_lock
+
+    was_up = read_lock(cluster.paths.lock("server")).state == "held"
+    started_s = time.monotonic()
+    facts = cluster.ensure_up(nodes=nodes, simulation=gpus.simulation, say=say)
+    if not was_up:
+        mode = cluster.isolation_in_use() or facts.isolation
+        took_s = time.monotonic() - started_s
+        named = Target(cluster=facts.name).options
+        say(
+            f"started cluster `{facts.name}` in {took_s:.1f} s, isolation `{mode}`{simulated(facts)}; "
+            f"`gangline status{named}` shows it, `gangline down{named}` ends it"
+        )
+        if outside := cluster.outside():
+            say(f"outside of this machine: {outside}")
+
+
+def _follow(
+    documents: list[Document],
+    target: Target,
+    created: dict[int, dict[str, Any]],
+    started_s: float,
+    images: ImageMap | None = None,
+    hand_over: HandOver = no_handover,
+) -> int:
+    import asyncio
+
+    from gangline.cli.run.flow import run_documents
+
+    return asyncio.run(run_documents(documents, target, created, started_s, images, hand_over))

@@ -1,0 +1,290 @@
+"""Carry out ``gangline run``: check that it fits, create, follow, and hand over the end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gangline.api.codec import Document
+from gangline.api.resources import Resource
+from gangline.cli.jobs.gpu_kind import gpu_kind
+from gangline.cli.jobs.job_view import lifetime_s
+from gangline.cli.jobs.pending_reason import HeldUp
+from gangline.cli.options.images import substitutions
+from gangline.cli.options.manifests import WORKLOADS, in_order
+from gangline.cli.options.target import Target, open_client
+from gangline.cli.output import say
+from gangline.cli.run.create_or_attach import apply_object, claim_job, delete_job
+from gangline.cli.run.follow import Follower, Outcome
+from gangline.cli.run.program_session import HandOver, no_handover
+from gangline.cli.run.result import failure_of, last_lines
+from gangline.cli.run.view import PlainView, advice_for, job_title, open_view, result_line
+from gangline.errors import GanglineError, UnschedulableError
+from gangline.workloads.kinds import kind_of
+from gangline.workloads.removed_writes import removed_writes
+
+if TYPE_CHECKING:
+    from gangline.cluster.images.image_map import ImageMap
+    from gangline.kube.client import Client
+
+Obj = dict[str, Any]
+
+
+class Claimed(NamedTuple):
+    """A job that this command follows, and whether another one had started it."""
+
+    resource: Resource
+    job: Obj
+    was_there: bool = False
+
+
+EXIT_INTERRUPTED = 130
+DETACH_WINDOW_S = 1.0
+"""A second Ctrl-C within this time detaches; jobs are deleted only after it."""
+
+
+class Interrupts:
+    """Counts Ctrl-C: the first ends the jobs, the second leaves them alone."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+
+    def install(self) -> None:
+        """Take SIGINT and SIGTERM over for the running loop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._take)
+
+    def _take(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
+
+
+async def run_documents(
+    documents: Sequence[Document],
+    target: Target,
+    created: dict[int, Obj],
+    started_s: float,
+    images: ImageMap | None = None,
+    hand_over: HandOver = no_handover,
+) -> int:
+    """Create every object, wait for all that end, and return the exit code.
+
+    Args:
+        documents: checked manifests.
+        target: where to.
+        created: what exists already, by the document's ``id``.
+        started_s: time on the monotonic clock just before the first object was created.
+        images: what serves images, on the one-machine cluster.
+        hand_over: is called with each job that is created here.
+
+    Raises:
+        JobFailedError: a job failed; its exit code is the launcher's.
+        UnschedulableError: a pod can never start.
+        BrokenPipeError: the reader of the output went away; the jobs go on.
+    """
+    interrupts = Interrupts()
+    interrupts.install()
+    async with open_client(target, bring_back=_bring_back(target)) as client:
+        claimed = await _create(client, documents, target, created, hand_over)
+        if not claimed:
+            return 0
+        kind = await gpu_kind(client, (job for _, job, _ in claimed))
+        view = open_view(prefix_logs=len(claimed) > 1, started_s=started_s, gpu_kind=kind)
+        try:
+            return await _wait(client, claimed, target, view, interrupts, started_s, images)
+        except BrokenPipeError:
+            for _, job, _ in claimed:
+                way = f"`gangline logs -f {job['metadata']['name']}{way_back(job, target)}`"
+                say(f"{job_title(job)} goes on without a reader of this output; follow it with {way}")
+            raise
+        finally:
+            with suppress(BrokenPipeError):
+                view.close()
+
+
+async def _create(
+    client: Client,
+    documents: Sequence[Document],
+    target: Target,
+    created: dict[int, Obj],
+    hand_over: HandOver,
+) -> list[Claimed]:
+    from gangline.kube.discovery import resource_for
+
+    claimed: list[Claimed] = []
+    for document in in_order(documents):
+        resource = await resource_for(client, document.api_version, document.kind)
+        if id(document) in created:
+            if document.kind in WORKLOADS:
+                claimed.append(Claimed(resource, created[id(document)]))
+        elif document.kind in WORKLOADS:
+            hint = f"{document.name}{way_back(document.value, target)}"
+            job, was_there = await claim_job(client, resource, document.value, logs_hint=hint)
+            if not was_there:
+                hand_over(job)
+            claimed.append(Claimed(resource, job, was_there))
+        else:
+            await apply_object(client, resource, document.value)
+    return claimed
+
+
+async def _wait(
+    client: Client,
+    claimed: list[Claimed],
+    target: Target,
+    view: PlainView,
+    interrupts: Interrupts,
+    started_s: float,
+    images: ImageMap | None,
+) -> int:
+    following = asyncio.gather(*(_follow(client, one, target, view) for one in claimed))
+    interrupted = asyncio.create_task(interrupts.first.wait())
+    try:
+        await asyncio.wait((following, interrupted), return_when=asyncio.FIRST_COMPLETED)
+        if not following.done():
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)  # it writes until its end
+            view.close()
+            return await _interrupted(client, claimed, target, interrupts)
+        outcomes = await _results(client, following, claimed)
+    finally:
+        interrupted.cancel()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)  # else asyncio complains at the end
+    view.close()
+    return _conclude(outcomes, max(one.over_at for one in outcomes) - started_s, view, images)
+
+
+async def _results(
+    client: Client, following: asyncio.Future[list[Outcome]], claimed: list[Claimed]
+) -> list[Outcome]:
+    """Return the outcomes; jobs of which a pod can never start are deleted before the error goes on."""
+    try:
+        return following.result()
+    except UnschedulableError:
+        for resource, job, was_there in claimed:
+            if not was_there:
+                await delete_job(client, resource, job)
+        raise
+
+
+async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainView) -> Outcome:
+    resource, job, was_there = claimed
+    if not target.is_local:
+        return await Follower(client, resource, job, view).run()
+
+    async def recover() -> None:
+        await asyncio.to_thread(_bring_back(target))
+
+    has_history = not was_there and kind_of(job).pod_labels is not None  # of which the job itself is no part
+    return await Follower(
+        client,
+        resource,
+        job,
+        view,
+        recover=recover,
+        on_stuck=_refuse_image,
+        has_history=has_history,
+        sees_ends=True,
+    ).run()
+
+
+def _bring_back(target: Target) -> Callable[[], object]:
+    """Return what starts the server again that was killed under this run; its pods go on meanwhile."""
+    from gangline.cluster.daemon.cluster import Cluster
+
+    return lambda: Cluster(target.paths).ensure_up(say=say)
+
+
+def _refuse_image(job: Obj, pod: Obj, reason: HeldUp) -> None:
+    """End the wait for an image that this machine will never have: nothing here pulls it."""
+    if "ErrImage" in reason.reason or reason.reason == "InvalidImageName":
+        raise UnschedulableError(
+            f"{job_title(job)} can never start: {reason}", hint=advice_for(job, pod, reason)
+        )
+
+
+async def _interrupted(client: Client, claimed: list[Claimed], target: Target, interrupts: Interrupts) -> int:
+    if theirs := [one for one in claimed if one.was_there]:
+        say("\ninterrupted")
+        _say_detached(theirs, target, "which another command started and which goes on")
+    claimed = [one for one in claimed if not one.was_there]
+    if not claimed:
+        return EXIT_INTERRUPTED
+    names = ", ".join(job_title(job) for _, job, _ in claimed)
+    say(f"\ninterrupted: deleting {names} (Ctrl-C again within {DETACH_WINDOW_S:.0f} s leaves it running)")
+    try:
+        await asyncio.wait_for(interrupts.second.wait(), DETACH_WINDOW_S)
+    except TimeoutError:
+        return await _delete_all(client, claimed, target, interrupts)
+    _say_detached(claimed, target, "which goes on")
+    return EXIT_INTERRUPTED
+
+
+async def _delete_all(client: Client, claimed: list[Claimed], target: Target, interrupts: Interrupts) -> int:
+    """Delete the jobs and wait for their end; a second Ctrl-C ends the wait."""
+    deleting = asyncio.gather(*(delete_job(client, resource, job) for resource, job, _ in claimed))
+    second = asyncio.create_task(interrupts.second.wait())
+    await asyncio.wait((deleting, second), return_when=asyncio.FIRST_COMPLETED)
+    second.cancel()
+    if deleting.done():
+        deleting.result()
+        say("deleted; nothing is left running")
+        return EXIT_INTERRUPTED
+    deleting.cancel()
+    await asyncio.gather(deleting, return_exceptions=True)
+    _say_detached(claimed, target, "which is being deleted")
+    return EXIT_INTERRUPTED
+
+
+def _say_detached(claimed: list[Claimed], target: Target, state: str) -> None:
+    for _, job, _ in claimed:
+        name = f"{job['metadata']['name']}{way_back(job, target)}"
+        say(f"detached from {job_title(job)}, {state}")
+        say(f"hint: see it with `gangline logs -f {name}`, delete it with `gangline delete {name}`")
+
+
+def way_back(job: Obj, target: Target) -> str:
+    """Return the options that lead another command to this job, with a space in front, or nothing."""
+    namespace = job["metadata"].get("namespace") or "default"
+    return (f" -n {namespace}" if namespace != "default" else "") + target.options
+
+
+def _conclude(outcomes: list[Outcome], took_s: float, view: PlainView, images: ImageMap | None) -> int:
+    """Say how each job ended; the first failure becomes the command's."""
+    failures: list[GanglineError] = []
+    for outcome in outcomes:
+        failure = failure_of(outcome)
+        if failure is None:
+            view.succeeded(outcome.job, outcome.pods)
+            lasted_s = max(took_s, lifetime_s(outcome.job))  # a job found running was there before us
+            gpus = view.gpus_of(outcome.job)
+            line = result_line(outcome.job, outcome.status, outcome.exit_code, lasted_s, gpus)
+            say("; ".join([line, *_served(outcome.job, images)]))
+            _say_removed_writes(outcome)
+            continue
+        for line in last_lines(outcome, is_alone=len(outcomes) == 1):
+            say(line)
+        for line in _served(outcome.job, images):
+            say(line)
+        _say_removed_writes(outcome)
+        failures.append(failure)
+    for other in failures[1:]:
+        say(other.render())
+    if failures:
+        raise failures[0]
+    return 0
+
+
+def _say_removed_writes(outcome: Outcome) -> None:
+    for pod in outcome.pods:
+        if words := removed_writes(pod):
+            say(f"warning: pod {pod['metadata']['name']} {words}")
+
+
+def _served(job: Obj, images: ImageMap | None) -> list[str]:
+    return substitutions([job], images) if images is not None else []

@@ -1,0 +1,408 @@
+"""Follow one job to its end: its pods, the log of its primary pod from the first byte, its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gangline.api.resources import EVENTS, PODS, Resource
+from gangline.cli.jobs.pending_reason import HeldUp, held_up, is_silent
+from gangline.cli.run.watching import Recover, watch_objects
+from gangline.errors import ClusterError, GanglineError
+from gangline.launch.hydra_tags import HydraTags
+from gangline.launch.rank_failure import LauncherOutput
+from gangline.launch.rank_tags import ANNOTATION, RankTags, split_line
+from gangline.train.records import RecordFilter, parse_record
+from gangline.workloads.job_state import (
+    exit_code_of,
+    finished,
+    has_started,
+    primary_pods,
+    sort_pods,
+)
+from gangline.workloads.kinds import kind_of
+
+if TYPE_CHECKING:
+    from gangline.kube.client import Client
+
+Obj = dict[str, Any]
+
+LOG_DRAIN_S = 10.0
+LOG_RETRY_S = 0.05
+LOG_RETRIES_MAX = 600
+SILENCE_S = 2.0
+"""How long a pod may wait without a reason in its status before the events about it are followed."""
+RANKS_AFTER_S = 3.0
+"""Ranks that hang are told after this: shorter jobs do without another watch."""
+CHIEF_POD_GRACE_S = 2.0
+"""How long after a job's end its primary pod's last state is waited for."""
+POD_ENDS_LIMIT_S = 2.0
+"""How long after it the last states of its other pods are; without a grace period they take 0.3 s."""
+
+
+class FollowView(Protocol):
+    """What a follower tells: a terminal's live view, or plain lines."""
+
+    def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
+        """The job or one of its pods changed."""
+
+    def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
+        """A pod cannot start for this reason; told once, and again when it changes."""
+
+    def ranks(self, job: Obj, text: str) -> None:
+        """Some rank is stopped or keeps others waiting, or goes on."""
+
+    def log(self, job: Obj, data: bytes) -> None:
+        """A piece of the log came; pieces do not end where lines end."""
+
+    def record(self, job: Obj, record: Obj) -> None:
+        """A training said in its log how it is; see `gangline.train.records`."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+        job: its last state.
+        pods: its pods as last seen, those deleted meanwhile included.
+        output: what the launcher wrote, for finding the rank that failed.
+        status: ``SUCCEEDED``, ``FAILED`` or ``DELETED``.
+        exit_code: of the last primary pod; ``None`` when there is none.
+        over_at: when the job was over, on the monotonic clock.
+    """
+
+    job: Obj
+    pods: list[Obj]
+    output: LauncherOutput
+    status: str
+    exit_code: int | None = None
+    over_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _State:
+    job: Obj
+    pods: dict[str, Obj] = field(default_factory=dict)
+    present: frozenset[str] = frozenset()
+    over_at: float = 0.0
+    gone: bool = False
+    seen: bool = False
+    reasons: dict[str, HeldUp] = field(default_factory=dict)
+    warnings: list[Obj] = field(default_factory=list)
+    told: set[tuple[str, int]] = field(default_factory=set)
+    logs: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+
+class Follower:
+    """Follows one job; ``run`` returns its outcome.
+
+    Args:
+        client: of the API server.
+        resource: kind of the job.
+        job: the object as the server returned it on creation.
+        view: is told what happens.
+        recover: called when the server cannot be reached.
+        on_stuck: called when a pod is held up; may raise to end the wait.
+        has_history: the server tells all that happened since it created the job, which has no older pods; a
+            short job's pods may be gone by now.
+        sees_ends: wait for the end of pods that are removed with the job, for what they say then.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        job: Obj,
+        view: FollowView,
+        *,
+        recover: Recover | None = None,
+        on_stuck: Callable[[Obj, Obj, HeldUp], None] = lambda job, pod, reason: None,
+        has_history: bool = False,
+        sees_ends: bool = False,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._state = _State(job)
+        self._view = view
+        self._recover = recover
+        self._on_stuck = on_stuck
+        self._sees_ends = sees_ends
+        self._pods_since = job["metadata"].get("resourceVersion", "") if has_history else ""
+        self._output = LauncherOutput()
+        has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
+        self._tags = RankTags() if has_tags else None
+        self._pieces = HydraTags() if has_tags else None
+        self._records = RecordFilter()
+        self._rest = b""
+        self._changed = asyncio.Event()
+        self._error: Exception | None = None
+
+    async def run(self) -> Outcome:
+        """Wait for the end of the job and of its log.
+
+        Raises:
+            ClusterError: the server could not be reached for 30 s.
+            OSError: the view's output was closed by its reader, or cannot be written.
+        """
+        state = self._state
+        namespace = state.job["metadata"].get("namespace")
+        name = state.job["metadata"]["name"]
+        labels, fields = kind_of(state.job).pod_selector(state.job)
+        job_watch = watch_objects(
+            self._client,
+            self._resource,
+            namespace,
+            self._take_jobs,
+            field_selector=f"metadata.name={name}",
+            recover=self._recover,
+        )
+        pod_watch = watch_objects(
+            self._client,
+            PODS,
+            namespace,
+            self._take_pods,
+            label_selector=labels,
+            field_selector=fields,
+            recover=self._recover,
+            since=self._pods_since,
+        )
+        waiter = asyncio.create_task(self._wait())
+        watches = [asyncio.create_task(job_watch), asyncio.create_task(pod_watch)]
+        warnings = asyncio.create_task(self._watch_warnings(namespace))
+        ranks = asyncio.create_task(self._watch_ranks(namespace))
+        try:
+            await asyncio.wait([waiter, *watches], return_when=asyncio.FIRST_COMPLETED)
+            for watch in watches:
+                if watch.done() and not waiter.done():
+                    watch.result()  # endless: it only ends with an error, which is raised here
+            return await waiter
+        finally:
+            tasks = [waiter, warnings, ranks, *watches, *state.logs.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _wait(self) -> Outcome:
+        state = self._state
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._error is not None:
+                raise self._error
+            if not state.seen:
+                continue
+            if state.gone:
+                return self._outcome("DELETED")
+            if over := finished(state.job):
+                state.over_at = time.monotonic()
+                await self._drain()
+                await self._see_ends()
+                return self._outcome(over)
+
+    async def _drain(self) -> None:
+        """Wait for the primary pod's last state and for the rest of its log, both bounded."""
+        await self._wait_until(self._primary_is_over, CHIEF_POD_GRACE_S)
+        pending = [task for task in self._state.logs.values() if not task.done()]
+        if pending:
+            await asyncio.wait(pending, timeout=LOG_DRAIN_S)
+        if self._error is not None:
+            raise self._error
+        self._flush_line()
+
+    async def _see_ends(self) -> None:
+        """Wait, bounded, for the last states of pods that the job's end removes."""
+        spec = kind_of(self._state.job).spec(self._state.job)
+        policy = (spec.get("runPolicy") or {}).get("cleanPodPolicy") or "None"
+        if self._sees_ends and policy != "None":
+            await self._wait_until(self._all_are_over, POD_ENDS_LIMIT_S)
+
+    async def _wait_until(self, check: Callable[[], bool], limit_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        while loop.time() < deadline and not check():
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), deadline - loop.time())
+            except TimeoutError:
+                return
+
+    def _all_are_over(self) -> bool:
+        pods = self._state.pods.items()
+        return all(exit_code_of(pod) is not None for uid, pod in pods if uid in self._state.present)
+
+    def _primary_is_over(self) -> bool:
+        primaries = primary_pods(self._state.job, self._state.pods.values())
+        return bool(primaries) and exit_code_of(primaries[-1]) is not None
+
+    def _outcome(self, status: str) -> Outcome:
+        state = self._state
+        pods = sort_pods(state.pods.values())
+        primaries = primary_pods(state.job, pods)
+        code = exit_code_of(primaries[-1]) if primaries else None
+        return Outcome(state.job, pods, self._output, status, code, state.over_at or time.monotonic())
+
+    # Changes -----------------------------------------------------------------------------------------------
+
+    def _take_jobs(self, objects: dict[str, Obj]) -> None:
+        state = self._state
+        uid = state.job["metadata"].get("uid")
+        found = objects.get(uid) if uid else next(iter(objects.values()), None)
+        if found is None:
+            state.gone = state.seen = True
+        else:
+            found.setdefault("kind", self._resource.kind)
+            state.job, state.seen = found, True
+            self._view.pods_changed(state.job, sort_pods(state.pods.values()))
+        self._changed.set()
+
+    def _take_pods(self, objects: dict[str, Obj]) -> None:
+        state = self._state
+        state.present = frozenset(objects)
+        kind, created = kind_of(state.job), state.job["metadata"].get("creationTimestamp") or ""
+        for uid, pod in objects.items():
+            older = (pod["metadata"].get("creationTimestamp") or "") < created
+            if kind.belongs(state.job, pod) and not older:
+                state.pods[uid] = pod
+        for pod in primary_pods(state.job, state.pods.values()):
+            self._start_log(pod)
+        self._tell_reasons()
+        self._view.pods_changed(state.job, sort_pods(state.pods.values()))
+        self._changed.set()
+
+    async def _watch_warnings(self, namespace: str | None) -> None:
+        """Once a pod has waited a while without a word in its status, follow the events about pods."""
+        await asyncio.sleep(SILENCE_S)
+        while not any(is_silent(pod) for pod in self._state.pods.values()):
+            await asyncio.sleep(SILENCE_S)
+        with suppress(ClusterError):  # not everybody may read events; the status says most
+            await watch_objects(
+                self._client,
+                EVENTS,
+                namespace,
+                self._take_warnings,
+                field_selector="type=Warning,involvedObject.kind=Pod",
+                recover=self._recover,
+            )
+
+    async def _watch_ranks(self, namespace: str | None) -> None:
+        """Pass on what the node agent says of ranks that hang; see `gangline.cluster.node.rank_reports`."""
+        await asyncio.sleep(RANKS_AFTER_S)
+        with suppress(ClusterError):
+            await watch_objects(
+                self._client,
+                EVENTS,
+                namespace,
+                self._take_rank_events,
+                field_selector="source=gangline-agent,involvedObject.kind=Pod",
+                recover=self._recover,
+            )
+
+    def _take_rank_events(self, objects: dict[str, Obj]) -> None:
+        from gangline.cluster.node.rank_reports import REASONS
+
+        state = self._state
+        for uid, event in objects.items():
+            happened = (uid, int(event.get("count") or 1))
+            is_own = (event.get("involvedObject") or {}).get("uid") in state.pods
+            if is_own and event.get("reason") in REASONS and happened not in state.told:
+                state.told.add(happened)
+                self._view.ranks(state.job, str(event.get("message", "")))
+
+    def _take_warnings(self, objects: dict[str, Obj]) -> None:
+        self._state.warnings = list(objects.values())
+        self._tell_reasons()
+        self._changed.set()
+
+    def _tell_reasons(self) -> None:
+        state = self._state
+        for pod in sort_pods(state.pods.values()):
+            uid = pod["metadata"]["uid"]
+            reason = held_up(pod, state.warnings)
+            if reason is None or state.reasons.get(uid) == reason or pod["metadata"].get("deletionTimestamp"):
+                continue
+            is_told = not reason.pod and reason in state.reasons.values()  # of the gang, by another pod
+            state.reasons[uid] = reason
+            if is_told:
+                continue
+            self._view.held_up(state.job, pod, reason)
+            try:
+                self._on_stuck(state.job, pod, reason)
+            except GanglineError as error:  # handed to the waiting task, which raises it
+                self._error = error
+
+    # Log ---------------------------------------------------------------------------------------------------
+
+    def _start_log(self, pod: Obj) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid not in self._state.logs and has_started(pod):
+            self._state.logs[uid] = asyncio.create_task(self._stream_log(pod))
+
+    async def _stream_log(self, pod: Obj) -> None:
+        """Pass the whole log of one pod on; after an interruption go on behind what was delivered."""
+        metadata = pod["metadata"]
+        container = pod["spec"]["containers"][0]["name"]
+        delivered = 0
+        for _ in range(LOG_RETRIES_MAX):
+            skip = delivered
+            try:
+                pieces = self._client.logs(
+                    metadata["name"], metadata["namespace"], container=container, follow=True
+                )
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        fresh = piece[skip:]
+                        skip = max(0, skip - len(piece))
+                        delivered += len(fresh)
+                        if fresh:
+                            self._take_log(fresh)
+                if self._log_is_whole(uid=metadata["uid"]):
+                    return
+            except ClusterError as error:
+                status = getattr(error, "status", 0)
+                if status not in (0, 400, 500, 503):
+                    return
+            except OSError as error:  # its reader went away, or its disk is full
+                self._error = error
+                self._changed.set()
+                return
+            await asyncio.sleep(LOG_RETRY_S)
+
+    def _log_is_whole(self, uid: str) -> bool:
+        """Whether the stream ended because the container did, and not because the server broke off."""
+        pod = self._state.pods.get(uid)
+        return pod is None or exit_code_of(pod) is not None or bool(finished(self._state.job))
+
+    def _take_log(self, data: bytes) -> None:
+        self._take_lines(data if self._pieces is None else self._pieces.feed(data))
+
+    def _take_lines(self, data: bytes) -> None:
+        shown, records = self._records.feed(data if self._tags is None else self._tags.feed(data))
+        if shown:
+            self._view.log(self._state.job, shown)
+        for record in records:
+            self._view.record(self._state.job, record)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        for part in [line] if self._tags is None else split_line(line):
+            text = part.decode(errors="replace")
+            record = parse_record(text)
+            if record is None or record["kind"] == "rank-ended":
+                self._output.feed(text)
+
+    def _flush_line(self) -> None:
+        if self._pieces is not None:
+            self._take_lines(self._pieces.flush())
+        held = b"" if self._tags is None else self._tags.flush()
+        if held := self._records.feed(held)[0] + self._records.flush():
+            self._view.log(self._state.job, held)
+        if self._rest:
+            self._take_line(self._rest)
+            self._rest = b""

@@ -1,0 +1,298 @@
+"""What ``gangline run`` shows: plain lines, or on a terminal a table of pods above the log.
+
+The log goes to standard output untouched, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from gangline.cli.jobs.gpu_kind import gpu_cell, gpus_of_pods
+from gangline.cli.jobs.pending_reason import START_ERRORS, HeldUp, held_up, tries
+from gangline.cli.logs.progress_bar import ProgressBar
+from gangline.cli.output import plural, say
+from gangline.units import format_age
+from gangline.workloads.job_state import expected_pods, has_started
+from gangline.workloads.kinds import is_worker, kind_of
+from gangline.workloads.pod_state import read_pod_state
+from gangline.workloads.requests import pod_gpus
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+Obj = dict[str, Any]
+
+ROWS_MAX = 16
+ADVICE: dict[str, str] = {
+    "must start together": "it starts once the missing pods are there; a job of fewer pods than its "
+    "`schedulingPolicy.minAvailable` never does: lower that; Ctrl-C deletes the job",
+    "nothing else running": "it can never start here: lower its requests or "
+    "`schedulingPolicy.minAvailable`, or run it on a larger cluster with --context; Ctrl-C deletes the job",
+    " waits: ": "it starts as soon as there is room; `gangline explain` says what would help, "
+    "Ctrl-C deletes the job",
+    "fits on no node": "it starts as soon as there is room; `gangline list` shows what holds it, "
+    "Ctrl-C deletes the job",
+    "waits for": "it starts as soon as they are free; Ctrl-C deletes the job",
+    "ErrImagePull": "check the image's name and tag, and that its registry can be reached from here; "
+    "--image NAME=FOLDER serves it from a folder of yours",
+    "ImagePull": "check the image's name and the pull secret of its namespace",
+    "InvalidImageName": "correct the image's name in the manifest",
+    "CreateContainerConfigError": "the pod names a ConfigMap, Secret or key that does not exist: "
+    "add it to the manifest, or apply it now",
+    "not found": "create what is missing, and the pod starts by itself; Ctrl-C deletes the job",
+}
+"""What to do, by a part of the reason for which a pod cannot start."""
+
+
+def job_title(job: Obj) -> str:
+    """Return ``MPIJob default/digits``."""
+    metadata = job["metadata"]
+    return f"{job['kind']} {metadata.get('namespace', 'default')}/{metadata['name']}"
+
+
+def advice_for(job: Obj, pod: Obj, reason: HeldUp) -> str:
+    """Return what to do about a pod that cannot start, empty when nothing is known."""
+    if reason.reason in (*START_ERRORS, "CrashLoopBackOff"):
+        again = tries(job, pod)
+        return f"{again}; Ctrl-C deletes the job" if again else ""
+    return next((text for part, text in ADVICE.items() if part in str(reason)), "")
+
+
+class PlainView:
+    """Lines for a pipe or a log file: pods once when they all run, then the log."""
+
+    def __init__(
+        self, *, prefix_logs: bool = False, started_s: float | None = None, gpu_kind: str = ""
+    ) -> None:
+        self._prefix = prefix_logs
+        self._gpu_kind = gpu_kind
+        self._gpus: dict[str, str] = {}
+        self._rests: dict[str, bytes] = {}
+        self._running: set[str] = set()
+        self._started = time.monotonic() if started_s is None else started_s
+
+    def gpus_of(self, job: Obj) -> str:
+        """Return ``2 simulated GPUs`` for what the pods of a job had, empty for none."""
+        return self._gpus.get(job["metadata"].get("uid", ""), "")
+
+    def _note_gpus(self, job: Obj, pods: list[Obj]) -> None:
+        pods = current_pods(job, pods)
+        if len(pods) >= expected_pods(job):
+            self._gpus[job["metadata"].get("uid", "")] = gpus_of_pods(pods, self._gpu_kind)
+
+    def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
+        """Say once that every pod of a job has started, and where; a short one may be over by then."""
+        self._note_gpus(job, pods)
+        pods = current_pods(job, pods)
+        uid = job["metadata"].get("uid", "")
+        if uid in self._running or not pods or not _all_started(job, pods):
+            return
+        self._running.add(uid)
+        nodes = {pod["spec"].get("nodeName") for pod in pods}
+        took_s = time.monotonic() - self._started
+        gpus = f", {self.gpus_of(job)}" if self.gpus_of(job) else ""
+        where = f"{_pods_in_words(job, pods)} on {plural(len(nodes), 'node')}{gpus}"
+        say(f"{job_title(job)}: {where}, {took_s:.1f} s")
+
+    def succeeded(self, job: Obj, pods: list[Obj]) -> None:
+        """Say what was seen of a job that was over before all of its pods were seen."""
+        if job["metadata"].get("uid", "") not in self._running:
+            seen = sum(map(_is_started, current_pods(job, pods)))
+            say(f"{job_title(job)}: {seen} of {plural(expected_pods(job), 'pod')} seen before it was over")
+
+    def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
+        """Say why a pod cannot start, and what to do."""
+        say(f"{job_title(job)}: {reason}")
+        if advice := advice_for(job, pod, reason):
+            say(f"hint: {advice}")
+
+    def ranks(self, job: Obj, text: str) -> None:
+        """Say which ranks hang, or go on."""
+        say(f"{job_title(job)}: {text}")
+
+    def log(self, job: Obj, data: bytes) -> None:
+        """Write a piece of the log; with several jobs in whole lines behind the job's name."""
+        out = sys.stdout.buffer
+        if not self._prefix:
+            out.write(data)
+            out.flush()
+            return
+        name = job["metadata"]["name"]
+        *lines, self._rests[name] = (self._rests.get(name, b"") + data).split(b"\n")
+        for line in lines:
+            out.write(f"[{name}] ".encode() + line + b"\n")
+        out.flush()
+
+    def record(self, job: Obj, record: Obj) -> None:
+        """A training said how far it is; in plain lines its own line in the log says the same."""
+
+    def close(self) -> None:
+        """Write what is left of lines without an end."""
+        for name, rest in self._rests.items():
+            if rest:
+                sys.stdout.buffer.write(f"[{name}] ".encode() + rest + b"\n")
+        self._rests.clear()
+        sys.stdout.flush()
+
+
+class LiveView(PlainView):
+    """A table of pods that changes in place until the log begins; then it stays above the log."""
+
+    def __init__(
+        self, *, prefix_logs: bool = False, started_s: float | None = None, gpu_kind: str = ""
+    ) -> None:
+        super().__init__(prefix_logs=prefix_logs, started_s=started_s, gpu_kind=gpu_kind)
+        self._live: Live | None = None
+        self._closed = False
+        self._bar = ProgressBar()
+        self._pods: dict[str, tuple[Obj, list[Obj]]] = {}
+
+    def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
+        """Show the pods as they are now."""
+        self._note_gpus(job, pods)
+        self._pods[job["metadata"].get("uid", "")] = (job, pods)
+        if self._closed or not pods:
+            return
+        live = self._open()
+        live.update(self._table(), refresh=True)
+
+    def succeeded(self, job: Obj, pods: list[Obj]) -> None:
+        """The table has shown the pods."""
+
+    def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
+        """Say why a pod cannot start, above the table."""
+        if self._live is not None and not self._closed:
+            self._live.console.print(f"[yellow]{job_title(job)}[/]: ", end="")
+            self._live.console.print(str(reason), markup=False, highlight=False)
+            if advice := advice_for(job, pod, reason):
+                self._live.console.print(f"hint: {advice}", markup=False, highlight=False)
+            return
+        self._bar.erase()
+        super().held_up(job, pod, reason)
+
+    def ranks(self, job: Obj, text: str) -> None:
+        """Say it between table and bar."""
+        self._freeze()
+        self._bar.erase()
+        super().ranks(job, text)
+        self._bar.draw()
+
+    def log(self, job: Obj, data: bytes) -> None:
+        """Freeze the table, then write the log below it; the bar stays below the log."""
+        self._freeze()
+        self._bar.write(
+            data, lambda piece: super(LiveView, self).log(job, piece), in_whole_lines=self._prefix
+        )
+
+    def record(self, job: Obj, record: Obj) -> None:
+        """Show how far a training is."""
+        self._freeze()
+        self._bar.update(record, name=job["metadata"]["name"] if self._prefix else "")
+
+    def close(self) -> None:
+        """Freeze the table, take the bar away and end the lines."""
+        self._freeze()
+        self._bar.erase()
+        super().close()
+
+    def _open(self) -> Live:
+        if self._live is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True, highlight=False)
+            self._live = Live(
+                console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            )
+            self._live.start()
+        return self._live
+
+    def _freeze(self) -> None:
+        if self._live is not None and not self._closed:
+            self._live.update(self._table(), refresh=True)
+            self._live.stop()
+        self._closed = True
+
+    def _table(self) -> Any:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, show_header=True, header_style="bold")
+        rows = [(job, pod) for job, pods in self._pods.values() for pod in pods]
+        has_gpus = any(pod_gpus(pod["spec"]) for _, pod in rows)
+        for title in ("POD", "STATUS", "NODE", *(["GPUS"] if has_gpus else [])):
+            table.add_column(title, no_wrap=True, overflow="ellipsis")
+        for _, pod in rows[:ROWS_MAX]:
+            status = read_pod_state(pod).status
+            table.add_row(
+                pod["metadata"]["name"],
+                f"[{_COLOURS.get(status, 'yellow')}]{status}[/]",
+                pod["spec"].get("nodeName", ""),
+                *([gpu_cell(pod_gpus(pod["spec"]), self._gpu_kind)] if has_gpus else []),
+            )
+        if len(rows) > ROWS_MAX:
+            counts = Counter(read_pod_state(pod).status for _, pod in rows[ROWS_MAX:])
+            words = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+            table.add_row(f"… {len(rows) - ROWS_MAX} more", words, "")
+        return table
+
+
+_COLOURS = {
+    "Running": "green",
+    "Completed": "green",
+    "Error": "red",
+    "OOMKilled": "red",
+    "Terminating": "dim",
+}
+
+
+def open_view(*, prefix_logs: bool, started_s: float, gpu_kind: str = "") -> PlainView:
+    """Return the live view when standard output and standard error are a terminal, else plain lines."""
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        return LiveView(prefix_logs=prefix_logs, started_s=started_s, gpu_kind=gpu_kind)
+    return PlainView(prefix_logs=prefix_logs, started_s=started_s, gpu_kind=gpu_kind)
+
+
+def result_line(job: Obj, status: str, exit_code: int | None, took_s: float, gpus: str = "") -> str:
+    """Return the last line of a run: which job, how it ended, on which GPUs, how long it took."""
+    code = "" if exit_code is None else f" (exit code {exit_code})"
+    place = f" on {gpus}" if gpus else ""
+    return f"{job_title(job)} {status.lower()}{place} after {format_duration(took_s)}{code}"
+
+
+def format_duration(seconds: float) -> str:
+    """Return ``0.84 s``, ``12.3 s`` or an age such as ``3m20s``."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    return f"{seconds:.1f} s" if seconds < 120 else format_age(seconds)
+
+
+def current_pods(job: Obj, pods: list[Obj]) -> list[Obj]:
+    """Return the pods without those that were replaced: by one of their name, or because they had failed."""
+    newest: dict[str, Obj] = {}
+    for pod in sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or ""):
+        newest[pod["metadata"]["name"]] = pod
+    kept = [pod for pod in pods if newest[pod["metadata"]["name"]] is pod]
+    good = [pod for pod in kept if (pod.get("status") or {}).get("phase") != "Failed"]
+    return good if len(good) >= expected_pods(job) else kept
+
+
+def _all_started(job: Obj, pods: list[Obj]) -> bool:
+    return len(pods) >= expected_pods(job) and all(map(_is_started, pods))
+
+
+def _is_started(pod: Obj) -> bool:
+    """Return whether a pod runs or ran; between two looks at a short job its pods may have ended."""
+    phase = (pod.get("status") or {}).get("phase")
+    is_over = phase in ("Succeeded", "Failed") and has_started(pod)
+    return (phase == "Running" or is_over) and held_up(pod) is None
+
+
+def _pods_in_words(job: Obj, pods: list[Obj]) -> str:
+    """Return ``2 workers + launcher`` for an MPIJob, else the number of pods."""
+    primary, workers = kind_of(job).primary, sum(map(is_worker, pods))
+    if not primary or len(pods) != workers + 1:
+        return plural(len(pods), "pod")
+    return f"{plural(workers, 'worker')} + {primary}" if workers else primary

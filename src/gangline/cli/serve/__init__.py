@@ -1,0 +1,1 @@
+"""Services: the daemons of the one-machine cluster, the operator alone, the scheduler alone."""

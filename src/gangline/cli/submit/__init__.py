@@ -1,0 +1,1 @@
+"""``gangline submit``: jobs in arena's words."""

@@ -1,0 +1,1 @@
+"""``gangline top``: GPUs of nodes and of jobs, in arena's columns."""
