@@ -62,13 +62,13 @@ class Scene:
 
     def __init__(self, nodes: int) -> None:
         from gangline.placement.allocations import Allocations
-        from gangline.placement.fleet import Fleet
+        from gangline.placement.node_table import NodeTable
 
         self.random = random.Random(SEED)
         self.policy = policy(nodes)
         self.nodes = {node.name: node for node in (self._node(index) for index in range(nodes))}
         self.allocations = Allocations(pod for index in range(nodes) for pod in self._jobs(index))
-        self.fleet = Fleet.of(self.nodes.values(), self.allocations, LEVELS)
+        self.table = NodeTable.of(self.nodes.values(), self.allocations, LEVELS)
 
     def _node(self, index: int) -> object:
         from gangline.placement.snapshot import NodeView
@@ -142,7 +142,7 @@ class Scene:
         from gangline.placement.schedule import SchedulingCycle
 
         started_s = time.perf_counter()
-        decisions = SchedulingCycle(self.fleet, self.allocations, self.policy, now=NOW).run(gangs)
+        decisions = SchedulingCycle(self.table, self.allocations, self.policy, now=NOW).run(gangs)
         took_s = time.perf_counter() - started_s
         if decisions.waits or len(decisions.bindings) != sum(len(gang.pods) for gang in gangs):
             raise SystemExit(f"only {len(decisions.bindings)} pods were placed")
@@ -154,7 +154,7 @@ class Scene:
 
     def refresh(self, name: str) -> None:
         """Bring the arrays up to date for one node."""
-        self.fleet.set_node(self.nodes[name], self.allocations.by_node.get(name, {}).values())
+        self.table.set_node(self.nodes[name], self.allocations.by_node.get(name, {}).values())
 
     def change_s(self) -> float:
         """Return how long the arrays take after one pod has ended or come: the slowest of some changes."""
@@ -171,7 +171,7 @@ class Scene:
         import numpy as np
 
         def loop() -> None:
-            free = np.bitwise_count(self.fleet.room.gpus.astype(np.uint64)).astype(np.int64)
+            free = np.bitwise_count(self.table.room.gpus.astype(np.uint64)).astype(np.int64)
             free[free == 0] = 9
             for _ in range(pods):
                 row = int(np.argmin(free))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gangline.errors import UserError
 from gangline.placement.explain import explain
-from gangline.placement.fleet import Fleet
+from gangline.placement.node_table import Fleet
 from gangline.placement.prediction import Workload, outlook
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot_file import read_snapshot

@@ -25,10 +25,10 @@ def service_of(which: str, client: Client, namespace: str, **led: Any) -> Leader
     if which == "operator":
         from gangline.operator import service as operator
 
-        return operator.OperatorService(client, operator.ServiceOptions(namespace=namespace, **led))
+        return operator.OperatorService(client, operator.OperatorOptions(namespace=namespace, **led))
     from gangline.scheduler import service as scheduler
 
-    return scheduler.SchedulerService(client, scheduler.ServiceOptions(**led))
+    return scheduler.SchedulerService(client, scheduler.SchedulerOptions(**led))
 
 
 async def main(which: str, server: str, namespace: str, lease_s: str, token: str) -> None:

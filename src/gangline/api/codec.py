@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.budgets import MANIFEST
-from gangline.api.yaml_reader import Place, read_yaml
+from gangline.api.yaml_reader import Position, read_yaml
 from gangline.errors import FieldError, ManifestError
 
 # .spec, containers, [0], [team.example.com/name]
@@ -34,7 +34,7 @@ class Document:
     value: dict[str, Any]
     file: str = ""
     line: int = 1
-    _place: Place | None = field(default=None, repr=False, compare=False)
+    _place: Position | None = field(default=None, repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -125,17 +125,17 @@ def _take_apart(document: Document) -> Iterator[Document]:
         yield document
         return
     for index, item in enumerate(items):
-        place = _find(document._place, f"items[{index}]", False) if document._place else Place(0, 0)
+        place = _find(document._place, f"items[{index}]", False) if document._place else Position(0, 0)
         if not isinstance(item, dict):
             raise ManifestError("an item of a List must be an object", where=_where(document.file, place))
         yield Document(item, document.file, place.line + 1, place)
 
 
-def _where(file: str, place: Place) -> str:
+def _where(file: str, place: Position) -> str:
     return f"{file}:{place.line + 1}:{place.column + 1}"
 
 
-def _find(place: Place, path: str, wants_key: bool) -> Place:
+def _find(place: Position, path: str, wants_key: bool) -> Position:
     """Return the place of a plain value itself, else of the key that leads to it."""
     found = place
     for match in _SEGMENT.finditer(path):

@@ -25,7 +25,7 @@ State = Literal["ours", "earlier", "changed", "foreign"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DefinitionOrigin:
     """What a definition is, beside ours of the same name.
 
     Attributes:
@@ -85,19 +85,19 @@ def _version(version: Obj) -> Obj:
     return kept | {"schema": schema}
 
 
-def judge(ours: Obj, live: Obj) -> Verdict:
+def judge(ours: Obj, live: Obj) -> DefinitionOrigin:
     """Return whose the definition is that a cluster serves under the name of ours."""
     name = ours["metadata"]["name"]
     says = fingerprint(live)
     if says == fingerprint(ours):
-        return Verdict("ours", name)
+        return DefinitionOrigin("ours", name)
     note = (live["metadata"].get("annotations") or {}).get(ANNOTATION)
     if note == says or (note is None and _is_of_a_release_without_notes(ours, live)):
-        return Verdict("earlier", name)
+        return DefinitionOrigin("earlier", name)
     found = list(_differences(ours, live))
     if len(found) > DIFFERENCES_MAX:
         found[DIFFERENCES_MAX:] = [f"and {len(found) - DIFFERENCES_MAX} more"]
-    return Verdict("changed" if note else "foreign", name, _owner(live), tuple(found))
+    return DefinitionOrigin("changed" if note else "foreign", name, _owner(live), tuple(found))
 
 
 def _is_of_a_release_without_notes(ours: Obj, live: Obj) -> bool:

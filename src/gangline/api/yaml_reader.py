@@ -24,7 +24,7 @@ _MERGE: Any = object()
 _NO_KEY: Any = object()
 
 
-class Place:
+class Position:
     """Where a value was written: line and column from 0, and those of what it holds.
 
     ``children`` is a list of places, or a dict of key -> (place of the key, place of the value).
@@ -37,7 +37,7 @@ class Place:
         self.column = column
         self.is_text = is_text
         """A plain value that is not empty: its own place says more than that of its key."""
-        self.children: list[Place] | dict[str, tuple[Place, Place]] | None = None
+        self.children: list[Position] | dict[str, tuple[Position, Position]] | None = None
 
 
 class _Part:
@@ -45,7 +45,7 @@ class _Part:
 
     __slots__ = ("bytes", "levels", "place", "text", "value", "values")
 
-    def __init__(self, value: Any, place: Place, text: str = "") -> None:
+    def __init__(self, value: Any, place: Position, text: str = "") -> None:
         self.value = value
         self.place = place
         self.text = text
@@ -68,7 +68,7 @@ class _Open:
         self.merged: dict[str, Any] = {}
 
 
-def read_yaml(text: str | bytes, budget: Budget, *, file: str) -> Iterator[tuple[Any, Place]]:
+def read_yaml(text: str | bytes, budget: Budget, *, file: str) -> Iterator[tuple[Any, Position]]:
     """Yield each document's value and place; nothing for empty documents.
 
     Raises:
@@ -148,7 +148,7 @@ class _Document:
                 self._attach(part)
             else:
                 root = part
-        return root or _Part(None, Place(0, 0))
+        return root or _Part(None, Position(0, 0))
 
     def _count(self, values: int, size: int, mark: Any) -> None:
         self._values += values
@@ -168,7 +168,7 @@ class _Document:
         text = event.value
         self._count(1, len(text), event.start_mark)
         mark = event.start_mark
-        part = _Part(self._scalars.value(event), Place(mark.line, mark.column, bool(text)), text)
+        part = _Part(self._scalars.value(event), Position(mark.line, mark.column, bool(text)), text)
         if event.anchor:
             self._anchors[event.anchor] = part
         return part
@@ -181,7 +181,7 @@ class _Document:
             raise _error(f"the tag `{event.tag[:64]}` is not allowed in a manifest", self._file, mark)
         self._check_levels(len(self._open) + 1, mark)
         self._count(1, 0, mark)
-        part = _Part(value, Place(mark.line, mark.column))
+        part = _Part(value, Position(mark.line, mark.column))
         part.place.children = {} if isinstance(value, dict) else []
         part.levels = 1
         if event.anchor:

@@ -1,4 +1,4 @@
-"""The lines of NVIDIA's DLLogger, on standard output and in its JSON file. Pure but for ``LogFile``.
+"""The lines of NVIDIA's DLLogger, on standard output and in its JSON file. Pure but for ``JsonLog``.
 
 Source: DLLogger's ``StdOutBackend`` and ``JSONStreamBackend``.
 """
@@ -37,7 +37,7 @@ def json_line(when: datetime, since: datetime, step: Step, data: Mapping[str, An
     return f"DLLL {json.dumps(record)}"
 
 
-class LogFile:
+class JsonLog:
     """The JSON file of a run.
 
     Raises:

@@ -30,7 +30,7 @@ _STALL = re.compile(rf"^Ranks waited {_NUMBER} % of the time for data")
 
 
 @dataclass(slots=True)
-class Figures:
+class LogFigures:
     """What one rank's log says; a number that it does not say is None.
 
     Attributes:
@@ -61,7 +61,7 @@ class Figures:
     stall: float | None = None
 
 
-def read_figures(lines: Iterable[str]) -> Figures:
+def read_figures(lines: Iterable[str]) -> LogFigures:
     """Return the figures of a log; lines of other programs are passed over."""
     known = [line for line in lines if not line.isspace()]
     tagged = [(match, line) for line in known if (match := _TAG.match(line))]
@@ -71,7 +71,7 @@ def read_figures(lines: Iterable[str]) -> Figures:
         own = [line[match.end() :] for match, line in tagged if int(match[1]) == lowest]
         printed = len({match[1] for match, line in tagged if _is_total(line[match.end() :].rstrip())})
         known = own
-    figures = Figures()
+    figures = LogFigures()
     for line in known:
         _read_line(figures, line.rstrip("\r\n").rstrip())
     if printed is not None:
@@ -83,7 +83,7 @@ def _is_total(line: str) -> bool:
     return bool(_TOTAL.match(line) or _NETAPP_TOTAL.match(line) or _HOROVOD_TOTAL.match(line))
 
 
-def _read_line(figures: Figures, line: str) -> None:
+def _read_line(figures: LogFigures, line: str) -> None:
     if match := _HEADER.match(line):
         if match[1] == "Model":
             figures.model = match[2]
@@ -115,7 +115,7 @@ def _read_line(figures: Figures, line: str) -> None:
         figures.limited = line.removeprefix(LIMITED)
 
 
-def _read_dllogger(figures: Figures, step: str, text: str) -> None:
+def _read_dllogger(figures: LogFigures, step: str, text: str) -> None:
     figures.program = "nvidia"
     values = {name: float(value) for name, value in _DLLOGGER_ITEM.findall(text)}
     if step == "PARAMETER":
@@ -130,7 +130,7 @@ def _read_dllogger(figures: Figures, step: str, text: str) -> None:
             figures.images_per_s, figures.printed = values[name], 1
 
 
-def summary_lines(figures: Figures) -> Iterator[str]:
+def summary_lines(figures: LogFigures) -> Iterator[str]:
     """Yield what people want to know of a log, a name and its value in each line."""
     model = figures.model or "unknown"
     if size := figures.facts.get("Batch size"):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gangline.bench.records import Sample, encode, frame
+from gangline.bench.records import LabelledImage, encode, frame
 from gangline.errors import UserError
 
 SHARD_IMAGES = 1024
@@ -58,7 +58,7 @@ class DataPlan:
         return range(self.images * shard // self.shards, self.images * (shard + 1) // self.shards)
 
 
-def draw(number: int, plan: DataPlan) -> Sample:
+def draw(number: int, plan: DataPlan) -> LabelledImage:
     """Return one image of the data set."""
     import numpy as np
     from PIL import Image
@@ -78,7 +78,7 @@ def draw(number: int, plan: DataPlan) -> Sample:
     buffer = io.BytesIO()
     image = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
     image.save(buffer, "JPEG", quality=QUALITY)
-    return Sample(buffer.getvalue(), label)
+    return LabelledImage(buffer.getvalue(), label)
 
 
 def write_shard(plan: DataPlan, shard: int) -> int:

@@ -35,7 +35,7 @@ from gangline.launch.plain_hosts import ask, preflight_error, wanted_of
 from gangline.launch.preflight_findings import judge
 from gangline.launch.remote_host import RemoteShell, is_this_host
 from gangline.launch.shell_server import KEY_VARIABLE
-from gangline.train.meeting import interface_towards
+from gangline.train.rendezvous import interface_towards
 
 PODS_VARIABLE = "GANGLINE_NAMES"
 """Set in pods of the one-machine cluster, which reach each other through ``gangline-rsh``."""
@@ -55,7 +55,7 @@ _FIRST_MOUNT = re.compile(r"(.*/mount_)0(/.*|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class NetappRun:
     """What is to be run.
 
     Attributes:
@@ -94,7 +94,7 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"run.py: {message}", hint="run.py --help lists the options")
 
 
-def parse(words: Sequence[str]) -> Run:
+def parse(words: Sequence[str]) -> NetappRun:
     """Return what a command line asks for.
 
     Raises:
@@ -119,7 +119,7 @@ def parse(words: Sequence[str]) -> Run:
         raise UserError("run.py: --nodes names no node")
     hosts = spread(nodes, given.num_devices, GPUS_PER_NODE[given.dgx_version])
     own = str(Path(__file__).with_name("tf_cnn_benchmarks.py"))
-    return Run(
+    return NetappRun(
         hosts=hosts,
         port=given.port,
         dataset_dir=given.dataset_dir,
@@ -179,7 +179,7 @@ def mount_prefix(dataset_dir: str) -> str:
     return f"{match.group(1)}%d" if match else ""
 
 
-def mpi_words(run: Run, agent: str) -> list[str]:
+def mpi_words(run: NetappRun, agent: str) -> list[str]:
     """Return the words about transport and remote shell that both lines share."""
     words = ["-mca", "pml", "ob1", "-mca", "btl", "^openib"]
     if run.interface:
@@ -187,14 +187,14 @@ def mpi_words(run: Run, agent: str) -> list[str]:
     return [*words, "-mca", "plm_rsh_agent", agent, "-mca", "plm_rsh_args", f"-p {run.port}"]
 
 
-def clean_line(run: Run, agent: str) -> list[str]:
+def clean_line(run: NetappRun, agent: str) -> list[str]:
     """Return the line that clears the page cache of every node."""
     once = host_list([Host(host.name, 1) for host in run.hosts])
     line = ["mpirun", "-allow-run-as-root", "-np", str(len(run.hosts)), "-H", once]
     return [*line, *mpi_words(run, agent), "bash", "-c", DROP_CACHES]
 
 
-def training_line(run: Run, agent: str, environment: Mapping[str, str]) -> list[str]:
+def training_line(run: NetappRun, agent: str, environment: Mapping[str, str]) -> list[str]:
     """Return the line of the training: its form and its options are those of the article."""
     line = ["mpirun", "-allow-run-as-root", "-np", str(run.devices), "-H", host_list(run.hosts)]
     line += ["-bind-to", "none", "-map-by", "slot", "-x", "NCCL_DEBUG=INFO"]
@@ -220,7 +220,7 @@ _EXTRA = {
 """Variables of this process that the ranks on other nodes need too."""
 
 
-def benchmark_options(run: Run) -> list[str]:
+def benchmark_options(run: NetappRun) -> list[str]:
     """Return the options of ``tf_cnn_benchmarks``, in the order of the article."""
     options = [
         *(f"--model={run.model}", f"--batch_size={run.batch_size}", f"--device={run.device}"),
@@ -237,7 +237,7 @@ def benchmark_options(run: Run) -> list[str]:
     return [*options, "--datasets_num_private_threads=4", f"--horovod_device={run.device}"]
 
 
-def results_name(run: Run, moment: time.struct_time, precision: str) -> str:
+def results_name(run: NetappRun, moment: time.struct_time, precision: str) -> str:
     """Return the name of the results file: date, framework, model, devices, batch, precision and more.
 
     Args:
@@ -253,7 +253,7 @@ def results_name(run: Run, moment: time.struct_time, precision: str) -> str:
     return "_".join(parts) + ".txt"
 
 
-def limited(run: Run, environment: Mapping[str, str]) -> Run:
+def limited(run: NetappRun, environment: Mapping[str, str]) -> NetappRun:
     """Return the run as the benchmark will limit it on a small machine."""
     bounds = limits.Limits(limits.parse(environment.get(limits.VARIABLE, "")))
     return replace(
@@ -264,7 +264,7 @@ def limited(run: Run, environment: Mapping[str, str]) -> Run:
     )
 
 
-def computed(run: Run, lines: Sequence[str]) -> str:
+def computed(run: NetappRun, lines: Sequence[str]) -> str:
     """Return the precision in which a run computes: what it said, else what its device makes of fp16."""
     said = next((match[1] for line in lines if (match := _PRECISION.search(line))), "")
     return said or ("bf16" if run.device == "cpu" else ASKED_PRECISION)
@@ -286,7 +286,7 @@ def _which(program: str, environment: Mapping[str, str]) -> bool:
     return any(os.access(Path(folder, program), os.X_OK) for folder in folders if folder)
 
 
-def execute(run: Run, environment: dict[str, str]) -> float:
+def execute(run: NetappRun, environment: dict[str, str]) -> float:
     """Run the whole flow; return images/s of all ranks.
 
     Raises:
@@ -349,7 +349,7 @@ def _note_precision(results: Path, name: str, precision: str) -> None:
         say(f"the results are in {results.with_name(name)}")
 
 
-def clean_caches(run: Run, agent: str, environment: dict[str, str]) -> None:
+def clean_caches(run: NetappRun, agent: str, environment: dict[str, str]) -> None:
     """Clear the page cache of every node, where that was allowed; else say that it was not."""
     say("================ Clean Cache !!! ==================")
     line = clean_line(run, agent)
@@ -369,7 +369,7 @@ def clean_caches(run: Run, agent: str, environment: dict[str, str]) -> None:
     say("=" * 51)
 
 
-def check_nodes(run: Run) -> None:
+def check_nodes(run: NetappRun) -> None:
     """Ask the other nodes before the start, where ssh reaches them.
 
     Raises:

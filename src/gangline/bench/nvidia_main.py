@@ -135,10 +135,10 @@ class _Benchmark:
         self.warmup = bounds.count("num_warmup_batches", asked.warmup_steps)
         if self.warmup >= self.steps:
             self.warmup = bounds.lower("num_warmup_batches", self.warmup, self.steps // 5)
-        self.files: list[dllogger.LogFile] = []
+        self.files: list[dllogger.JsonLog] = []
         if place.rank == 0:
             with suppress(OSError):  # a folder of the cluster that this machine does not have
-                self.files = [dllogger.LogFile(Path(asked.results_dir, asked.log_filename))]
+                self.files = [dllogger.JsonLog(Path(asked.results_dir, asked.log_filename))]
 
     def log(self, step: dllogger.Step, data: dict[str, Any]) -> None:
         """Write a line to the output and to the file."""

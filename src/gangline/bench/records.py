@@ -38,7 +38,7 @@ class DamagedRecordError(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LabelledImage:
     """One labelled image."""
 
     jpeg: bytes
@@ -110,7 +110,7 @@ def _field(number: int, content: bytes) -> bytes:
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
-def encode(sample: Sample) -> bytes:
+def encode(sample: LabelledImage) -> bytes:
     """Return an image as the payload of a record."""
     values = {
         IMAGE: _field(1, _field(1, sample.jpeg)),
@@ -153,7 +153,7 @@ def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def decode(payload: bytes) -> Sample:
+def decode(payload: bytes) -> LabelledImage:
     """Return the image of a payload.
 
     Raises:
@@ -173,7 +173,7 @@ def decode(payload: bytes) -> Sample:
         raise DamagedRecordError("a record is no tf.train.Example") from error
     if not jpeg:
         raise DamagedRecordError(f"a record has no `{IMAGE}`")
-    return Sample(jpeg, label)
+    return LabelledImage(jpeg, label)
 
 
 def _first(message: memoryview) -> Any:

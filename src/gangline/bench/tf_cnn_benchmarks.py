@@ -48,7 +48,7 @@ PREFETCH_BATCHES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchmarkPlan:
     """What a command line asks for, after the limits.
 
     Attributes:
@@ -67,7 +67,7 @@ class Plan:
     notes: tuple[str, ...]
 
 
-def make_plan(flags: Parameters, bounds: limits.Limits, ranks: int = 1) -> Plan:
+def make_plan(flags: Parameters, bounds: limits.Limits, ranks: int = 1) -> BenchmarkPlan:
     """Return what to do, from flags and limits; an epoch is shared out over the ranks.
 
     Raises:
@@ -84,7 +84,7 @@ def make_plan(flags: Parameters, bounds: limits.Limits, ranks: int = 1) -> Plan:
     notes = []
     if unused := flags.without_meaning():
         notes.append("Flags without a meaning on torch: " + " ".join(f"--{name}" for name in unused))
-    return Plan(
+    return BenchmarkPlan(
         model=model,
         batch_size=batch_size,
         num_batches=bounds.count("num_batches", num_batches),
@@ -159,7 +159,7 @@ def _help_lines() -> Iterator[str]:
 class _Benchmark:
     """One rank's run."""
 
-    def __init__(self, flags: Parameters, plan: Plan, session: Session) -> None:
+    def __init__(self, flags: Parameters, plan: BenchmarkPlan, session: Session) -> None:
         from gangline.bench.training import usable_precision
 
         self.flags, self.plan, self.place = flags, plan, session

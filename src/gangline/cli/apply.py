@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from gangline.cli.options.target import Target, open_client, target_options
+from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.cli.output import say
 from gangline.errors import UserError
 
@@ -16,7 +16,7 @@ from gangline.errors import UserError
 @click.option("-f", "--filename", "more", multiple=True, metavar="FILE", hidden=True)
 @click.option("--dry-run", is_flag=True, help="Let the server check everything, change nothing.")
 @target_options()
-def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target: Target) -> None:
+def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target: ClusterTarget) -> None:
     """Create or change the objects of manifests; `-` reads standard input.
 
     The one-machine cluster is started, and kept, if it is not up.
@@ -39,7 +39,7 @@ def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target
     asyncio.run(_apply(documents, target, dry_run=dry_run))
 
 
-async def _apply(documents: list, target: Target, *, dry_run: bool) -> None:  # type: ignore[type-arg]
+async def _apply(documents: list, target: ClusterTarget, *, dry_run: bool) -> None:  # type: ignore[type-arg]
     from gangline.cli.options.manifests import in_order
     from gangline.kube.apply import apply
     from gangline.kube.discovery import resource_for

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.options.target import Target, target_options
+from gangline.cli.options.target import ClusterTarget, target_options
 
 if TYPE_CHECKING:
     from gangline.jobs.gang import Dialect
@@ -31,7 +31,7 @@ served_limit_s = 30.0
 )
 @click.option("--replace", is_flag=True, help="With --install: also where somebody else's definition stands.")
 @target_options(namespace=False)
-def command(output: str, gang_scheduling: str, install: bool, replace: bool, target: Target) -> None:
+def command(output: str, gang_scheduling: str, install: bool, replace: bool, target: ClusterTarget) -> None:
     """Print the custom resource definitions, for `kubectl apply --server-side -f -`, or install them."""
     import asyncio
 
@@ -62,7 +62,7 @@ def _is_read_by(dialect: Dialect, crd: dict[str, Any]) -> bool:
 
 
 async def _install(
-    target: Target, jobs: list[dict[str, Any]], gangs: list[dict[str, Any]], *, replace: bool
+    target: ClusterTarget, jobs: list[dict[str, Any]], gangs: list[dict[str, Any]], *, replace: bool
 ) -> None:
     """Write the definitions where no others stand: a job needs ours, a gang's may be anybody's.
 

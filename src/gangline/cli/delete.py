@@ -9,7 +9,7 @@ import click
 
 from gangline.cli.jobs.job_names import complete_job_name
 from gangline.cli.options.job_types import qualified, type_option
-from gangline.cli.options.target import Target, open_client, target_options
+from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def command(
     all_namespaces: bool,
     wait: bool,
     kind: str,
-    target: Target,
+    target: ClusterTarget,
 ) -> None:
     """Delete jobs and what belongs to them; unknown names are an error, after the others are deleted."""
     if not (names or files or everything):
@@ -54,7 +54,7 @@ def command(
 
 
 async def _delete(
-    target: Target,
+    target: ClusterTarget,
     names: tuple[str, ...],
     files: tuple[str, ...],
     *,

@@ -10,7 +10,7 @@ import click
 
 from gangline.cli.jobs.job_names import complete_job_name
 from gangline.cli.options.job_types import qualified, type_option
-from gangline.cli.options.target import Target, target_options
+from gangline.cli.options.target import ClusterTarget, target_options
 from gangline.cli.output import Column, output_option, print_table, print_value
 from gangline.errors import UserError
 
@@ -53,7 +53,7 @@ def command(
     gpus: bool,
     kind: str,
     output: str | None,
-    target: Target,
+    target: ClusterTarget,
 ) -> None:
     """Show job NAME: status, priority, duration, and its instances with their nodes.
 
@@ -66,7 +66,7 @@ def command(
 
 
 async def _get(
-    target: Target, name: str, *, all_namespaces: bool, events: bool, gpus: bool, output: str | None
+    target: ClusterTarget, name: str, *, all_namespaces: bool, events: bool, gpus: bool, output: str | None
 ) -> None:
     from gangline.cli.jobs.gpu_kind import gpu_kind
     from gangline.cli.jobs.job_lookup import open_job, pods_of, warnings_about

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from gangline.cli.options.job_types import type_option
-from gangline.cli.options.target import Target, open_client, target_options
+from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.cli.output import Column, output_option, print_table, print_value, say
 
 COLUMNS = (
@@ -29,12 +29,12 @@ COLUMNS = (
 @type_option
 @output_option
 @target_options()
-def command(all_namespaces: bool, kind: str, output: str | None, target: Target) -> None:
+def command(all_namespaces: bool, kind: str, output: str | None, target: ClusterTarget) -> None:
     """List jobs with their status, duration and GPUs; why one waits is in `-o wide`."""
     asyncio.run(_list(target, all_namespaces=all_namespaces, only=kind, output=output))
 
 
-async def _list(target: Target, *, all_namespaces: bool, only: str, output: str | None) -> None:
+async def _list(target: ClusterTarget, *, all_namespaces: bool, only: str, output: str | None) -> None:
     from gangline.api.resources import PODS
     from gangline.cli.jobs.gpu_kind import gpu_kind
     from gangline.cli.jobs.job_lookup import list_jobs, warnings_about

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.options.target import Target, open_client, target_options
+from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.cli.output import plural
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import ClusterError, UserError
@@ -30,7 +30,7 @@ def command() -> None:
 @click.argument("index", type=click.IntRange(min=0))
 @click.argument("health", type=click.Choice(["unhealthy", "healthy"]))
 @target_options(namespace=False)
-def set_gpu(node: str, index: int, health: str, target: Target) -> None:
+def set_gpu(node: str, index: int, health: str, target: ClusterTarget) -> None:
     """Make simulated GPU INDEX of NODE unhealthy, or healthy again; it stays so until it is changed.
 
     A gang that holds the GPU is taken back whole, and placed anew on healthy ones.
@@ -38,7 +38,7 @@ def set_gpu(node: str, index: int, health: str, target: Target) -> None:
     asyncio.run(_set(target, node, index, is_healthy=health == "healthy"))
 
 
-async def _set(target: Target, node: str, index: int, *, is_healthy: bool) -> None:
+async def _set(target: ClusterTarget, node: str, index: int, *, is_healthy: bool) -> None:
     from gangline.devices.inventory import gpus_in_words
 
     async with open_client(target) as client:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.options.target import Target, cluster_option
+from gangline.cli.options.target import ClusterTarget, cluster_option
 from gangline.cli.output import Column, plural, print_table, print_value, say, terminal_width
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import UserError
@@ -69,13 +69,13 @@ def command(
     runs, the oldest go first; GANGLINE_RUNS_AGE=90d and GANGLINE_RUNS_SIZE=5Gi change that when the cluster
     starts next.
     """
-    context.obj = Target(cluster=cluster)
+    context.obj = ClusterTarget(cluster=cluster)
     if context.invoked_subcommand is None:
         asyncio.run(_list(context.obj, pattern, only_failed=failed, limit=limit, output=output))
 
 
 async def _list(
-    target: Target, pattern: str | None, *, only_failed: bool, limit: int, output: str | None
+    target: ClusterTarget, pattern: str | None, *, only_failed: bool, limit: int, output: str | None
 ) -> None:
     from gangline.cluster.runs.history import DamagedRunError, History
 
@@ -111,7 +111,7 @@ async def _list(
         print_table([COLUMNS[index] for index in shown], rows, wide=wide)
 
 
-async def _report(target: Target, record: RunRecord, *, is_up: bool) -> dict[str, Any]:
+async def _report(target: ClusterTarget, record: RunRecord, *, is_up: bool) -> dict[str, Any]:
     from gangline.cli.jobs.past_failure import failed_outcome
     from gangline.cli.run.result import describe_failure
     from gangline.clock import now
@@ -199,7 +199,7 @@ def metrics_in_words(metrics: dict[str, Any]) -> str:
 @click.option("--older-than", metavar="AGE", help="Runs that ended so long ago: 12h, 7d, 4w.")
 @click.option("--all", "everything", is_flag=True, help="All runs that are over.")
 @click.pass_obj
-def delete(target: Target, names: tuple[str, ...], older_than: str | None, everything: bool) -> None:
+def delete(target: ClusterTarget, names: tuple[str, ...], older_than: str | None, everything: bool) -> None:
     """Remove runs that are over, with their logs. NAME means all runs of that name, ID one of them."""
     from gangline.cluster.runs.bounds import parse_age
     from gangline.cluster.runs.history import History
@@ -225,7 +225,7 @@ def _is_named(file: RunFile, names: tuple[str, ...]) -> bool:
     return file.name in names or any(len(name) >= ID_CHARS and file.uid.startswith(name) for name in names)
 
 
-def _delete(target: Target, files: list[RunFile], *, is_told: bool) -> None:
+def _delete(target: ClusterTarget, files: list[RunFile], *, is_told: bool) -> None:
     """Remove what is over; jobs that are still there keep their logs until they go."""
     from gangline.cluster.runs.history import DamagedRunError, History
 
@@ -253,7 +253,7 @@ def _delete(target: Target, files: list[RunFile], *, is_told: bool) -> None:
         )
 
 
-def _jobs_there(target: Target) -> Callable[[str], bool]:
+def _jobs_there(target: ClusterTarget) -> Callable[[str], bool]:
     """Return a test for uids of jobs and pods that are still in the cluster."""
     from gangline.api.resources import JOBS, MPIJOBS, PODS
     from gangline.cluster.daemon.cluster import Cluster

@@ -17,8 +17,8 @@ from gangline.placement.policy import OVERDUE_AFTER_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gangline.simulate.policies import Scheduler
-    from gangline.simulate.report import Outcome
+    from gangline.simulate.policies import ReplayPolicy
+    from gangline.simulate.report import ReplayResult
     from gangline.simulate.site import Site
     from gangline.simulate.speeds import Speeds
     from gangline.simulate.trace import Trace
@@ -113,7 +113,7 @@ def _words(text: str, option: str, known: tuple[str, ...]) -> list[str]:
     return words
 
 
-def _draw(outcomes: list[Outcome], target: str, title: str) -> None:
+def _draw(outcomes: list[ReplayResult], target: str, title: str) -> None:
     from gangline.simulate.plots import draw
 
     try:
@@ -212,12 +212,12 @@ def _run(
     site: Site,
     speeds: Speeds,
     policy: str,
-    scheduler: Scheduler,
+    scheduler: ReplayPolicy,
     has_fixed_durations: bool,
-) -> Outcome:
+) -> ReplayResult:
     from gangline.simulate.figures import figures
     from gangline.simulate.replay import replay
-    from gangline.simulate.report import Outcome
+    from gangline.simulate.report import ReplayResult
 
     title = f"{'trace' if load is None else f'{100 * load:g} %'} {policy}"
     watch, done = _progress(title, len(trace.jobs))
@@ -227,7 +227,7 @@ def _run(
     finally:
         done()
     wall_s = time.perf_counter() - started
-    return Outcome(load, policy, figures(outcome, trace, site), outcome.samples, wall_s)
+    return ReplayResult(load, policy, figures(outcome, trace, site), outcome.samples, wall_s)
 
 
 def _progress(title: str, jobs: int) -> tuple[Callable[[int], None], Callable[[], None]]:
@@ -253,7 +253,7 @@ def _progress(title: str, jobs: int) -> tuple[Callable[[int], None], Callable[[]
 
 
 def _value(
-    site: Site, traces: dict[float | None, Trace], outcomes: list[Outcome], options: dict[str, Any]
+    site: Site, traces: dict[float | None, Trace], outcomes: list[ReplayResult], options: dict[str, Any]
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -269,7 +269,7 @@ def _value(
     }
 
 
-def _print(site: Site, traces: dict[float | None, Trace], outcomes: list[Outcome]) -> None:
+def _print(site: Site, traces: dict[float | None, Trace], outcomes: list[ReplayResult]) -> None:
     from gangline.simulate.report import HEADINGS
 
     columns = [Column(title) for title in HEADINGS]

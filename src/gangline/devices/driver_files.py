@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gangline.devices.inventory import Gpu, Inventory
+from gangline.devices.inventory import DeviceInventory, Gpu
 from gangline.devices.nvml import numa_node
 
 DRIVER = Path("/proc/driver/nvidia/gpus")
@@ -25,7 +25,7 @@ SHARED_NODES = (
 """Device files that every program on any GPU needs, where they exist."""
 
 
-def read_driver_files(driver: Path = DRIVER, dev: Path = DEV) -> Inventory:
+def read_driver_files(driver: Path = DRIVER, dev: Path = DEV) -> DeviceInventory:
     """Return the GPUs that have a device file, with the driver's ids, else named by the file.
 
     Source: ``/proc/driver/nvidia/gpus/ADDRESS/information`` of the NVIDIA driver.
@@ -45,7 +45,7 @@ def read_driver_files(driver: Path = DRIVER, dev: Path = DEV) -> Inventory:
     for index, minor in enumerate(in_order):
         uuid, address = known.get(minor, (f"{FILE_ID}{minor}", ""))
         gpus.append(Gpu(uuid, index, minor, numa_node(address)))
-    return Inventory(source="file", model=model or "NVIDIA GPU", gpus=tuple(gpus))
+    return DeviceInventory(source="file", model=model or "NVIDIA GPU", gpus=tuple(gpus))
 
 
 def _facts(path: Path) -> dict[str, str]:

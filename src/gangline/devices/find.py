@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangline.devices.driver_files import read_driver_files
-from gangline.devices.inventory import Inventory
+from gangline.devices.inventory import DeviceInventory
 from gangline.devices.nvml import load_nvml, read_nvml
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDevices:
     """The machine's GPUs, and what went wrong on the way, for the log; empty when nothing did."""
 
-    inventory: Inventory
+    inventory: DeviceInventory
     trouble: str = ""
 
 
-def find_gpus() -> Found:
+def find_gpus() -> FoundDevices:
     """Return the machine's GPUs. Blocks; under a millisecond where there is no driver."""
     trouble = ""
     nvml = load_nvml()
     if nvml is not None:
         try:
-            return Found(read_nvml(nvml))
+            return FoundDevices(read_nvml(nvml))
         except nvml.NVMLError as error:
             trouble = f"NVML does not answer: {error}"
-    return Found(read_driver_files(), trouble)
+    return FoundDevices(read_driver_files(), trouble)

@@ -50,7 +50,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class DeviceInventory:
     """The GPUs of one node, in the order of their indexes.
 
     Attributes:
@@ -87,7 +87,7 @@ def read_unhealthy(text: str) -> frozenset[int]:
     return frozenset(int(word) for word in text.replace(",", " ").split() if word.isdecimal())
 
 
-def with_unhealthy(inventory: Inventory, indices: frozenset[int]) -> Inventory:
+def with_unhealthy(inventory: DeviceInventory, indices: frozenset[int]) -> DeviceInventory:
     """Return the inventory with exactly these GPUs unhealthy."""
     gpus = tuple(replace(gpu, healthy=gpu.index not in indices) for gpu in inventory.gpus)
     return replace(inventory, gpus=gpus)
@@ -112,18 +112,18 @@ def gpus_in_words(count: int, kind: str = "") -> str:
     return " ".join(filter(None, (str(count), kind, "GPU" if count == 1 else "GPUs")))
 
 
-def capacity(inventory: Inventory) -> dict[str, str]:
+def capacity(inventory: DeviceInventory) -> dict[str, str]:
     """Return what the node's ``status.capacity`` says of GPUs: empty for none."""
     return {RESOURCE: str(len(inventory.gpus))} if inventory.gpus else {}
 
 
-def allocatable(inventory: Inventory) -> dict[str, str]:
+def allocatable(inventory: DeviceInventory) -> dict[str, str]:
     """Return what ``status.allocatable`` says: the healthy ones."""
     healthy = sum(gpu.healthy for gpu in inventory.gpus)
     return {RESOURCE: str(healthy)} if inventory.gpus else {}
 
 
-def node_labels(inventory: Inventory) -> dict[str, str | None]:
+def node_labels(inventory: DeviceInventory) -> dict[str, str | None]:
     """Return the labels of the node; None takes a label of an earlier start away."""
     names = (PRODUCT_LABEL, COUNT_LABEL, SOURCE_LABEL, SIMULATED_ROLE_LABEL)
     labels: dict[str, str | None] = dict.fromkeys(names)
@@ -137,7 +137,7 @@ def node_labels(inventory: Inventory) -> dict[str, str | None]:
     return labels
 
 
-def topology_note(inventory: Inventory) -> str | None:
+def topology_note(inventory: DeviceInventory) -> str | None:
     """Return the value of the node annotation ``gangline.dev/gpu-topology``, None for no GPU.
 
     ``{"model", "source", "gpus": [{"uuid", "index", "numa", "healthy"}], "links": [["X", "NV2", ...], ...]}``

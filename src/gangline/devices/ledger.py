@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangline.api.core import Pod
-from gangline.devices.inventory import RESOURCE, Inventory
+from gangline.devices.inventory import RESOURCE, DeviceInventory
 from gangline.workloads.gpus import ANNOTATION, gpu_shares, read_gpus
 
 Shares = dict[str, tuple[str, ...]]
@@ -76,18 +76,18 @@ class GpuRequest:
 class GpuLedger:
     """The books over the GPUs of all nodes of one machine. Cost of a request: O(GPUs of the node)."""
 
-    def __init__(self, nodes: Mapping[str, Inventory]) -> None:
+    def __init__(self, nodes: Mapping[str, DeviceInventory]) -> None:
         self._nodes = dict(nodes)
         self._holders: dict[str, str] = {}
         self._shares: dict[str, Shares] = {}
 
-    def show(self, node: str, inventory: Inventory) -> None:
+    def show(self, node: str, inventory: DeviceInventory) -> None:
         """Take the GPUs of a node as they are now; what is held stays held."""
         self._nodes[node] = inventory
 
-    def inventory(self, node: str) -> Inventory:
+    def inventory(self, node: str) -> DeviceInventory:
         """Return the GPUs of a node."""
-        return self._nodes.get(node, Inventory())
+        return self._nodes.get(node, DeviceInventory())
 
     def free(self, node: str) -> list[str]:
         """Return the ids of a node's free and healthy GPUs, lowest index first."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gangline.devices.inventory import Gpu, Inventory, Links
+from gangline.devices.inventory import DeviceInventory, Gpu, Links
 from gangline.devices.nvml_library import LIBRARY, NvmlLibrary
 from gangline.errors import UserError
 
@@ -41,7 +41,7 @@ def load_nvml() -> Any | None:
     return pynvml
 
 
-def read_nvml(nvml: Any) -> Inventory:
+def read_nvml(nvml: Any) -> DeviceInventory:
     """Return the machine's GPUs with their links.
 
     Cost: milliseconds, or a second where nothing keeps the driver awake.
@@ -65,7 +65,7 @@ def read_nvml(nvml: Any) -> Inventory:
             addresses.append(address)
             gpus.append(Gpu(uuid, index, minor, numa_node(address), healthy))
         model = _text(_ask(nvml, "nvmlDeviceGetName", handles[0])) if handles else ""
-        return Inventory("nvml", model, tuple(gpus), _links(nvml, model, handles, addresses))
+        return DeviceInventory("nvml", model, tuple(gpus), _links(nvml, model, handles, addresses))
     finally:
         nvml.nvmlShutdown()
 

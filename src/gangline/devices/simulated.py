@@ -5,7 +5,7 @@ What runs on them finds none: their ids match no device, so that CUDA sees nothi
 
 from __future__ import annotations
 
-from gangline.devices.inventory import Gpu, Inventory
+from gangline.devices.inventory import DeviceInventory, Gpu
 from gangline.errors import UserError
 from gangline.topology.known import known_machine
 
@@ -14,7 +14,7 @@ GPUS_MAX = 64
 """Of one node; sets of GPUs are kept in 64-bit masks."""
 
 
-def simulate(node: str, count: int, model: str = "") -> Inventory:
+def simulate(node: str, count: int, model: str = "") -> DeviceInventory:
     """Return the simulated GPUs of one node; ids are unique in the cluster and the same after a restart.
 
     Args:
@@ -34,7 +34,7 @@ def simulate(node: str, count: int, model: str = "") -> Inventory:
     ids = [f"GPU-simulated-{node}-{index}" for index in range(count)]
     if not model:
         gpus = tuple(Gpu(uuid, index) for index, uuid in enumerate(ids))
-        return Inventory(source="simulated", model=PLAIN_MODEL, gpus=gpus)
+        return DeviceInventory(source="simulated", model=PLAIN_MODEL, gpus=gpus)
     machine = known_machine(model)
     if count > machine.count:
         raise UserError(
@@ -43,4 +43,4 @@ def simulate(node: str, count: int, model: str = "") -> Inventory:
         )
     machine = machine.subset(range(count))
     gpus = tuple(Gpu(uuid, index, numa=machine.numa[index]) for index, uuid in enumerate(ids))
-    return Inventory(source="simulated", model=machine.model, gpus=gpus, links=machine.links)
+    return DeviceInventory(source="simulated", model=machine.model, gpus=gpus, links=machine.links)

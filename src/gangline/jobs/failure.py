@@ -14,14 +14,14 @@ WORKER_LOST = "MPIJobWorkerLost"
 _SIGNAL_BASE = 128
 
 
-class Verdict(NamedTuple):
+class FailedCondition(NamedTuple):
     """Reason and message of the Failed condition."""
 
     reason: str
     message: str
 
 
-def judge_workers(workers: Sequence[Pod]) -> Verdict | None:
+def judge_workers(workers: Sequence[Pod]) -> FailedCondition | None:
     """Return why the job cannot go on without the workers that have failed; None while all are well.
 
     A pod that is being deleted is no failure, for it will be replaced; so will one that its node refused.
@@ -37,21 +37,23 @@ def judge_workers(workers: Sequence[Pod]) -> Verdict | None:
     evicted = sorted(pod.metadata.name for pod in failed if pod.status.reason == "Evicted")
     if evicted:
         count = f"{len(evicted)}/{len(workers)} workers are evicted"
-        return Verdict(JOB_EVICTED, f"{count}: {', '.join(evicted)}")
+        return FailedCondition(JOB_EVICTED, f"{count}: {', '.join(evicted)}")
     first = min(failed, key=lambda pod: (_finished_at(pod), pod.metadata.name))
     more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-    return Verdict(WORKER_FAILED, f"worker pod {first.metadata.name} failed: {describe_failure(first)}{more}")
+    return FailedCondition(
+        WORKER_FAILED, f"worker pod {first.metadata.name} failed: {describe_failure(first)}{more}"
+    )
 
 
-def judge_lost_workers(names: Sequence[str]) -> Verdict | None:
+def judge_lost_workers(names: Sequence[str]) -> FailedCondition | None:
     """Return what to say of workers that were deleted while the job ran; None when there are none."""
     if not names:
         return None
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    return Verdict(WORKER_LOST, f"worker pod {names[0]} was deleted while the job ran{more}")
+    return FailedCondition(WORKER_LOST, f"worker pod {names[0]} was deleted while the job ran{more}")
 
 
-def judge_launcher(name: str, launcher: Job, pods: Sequence[Pod]) -> Verdict:
+def judge_launcher(name: str, launcher: Job, pods: Sequence[Pod]) -> FailedCondition:
     """Return why the launcher Job failed, with what its newest failed pod says.
 
     Args:
@@ -69,7 +71,7 @@ def judge_launcher(name: str, launcher: Job, pods: Sequence[Pod]) -> Verdict:
             reason += f"/{newest.status.reason}"
         said = newest.status.message or f"pod {newest.metadata.name}: {describe_failure(newest)}"
         message += f": {said}"
-    return Verdict(reason, message)
+    return FailedCondition(reason, message)
 
 
 def describe_failure(pod: Pod) -> str:

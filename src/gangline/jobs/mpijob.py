@@ -22,7 +22,7 @@ from gangline.jobs.conditions import FAILED, RUNNING, cut, has_finished
 from gangline.jobs.failure import (
     JOB_FAILED,
     WORKER_LOST,
-    Verdict,
+    FailedCondition,
     judge_launcher,
     judge_lost_workers,
     judge_workers,
@@ -42,7 +42,7 @@ from gangline.jobs.launcher_replacement import (
     rejection_events,
     replacement_wait_s,
 )
-from gangline.jobs.observed import Observed
+from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.observed_job import ObservedJob, classify, delete_outdated
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, Plan
 from gangline.jobs.pods import build_launcher, build_worker, resume_patch
@@ -60,7 +60,7 @@ _END_NOW_S = 1
 
 def reconcile(
     read: ReadJob,
-    observed: Observed,
+    observed: ObservedChildren,
     now: datetime,
     *,
     raw_status: Any = None,
@@ -179,7 +179,7 @@ def _plan(
 def _reject(read: ReadJob, draft: StatusDraft, raw_status: Any) -> Plan:
     """An invalid job fails with every error; mending its spec starts it."""
     if not draft.is_finished:
-        draft.failed(Verdict(VALIDATION_ERROR, _validation_event(read).message))
+        draft.failed(FailedCondition(VALIDATION_ERROR, _validation_event(read).message))
     return _plan(draft, raw_status, [], [], None)
 
 
@@ -200,7 +200,7 @@ def _judge(observed_job: ObservedJob, draft: StatusDraft, launcher_wait_s: float
     """Bring the status up to date; the job may be finished afterwards."""
     job, launcher = observed_job.job, observed_job.launcher
     if observed_job.observed.rejected:
-        draft.failed(Verdict(JOB_FAILED, "; ".join(observed_job.observed.rejected)))
+        draft.failed(FailedCondition(JOB_FAILED, "; ".join(observed_job.observed.rejected)))
         return
     if launcher:
         _count_launcher(observed_job, draft)
@@ -224,12 +224,12 @@ def _judge(observed_job: ObservedJob, draft: StatusDraft, launcher_wait_s: float
     draft.count_workers(observed_job.wanted_workers)
     if lost:
         times = f" (restarts of the gang: {job.status.restarts})" if job.status.restarts else ""
-        draft.failed(Verdict(lost.reason, lost.message + times))
+        draft.failed(FailedCondition(lost.reason, lost.message + times))
     elif draft.replicas[LAUNCHER].active and draft.replicas[WORKER].active == job.worker_count:
         draft.running()
 
 
-def _failed_workers(observed_job: ObservedJob) -> Verdict | None:
+def _failed_workers(observed_job: ObservedJob) -> FailedCondition | None:
     """Return why the job cannot go on with the workers that it has; None while it can."""
     # A launcher that has ended well needs its workers no more: its Job is about to say so.
     ended = any(pod.status.phase == "Succeeded" for pod in observed_job.launcher_pods)
@@ -242,7 +242,7 @@ def _failed_workers(observed_job: ObservedJob) -> Verdict | None:
     return verdict
 
 
-def _lost_workers(observed_job: ObservedJob) -> Verdict | None:
+def _lost_workers(observed_job: ObservedJob) -> FailedCondition | None:
     """Return which workers of a running job are gone or going, though they are wanted."""
     job = observed_job.job
     if not is_true(job.status.conditions, RUNNING):

@@ -10,7 +10,7 @@ from gangline.api.pod_group import PodGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedChildren:
     """The objects in the job's namespace that carry its label, whoever owns them.
 
     Attributes:

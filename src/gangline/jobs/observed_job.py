@@ -18,7 +18,7 @@ from gangline.jobs.names import (
     Names,
     count_in,
 )
-from gangline.jobs.observed import Observed, is_controlled_by
+from gangline.jobs.observed import ObservedChildren, is_controlled_by
 from gangline.jobs.plan import Action, Delete, Emit
 from gangline.jobs.settings import Settings
 
@@ -40,7 +40,7 @@ class ObservedJob:
 
     job: MPIJob
     names: Names
-    observed: Observed
+    observed: ObservedChildren
     settings: Settings
     launcher: Job | None = None
     launcher_pods: list[Pod] = field(default_factory=list)
@@ -85,7 +85,7 @@ class ObservedJob:
         ]
 
 
-def classify(job: MPIJob, observed: Observed, settings: Settings) -> ObservedJob:
+def classify(job: MPIJob, observed: ObservedChildren, settings: Settings) -> ObservedJob:
     """Sort what is observed of a job."""
     observed_job = ObservedJob(job, Names.of(job), observed, settings)
     uid, attempt = job.metadata.uid, job.status.restarts

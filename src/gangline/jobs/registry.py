@@ -12,7 +12,7 @@ from gangline.api.mpijob_reading import ReadJob, read_observed, renew
 from gangline.api.resources import MPIJOBS, Resource
 from gangline.jobs import mpijob
 from gangline.jobs.names import JOB_NAME_LABEL, OPERATOR_NAME, OPERATOR_NAME_LABEL
-from gangline.jobs.observed import Observed
+from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Plan
 from gangline.jobs.settings import Settings
 
@@ -21,7 +21,7 @@ class Reconcile(Protocol):
     """Works out the plan for one job of a kind; pure."""
 
     def __call__(
-        self, read: ReadJob, observed: Observed, now: datetime, *, raw_status: Any, settings: Settings
+        self, read: ReadJob, observed: ObservedChildren, now: datetime, *, raw_status: Any, settings: Settings
     ) -> Plan:
         """Return the plan."""
         ...

@@ -23,7 +23,7 @@ from gangline.jobs.conditions import (
     has_finished,
     set_condition,
 )
-from gangline.jobs.failure import Verdict
+from gangline.jobs.failure import FailedCondition
 from gangline.jobs.plan import Emit, merge_patch_between
 
 _EventType = Literal["Normal", "Warning", ""]
@@ -94,14 +94,14 @@ class StatusDraft:
         self._change(SUCCEEDED, "True", "MPIJobSucceeded", message, event="Normal")
         self.counts.append("successful")
 
-    def failed(self, verdict: Verdict) -> None:
+    def failed(self, verdict: FailedCondition) -> None:
         """Note the bad end."""
         self.completion_time = self.completion_time or self.now
         self._never_ran()
         self._change(FAILED, "True", verdict.reason, verdict.message, event="Warning")
         self.counts.append("failed")
 
-    def restarting(self, verdict: Verdict, limit: int) -> None:
+    def restarting(self, verdict: FailedCondition, limit: int) -> None:
         """Note that the whole gang is to be started again, and why."""
         self.restarts += 1
         message = f"{verdict.message}; the whole gang starts again ({self.restarts} of at most {limit} times)"

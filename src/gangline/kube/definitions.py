@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from gangline.api.definitions import Verdict, judge
+from gangline.api.definitions import DefinitionOrigin, judge
 from gangline.api.resources import CRDS
 from gangline.kube.apply import LAST_APPLIED
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, KubeconfigError, NotFound
@@ -25,7 +25,7 @@ CHECK_EVERY_S = 30.0
 """How often a service looks whose the definitions are that it works by."""
 
 
-async def ensure(client: Client, crd: Obj, *, replace: bool = False) -> tuple[Verb, Verdict | None]:
+async def ensure(client: Client, crd: Obj, *, replace: bool = False) -> tuple[Verb, DefinitionOrigin | None]:
     """Have the cluster serve a definition, unless one of others stands there.
 
     Args:
@@ -47,7 +47,7 @@ async def ensure(client: Client, crd: Obj, *, replace: bool = False) -> tuple[Ve
     return await _ensure_once(client, crd, replace=replace)
 
 
-async def _ensure_once(client: Client, crd: Obj, *, replace: bool) -> tuple[Verb, Verdict | None]:
+async def _ensure_once(client: Client, crd: Obj, *, replace: bool) -> tuple[Verb, DefinitionOrigin | None]:
     name = crd["metadata"]["name"]
     try:
         live = await client.get(CRDS, name)
@@ -69,7 +69,7 @@ async def _ensure_once(client: Client, crd: Obj, *, replace: bool) -> tuple[Verb
     return ("configured", None) if verdict.is_safe else ("replaced", verdict)
 
 
-async def find_strangers(client: Client, ours: Iterable[Obj]) -> list[Verdict]:
+async def find_strangers(client: Client, ours: Iterable[Obj]) -> list[DefinitionOrigin]:
     """Return the verdicts about definitions that others wrote or changed; absent ones are no strangers.
 
     Nor are those that the user may not read.
@@ -89,7 +89,7 @@ async def find_strangers(client: Client, ours: Iterable[Obj]) -> list[Verdict]:
 
 
 async def watch_definitions(
-    client: Client, ours: Iterable[Obj], on_change: Callable[[list[Verdict]], None]
+    client: Client, ours: Iterable[Obj], on_change: Callable[[list[DefinitionOrigin]], None]
 ) -> None:
     """Tell what :func:`find_strangers` finds, at first and whenever it changes, until cancelled.
 

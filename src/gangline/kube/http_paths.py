@@ -19,7 +19,7 @@ request_timeout_s = 10.0
 request_bytes_max = 16 << 10
 
 
-class Answer(NamedTuple):
+class PathAnswer(NamedTuple):
     """What a path answers."""
 
     status: int
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
     content_type: str = "text/plain; charset=utf-8"
 
 
-Paths = Mapping[str, Callable[[], Answer]]
+Paths = Mapping[str, Callable[[], PathAnswer]]
 
 
 @asynccontextmanager
@@ -69,9 +69,9 @@ def _respond(request: bytes, paths: Paths) -> bytes:
     method, target = (words[0], words[1]) if len(words) == 3 else ("", "")
     handler = paths.get(target.partition("?")[0])
     if method not in ("GET", "HEAD"):
-        answer = Answer(405 if method else 400, b"only GET is served here\n")
+        answer = PathAnswer(405 if method else 400, b"only GET is served here\n")
     elif handler is None:
-        answer = Answer(404, b"not found; served: " + " ".join(sorted(paths)).encode() + b"\n")
+        answer = PathAnswer(404, b"not found; served: " + " ".join(sorted(paths)).encode() + b"\n")
     else:
         answer = handler()
     head = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from gangline.kube.client import Client
-from gangline.kube.http_paths import Answer, serve_paths
+from gangline.kube.http_paths import PathAnswer, serve_paths
 from gangline.kube.lease import LeaderElection, LeaseTiming
 
 if TYPE_CHECKING:
@@ -130,13 +130,13 @@ class LeaderService:
         yield GaugeMetricFamily(self.leader_metric, "Whether this process leads.", float(self.is_leader))
         yield from self._metrics()
 
-    def _health(self) -> Answer:
+    def _health(self) -> PathAnswer:
         if self._election and not self._election.is_healthy():
-            return Answer(500, b"the lease has run out and this process still leads\n")
-        return Answer(200, b"ok")
+            return PathAnswer(500, b"the lease has run out and this process still leads\n")
+        return PathAnswer(200, b"ok")
 
-    def _readiness(self) -> Answer:
+    def _readiness(self) -> PathAnswer:
         """Ready is a candidate that waits, and a leader that is synced."""
         if not self.is_leader or self.is_synced:
-            return Answer(200, "\n".join(("ok", *self._notes())).encode())
-        return Answer(503, b"the first lists have not come yet\n")
+            return PathAnswer(200, "\n".join(("ok", *self._notes())).encode())
+        return PathAnswer(503, b"the first lists have not come yet\n")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gangline.kube.durations import DurationStatistics, bucket_bounds_s
-from gangline.kube.http_paths import Answer
+from gangline.kube.http_paths import PathAnswer
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -35,11 +35,11 @@ class MetricsPage:
         ProcessCollector(registry=self._registry)
         self._registry.register(self)
 
-    def answer(self) -> Answer:
+    def answer(self) -> PathAnswer:
         """Return the exposition in the text format."""
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-        return Answer(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
+        return PathAnswer(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
 
     def describe(self) -> list[Metric]:
         """Return nothing: the registry then does not ask for values when it is set up."""

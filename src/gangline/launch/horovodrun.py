@@ -21,7 +21,7 @@ from gangline import __version__
 from gangline.errors import GanglineError, UserError
 from gangline.launch.horovod_line import HorovodFlavour, MpirunOptions, horovod_mpirun
 from gangline.launch.horovod_options import apply_config, knob_variables, parser
-from gangline.launch.hosts import Host, Place, parse_hostfile, parse_hosts, plan_ranks
+from gangline.launch.hosts import Host, RankHost, parse_hostfile, parse_hosts, plan_ranks
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpi_start import front_line, launcher_variables
 from gangline.launch.mpirun import master_port
@@ -168,7 +168,7 @@ def _has_torch() -> bool:
         return False
 
 
-def common_interfaces(given: str | None, places: Sequence[Place], facts: Sequence[HostFacts]) -> list[str]:
+def common_interfaces(given: str | None, places: Sequence[RankHost], facts: Sequence[HostFacts]) -> list[str]:
     """Return the interfaces that ranks shall use: those given, else those by which hosts reached each other.
 
     A job on this machine alone takes the one that has 127.0.0.1, as Horovod does. Hosts whose interfaces have
@@ -193,7 +193,7 @@ def common_interfaces(given: str | None, places: Sequence[Place], facts: Sequenc
 
 def _ask(
     arguments: argparse.Namespace,
-    places: Sequence[Place],
+    places: Sequence[RankHost],
     mpi: MpiInstallation | None,
     command: Sequence[str],
 ) -> list[HostFacts]:
@@ -230,7 +230,7 @@ def _shell(arguments: argparse.Namespace) -> RemoteShell:
 
 def _run_gloo(
     arguments: argparse.Namespace,
-    places: Sequence[Place],
+    places: Sequence[RankHost],
     nics: Sequence[str],
     command: Sequence[str],
     environment: dict[str, str],
@@ -261,7 +261,7 @@ def _start_timeout(arguments: argparse.Namespace) -> float:
 def _run_mpi(
     arguments: argparse.Namespace,
     hosts: Sequence[Host],
-    places: Sequence[Place],
+    places: Sequence[RankHost],
     nics: Sequence[str],
     command: Sequence[str],
     environment: dict[str, str],

@@ -2,7 +2,7 @@ r"""Tells what a host has, and which of its peers it reaches. Standard library o
 
 It is sent to each host over the remote shell. It reads one line of JSON, writes ``facts``, reads a second
 line with its peers, connects to each of them, and writes ``reached``; it ends when standard input ends.
-Events are those of ``host_guard``: ``EVENT 0 LENGTH\n`` and LENGTH bytes of JSON.
+Events are those of ``rank_supervisor``: ``EVENT 0 LENGTH\n`` and LENGTH bytes of JSON.
 """
 
 from __future__ import annotations

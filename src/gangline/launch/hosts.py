@@ -27,7 +27,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankHost:
     """Where one rank runs.
 
     Attributes:
@@ -107,7 +107,7 @@ def host_list(hosts: Sequence[Host]) -> str:
     return ",".join(f"{host.name}:{host.slots}" for host in hosts)
 
 
-def plan_ranks(hosts: Sequence[Host], count: int) -> list[Place]:
+def plan_ranks(hosts: Sequence[Host], count: int) -> list[RankHost]:
     """Return the place of every rank: host after host is filled up to its slots, until ``count`` is reached.
 
     Raises:
@@ -127,12 +127,12 @@ def plan_ranks(hosts: Sequence[Host], count: int) -> list[Place]:
         if left and host.slots:
             used.append(Host(host.name, min(left, host.slots)))
             left -= used[-1].slots
-    places: list[Place] = []
+    places: list[RankHost] = []
     for node, host in enumerate(used):
         for local in range(host.slots):
             alike = [index for index, other in enumerate(used) if other.slots > local]
             places.append(
-                Place(
+                RankHost(
                     *(len(places), count, host.name, local, host.slots),
                     cross_rank=alike.index(node),
                     cross_size=len(alike),
@@ -142,7 +142,7 @@ def plan_ranks(hosts: Sequence[Host], count: int) -> list[Place]:
     return places
 
 
-def hosts_of(places: Sequence[Place]) -> list[Host]:
+def hosts_of(places: Sequence[RankHost]) -> list[Host]:
     """Return the hosts that have ranks, with as many slots as ranks."""
     return [Host(place.host, place.local_size) for place in places if place.local_rank == 0]
 

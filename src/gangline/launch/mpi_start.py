@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gangline.errors import JobFailedError, UserError
-from gangline.launch.hosts import Place, host_list, hosts_of
+from gangline.launch.hosts import RankHost, host_list, hosts_of
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.mpi import MpiInstallation
-from gangline.launch.mpirun import Ranks, mpirun_line
+from gangline.launch.mpirun import RankRequest, mpirun_line
 from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_output import RankOutput
 from gangline.launch.rank_places import forwarded_variables
@@ -37,7 +37,7 @@ from gangline.launch.remote_host import RemoteShell
 
 _MARK = "gangline-rank-started"
 _STARTED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-started (\d+) (\S+)$")
-_FRONT = Path(__file__).with_name("mpirun_front.py")
+_FRONT = Path(__file__).with_name("mpirun_wrapper.py")
 _ENDED = re.compile(rb"(?:^\[\d+,\d+\]<stdout>: ?)?gangline-rank-ended (\d+) (\d+)$")
 _PATH = "GANGLINE_RANK_PATH"
 _OWN_PATH = f'PATH="${_PATH}"; export PATH; unset {_PATH}; '
@@ -66,7 +66,7 @@ class MpiPlan:
     """
 
     mpi: MpiInstallation
-    places: Sequence[Place]
+    places: Sequence[RankHost]
     options: StartOptions
     master: tuple[str, int]
     silent: frozenset[str] = frozenset()
@@ -86,7 +86,7 @@ def mpi_line(plan: MpiPlan) -> list[str]:
         all_of_them = ",".join(plan.options.interfaces)
         environment |= {"NCCL_SOCKET_IFNAME": all_of_them, "GLOO_SOCKET_IFNAME": plan.options.interfaces[0]}
     names = sorted(set(forwarded_variables(plan.options.environment)) - set(environment) - {"PATH"})
-    ranks = Ranks(
+    ranks = RankRequest(
         count=len(plan.places),
         per_host=hosts[0].slots,
         environment=environment,
@@ -152,7 +152,7 @@ def _shell_words(shell: RemoteShell) -> list[str]:
 def front_line(mpi: MpiInstallation, line: Sequence[str]) -> list[str]:
     """Return the line with ``mpirun`` behind the front that mends it, unless it is such a front itself."""
     with mpi.mpirun.open("rb") as file:
-        is_front = b"mpirun_front" in file.read(2048)
+        is_front = b"mpirun_wrapper" in file.read(2048)
     if is_front:
         return [str(mpi.mpirun), *line[1:]]
     return [sys.executable, "-I", "-S", str(_FRONT), str(_FRONT.with_name("mpirun")), *line[1:]]
@@ -241,7 +241,7 @@ async def run_with_mpi(plan: MpiPlan, show: Callable[[str, bytes], None]) -> Non
         start_timeout_s=plan.options.start_timeout_s
         + START_TIMEOUT_S,  # `_watch` knows of the ranks themselves
     )
-    start = RankStart([Place(0, 1, "localhost", 0, 1, 0, 1, 0)], launcher, output, tell_place=False)
+    start = RankStart([RankHost(0, 1, "localhost", 0, 1, 0, 1, 0)], launcher, output, tell_place=False)
     output.on_failure = start.stop
     watch = asyncio.create_task(_watch(start, output, plan.options.start_timeout_s))
     try:

@@ -32,7 +32,7 @@ _RANK_NAMES["intel"] = _RANK_NAMES["mpich"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankRequest:
     """How many ranks, and what they are told.
 
     Attributes:
@@ -87,7 +87,7 @@ def rank_script(mpi: MpiInstallation, gpus_each: int = 0) -> str:
     return f"export {exports}; {share}{run}"
 
 
-def mpirun_line(mpi: MpiInstallation, ranks: Ranks, program: Sequence[str]) -> list[str]:
+def mpirun_line(mpi: MpiInstallation, ranks: RankRequest, program: Sequence[str]) -> list[str]:
     """Return the launcher's command line: every line of output tagged with its rank, torch's variables set.
 
     Values of ``ranks.environment`` travel on the line itself, so a remote shell needs no help to carry them.
@@ -99,7 +99,7 @@ def mpirun_line(mpi: MpiInstallation, ranks: Ranks, program: Sequence[str]) -> l
     return [*_hydra_head(ranks), *rank]
 
 
-def _openmpi_head(ranks: Ranks) -> list[str]:
+def _openmpi_head(ranks: RankRequest) -> list[str]:
     line = ["mpirun", "-n", str(ranks.count), "--tag-output"]
     if ranks.on_this_host:
         line += ["--host", f"localhost:{ranks.count}"]
@@ -112,7 +112,7 @@ def _openmpi_head(ranks: Ranks) -> list[str]:
     return line
 
 
-def _hydra_head(ranks: Ranks) -> list[str]:
+def _hydra_head(ranks: RankRequest) -> list[str]:
     line = ["mpirun", "-n", str(ranks.count), "-ppn", str(ranks.per_host)]
     line += HYDRA_OPTIONS
     if ranks.on_this_host:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from gangline.launch.hosts import Place
+from gangline.launch.hosts import RankHost
 from gangline.launch.rank_start import RankState, StartError, state_table
 from gangline.launch.rank_watch import name_of_program, watched, watching
 
@@ -42,7 +42,7 @@ def saying_command(command: Sequence[str]) -> list[str]:
 class Beginnings:
     """Takes the lines of ranks that begin out of the output of ``mpirun``; keeps the state of every rank."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[RankHost]) -> None:
         self.states = [RankState(place, "not started by mpirun yet") for place in places]
         self._begun: set[int] = set()
         self._held = b""
@@ -75,7 +75,7 @@ class Beginnings:
 
 
 def run_until_begun(
-    line: Sequence[str], environment: Mapping[str, str], places: Sequence[Place], limit_s: float
+    line: Sequence[str], environment: Mapping[str, str], places: Sequence[RankHost], limit_s: float
 ) -> int:
     """Run ``mpirun`` to its end, signals handed on, and return its exit code.
 

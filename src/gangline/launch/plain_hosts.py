@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangline.errors import ClusterError, UserError
-from gangline.launch.hosts import Host, Place, hosts_of
+from gangline.launch.hosts import Host, RankHost, hosts_of
 from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi
 from gangline.launch.mpi_start import MpiPlan, run_with_mpi
 from gangline.launch.mpirun import master_port
@@ -45,7 +45,7 @@ class Launch:
         output_folder: where output is written too, without MPI; None for nowhere.
     """
 
-    places: Sequence[Place]
+    places: Sequence[RankHost]
     options: StartOptions
     use_mpi: bool = True
     check: bool = True

@@ -169,7 +169,7 @@ _ABORT_HYDRA = re.compile(
 )
 _ABORT_HYDRA_OLD = re.compile(r"application called MPI_Abort\([^,)]*, (-?\d+)\) - process (\d+)")
 _RAISED = re.compile(r"gangline: (\w+) on rank (\d+): ending all ranks")
-"""What ``mpi_guard`` says before it calls MPI_Abort in place of the program."""
+"""What ``mpi_check`` says before it calls MPI_Abort in place of the program."""
 _LOST = re.compile(
     r"lost communication with a remote daemon\. HNP daemon : \S+ on node \S+ Remote daemon: \S+ on node (\S+)"
 )

@@ -6,7 +6,7 @@ of unfinished lines one at a time is shown while it grows: a progress bar that r
 line, or a question that waits. That is rank 0's, else the first one. Lines of others appear at their end; the
 line that was open is then ended before them, and goes on below.
 
-Imported by ``mpirun_front``: standard library only.
+Imported by ``mpirun_wrapper``: standard library only.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gangline.launch.horovod_line import is_exported
-from gangline.launch.hosts import Place
+from gangline.launch.hosts import RankHost
 
 _OWN_VARIABLES = frozenset(
     "HOSTNAME TMPDIR PWD OLDPWD SHLVL _ DISPLAY SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK "
@@ -14,7 +14,9 @@ _OWN_VARIABLES = frozenset(
 """What belongs to the launcher's machine and session."""
 
 
-def place_variables(place: Place, master: tuple[str, int], interfaces: Sequence[str] = ()) -> dict[str, str]:
+def place_variables(
+    place: RankHost, master: tuple[str, int], interfaces: Sequence[str] = ()
+) -> dict[str, str]:
     """Return the variables of one rank.
 
     Args:
@@ -58,7 +60,7 @@ def forwarded_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def master_address(
-    places: Sequence[Place], addresses: Mapping[str, str], interface: str = "", *, all_local: bool = False
+    places: Sequence[RankHost], addresses: Mapping[str, str], interface: str = "", *, all_local: bool = False
 ) -> str:
     """Return the address at which the other ranks find rank 0.
 

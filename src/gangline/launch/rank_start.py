@@ -1,7 +1,7 @@
 """Start ranks on hosts without any MPI, follow them, and end all when one fails.
 
-One remote shell for each host runs ``host_guard``; ranks on this machine need none. When the launcher ends in
-whatever way, the guards lose their standard input and end their ranks.
+One remote shell for each host runs ``rank_supervisor``; ranks on this machine need none. When the
+launcher ends in whatever way, the supervisors lose their standard input and end their ranks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gangline.errors import EXIT_RESUME, ClusterError, JobFailedError, UserError
 from gangline.launch.host_session import HostSession
-from gangline.launch.hosts import Place
+from gangline.launch.hosts import RankHost
 from gangline.launch.mpirun import MASTER_PORT_COUNT, MASTER_PORT_FIRST, master_port
 from gangline.launch.rank_output import RankOutput
 from gangline.launch.rank_places import forwarded_variables, master_address, place_variables
@@ -28,7 +28,7 @@ EXIT_INTERRUPTED = 130
 SAVING_LIMIT_S = 30.0
 """For ranks that save when they are asked to stop, as long as pods have by default."""
 _PORTS_TRIED = 20
-GUARD = Path(__file__).with_name("host_guard.py")
+RANK_SUPERVISOR = Path(__file__).with_name("rank_supervisor.py")
 
 
 class StartError(ClusterError):
@@ -41,7 +41,7 @@ class StartError(ClusterError):
 class RankState:
     """What is known of a rank, in words such as ``waits for its host`` and ``exited with code 1``."""
 
-    place: Place
+    place: RankHost
     state: str = "waits for its host"
     since: float = field(default_factory=time.monotonic)
     exit_code: int | None = None
@@ -102,7 +102,7 @@ class RankStart:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[RankHost],
         options: StartOptions,
         output: RankOutput,
         *,
@@ -111,7 +111,7 @@ class RankStart:
         """Take what is to be run; without ``tell_place`` the program gets no variables about ranks."""
         self._options, self._output, self._tell_place = options, output, tell_place
         self.states = [RankState(place) for place in places]
-        self._hosts: dict[str, list[Place]] = {}
+        self._hosts: dict[str, list[RankHost]] = {}
         for place in places:
             self._hosts.setdefault(place.host, []).append(place)
         self._sessions: dict[str, HostSession] = {}
@@ -193,7 +193,7 @@ class RankStart:
                 session.send({"stop": True} | (patience if self._signal == signal.SIGTERM else {}))
 
     async def _open_all(self, followers: list[asyncio.Task[None]]) -> None:
-        program = GUARD.read_text(encoding="utf-8")
+        program = RANK_SUPERVISOR.read_text(encoding="utf-8")
         loop = asyncio.get_running_loop()
         for name in self._hosts:
             self._hellos[name] = loop.create_future()

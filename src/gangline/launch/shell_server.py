@@ -18,7 +18,7 @@ import secrets
 import socket
 import sys
 
-from gangline.launch.host_guard import Guard
+from gangline.launch.rank_supervisor import RankSupervisor
 
 KEY_VARIABLE = "GANGLINE_SHELL_KEY"
 ADDRESS_VARIABLE = "GANGLINE_SHELL_ADDRESS"
@@ -65,7 +65,7 @@ def serve_one(connection: socket.socket, key: str) -> None:
         os.dup2(connection.fileno(), stream)
     connection.close()
     start = {"rank": 0, "argv": ["/bin/sh", "-c", request["command"]], "env": {}}
-    Guard().run(json.dumps({"start": [start], "cwd": request.get("cwd", "")}).encode() + b"\n")
+    RankSupervisor().run(json.dumps({"start": [start], "cwd": request.get("cwd", "")}).encode() + b"\n")
 
 
 def serve(port: int, key: str, address: str = "") -> None:

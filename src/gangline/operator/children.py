@@ -11,7 +11,7 @@ from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service, 
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, PRIORITY_CLASSES, SECRETS, SERVICES, Resource
 from gangline.jobs.gang import Dialect
-from gangline.jobs.observed import Observed
+from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.registry import JobKind
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
@@ -79,9 +79,9 @@ class Children:
         if gangs:
             self.caches[PRIORITY_CLASSES.plural] = Cache(client, PRIORITY_CLASSES, PriorityClass)
 
-    def observe(self, key: JobKey, rejected: tuple[str, ...] = ()) -> Observed:
+    def observe(self, key: JobKey, rejected: tuple[str, ...] = ()) -> ObservedChildren:
         """Return what is known of a job's children now."""
-        return Observed(
+        return ObservedChildren(
             services=self._by_name(key, SERVICES),
             config_maps=self._by_name(key, CONFIG_MAPS),
             secrets=self._by_name(key, SECRETS),

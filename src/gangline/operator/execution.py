@@ -24,7 +24,7 @@ writes_in_flight_max = 32
 
 
 @dataclass(slots=True)
-class Outcome:
+class PlanResult:
     """What became of a plan's actions.
 
     Attributes:
@@ -55,9 +55,9 @@ class Execution:
         self._client = client
         self._slots = asyncio.Semaphore(writes_in_flight_max)
 
-    async def run(self, key: JobKey, job: AnyJob, children: Children, plan: Plan) -> Outcome:
+    async def run(self, key: JobKey, job: AnyJob, children: Children, plan: Plan) -> PlanResult:
         """Carry out the stages in order; stop after one that was not done whole."""
-        outcome = Outcome()
+        outcome = PlanResult()
         for stage in plan.stages:
             await asyncio.gather(*(self._do(key, job, children, action, outcome) for action in stage))
             if not outcome.is_good:
@@ -65,7 +65,7 @@ class Execution:
         return outcome
 
     async def _do(
-        self, key: JobKey, job: AnyJob, children: Children, action: Action, outcome: Outcome
+        self, key: JobKey, job: AnyJob, children: Children, action: Action, outcome: PlanResult
     ) -> None:
         try:
             resource, answer = await self._send(action, job.metadata, outcome)
@@ -84,7 +84,7 @@ class Execution:
             if answer and not (isinstance(action, Delete) and _is_gone(answer)):
                 children.remember(key, resource, answer)
 
-    async def _send(self, action: Action, owner: ObjectMeta, outcome: Outcome) -> tuple[Resource, Object]:
+    async def _send(self, action: Action, owner: ObjectMeta, outcome: PlanResult) -> tuple[Resource, Object]:
         match action:
             case Create():
                 return action.resource, await self._create(action.resource, action.object, owner, outcome)
@@ -96,7 +96,7 @@ class Execution:
                 return action.resource, await self._delete(action)
 
     async def _create(
-        self, resource: Resource, wanted: Object, owner: ObjectMeta, outcome: Outcome
+        self, resource: Resource, wanted: Object, owner: ObjectMeta, outcome: PlanResult
     ) -> Object:
         try:
             async with self._slots:
@@ -104,7 +104,9 @@ class Execution:
         except AlreadyExists:
             return await self._claim(resource, wanted, owner, outcome)
 
-    async def _claim(self, resource: Resource, wanted: Object, owner: ObjectMeta, outcome: Outcome) -> Object:
+    async def _claim(
+        self, resource: Resource, wanted: Object, owner: ObjectMeta, outcome: PlanResult
+    ) -> Object:
         """A name is taken: fine if by us, and then the object gets the labels by which it is watched."""
         name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
         try:
@@ -125,7 +127,7 @@ class Execution:
                 return await self._client.patch(resource, name, {"metadata": {"labels": labels}}, namespace)
         return found
 
-    async def _ensure_key_pair(self, action: EnsureKeyPair, owner: ObjectMeta, outcome: Outcome) -> Object:
+    async def _ensure_key_pair(self, action: EnsureKeyPair, owner: ObjectMeta, outcome: PlanResult) -> Object:
         data = {**action.secret["data"], **await asyncio.to_thread(generate_key_pair)}
         if not action.exists:
             return await self._create(SECRETS, {**action.secret, "data": data}, owner, outcome)

@@ -16,7 +16,7 @@ import msgspec
 from gangline import clock
 from gangline.api.core import ObjectMeta
 from gangline.api.crds import crds
-from gangline.api.definitions import Verdict
+from gangline.api.definitions import DefinitionOrigin
 from gangline.api.mpijob import AnyJob
 from gangline.api.mpijob_reading import ReadJob
 from gangline.api.resources import CRDS, JOBS, Resource
@@ -32,7 +32,7 @@ from gangline.kube.errors import ApiError, NotFound, Unavailable
 from gangline.kube.events import Recorder, Regarding
 from gangline.kube.queue import WorkQueue, work
 from gangline.operator.children import Children, JobKey
-from gangline.operator.execution import Execution, Outcome
+from gangline.operator.execution import Execution, PlanResult
 from gangline.operator.recent import is_newer, recent_max_s
 from gangline.operator.statistics import OperatorStatistics
 
@@ -92,7 +92,7 @@ class Operator:
         finally:
             await self._recorder.close()
 
-    def _on_strangers(self, found: list[Verdict]) -> None:
+    def _on_strangers(self, found: list[DefinitionOrigin]) -> None:
         """Say that a definition is not the one that jobs are read by here; and that it is again."""
         for verdict in found:
             _log().warning("definition replaced", definition=verdict.name, message=verdict.message)
@@ -209,7 +209,7 @@ class Operator:
         return self._next_look(key, kind, memory, plan, outcome)
 
     def _next_look(
-        self, key: JobKey, kind: _Kind, memory: _Memory, plan: Plan, outcome: Outcome
+        self, key: JobKey, kind: _Kind, memory: _Memory, plan: Plan, outcome: PlanResult
     ) -> float | None:
         if outcome.rejected:
             memory.rejected = tuple(dict.fromkeys(outcome.rejected))

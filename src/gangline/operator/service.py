@@ -19,7 +19,7 @@ LEASE_NAME = "mpi-operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOptions(LeaderOptions):
+class OperatorOptions(LeaderOptions):
     """How an operator process runs.
 
     Attributes:
@@ -39,7 +39,7 @@ class OperatorService(LeaderService):
 
     leader_metric = "mpi_operator_is_leader"
 
-    def __init__(self, client: Client, options: ServiceOptions) -> None:
+    def __init__(self, client: Client, options: OperatorOptions) -> None:
         super().__init__(client, LEASE_NAME, options)
         self._options = options
         self._operator: Operator | None = None

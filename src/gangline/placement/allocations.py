@@ -9,8 +9,8 @@ import numpy as np
 
 from gangline.placement.affinity_index import AffinityIndex
 from gangline.placement.fit import SPREAD_STEP
-from gangline.placement.fleet import Fleet, Ints
 from gangline.placement.gangs import Group
+from gangline.placement.node_table import Ints, NodeTable
 from gangline.placement.policy import DEFAULT_QUEUE
 from gangline.placement.preferences import preferences
 from gangline.placement.snapshot import PodView
@@ -127,15 +127,15 @@ class Allocations:
         """Return how many pods of each gang hold room and stay. Cost: one step for each gang."""
         return {key: len(pods) - self._ending[key] for key, pods in self.by_gang.items()}
 
-    def spread_counts(self, fleet: Fleet, pod: PodView) -> Ints | None:
+    def spread_counts(self, table: NodeTable, pod: PodView) -> Ints | None:
         """Return how crowded each node is for the pod, by its job and its preferences; None when equally."""
         job = self._by_job.get(pod.job) if pod.job else None
-        preferred = preferences(fleet, pod)
+        preferred = preferences(table, pod)
         if not job and preferred is None:
             return None
-        spread_counts = np.zeros(len(fleet), np.int64)
+        spread_counts = np.zeros(len(table), np.int64)
         for (node, role), count in job.items() if job else ():
-            index = fleet.index(node)
+            index = table.index(node)
             if index >= 0:
                 spread_counts[index] += count * (SPREAD_STEP if role == pod.replica_type else 1)
         return spread_counts if preferred is None else spread_counts - PREFERRED_STEP * preferred
@@ -146,8 +146,8 @@ def _add_amounts(total: Counter[str], amounts: dict[str, int], sign: int) -> Non
         total[name] += sign * amount
 
 
-def _discard(table: dict[str, dict[str, PodView]], key: str, uid: str) -> None:
-    entries = table[key]
+def _discard(entries_by_key: dict[str, dict[str, PodView]], key: str, uid: str) -> None:
+    entries = entries_by_key[key]
     del entries[uid]
     if not entries:
-        del table[key]
+        del entries_by_key[key]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangline.placement.fleet import Fleet, Floats, Ints, Room
+from gangline.placement.node_table import Floats, FreeResources, Ints, NodeTable
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
 
@@ -29,12 +29,12 @@ class Spot:
     gpus: tuple[int, ...] = ()
 
 
-def capacity(fleet: Fleet, room: Room, pod: PodView) -> Ints:
+def capacity(table: NodeTable, room: FreeResources, pod: PodView) -> Ints:
     """Return how many pods of this shape each node can take: int64 (N,), kept up to date by the room."""
-    columns = np.array([column for column, _ in fleet.amounts(pod)], np.int64)
-    amounts = np.array([amount for _, amount in fleet.amounts(pod)], np.int64)
-    room.widen(len(fleet.columns))
-    eligible = fleet.eligible(pod)
+    columns = np.array([column for column, _ in table.amounts(pod)], np.int64)
+    amounts = np.array([amount for _, amount in table.amounts(pod)], np.int64)
+    room.widen(len(table.columns))
+    eligible = table.eligible(pod)
     gpus = pod.request.get(GPU, 0)
 
     def count(rows: Ints) -> Ints:
@@ -44,24 +44,24 @@ def capacity(fleet: Fleet, room: Room, pod: PodView) -> Ints:
             counts = np.full(len(rows), UNBOUNDED)
         if gpus:
             ids = np.bitwise_count(room.gpus[rows].astype(np.uint64)).astype(np.int64) // gpus
-            counts = np.where(fleet.kind_of[rows] >= 0, np.minimum(counts, ids), counts)
+            counts = np.where(table.kind_of[rows] >= 0, np.minimum(counts, ids), counts)
         if pod.host_ports:
             is_free = [room.ports.get(int(row), frozenset()).isdisjoint(pod.host_ports) for row in rows]
             counts = np.where(is_free, np.minimum(counts, 1), 0)
         return np.where(eligible[rows], np.maximum(counts, 0), 0)
 
     if not pod.shape:
-        return count(np.arange(len(fleet)))
+        return count(np.arange(len(table)))
     return room.derived(("pods", pod.shape), count)  # type: ignore[return-value]
 
 
-def node_scores(fleet: Fleet, room: Room, gpus: int) -> Floats:
+def node_scores(table: NodeTable, room: FreeResources, gpus: int) -> Floats:
     """Return how good each node is for a gang of this many GPUs, the lowest best: float64 (N,)."""
 
     def score(rows: Ints) -> Floats:
-        kinds, free = fleet.kind_of[rows], room.gpus[rows]
-        scores = room.free[rows, fleet.column(GPU)].astype(np.float64)
-        for kind, tables in enumerate(fleet.kinds):
+        kinds, free = table.kind_of[rows], room.gpus[rows]
+        scores = room.free[rows, table.column(GPU)].astype(np.float64)
+        for kind, tables in enumerate(table.kinds):
             chosen = kinds == kind
             if chosen.any():
                 scores[chosen] = tables.scores(gpus)[free[chosen]] if gpus <= tables.count else np.inf
@@ -70,21 +70,21 @@ def node_scores(fleet: Fleet, room: Room, gpus: int) -> Floats:
     return room.derived(("scores", gpus), score)  # type: ignore[return-value]
 
 
-def by_preferences(fleet: Fleet, room: Room, gpus: int, preferred: Ints) -> Floats:
+def by_preferences(table: NodeTable, room: FreeResources, gpus: int, preferred: Ints) -> Floats:
     """Return the places of the nodes in a row, by how fast they are for a gang of this many GPUs, then by how
     much they are preferred, then by their scores: float64 (N,), the best 0.
     """
-    speeds = np.zeros(len(fleet))
-    for kind, tables in enumerate(fleet.kinds):
-        chosen = fleet.kind_of == kind
+    speeds = np.zeros(len(table))
+    for kind, tables in enumerate(table.kinds):
+        chosen = table.kind_of == kind
         if gpus <= tables.count:
             speeds[chosen] = tables.speeds(gpus)[room.gpus[chosen]]
-    places = np.zeros(len(fleet))
-    places[np.lexsort((node_scores(fleet, room, gpus), -preferred, speeds))] = np.arange(len(fleet))
+    places = np.zeros(len(table))
+    places[np.lexsort((node_scores(table, room, gpus), -preferred, speeds))] = np.arange(len(table))
     return places
 
 
-def take(fleet: Fleet, room: Room, spots: Sequence[Spot]) -> None:
+def take(table: NodeTable, room: FreeResources, spots: Sequence[Spot]) -> None:
     """Take the room of these spots."""
     by_node: dict[int, list[Spot]] = {}
     for spot in spots:
@@ -101,8 +101,8 @@ def take(fleet: Fleet, room: Room, spots: Sequence[Spot]) -> None:
                 ports |= pod.host_ports
             shape = pod.shape or pod.key
             if shape not in wanted:
-                wanted[shape] = fleet.amounts(pod)
-                room.widen(len(fleet.columns))
+                wanted[shape] = table.amounts(pod)
+                room.widen(len(table.columns))
             for column, amount in wanted[shape]:
                 amounts[column] = amounts.get(column, 0) + amount
         room.take(node, amounts.items(), gpus, ports)

@@ -13,9 +13,9 @@ from datetime import datetime
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import capacity
 from gangline.placement.fit import has_rules, place
-from gangline.placement.fleet import Fleet, Room
+from gangline.placement.fragmentation import left_over
 from gangline.placement.gangs import Gang, Group, collect_gangs
-from gangline.placement.left_over import left_over
+from gangline.placement.node_table import FreeResources, NodeTable
 from gangline.placement.policy import Policy
 from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.quota import queue_of
@@ -119,12 +119,12 @@ def explain(
     policy, groups = policy or Policy(), groups or {}
     allocations = Allocations(snapshot.pods, groups)
     allocations.over.update(over)
-    fleet = Fleet.of(snapshot.nodes, snapshot.pods, policy.levels)
+    table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels)
     gangs = collect_gangs(pods, groups, allocations.placed())
     gang = next((found for found in gangs if found.key == key), None)
     if gang is None:
         return None
-    cycle = SchedulingCycle(fleet, allocations, policy, now=now)
+    cycle = SchedulingCycle(table, allocations, policy, now=now)
     decisions = cycle.run(gangs)
     queues = {found.key: queue_of(found) for found in gangs}
     queue = queues[key]
@@ -137,15 +137,15 @@ def explain(
     if wait.reason == "Reserved":
         fixes = _reserved_fix(cycle.reservation, now)
     elif wait.reason in NO_ROOM and len(core.pods) >= gang.needed:
-        fixes = nearest_fixes(fleet, allocations, core, workload=workload)
-        kept = reserve(fleet, allocations, core, now, victims=set(), is_due=False)
+        fixes = nearest_fixes(table, allocations, core, workload=workload)
+        kept = reserve(table, allocations, core, now, victims=set(), is_due=False)
         may_start = kept.at if kept else None
     elif wait.reason == "Quota":
         fixes = _quota_fix(core, policy, allocations, queue)
     elif wait.reason == "NoNode":
-        fixes = _label_fix(fleet, core)
+        fixes = _label_fix(table, core)
     if wait.reason in ("NoRoom", "Preempting", "NoNode") and (
-        opened := when_opened(fleet, allocations, core)
+        opened := when_opened(table, allocations, core)
     ):
         fixes += (Fix("node", opened),)
     waiting = sum(1 for other in decisions.waits if queues.get(other.gang) == queue)
@@ -153,7 +153,7 @@ def explain(
 
 
 def nearest_fixes(
-    fleet: Fleet,
+    table: NodeTable,
     allocations: Allocations,
     gang: Gang,
     *,
@@ -163,46 +163,46 @@ def nearest_fixes(
     """Return what would let a gang start that does not fit, the nearest first.
 
     Args:
-        fleet: the nodes and what is left on them.
+        table: the nodes and what is left on them.
         allocations: the pods that hold room.
         gang: what must start together.
         workload: what speeds are predicted for; None for the default.
         trials: running gangs that are tried one by one.
     """
     workload = workload or Workload()
-    whole = place(fleet, fleet.idle(), gang)
-    best = outlook(fleet, masks_of(whole), workload) if whole else None
+    whole = place(table, table.idle(), gang)
+    best = outlook(table, masks_of(whole), workload) if whole else None
     best_s = best.step_s if best else None
-    fixes: list[Fix | None] = [_other_level(fleet, gang, workload, best_s)]
+    fixes: list[Fix | None] = [_other_level(table, gang, workload, best_s)]
     if whole is not None:
-        fixes.append(_when_jobs_end(fleet, allocations, gang, trials))
+        fixes.append(_when_jobs_end(table, allocations, gang, trials))
     else:
-        fixes.append(_never(fleet, gang))
-    fixes.append(_split(fleet, gang, workload, best_s))
-    fixes.append(_fewer(fleet, gang))
+        fixes.append(_never(table, gang))
+    fixes.append(_split(table, gang, workload, best_s))
+    fixes.append(_fewer(table, gang))
     return tuple(fix for fix in fixes if fix is not None)
 
 
-def _other_level(fleet: Fleet, gang: Gang, workload: Workload, best_s: float | None) -> Fix | None:
+def _other_level(table: NodeTable, gang: Gang, workload: Workload, best_s: float | None) -> Fix | None:
     """Return the fix of not insisting on one domain."""
     group = gang.group
     if not group.required_level:
         return None
     free = Group(**{name: getattr(group, name) for name in group.__struct_fields__} | {"required_level": ""})
-    spots = place(fleet, fleet.room, Gang(gang.key, gang.pods, free, placed=gang.placed))
+    spots = place(table, table.room, Gang(gang.key, gang.pods, free, placed=gang.placed))
     if spots is None:
         return None
-    found = outlook(fleet, masks_of(spots), workload)
+    found = outlook(table, masks_of(spots), workload)
     speed = best_s / found.step_s if best_s and found else None
     return Fix("level", f"if it need not lie within one {group.required_level}{_at_speed(speed)}", speed)
 
 
-def _when_jobs_end(fleet: Fleet, allocations: Allocations, gang: Gang, trials: int) -> Fix | None:
+def _when_jobs_end(table: NodeTable, allocations: Allocations, gang: Gang, trials: int) -> Fix | None:
     """Return the fix of waiting: one job if that is enough, else the fewest by their ends."""
     running = []
-    for key, table in allocations.by_gang.items():
-        pods = list(table.values())
-        if key != gang.key and any(fleet.index(pod.node_name) >= 0 for pod in pods):
+    for key, held in allocations.by_gang.items():
+        pods = list(held.values())
+        if key != gang.key and any(table.index(pod.node_name) >= 0 for pod in pods):
             ends = [end_of(pod, allocations) for pod in pods]
             end = max((end for end in ends if end), default=None) if all(ends) else None
             gpus = sum(pod.request.get(GPU, 0) for pod in pods)
@@ -210,19 +210,19 @@ def _when_jobs_end(fleet: Fleet, allocations: Allocations, gang: Gang, trials: i
             end_s = 0.0 if end is None or is_over else end.timestamp()
             running.append((end is None and not is_over, end_s, gpus, key, end, pods))
     running.sort(key=lambda entry: entry[:4])
-    wants_gpus = bool(gang.gpus) and not has_rules(fleet, gang)
+    wants_gpus = bool(gang.gpus) and not has_rules(table, gang)
     tried = [entry for entry in running if entry[2] or not wants_gpus]
     for _, _, _, _, end, pods in tried[:trials]:
-        if place(fleet, _freed(fleet, pods), gang) is not None:
+        if place(table, _freed(table, pods), gang) is not None:
             if pods[0].job in allocations.over:
                 return Fix("idle", f"when the {_idle(pods)}")
             return Fix("ends", f"when {_job(pods)} ends{_by(end)}", at=end)
     low, high = 1, len(tried)
     while low < high:
         middle = (low + high) // 2
-        is_enough = place(fleet, _freed(fleet, _all(tried[:middle])), gang) is not None
+        is_enough = place(table, _freed(table, _all(tried[:middle])), gang) is not None
         low, high = (low, middle) if is_enough else (middle + 1, high)
-    if not tried or place(fleet, _freed(fleet, _all(tried[:low])), gang) is None:
+    if not tried or place(table, _freed(table, _all(tried[:low])), gang) is None:
         return None
     ends = [entry[4] for entry in tried[:low]]
     last = max((end for end in ends if end), default=None) if all(ends) else None
@@ -245,9 +245,9 @@ def _all(entries: Iterable[tuple[bool, float, int, str, datetime | None, list[Po
     return [pod for entry in entries for pod in entry[5]]
 
 
-def _freed(fleet: Fleet, pods: Sequence[PodView]) -> Room:
-    room = fleet.room.copy()
-    release(fleet, room, pods)
+def _freed(table: NodeTable, pods: Sequence[PodView]) -> FreeResources:
+    room = table.room.copy()
+    release(table, room, pods)
     return room
 
 
@@ -278,11 +278,11 @@ def _reserved_fix(kept: Reservation | None, now: datetime) -> tuple[Fix, ...]:
     return (Fix("limit", f"if it ends by {end} (activeDeadlineSeconds of at most {seconds})"), after)
 
 
-def _never(fleet: Fleet, gang: Gang) -> Fix | None:
+def _never(table: NodeTable, gang: Gang) -> Fix | None:
     """Say that waiting does not help."""
     pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
     alike = [other for other in gang.pods if other.shape == pod.shape]
-    room = int(capacity(fleet, fleet.idle(), pod).sum())
+    room = int(capacity(table, table.idle(), pod).sum())
     if len(alike) > 1:
         text = f"even with nothing else running there is room for {room} of its {len(alike)} pods"
     else:
@@ -290,9 +290,9 @@ def _never(fleet: Fleet, gang: Gang) -> Fix | None:
     return Fix("never", text if room < len(alike) else "even with nothing else running it does not fit")
 
 
-def _split(fleet: Fleet, gang: Gang, workload: Workload, best_s: float | None) -> Fix | None:
+def _split(table: NodeTable, gang: Gang, workload: Workload, best_s: float | None) -> Fix | None:
     """Return the fix of smaller pods: the same GPUs, left over on several nodes."""
-    rest = left_over(fleet, gang, workload)
+    rest = left_over(table, gang, workload)
     if rest is None:
         return None
     speed = best_s / rest.found.step_s if best_s and rest.found else None
@@ -301,25 +301,25 @@ def _split(fleet: Fleet, gang: Gang, workload: Workload, best_s: float | None) -
     return Fix("split", f"as {rest.words if len(rest.shares) <= NODES_NAMED_MAX else many}{cost}", speed)
 
 
-def _fewer(fleet: Fleet, gang: Gang) -> Fix | None:
+def _fewer(table: NodeTable, gang: Gang) -> Fix | None:
     """Return the fix of fewer pods, where some fit now."""
     pod = max(gang.pods, key=lambda pod: (pod.request.get(GPU, 0), sum(pod.request.values())))
     alike = [other for other in gang.pods if other.shape == pod.shape]
     others = [other for other in gang.pods if other.shape != pod.shape]
-    room = min(int(capacity(fleet, fleet.room, pod).sum()), len(alike) - 1)
-    if room < 1 or place(fleet, fleet.room, gang.only(*alike[:room], *others)) is None:
+    room = min(int(capacity(table, table.room, pod).sum()), len(alike) - 1)
+    if room < 1 or place(table, table.room, gang.only(*alike[:room], *others)) is None:
         return None
     what = (pod.replica_type or "pod") + ("" if room == 1 else "s")
     return Fix("fewer", f"with {room} {what} instead of {len(alike)}")
 
 
-def _label_fix(fleet: Fleet, gang: Gang) -> tuple[Fix, ...]:
+def _label_fix(table: NodeTable, gang: Gang) -> tuple[Fix, ...]:
     """Name the labels that the gang selects nodes by and that no node carries."""
     wanted = dict(sorted(pair for pod in gang.pods for pair in pod.node_selector.items()))
     missing = [
         f"{key}={value}"
         for key, value in wanted.items()
-        if not any(node.labels.get(key) == value for node in fleet.views)
+        if not any(node.labels.get(key) == value for node in table.views)
     ]
     return (Fix("label", f"when a node gets the label {', '.join(missing)}"),) if missing else ()
 

@@ -1,7 +1,7 @@
 """Find places for one gang, all of its pods or none.
 
 The search goes from the narrowest domain to the widest: one node, then each level of the network, then the
-whole fleet. In each, the domain with the least room that suffices is taken (best fit), so that large ones
+whole table. In each, the domain with the least room that suffices is taken (best fit), so that large ones
 stay whole; inside a domain the fewest nodes. Where a node can hold the whole gang, the one whose free GPUs
 are fastest together wins, and of these the one whose other GPUs lose least.
 
@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gangline.placement.capacity import UNBOUNDED, Spot, by_preferences, capacity, node_scores, take
-from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Floats, Ints, Room
 from gangline.placement.gangs import Gang
 from gangline.placement.multi_shape import mixes_on
+from gangline.placement.node_table import NO_DOMAIN, Bools, Floats, FreeResources, Ints, NodeTable
 from gangline.placement.pod_affinity import assign
 from gangline.placement.preferences import preferences
 from gangline.placement.snapshot import PodView
@@ -34,12 +34,17 @@ MIXED_DOMAINS_MAX = 32
 
 
 def place(
-    fleet: Fleet, room: Room, gang: Gang, *, within: Bools | None = None, spread_counts: Ints | None = None
+    table: NodeTable,
+    room: FreeResources,
+    gang: Gang,
+    *,
+    within: Bools | None = None,
+    spread_counts: Ints | None = None,
 ) -> list[Spot] | None:
     """Return a spot for every pod of the gang, or None; nothing is taken.
 
     Args:
-        fleet: the nodes.
+        table: the nodes.
         room: what is left on them.
         gang: its pods are placed whole.
         within: nodes that may be used; None for all.
@@ -48,39 +53,39 @@ def place(
     Cost: about 50 µs for a small gang on 5,000 nodes, once counts for its shape are known.
     """
     shapes = _by_shape(gang.pods)
-    if _is_required(fleet, gang):  # a node without the label lies in no domain
-        inside = fleet.domains[fleet.level(gang.group.required_level)] != NO_DOMAIN
+    if _is_required(table, gang):  # a node without the label lies in no domain
+        inside = table.domains[table.level(gang.group.required_level)] != NO_DOMAIN
         within = inside if within is None else within & inside
-    if has_rules(fleet, gang):
-        assigned = assign(fleet, room, gang, shapes, within, spread_counts)
-        return _on_rows(fleet, room, assigned) if assigned is not None else None
-    counts = capacity(fleet, room, shapes[0][0])
+    if has_rules(table, gang):
+        assigned = assign(table, room, gang, shapes, within, spread_counts)
+        return _on_rows(table, room, assigned) if assigned is not None else None
+    counts = capacity(table, room, shapes[0][0])
     if within is not None:
         counts = np.where(within, counts, 0)
     if len(shapes) == 1 and not gang.gpus:
         if gang.group.required_level:
             rows = next(
-                _level_domains(fleet, gang, len(gang.pods), counts, preferences(fleet, gang.pods[0])), None
+                _level_domains(table, gang, len(gang.pods), counts, preferences(table, gang.pods[0])), None
             )
             counts = (
-                np.where(np.isin(np.arange(len(fleet)), rows), counts, 0) if rows is not None else counts * 0
+                np.where(np.isin(np.arange(len(table)), rows), counts, 0) if rows is not None else counts * 0
             )
         return _spread(shapes[0], counts, spread_counts)
-    for rows in _domains(fleet, room, gang, shapes[0], counts):
-        spots = _place_in(fleet, room, shapes, rows, _around(fleet, gang, rows, within))
+    for rows in _domains(table, room, gang, shapes[0], counts):
+        spots = _place_in(table, room, shapes, rows, _around(table, gang, rows, within))
         if spots is not None:
             return spots
-    return _mixed(fleet, room, gang, shapes, within) if len(shapes) > 1 else None
+    return _mixed(table, room, gang, shapes, within) if len(shapes) > 1 else None
 
 
-def has_rules(fleet: Fleet, gang: Gang) -> bool:
+def has_rules(table: NodeTable, gang: Gang) -> bool:
     """Return whether neighbours matter: to pods of the gang, or pods that run to them."""
     if any(pod.relations is not None and pod.relations.is_required for pod in gang.pods):
         return True
-    return fleet.neighbours is not None and bool(fleet.neighbours.keeping_away(gang.pods))
+    return table.neighbours is not None and bool(table.neighbours.keeping_away(gang.pods))
 
 
-def _on_rows(fleet: Fleet, room: Room, assigned: list[list[tuple[PodView, int]]]) -> list[Spot]:
+def _on_rows(table: NodeTable, room: FreeResources, assigned: list[list[tuple[PodView, int]]]) -> list[Spot]:
     """Return the spots of pods whose nodes are chosen, group by group; GPUs of a node are chosen together."""
     left = room.copy()
     spots: list[Spot] = []
@@ -89,8 +94,8 @@ def _on_rows(fleet: Fleet, room: Room, assigned: list[list[tuple[PodView, int]]]
         for pod, row in group:
             by_row.setdefault(row, []).append(pod)
         for row, pods in by_row.items():
-            found = _on_node(fleet, left, pods, row)
-            take(fleet, left, found)
+            found = _on_node(table, left, pods, row)
+            take(table, left, found)
             spots += found
     return spots
 
@@ -103,49 +108,51 @@ def _by_shape(pods: Sequence[PodView]) -> list[list[PodView]]:
     return sorted(groups.values(), key=lambda group: (-group[0].request.get(GPU, 0), -len(group)))
 
 
-def _is_required(fleet: Fleet, gang: Gang) -> bool:
-    return bool(gang.group.required_level) and fleet.level(gang.group.required_level) >= 0
+def _is_required(table: NodeTable, gang: Gang) -> bool:
+    return bool(gang.group.required_level) and table.level(gang.group.required_level) >= 0
 
 
-def _around(fleet: Fleet, gang: Gang, rows: Ints, within: Bools | None) -> Bools | None:
+def _around(table: NodeTable, gang: Gang, rows: Ints, within: Bools | None) -> Bools | None:
     """Return where the other pods of a gang may be when these rows take the first ones; None for anywhere."""
-    if not _is_required(fleet, gang):
+    if not _is_required(table, gang):
         return within
-    domains = fleet.domains[fleet.level(gang.group.required_level)]
+    domains = table.domains[table.level(gang.group.required_level)]
     same = np.asarray(domains == domains[rows[0]])
     return same if within is None else within & same
 
 
-def _domains(fleet: Fleet, room: Room, gang: Gang, pods: list[PodView], counts: Ints) -> Iterator[Ints]:
+def _domains(
+    table: NodeTable, room: FreeResources, gang: Gang, pods: list[PodView], counts: Ints
+) -> Iterator[Ints]:
     """Yield sets of rows in which the pods fit, the best first: nodes, then domains level by level."""
-    wanted, preferred = len(pods), preferences(fleet, pods[0])
+    wanted, preferred = len(pods), preferences(table, pods[0])
     gpus = wanted * pods[0].request.get(GPU, 0)
     rows = np.flatnonzero(counts >= wanted)
     if len(rows):
         scores = (
-            node_scores(fleet, room, gpus)
+            node_scores(table, room, gpus)
             if preferred is None
-            else by_preferences(fleet, room, gpus, preferred)
+            else by_preferences(table, room, gpus, preferred)
         )[rows]
         for position in _lowest(scores, DOMAINS_TRIED_MAX):
             yield rows[position : position + 1]
-    yield from _level_domains(fleet, gang, wanted, counts, preferred)
+    yield from _level_domains(table, gang, wanted, counts, preferred)
     if not gang.group.required_level and int(counts.sum()) >= wanted:
         yield np.flatnonzero(counts > 0)
 
 
 def _level_domains(
-    fleet: Fleet, gang: Gang, wanted: int, counts: Ints, preferred: Ints | None
+    table: NodeTable, gang: Gang, wanted: int, counts: Ints, preferred: Ints | None
 ) -> Iterator[Ints]:
     """Yield the rows of domains with room for the pods: narrow levels first, in each the least room.
 
     Domains are preferred by the mean of their nodes with room; that counts before how much room is left over.
     """
-    required = fleet.level(gang.group.required_level)
+    required = table.level(gang.group.required_level)
     if gang.group.required_level and required < 0:
         return
-    for level in range(len(fleet.levels) - 1, max(required, 0) - 1, -1):
-        domains = fleet.domains[level]
+    for level in range(len(table.levels) - 1, max(required, 0) - 1, -1):
+        domains = table.domains[level]
         inside = domains != NO_DOMAIN
         totals = np.bincount(domains[inside], weights=counts[inside]).astype(np.float64)
         fitting = np.flatnonzero(totals >= wanted)
@@ -174,28 +181,28 @@ def _lowest(values: Floats, count: int) -> list[int]:
 
 
 def _place_in(
-    fleet: Fleet,
-    room: Room,
+    table: NodeTable,
+    room: FreeResources,
     shapes: list[list[PodView]],
     rows: Ints,
     around: Bools | None,
 ) -> list[Spot] | None:
     """Place the first shape on these rows and the others on the same ones, else wherever they may be."""
-    spots = _pack(fleet, room, shapes[0], rows)
+    spots = _pack(table, room, shapes[0], rows)
     if len(shapes) == 1:
         return spots
     left = room.copy()
-    take(fleet, left, spots)
+    take(table, left, spots)
     for pods in shapes[1:]:
-        counts = capacity(fleet, left, pods[0])
-        near = np.zeros(len(fleet), np.bool_)
+        counts = capacity(table, left, pods[0])
+        near = np.zeros(len(table), np.bool_)
         near[rows] = True
-        anywhere = around if around is not None else np.ones(len(fleet), np.bool_)
+        anywhere = around if around is not None else np.ones(len(table), np.bool_)
         for allowed in (near, anywhere):
             found = np.flatnonzero(np.where(allowed, counts, 0) > 0)
             if int(counts[found].sum()) >= len(pods):
-                more = _pack(fleet, left, pods, found)
-                take(fleet, left, more)
+                more = _pack(table, left, pods, found)
+                take(table, left, more)
                 spots += more
                 break
         else:
@@ -204,64 +211,67 @@ def _place_in(
 
 
 def _mixed(
-    fleet: Fleet, room: Room, gang: Gang, shapes: list[list[PodView]], within: Bools | None
+    table: NodeTable, room: FreeResources, gang: Gang, shapes: list[list[PodView]], within: Bools | None
 ) -> list[Spot] | None:
     """Place shapes together that do not fit one after the other: everywhere, and then as near as may be."""
-    allowed = np.ones(len(fleet), np.bool_) if within is None else within
-    required = fleet.level(gang.group.required_level)
+    allowed = np.ones(len(table), np.bool_) if within is None else within
+    required = table.level(gang.group.required_level)
     if gang.group.required_level and required < 0:
         return None
     found = None
     if not gang.group.required_level:
-        found = mixes_on(fleet, room, shapes, np.flatnonzero(allowed))
+        found = mixes_on(table, room, shapes, np.flatnonzero(allowed))
         if found is None:
             return None
-    counts = [np.where(allowed, capacity(fleet, room, pods[0]), 0) for pods in shapes]
-    for level in range(len(fleet.levels) - 1, max(required, 0) - 1, -1):
-        domains = fleet.domains[level]
+    counts = [np.where(allowed, capacity(table, room, pods[0]), 0) for pods in shapes]
+    for level in range(len(table.levels) - 1, max(required, 0) - 1, -1):
+        domains = table.domains[level]
         inside = domains != NO_DOMAIN
         totals = [np.bincount(domains[inside], weights=one[inside]) for one in counts]
         fitting = [total >= len(pods) for total, pods in zip(totals, shapes, strict=True)]
         for domain in np.flatnonzero(np.logical_and.reduce(fitting))[:MIXED_DOMAINS_MAX]:
-            near = mixes_on(fleet, room, shapes, np.flatnonzero(allowed & (domains == domain)))
+            near = mixes_on(table, room, shapes, np.flatnonzero(allowed & (domains == domain)))
             if near is not None:
-                return _spots_of(fleet, room, shapes, near)
-    return _spots_of(fleet, room, shapes, found) if found is not None else None
+                return _spots_of(table, room, shapes, near)
+    return _spots_of(table, room, shapes, found) if found is not None else None
 
 
 def _spots_of(
-    fleet: Fleet, room: Room, shapes: list[list[PodView]], found: list[tuple[int, tuple[int, ...]]]
+    table: NodeTable,
+    room: FreeResources,
+    shapes: list[list[PodView]],
+    found: list[tuple[int, tuple[int, ...]]],
 ) -> list[Spot]:
     """Return the spots of pods of which so many of each shape go to these rows; ranks by names of nodes."""
     left = room.copy()
     spots: list[Spot] = []
-    found = sorted(found, key=lambda entry: fleet.names[entry[0]])
+    found = sorted(found, key=lambda entry: table.names[entry[0]])
     for place, pods in enumerate(shapes):
         first = 0
         for row, mix in found:
-            here = _on_node(fleet, left, pods[first : first + mix[place]], row) if mix[place] else []
-            take(fleet, left, here)
+            here = _on_node(table, left, pods[first : first + mix[place]], row) if mix[place] else []
+            take(table, left, here)
             spots += here
             first += mix[place]
     return spots
 
 
-def _pack(fleet: Fleet, room: Room, pods: list[PodView], rows: Ints) -> list[Spot]:
+def _pack(table: NodeTable, room: FreeResources, pods: list[PodView], rows: Ints) -> list[Spot]:
     """Put pods of one shape on the fewest of these rows; their room must suffice.
 
     Nodes are filled from the one with most room; the last one is the fullest that takes the rest. Ranks go to
     the nodes in the order of their names.
     """
-    preferred = preferences(fleet, pods[0])
+    preferred = preferences(table, pods[0])
     if preferred is not None:  # of nodes with equal room the first ones are taken
         rows = rows[np.lexsort((rows, -preferred[rows]))]
-    counts = capacity(fleet, room, pods[0])[rows]
+    counts = capacity(table, room, pods[0])[rows]
     shares = fewest(counts, len(pods))
     spots: list[Spot] = []
     first = 0
-    for position in sorted(shares, key=lambda position: fleet.names[rows[position]]):
+    for position in sorted(shares, key=lambda position: table.names[rows[position]]):
         count, row = shares[position], int(rows[position])
-        spots += _on_node(fleet, room, pods[first : first + count], row)
+        spots += _on_node(table, room, pods[first : first + count], row)
         first += count
     return spots
 
@@ -285,9 +295,9 @@ def fewest(counts: Ints, wanted: int) -> dict[int, int]:
     return shares
 
 
-def _on_node(fleet: Fleet, room: Room, pods: list[PodView], row: int) -> list[Spot]:
+def _on_node(table: NodeTable, room: FreeResources, pods: list[PodView], row: int) -> list[Spot]:
     gpus = pods[0].request.get(GPU, 0)
-    tables = fleet.tables(row)
+    tables = table.tables(row)
     if not gpus or tables is None:
         return [Spot(pod, row) for pod in pods]
     chosen = tables.ring(tables.choose(int(room.gpus[row]), gpus * len(pods)))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gangline.placement.capacity import capacity
-from gangline.placement.fleet import Fleet, Ints, Room
+from gangline.placement.node_table import FreeResources, Ints, NodeTable
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
 
@@ -40,12 +40,12 @@ NEVER = np.int32(1 << 30)
 
 
 def mixes_on(
-    fleet: Fleet, room: Room, shapes: Sequence[list[PodView]], rows: Ints
+    table: NodeTable, room: FreeResources, shapes: Sequence[list[PodView]], rows: Ints
 ) -> list[tuple[int, Mix]] | None:
     """Return how many pods of each shape go to which row, so that all are placed, or None. Nothing is taken.
 
     Args:
-        fleet: the nodes.
+        table: the nodes.
         room: what is left on them.
         shapes: pods of equal shape together.
         rows: nodes that may be used.
@@ -56,7 +56,7 @@ def mixes_on(
     cells = int(np.prod([count + 1 for count in wanted]))
     if cells > CELLS_MAX:
         return None
-    counts = np.stack([np.minimum(capacity(fleet, room, pods[0])[rows], len(pods)) for pods in shapes])
+    counts = np.stack([np.minimum(capacity(table, room, pods[0])[rows], len(pods)) for pods in shapes])
     useful = counts.any(axis=0)
     rows, counts = rows[useful], counts[:, useful]
     if (counts.sum(axis=1) < wanted).any():
@@ -65,7 +65,7 @@ def mixes_on(
         best = [np.lexsort((rows, -one))[: ROWS_MAX // len(counts)] for one in counts]
         roomiest = np.unique(np.concatenate(best))
         rows, counts = rows[roomiest], counts[:, roomiest]
-    nodes = _Nodes(fleet, room, shapes, rows, counts)
+    nodes = _Nodes(table, room, shapes, rows, counts)
     if not nodes.suffice():
         return None
     return _search(nodes, wanted, cells)
@@ -75,20 +75,20 @@ class _Nodes:
     """The nodes that may be used, and the mixes of each."""
 
     def __init__(
-        self, fleet: Fleet, room: Room, shapes: Sequence[list[PodView]], rows: Ints, counts: Ints
+        self, table: NodeTable, room: FreeResources, shapes: Sequence[list[PodView]], rows: Ints, counts: Ints
     ) -> None:
         self.rows, self._counts = rows, counts
         self._wanted = np.array([len(pods) for pods in shapes], np.int64)
         pods = [found[0] for found in shapes]
-        columns = sorted({column for pod in pods for column, _ in fleet.amounts(pod)})
+        columns = sorted({column for pod in pods for column, _ in table.amounts(pod)})
         self._needs = np.zeros((len(pods), len(columns) + 1), np.int64)
         for place, pod in enumerate(pods):
-            for column, amount in fleet.amounts(pod):
+            for column, amount in table.amounts(pod):
                 self._needs[place, columns.index(column)] = amount
             self._needs[place, -1] = pod.request.get(GPU, 0)
         ids = np.bitwise_count(room.gpus[rows].astype(np.uint64)).astype(np.int64)
         total: Ints = self._wanted @ self._needs
-        ids = np.where(fleet.kind_of[rows] >= 0, ids, total[-1])  # where others choose, numbers alone count
+        ids = np.where(table.kind_of[rows] >= 0, ids, total[-1])  # where others choose, numbers alone count
         free = room.free[rows[:, None], np.array(columns, np.int64)]
         self._free = np.clip(np.concatenate([free, ids[:, None]], axis=1), 0, total)
         self._total = total
@@ -142,8 +142,8 @@ class _Nodes:
 def _search(nodes: _Nodes, wanted: Mix, cells: int) -> list[tuple[int, Mix]] | None:
     """Return a mix for each node that is used."""
     sizes = tuple(count + 1 for count in wanted)
-    table = np.full(cells, NEVER, np.int32)  # by numbers of pods: on how few nodes at least so many fit
-    table[0] = 0
+    fewest = np.full(cells, NEVER, np.int32)  # by numbers of pods: on how few nodes at least so many fit
+    fewest[0] = 0
     steps: list[tuple[int, list[Mix], Table]] = []
     sources: dict[Mix, Ints] = {}
     work = 0
@@ -151,27 +151,27 @@ def _search(nodes: _Nodes, wanted: Mix, cells: int) -> list[tuple[int, Mix]] | N
         work += cells * len(mixes)
         if work > WORK_MAX:
             return None
-        steps.append((position, mixes, table))
+        steps.append((position, mixes, fewest))
         for mix in mixes:
             if mix not in sources:
                 sources[mix] = _without(mix, sizes)
-        table = np.minimum.reduce([table, *(steps[-1][2][sources[mix]] + np.int32(1) for mix in mixes)])
-        if table[-1] < NEVER:
+        fewest = np.minimum.reduce([fewest, *(steps[-1][2][sources[mix]] + np.int32(1) for mix in mixes)])
+        if fewest[-1] < NEVER:
             break
     else:
         return None
     found: list[tuple[int, Mix]] = []
     cell = cells - 1
     for position, mixes, before in reversed(steps):
-        if before[cell] <= table[cell]:
-            table = before
+        if before[cell] <= fewest[cell]:
+            fewest = before
             continue
-        mix = next(mix for mix in mixes if before[sources[mix][cell]] + 1 == table[cell])
+        mix = next(mix for mix in mixes if before[sources[mix][cell]] + 1 == fewest[cell])
         left = np.unravel_index(cell, sizes)
         cell = int(sources[mix][cell])
         then = np.unravel_index(cell, sizes)
         found.append((int(nodes.rows[position]), tuple(int(a - b) for a, b in zip(left, then, strict=True))))
-        table = before
+        fewest = before
     return found
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from gangline.placement.affinity import Relations, Spread, Term
 from gangline.placement.capacity import Spot, by_preferences, capacity, node_scores, take
-from gangline.placement.fleet import NO_DOMAIN, Bools, Fleet, Floats, Ints, Room
 from gangline.placement.gangs import Gang
+from gangline.placement.node_table import NO_DOMAIN, Bools, Floats, FreeResources, Ints, NodeTable
 from gangline.placement.preferences import preferences
 from gangline.placement.snapshot import PodView
 from gangline.topology.link_resources import members
@@ -31,17 +31,17 @@ class Rules:
     """The rules of one gang and of what runs, with counts by domain; changed while its pods are placed.
 
     Args:
-        fleet: the nodes, and who is on them.
+        table: the nodes, and who is on them.
         room: says which pods are taken to be gone.
         pods: all pods of the gang.
     """
 
-    def __init__(self, fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
-        self._fleet = fleet
+    def __init__(self, table: NodeTable, room: FreeResources, pods: Sequence[PodView]) -> None:
+        self._table = table
         self._gone = room.gone
         asked = [pod.relations for pod in pods if pod.relations]
         own = {term for found in asked for term in (*found.near, *found.apart, *(s.term for s in found.even))}
-        near = fleet.neighbours
+        near = table.neighbours
         self._counts = {term: self._by_domain(term, near.matching(term) if near else {}) for term in own}
         keeping = near.keeping_away(pods) if near else {}
         self._keeping = {term: self._by_domain(term, at) for term, at in keeping.items()}
@@ -49,10 +49,10 @@ class Rules:
             self._keeping[term] = self._by_domain(term, {})
 
     def _by_domain(self, term: Term, pods: Mapping[str, str]) -> Ints:
-        domains, count = self._fleet.label_domains(term.key)
+        domains, count = self._table.label_domains(term.key)
         counts = np.zeros(count, np.int64)
         for uid, node in pods.items():
-            row = self._fleet.index(node)
+            row = self._table.index(node)
             if row >= 0 and uid not in self._gone and domains[row] != NO_DOMAIN:
                 counts[domains[row]] += 1
         return counts
@@ -60,7 +60,7 @@ class Rules:
     def copy(self) -> Rules:
         """Return rules of its own for a trial."""
         other = object.__new__(Rules)
-        other._fleet, other._gone = self._fleet, self._gone
+        other._table, other._gone = self._table, self._gone
         other._counts = {term: counts.copy() for term, counts in self._counts.items()}
         other._keeping = {term: counts.copy() for term, counts in self._keeping.items()}
         return other
@@ -68,18 +68,18 @@ class Rules:
     def put(self, pod: PodView, row: int) -> None:
         """Count a pod of the gang on a node."""
         for term, counts in self._counts.items():
-            domain = self._fleet.label_domains(term.key)[0][row]
+            domain = self._table.label_domains(term.key)[0][row]
             if domain != NO_DOMAIN and term.matches(pod.namespace, pod.labels):
                 counts[domain] += 1
         for term in (pod.relations or NO_RELATIONS).apart:
-            domain = self._fleet.label_domains(term.key)[0][row]
+            domain = self._table.label_domains(term.key)[0][row]
             if domain != NO_DOMAIN:
                 self._keeping[term][domain] += 1
 
     def allowed(self, pod: PodView, eligible: Bools) -> Bools:
         """Return on which nodes the rules let a pod be, apart from room: bool (N,)."""
         found = pod.relations or NO_RELATIONS
-        allowed = np.ones(len(self._fleet), np.bool_)
+        allowed = np.ones(len(self._table), np.bool_)
         for term in found.near:
             allowed &= self.near(term, pod)
         for term in found.apart:
@@ -96,7 +96,7 @@ class Rules:
 
     def even(self, spread: Spread, pod: PodView, eligible: Bools) -> Bools:
         """Return the nodes of domains that have not too many; a domain needs a permitted node to count."""
-        domains, _ = self._fleet.label_domains(spread.term.key)
+        domains, _ = self._table.label_domains(spread.term.key)
         counts = self._counts[spread.term]
         there = np.unique(domains[eligible & (domains != NO_DOMAIN)])
         least = int(counts[there].min()) if len(there) >= max(spread.domains, 1) else 0
@@ -113,7 +113,7 @@ class Rules:
 
     def let_in(self, pod: PodView) -> Bools:
         """Return the nodes from which no pod that is there keeps this one away."""
-        allowed = np.ones(len(self._fleet), np.bool_)
+        allowed = np.ones(len(self._table), np.bool_)
         for term, counts in self._keeping.items():
             if counts.any() and term.matches(pod.namespace, pod.labels):
                 allowed &= ~self._in(term, counts > 0)
@@ -121,9 +121,9 @@ class Rules:
 
     def crowding(self, pod: PodView) -> Ints:
         """Return how many pods it shall be spread from are in the domain of each node: int64 (N,)."""
-        total = np.zeros(len(self._fleet), np.int64)
+        total = np.zeros(len(self._table), np.int64)
         for spread in (pod.relations or NO_RELATIONS).even:
-            domains, _ = self._fleet.label_domains(spread.term.key)
+            domains, _ = self._table.label_domains(spread.term.key)
             counts = self._counts[spread.term]
             total += np.where(domains == NO_DOMAIN, 0, counts[domains] if len(counts) else 0)
         return total
@@ -149,15 +149,15 @@ class Rules:
 
     def _in(self, term: Term, chosen: Bools) -> Bools:
         """Return the nodes of some domains; those without the label are in none."""
-        domains, count = self._fleet.label_domains(term.key)
+        domains, count = self._table.label_domains(term.key)
         if not count:
             return np.zeros(len(domains), np.bool_)
         return np.asarray((domains != NO_DOMAIN) & chosen[domains])
 
 
 def assign(
-    fleet: Fleet,
-    room: Room,
+    table: NodeTable,
+    room: FreeResources,
     gang: Gang,
     shapes: list[list[PodView]],
     within: Bools | None,
@@ -166,7 +166,7 @@ def assign(
     """Return the row of a node for every pod of a gang with rules, or None; nothing is taken.
 
     Args:
-        fleet: the nodes.
+        table: the nodes.
         room: what is left on them.
         gang: its pods are placed whole.
         shapes: its pods by shape, those that ask for most first.
@@ -178,34 +178,36 @@ def assign(
 
     Cost: some 0.2 ms a pod on 10,000 nodes, for each set of nodes that is tried.
     """
-    rules = Rules(fleet, room, gang.pods)
+    rules = Rules(table, room, gang.pods)
     if not gang.gpus:  # those that must be together first: they are the hardest to place
         shapes = sorted(shapes, key=lambda pods: not rules.joined(pods))
-    allowed = np.ones(len(fleet), np.bool_) if within is None else within
-    counts = np.where(allowed, capacity(fleet, room, shapes[0][0]), 0)
+    allowed = np.ones(len(table), np.bool_) if within is None else within
+    counts = np.where(allowed, capacity(table, room, shapes[0][0]), 0)
     first = shapes[0][0]
     for term in (first.relations or NO_RELATIONS).apart:
         if term.matches(first.namespace, first.labels):
-            counts = _one_each(counts, fleet.label_domains(term.key)[0])
-    for area in _areas(fleet, gang, rules, counts, allowed, len(shapes[0])):
-        inside = _required_domain(fleet, gang, area)
-        found = _assign_in(fleet, room, shapes, rules.copy(), (area, allowed & inside), inside, spread_counts)
+            counts = _one_each(counts, table.label_domains(term.key)[0])
+    for area in _areas(table, gang, rules, counts, allowed, len(shapes[0])):
+        inside = _required_domain(table, gang, area)
+        found = _assign_in(table, room, shapes, rules.copy(), (area, allowed & inside), inside, spread_counts)
         if found is not None:
-            return _by_rank(fleet, rules, found)
+            return _by_rank(table, rules, found)
     return None
 
 
-def _required_domain(fleet: Fleet, gang: Gang, area: Bools) -> Bools:
+def _required_domain(table: NodeTable, gang: Gang, area: Bools) -> Bools:
     """Return the nodes that the gang may use at all if it uses these: spread counts no others."""
     if not gang.group.required_level:
-        return np.ones(len(fleet), np.bool_)
-    domains = fleet.domains[fleet.level(gang.group.required_level)]
+        return np.ones(len(table), np.bool_)
+    domains = table.domains[table.level(gang.group.required_level)]
     return np.asarray(domains == domains[int(np.argmax(area))])
 
 
-def _by_rank(fleet: Fleet, rules: Rules, found: list[tuple[PodView, int]]) -> list[list[tuple[PodView, int]]]:
+def _by_rank(
+    table: NodeTable, rules: Rules, found: list[tuple[PodView, int]]
+) -> list[list[tuple[PodView, int]]]:
     """Return the rows by groups of pods for which the same rules hold; ranks go to nodes by name."""
-    name = fleet.names.__getitem__
+    name = table.names.__getitem__
     alike: dict[object, list[tuple[PodView, int]]] = {}
     for pod, row in found:
         alike.setdefault((pod.shape or pod.key, rules.about(pod)), []).append((pod, row))
@@ -216,12 +218,12 @@ def _by_rank(fleet: Fleet, rules: Rules, found: list[tuple[PodView, int]]) -> li
 
 
 def _areas(
-    fleet: Fleet, gang: Gang, rules: Rules, counts: Ints, allowed: Bools, wanted: int
+    table: NodeTable, gang: Gang, rules: Rules, counts: Ints, allowed: Bools, wanted: int
 ) -> Iterator[Bools]:
     """Yield sets of nodes to try: narrow levels inside the domains in which all must be, these, then all.
 
     Args:
-        fleet: the nodes.
+        table: the nodes.
         gang: what is placed.
         rules: of the gang.
         counts: how many pods of the first shape each node takes.
@@ -229,13 +231,13 @@ def _areas(
         wanted: how many pods of the first shape there are.
     """
     keys = rules.joined(gang.pods)
-    if gang.group.required_level and fleet.level(gang.group.required_level) < 0:
+    if gang.group.required_level and table.level(gang.group.required_level) < 0:
         return
-    labels = [fleet.label_domains(key)[0] for key in keys]
+    labels = [table.label_domains(key)[0] for key in keys]
     if gang.group.required_level:
-        labels.append(fleet.domains[fleet.level(gang.group.required_level)])
-    for level in range(len(fleet.levels) - 1, -1, -1):
-        yield from islice(_by_room([*labels, fleet.domains[level]], counts, allowed, wanted), AREAS_TRIED_MAX)
+        labels.append(table.domains[table.level(gang.group.required_level)])
+    for level in range(len(table.levels) - 1, -1, -1):
+        yield from islice(_by_room([*labels, table.domains[level]], counts, allowed, wanted), AREAS_TRIED_MAX)
     if labels:
         yield from _by_room(labels, counts, allowed, wanted)
     if not gang.group.required_level:
@@ -271,8 +273,8 @@ def _by_room(labels: list[Ints], counts: Ints, allowed: Bools, wanted: int) -> I
 
 
 def _assign_in(
-    fleet: Fleet,
-    room: Room,
+    table: NodeTable,
+    room: FreeResources,
     shapes: list[list[PodView]],
     rules: Rules,
     areas: tuple[Bools, Bools],
@@ -281,13 +283,13 @@ def _assign_in(
 ) -> list[tuple[PodView, int]] | None:
     """Place pods one by one, or return None: in the first area, further shapes else in the second."""
     left = room.copy()
-    used = np.zeros(len(fleet), np.int64)
+    used = np.zeros(len(table), np.int64)
     has_gpus = bool(shapes[0][0].request.get(GPU))
     found: list[tuple[PodView, int]] = []
     for shape in shapes:
         for number, pod in enumerate(shape):
-            counts = capacity(fleet, left, pod)
-            fitting = (counts > 0) & rules.allowed(pod, fleet.eligible(pod) & inside)
+            counts = capacity(table, left, pod)
+            fitting = (counts > 0) & rules.allowed(pod, table.eligible(pod) & inside)
             rows = np.flatnonzero(fitting & areas[0])
             if not len(rows) and shape is not shapes[0]:
                 rows = np.flatnonzero(fitting & areas[1])
@@ -298,21 +300,21 @@ def _assign_in(
             keys: list[Floats | Ints]
             if has_gpus:
                 most = 1 if rules.is_alone(pod) else len(shape) - number
-                preferred = preferences(fleet, pod)
+                preferred = preferences(table, pod)
                 scores = np.zeros(len(rows)) if preferred is None else -preferred[rows].astype(np.float64)
                 if gpus and preferred is None:
-                    scores = node_scores(fleet, left, gpus)[rows]
+                    scores = node_scores(table, left, gpus)[rows]
                 elif gpus and preferred is not None:
-                    scores = by_preferences(fleet, left, gpus, preferred)[rows]
+                    scores = by_preferences(table, left, gpus, preferred)[rows]
                 keys = [rows, scores, -np.minimum(counts[rows], most), -used[rows], busy[rows]]
             elif spread_counts is not None:
                 keys = [rows, used[rows] + spread_counts[rows], busy[rows]]
             else:
                 keys = [rows, used[rows], busy[rows]]
             row = int(rows[np.lexsort(keys)[0]])
-            tables = fleet.tables(row)
+            tables = table.tables(row)
             chosen = tables.choose(int(left.gpus[row]), gpus) if gpus and tables else 0
-            take(fleet, left, [Spot(pod, row, members(chosen))])
+            take(table, left, [Spot(pod, row, members(chosen))])
             rules.put(pod, row)
             used[row] += 1
             found.append((pod, row))

@@ -15,15 +15,15 @@ import numpy as np
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, capacity, take
 from gangline.placement.fit import place
-from gangline.placement.fleet import Fleet, Room
 from gangline.placement.gangs import Gang
+from gangline.placement.node_table import FreeResources, NodeTable
 from gangline.placement.reserve import release
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology.all_reduce import Part
 from gangline.topology.known import machine_of_name
 from gangline.topology.link_resources import members
 from gangline.topology.machine import Machine
-from gangline.topology.network import INSTANCE_LABEL, NETWORK_LABEL, Level, Network, network_gbit_s
+from gangline.topology.network import INSTANCE_LABEL, NETWORK_LABEL, Level, NetworkDomains, network_gbit_s
 from gangline.topology.rings import rank_order
 from gangline.topology.step_time import BYTES_FP32, PARAMETERS, Prediction, Training, predict
 from gangline.workloads.requests import GPU
@@ -91,26 +91,26 @@ def machine_on(node: NodeView) -> Machine | None:
     return replace(machine, network_gbit_s=network_gbit_s(node.labels)) if is_told else machine
 
 
-def outlook(fleet: Fleet, masks: Mapping[int, int], workload: Workload) -> Outlook | None:
-    """Return what is predicted for GPUs of a fleet, by row of the node; None where links are not known.
+def outlook(table: NodeTable, masks: Mapping[int, int], workload: Workload) -> Outlook | None:
+    """Return what is predicted for GPUs of a table, by row of the node; None where links are not known.
 
     Cost: 20 µs for GPUs of one node once its rings are known, 5 ms the first time.
     """
     rows = sorted(row for row, mask in masks.items() if mask)
-    machines = [machine_on(fleet.views[row]) for row in rows]
+    machines = [machine_on(table.views[row]) for row in rows]
     if not rows or any(machine is None for machine in machines):
         return None
     parts = [Part(machine, masks[row]) for row, machine in zip(rows, machines, strict=True) if machine]
-    network = Network.from_labels(
-        [(fleet.names[row], fleet.views[row].labels) for row in rows], workload.levels
+    network = NetworkDomains.from_labels(
+        [(table.names[row], table.views[row].labels) for row in rows], workload.levels
     )
     narrow = network.oversubscription(range(len(rows)))
     named = []
     for row, part in zip(rows, parts, strict=True):
-        gpus = fleet.views[row].gpus
+        gpus = table.views[row].gpus
         assert gpus is not None
         order = rank_order(part.machine, part.mask) if part.count > 2 else members(part.mask)
-        named.append((fleet.names[row], tuple(gpus.indices[bit] for bit in order)))
+        named.append((table.names[row], tuple(gpus.indices[bit] for bit in order)))
     return Outlook(tuple(named), predict(workload.training, parts, oversubscription=narrow))
 
 
@@ -122,36 +122,40 @@ def masks_of(spots: Iterable[Spot]) -> dict[int, int]:
     return masks
 
 
-def best_outlook(fleet: Fleet, allocations: Allocations, gang: Gang, workload: Workload) -> Outlook | None:
+def best_outlook(
+    table: NodeTable, allocations: Allocations, gang: Gang, workload: Workload
+) -> Outlook | None:
     """Return what is predicted for the gang alone on the nodes, its GPUs chosen by the wires."""
-    views = [msgspec.structs.replace(view, by_wires=True) for view in fleet.views]
-    alone = Fleet.of(views, (), fleet.levels)
+    views = [msgspec.structs.replace(view, by_wires=True) for view in table.views]
+    alone = NodeTable.of(views, (), table.levels)
     spots = place(alone, alone.room, gang)
     return outlook(alone, masks_of(spots), workload) if spots else None
 
 
-def naive_outlook(fleet: Fleet, room: Room, pods: Sequence[PodView], workload: Workload) -> Outlook | None:
+def naive_outlook(
+    table: NodeTable, room: FreeResources, pods: Sequence[PodView], workload: Workload
+) -> Outlook | None:
     """Return what is predicted for first fit: each pod on the first node by name, lowest free ids."""
     left = room.copy()
     masks: dict[int, int] = {}
     for pod in pods:
-        fitting = np.flatnonzero(capacity(fleet, left, pod) > 0)
+        fitting = np.flatnonzero(capacity(table, left, pod) > 0)
         if not len(fitting):
             return None
         row = int(fitting[0])
         gpus = members(int(left.gpus[row]))[: pod.request.get(GPU, 0)]
-        take(fleet, left, [Spot(pod, row, gpus)])
+        take(table, left, [Spot(pod, row, gpus)])
         masks[row] = masks.get(row, 0) | sum(1 << index for index in gpus)
-    return outlook(fleet, masks, workload)
+    return outlook(table, masks, workload)
 
 
 def compare(
-    fleet: Fleet, allocations: Allocations, pods: Sequence[PodView], workload: Workload
+    table: NodeTable, allocations: Allocations, pods: Sequence[PodView], workload: Workload
 ) -> Comparison:
     """Return the placement of pods that hold room beside the best and the naive one.
 
     Args:
-        fleet: the nodes, with the room that these pods leave.
+        table: the nodes, with the room that these pods leave.
         allocations: all pods that hold room.
         pods: of one gang, in the order of their ranks; those without GPUs count for nothing.
         workload: what is predicted.
@@ -161,15 +165,15 @@ def compare(
         return Comparison(None, None, None)
     masks: dict[int, int] = {}
     for pod in own:
-        row = fleet.index(pod.node_name)
-        if row >= 0 and (gpus := fleet.views[row].gpus) is not None:
+        row = table.index(pod.node_name)
+        if row >= 0 and (gpus := table.views[row].gpus) is not None:
             masks[row] = masks.get(row, 0) | gpus.mask_of(pod.gpu_uuids)
-    room = fleet.room.copy()
-    release(fleet, room, own)
+    room = table.room.copy()
+    release(table, room, own)
     waiting = [pod.placed("", ()) for pod in own]
     gang = Gang(own[0].gang or own[0].key, waiting, allocations.groups.get(own[0].gang))
     return Comparison(
-        outlook(fleet, masks, workload),
-        best_outlook(fleet, allocations, gang, workload),
-        naive_outlook(fleet, room, waiting, workload),
+        outlook(table, masks, workload),
+        best_outlook(table, allocations, gang, workload),
+        naive_outlook(table, room, waiting, workload),
     )

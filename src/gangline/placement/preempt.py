@@ -20,8 +20,8 @@ from gangline.clock import parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import capacity
 from gangline.placement.fit import place
-from gangline.placement.fleet import Bools, Fleet, Room
 from gangline.placement.gangs import Gang
+from gangline.placement.node_table import Bools, FreeResources, NodeTable
 from gangline.placement.policy import Policy
 from gangline.placement.quota import borrows, is_over, queue_of
 from gangline.placement.reserve import release, retake
@@ -51,7 +51,7 @@ class _Running:
 
 
 def find_victims(
-    fleet: Fleet, allocations: Allocations, gang: Gang, policy: Policy, now: datetime
+    table: NodeTable, allocations: Allocations, gang: Gang, policy: Policy, now: datetime
 ) -> list[str]:
     """Return the keys of the gangs that have to end so that this one fits; empty when none would help.
 
@@ -65,10 +65,10 @@ def find_victims(
     if not weaker:
         return []
     best: tuple[tuple[int, int, float], list[str]] | None = None
-    for within in _domains(fleet, gang, weaker):
-        names = {fleet.names[row] for row in np.flatnonzero(within)}
+    for within in _domains(table, gang, weaker):
+        names = {table.names[row] for row in np.flatnonzero(within)}
         local = [running for running in weaker if any(pod.node_name in names for pod in running.pods)]
-        chosen = _smallest(fleet, gang, sorted(local, key=lambda running: running.order), within)
+        chosen = _smallest(table, gang, sorted(local, key=lambda running: running.order), within)
         if chosen:
             cost = (
                 max(running.priority for running in chosen),
@@ -123,20 +123,20 @@ def _running(allocations: Allocations, now: datetime) -> Iterator[_Running]:
         )
 
 
-def _domains(fleet: Fleet, gang: Gang, weaker: list[_Running]) -> Iterator[Bools]:
+def _domains(table: NodeTable, gang: Gang, weaker: list[_Running]) -> Iterator[Bools]:
     """Yield sets of nodes that could hold the gang if all weaker gangs ended: single nodes, levels, all."""
-    empty = fleet.room.copy()
-    release(fleet, empty, [pod for running in weaker for pod in running.pods])
+    empty = table.room.copy()
+    release(table, empty, [pod for running in weaker for pod in running.pods])
     pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
     wanted = sum(1 for other in gang.pods if other.shape == pod.shape)
-    counts = capacity(fleet, empty, pod)
-    missing = -fleet.room.free[:, fleet.column(GPU if pod.request.get(GPU) else "cpu")]
+    counts = capacity(table, empty, pod)
+    missing = -table.room.free[:, table.column(GPU if pod.request.get(GPU) else "cpu")]
     rows = np.flatnonzero(counts >= wanted)
     for row in rows[np.lexsort((rows, missing[rows]))][:DOMAINS_TRIED_MAX]:
-        yield _only(fleet, np.array([row]))
-    widest = max(fleet.level(gang.group.required_level), 0)
-    for level in range(len(fleet.levels) - 1, widest - 1, -1):
-        domains = fleet.domains[level]
+        yield _only(table, np.array([row]))
+    widest = max(table.level(gang.group.required_level), 0)
+    for level in range(len(table.levels) - 1, widest - 1, -1):
+        domains = table.domains[level]
         inside = domains >= 0
         totals = np.bincount(domains[inside], weights=counts[inside])
         needs = np.bincount(domains[inside], weights=missing[inside])
@@ -144,67 +144,67 @@ def _domains(fleet: Fleet, gang: Gang, weaker: list[_Running]) -> Iterator[Bools
         for domain in fitting[np.lexsort((fitting, needs[fitting]))][:DOMAINS_TRIED_MAX]:
             yield domains == domain
     if not gang.group.required_level:
-        yield np.ones(len(fleet), np.bool_)
+        yield np.ones(len(table), np.bool_)
 
 
-def _only(fleet: Fleet, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bools:
-    mask = np.zeros(len(fleet), np.bool_)
+def _only(table: NodeTable, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bools:
+    mask = np.zeros(len(table), np.bool_)
     mask[rows] = True
     return mask
 
 
-def _smallest(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
+def _smallest(table: NodeTable, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
     """Return candidates that suffice, less those that can be spared; empty if all do not.
 
     The first that suffice tell how low the highest priority can be. One gang alone, or the largest ones, may
     then take the place of several.
     """
-    if place(fleet, _freed(fleet, candidates), gang, within=within) is None:
+    if place(table, _freed(table, candidates), gang, within=within) is None:
         return []
-    chosen = _needed(fleet, gang, candidates, within)
+    chosen = _needed(table, gang, candidates, within)
     if len(chosen) <= 1:
         return chosen
     highest = max(running.priority for running in chosen)
     allowed = [running for running in candidates if running.priority <= highest]
     resource = GPU if gang.gpus else "cpu"
-    held = {running.key: _held(fleet, running, resource, within) for running in allowed}
-    missing = gang.request.get(resource, 0) - int(fleet.room.free[within, fleet.column(resource)].sum())
+    held = {running.key: _held(table, running, resource, within) for running in allowed}
+    missing = gang.request.get(resource, 0) - int(table.room.free[within, table.column(resource)].sum())
     enough = [running for running in allowed if held[running.key] >= max(missing, 1)]
     for running in sorted(enough, key=lambda running: (running.lost, running.key))[:ALONE_TRIED_MAX]:
-        if place(fleet, _freed(fleet, [running]), gang, within=within) is not None:
+        if place(table, _freed(table, [running]), gang, within=within) is not None:
             return [running]
     largest = sorted(allowed, key=lambda running: (-held[running.key], running.lost, running.key))
-    fewer = _needed(fleet, gang, largest, within)
+    fewer = _needed(table, gang, largest, within)
     return fewer if len(fewer) < len(chosen) else chosen
 
 
-def _needed(fleet: Fleet, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
+def _needed(table: NodeTable, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
     """Return the first candidates that suffice, less those that can be spared; all of them suffice."""
     low, high = 0, len(candidates)
     while low < high:
         middle = (low + high) // 2
-        is_enough = place(fleet, _freed(fleet, candidates[:middle]), gang, within=within) is not None
+        is_enough = place(table, _freed(table, candidates[:middle]), gang, within=within) is not None
         low, high = (low, middle) if is_enough else (middle + 1, high)
     chosen = []
-    room = _freed(fleet, candidates[:low])
+    room = _freed(table, candidates[:low])
     for running in reversed(candidates[:low]):
         without = room.copy()
-        retake(fleet, without, running.pods)
-        if place(fleet, without, gang) is None:  # wherever that may be: it will not be placed here alone
+        retake(table, without, running.pods)
+        if place(table, without, gang) is None:  # wherever that may be: it will not be placed here alone
             chosen.append(running)
         else:
             room = without
     return chosen[::-1]
 
 
-def _freed(fleet: Fleet, chosen: list[_Running]) -> Room:
+def _freed(table: NodeTable, chosen: list[_Running]) -> FreeResources:
     """Return the room that there is when these gangs have ended."""
-    room = fleet.room.copy()
-    release(fleet, room, [pod for running in chosen for pod in running.pods])
+    room = table.room.copy()
+    release(table, room, [pod for running in chosen for pod in running.pods])
     return room
 
 
-def _held(fleet: Fleet, running: _Running, resource: str, within: Bools) -> int:
+def _held(table: NodeTable, running: _Running, resource: str, within: Bools) -> int:
     """Return how much a gang holds on these nodes."""
-    rows = ((fleet.index(pod.node_name), pod) for pod in running.pods)
+    rows = ((table.index(pod.node_name), pod) for pod in running.pods)
     return sum(pod.request.get(resource, 0) for row, pod in rows if row >= 0 and within[row])

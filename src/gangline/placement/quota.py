@@ -12,8 +12,8 @@ from datetime import datetime
 
 from gangline.clock import parse_time
 from gangline.placement.allocations import Allocations
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
+from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import DEFAULT_QUEUE, Policy, Queue
 
 _NO_QUEUE = Queue(name="")
@@ -25,7 +25,7 @@ def queue_of(gang: Gang) -> str:
 
 
 def quota_refusal(
-    gang: Gang, policy: Policy, allocations: Allocations, fleet: Fleet
+    gang: Gang, policy: Policy, allocations: Allocations, table: NodeTable
 ) -> tuple[str, str] | None:
     """Return (``Quota``, why) when the gang would use more than its queue may."""
     name = queue_of(gang)
@@ -39,11 +39,11 @@ def quota_refusal(
                 f"queue {name} may use {most} {resource}, has {used.get(resource, 0)} in use and the gang "
                 f"asks for {asked}",
             )
-    return _guarantee_refusal(gang, name, policy, allocations, fleet)
+    return _guarantee_refusal(gang, name, policy, allocations, table)
 
 
 def _guarantee_refusal(
-    gang: Gang, name: str, policy: Policy, allocations: Allocations, fleet: Fleet
+    gang: Gang, name: str, policy: Policy, allocations: Allocations, table: NodeTable
 ) -> tuple[str, str] | None:
     """Return why the gang would use what is kept for other queues."""
     for resource, asked in sorted(gang.request.items()):
@@ -54,7 +54,7 @@ def _guarantee_refusal(
         )
         if not asked or not kept:
             continue
-        total = fleet.total(resource)
+        total = table.total(resource)
         used = sum(used[resource] for used in allocations.used.values())
         if used + kept + asked > total:
             return "Quota", f"{kept} {resource} are kept for other queues; {total - used - kept} are left"

@@ -19,8 +19,8 @@ from gangline.clock import parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, capacity, take
 from gangline.placement.fit import fewest, place
-from gangline.placement.fleet import EVERYBODY, Bools, Fleet, Room
 from gangline.placement.gangs import Gang
+from gangline.placement.node_table import EVERYBODY, Bools, FreeResources, NodeTable
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
 
@@ -37,7 +37,7 @@ class Reservation:
 
     gang: str
     at: datetime | None
-    spare: Room
+    spare: FreeResources
 
     def ends_before(self, gang: Gang, now: datetime) -> bool:
         """Return whether a gang that starts now is over when the room is needed."""
@@ -49,12 +49,12 @@ class Reservation:
 
 
 def reserve(
-    fleet: Fleet, allocations: Allocations, gang: Gang, now: datetime, *, victims: set[str], is_due: bool
+    table: NodeTable, allocations: Allocations, gang: Gang, now: datetime, *, victims: set[str], is_due: bool
 ) -> Reservation | None:
     """Return room kept for a gang that does not fit now, or None when it never will or nobody knows when.
 
     Args:
-        fleet: the nodes and what is left on them.
+        table: the nodes and what is left on them.
         allocations: the pods that hold room.
         gang: the first that waits.
         now: the time.
@@ -68,36 +68,36 @@ def reserve(
         if uid not in victims and (moment := end_of(pod, allocations)) is not None
     ]
     ending.sort(key=lambda entry: (entry[0], entry[1].key))
-    found = _first_fit(fleet, gang, _Ends(fleet, [pod for _, pod in ending])) if ending else None
+    found = _first_fit(table, gang, _Ends(table, [pod for _, pod in ending])) if ending else None
     if found is not None:
         count, later, spots = found
-        return _keep(fleet, gang, later, spots, ending[count - 1][0] if count else now)
+        return _keep(table, gang, later, spots, ending[count - 1][0] if count else now)
     if not is_due:
         return None
-    later = fleet.idle().copy()
-    within = _nearest(fleet, gang, later)
+    later = table.idle().copy()
+    within = _nearest(table, gang, later)
     if within is None:
         return None
-    nearest = place(fleet, later, gang, within=within) or place(fleet, later, gang)
-    return _keep(fleet, gang, later, nearest, None) if nearest is not None else None
+    nearest = place(table, later, gang, within=within) or place(table, later, gang)
+    return _keep(table, gang, later, nearest, None) if nearest is not None else None
 
 
 class _Ends:
     """Pods that end one after another, as arrays: what each gives back. Cost: 5 µs a pod."""
 
-    def __init__(self, fleet: Fleet, pods: list[PodView]) -> None:
-        self._fleet = fleet
+    def __init__(self, table: NodeTable, pods: list[PodView]) -> None:
+        self._table = table
         self._pods = pods
         amounts: dict[bytes | str, tuple[tuple[int, int], ...]] = {}  # by shape: equal ones ask for the same
         for pod in pods:
             if (pod.shape or pod.key) not in amounts:
-                amounts[pod.shape or pod.key] = fleet.amounts(pod)
-        vectors = np.zeros((len(amounts), len(fleet.columns)), np.int64)
+                amounts[pod.shape or pod.key] = table.amounts(pod)
+        vectors = np.zeros((len(amounts), len(table.columns)), np.int64)
         number = {shape: index for index, shape in enumerate(amounts)}
         for shape, entries in amounts.items():
             for column, amount in entries:
                 vectors[number[shape], column] = amount
-        self._rows = np.array([fleet.index(pod.node_name) for pod in pods], np.int64)
+        self._rows = np.array([table.index(pod.node_name) for pod in pods], np.int64)
         self._amounts = vectors[[number[pod.shape or pod.key] for pod in pods]]
         self._with_ports = [
             index for index, pod in enumerate(pods) if pod.host_ports and self._rows[index] >= 0
@@ -110,13 +110,13 @@ class _Ends:
         return len(self._pods)
 
     def _gpus_of(self, pod: PodView, row: int) -> int:
-        gpus = self._fleet.views[row].gpus if row >= 0 else None
-        return self._fleet.gpus_of(pod, row) & gpus.healthy if gpus is not None else 0
+        gpus = self._table.views[row].gpus if row >= 0 else None
+        return self._table.gpus_of(pod, row) & gpus.healthy if gpus is not None else 0
 
-    def room_after(self, count: int, *, is_counted: bool = False) -> Room:
+    def room_after(self, count: int, *, is_counted: bool = False) -> FreeResources:
         """Return the room once so many have ended; to count pods in, it need not say which ones are gone."""
-        room = self._fleet.room.copy()
-        room.widen(len(self._fleet.columns))
+        room = self._table.room.copy()
+        room.widen(len(self._table.columns))
         if not is_counted and room.gone is not EVERYBODY:
             room.gone |= {pod.uid for pod in self._pods[:count]}
         known = self._rows[:count] >= 0  # nodes that are there
@@ -129,7 +129,7 @@ class _Ends:
         return room
 
 
-def _first_fit(fleet: Fleet, gang: Gang, ends: _Ends) -> tuple[int, Room, list[Spot]] | None:
+def _first_fit(table: NodeTable, gang: Gang, ends: _Ends) -> tuple[int, FreeResources, list[Spot]] | None:
     """Return after how many ends a gang fits first, the room then, and its spots there; None for never.
 
     Counting where its largest pods would fit is cheap, and it fits nowhere before the count suffices: so that
@@ -139,11 +139,11 @@ def _first_fit(fleet: Fleet, gang: Gang, ends: _Ends) -> tuple[int, Room, list[S
     wanted = sum(1 for other in gang.pods if other.shape == pod.shape) if pod.shape else 1
 
     def counts_suffice(count: int) -> bool:
-        return int(capacity(fleet, ends.room_after(count, is_counted=True), pod).sum()) >= wanted
+        return int(capacity(table, ends.room_after(count, is_counted=True), pod).sum()) >= wanted
 
-    def spots_after(count: int) -> tuple[int, Room, list[Spot]] | None:
+    def spots_after(count: int) -> tuple[int, FreeResources, list[Spot]] | None:
         room = ends.room_after(count)
-        spots = place(fleet, room, gang)
+        spots = place(table, room, gang)
         return (count, room, spots) if spots is not None else None
 
     if not counts_suffice(len(ends)):
@@ -164,37 +164,37 @@ def _first_fit(fleet: Fleet, gang: Gang, ends: _Ends) -> tuple[int, Room, list[S
     return best
 
 
-def release(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
+def release(table: NodeTable, room: FreeResources, pods: Sequence[PodView]) -> None:
     """Give back, in a room of trial, what these pods hold."""
     if room.gone is not EVERYBODY:
         room.gone |= {pod.uid for pod in pods}
     amounts: dict[bytes | str, tuple[tuple[int, int], ...]] = {}  # by shape: equal ones ask for the same
     for pod in pods:
-        row = fleet.index(pod.node_name)
+        row = table.index(pod.node_name)
         if row < 0:
             continue
         shape = pod.shape or pod.key
         if shape not in amounts:
-            amounts[shape] = fleet.amounts(pod)
+            amounts[shape] = table.amounts(pod)
         for column, amount in amounts[shape]:
             room.free[row, column] += amount
-        gpus = fleet.views[row].gpus
+        gpus = table.views[row].gpus
         if gpus is not None:
-            room.gpus[row] |= fleet.gpus_of(pod, row) & gpus.healthy
+            room.gpus[row] |= table.gpus_of(pod, row) & gpus.healthy
         if pod.host_ports:
             room.ports[row] = room.ports.get(row, frozenset()) - pod.host_ports
 
 
-def retake(fleet: Fleet, room: Room, pods: Sequence[PodView]) -> None:
+def retake(table: NodeTable, room: FreeResources, pods: Sequence[PodView]) -> None:
     """Take again, in a room of trial, what :func:`release` gave back of these pods."""
     room.gone -= {pod.uid for pod in pods}
     for pod in pods:
-        row = fleet.index(pod.node_name)
+        row = table.index(pod.node_name)
         if row < 0:
             continue
-        for column, amount in fleet.amounts(pod):
+        for column, amount in table.amounts(pod):
             room.free[row, column] -= amount
-        room.gpus[row] &= ~fleet.gpus_of(pod, row)
+        room.gpus[row] &= ~table.gpus_of(pod, row)
         if pod.host_ports:
             room.ports[row] = room.ports.get(row, frozenset()) | pod.host_ports
 
@@ -207,35 +207,37 @@ def end_of(pod: PodView, allocations: Allocations) -> datetime | None:
     return parse_time(pod.started) + timedelta(seconds=limit)
 
 
-def _nearest(fleet: Fleet, gang: Gang, later: Room) -> Bools | None:
+def _nearest(table: NodeTable, gang: Gang, later: FreeResources) -> Bools | None:
     """Return the nodes that are nearest to holding the gang: those with most free now, of one domain."""
     pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
     alike = [other for other in gang.pods if other.shape == pod.shape]
-    counts = capacity(fleet, later, pod)
-    level = fleet.level(gang.group.required_level)
-    domains = fleet.domains[level] if level >= 0 else np.zeros(len(fleet), np.int32)
-    column = fleet.column(GPU if pod.request.get(GPU) else "cpu")
+    counts = capacity(table, later, pod)
+    level = table.level(gang.group.required_level)
+    domains = table.domains[level] if level >= 0 else np.zeros(len(table), np.int32)
+    column = table.column(GPU if pod.request.get(GPU) else "cpu")
     best: tuple[int, Bools] | None = None
     for domain in np.unique(domains[domains >= 0]):
         rows = np.flatnonzero((domains == domain) & (counts > 0))
         if int(counts[rows].sum()) < len(alike):
             continue
-        rows = rows[np.lexsort((rows, -fleet.room.free[rows, column]))]
+        rows = rows[np.lexsort((rows, -table.room.free[rows, column]))]
         shares = fewest(counts[rows], len(alike)) if int(counts[rows[0]]) < len(alike) else {0: len(alike)}
-        chosen = np.zeros(len(fleet), np.bool_)
+        chosen = np.zeros(len(table), np.bool_)
         chosen[rows[list(shares)]] = True
-        free = int(fleet.room.free[chosen, column].sum())
+        free = int(table.room.free[chosen, column].sum())
         if best is None or free > best[0]:
             best = (free, chosen)
     return best[1] if best else None
 
 
-def _keep(fleet: Fleet, gang: Gang, later: Room, spots: list[Spot], at: datetime | None) -> Reservation:
+def _keep(
+    table: NodeTable, gang: Gang, later: FreeResources, spots: list[Spot], at: datetime | None
+) -> Reservation:
     """Return what others may use: no more than is free now, nor than the gang leaves then."""
-    take(fleet, later, spots)
-    spare = Room(np.minimum(fleet.room.free, later.free), fleet.room.gpus & later.gpus)
+    take(table, later, spots)
+    spare = FreeResources(np.minimum(table.room.free, later.free), table.room.gpus & later.gpus)
     spare.ports = {
-        row: fleet.room.ports.get(row, frozenset()) | later.ports.get(row, frozenset())
-        for row in fleet.room.ports.keys() | later.ports.keys()
+        row: table.room.ports.get(row, frozenset()) | later.ports.get(row, frozenset())
+        for row in table.room.ports.keys() | later.ports.keys()
     }
     return Reservation(gang.key, at, spare)

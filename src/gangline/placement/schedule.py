@@ -19,8 +19,8 @@ from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, take
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.fit import has_rules, place
-from gangline.placement.fleet import SHAPES_MAX, Bools, Fleet
 from gangline.placement.gangs import Gang, Group, collect_gangs
+from gangline.placement.node_table import SHAPES_MAX, Bools, NodeTable
 from gangline.placement.policy import Policy
 from gangline.placement.preempt import find_victims
 from gangline.placement.quota import QueueLine, quota_refusal
@@ -69,25 +69,25 @@ def schedule(
     """
     groups = groups or {}
     allocations = Allocations(snapshot.pods, groups)
-    fleet = Fleet.of(snapshot.nodes, snapshot.pods, policy.levels, seed=seed)
+    table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels, seed=seed)
     gangs = collect_gangs(pods, groups, allocations.placed())
-    return SchedulingCycle(fleet, allocations, policy, now=now).run(gangs)
+    return SchedulingCycle(table, allocations, policy, now=now).run(gangs)
 
 
 class SchedulingCycle:
     """Decides about all waiting gangs on one snapshot.
 
     Args:
-        fleet: the nodes; its room is taken while deciding, so give it a fleet whose room is a copy, or
+        table: the nodes; its room is taken while deciding, so give it a table whose room is a copy, or
             treat all decisions as carried out.
         allocations: the pods that hold room; placed pods are added.
         policy: see :class:`Policy`.
         now: the time of the pass.
     """
 
-    def __init__(self, fleet: Fleet, allocations: Allocations, policy: Policy, *, now: datetime) -> None:
-        self._fleet = fleet
-        fleet.neighbours = allocations.neighbours
+    def __init__(self, table: NodeTable, allocations: Allocations, policy: Policy, *, now: datetime) -> None:
+        self._table = table
+        table.neighbours = allocations.neighbours
         self._allocations = allocations
         self._policy = policy
         self._now = now
@@ -128,7 +128,7 @@ class SchedulingCycle:
         if refusal is None and line.is_blocked(gang):
             refusal = "Behind", "its queue is strict, and an earlier gang of it waits"
         if refusal is None and core.pods:
-            refusal = quota_refusal(core, self._policy, self._allocations, self._fleet)
+            refusal = quota_refusal(core, self._policy, self._allocations, self._table)
         if refusal:
             self._wait(gang, line, *refusal, blocks=refusal[0] == "Quota")
             return
@@ -139,33 +139,33 @@ class SchedulingCycle:
         others = [gang.only(pod) for pod in gang.pods if pod.uid not in members]
         left = [other for other in others if not self._try_late(other)]
         if left:
-            reason, message = shortfall(self._fleet, self._fleet.room, left[0])
+            reason, message = shortfall(self._table, self._table.room, left[0])
             self._wait(gang.only(*(other.pods[0] for other in left)), line, reason, message, blocks=False)
 
     def _try_late(self, gang: Gang) -> bool:
-        return quota_refusal(gang, self._policy, self._allocations, self._fleet) is None and self._try(gang)
+        return quota_refusal(gang, self._policy, self._allocations, self._table) is None and self._try(gang)
 
     def _try(self, gang: Gang) -> bool:
         """Place one gang whole if that delays nobody before it, and take its room."""
         kept = self._reservation
-        room = self._fleet.room
+        room = self._table.room
         if kept is not None and not kept.ends_before(gang, self._now):
             room = kept.spare
             if not self._policy.may_backfill:
                 return False
         form = self._form(gang)
-        refused = self._refused[room is self._fleet.room]
+        refused = self._refused[room is self._table.room]
         if form in refused:
             return False
-        spread_counts = self._allocations.spread_counts(self._fleet, gang.pods[0])
-        spots = place(self._fleet, room, gang, within=self._joined(gang), spread_counts=spread_counts)
+        spread_counts = self._allocations.spread_counts(self._table, gang.pods[0])
+        spots = place(self._table, room, gang, within=self._joined(gang), spread_counts=spread_counts)
         if spots is None:
             if form is not None:
                 refused.add(form)
             return False
-        take(self._fleet, self._fleet.room, spots)
+        take(self._table, self._table.room, spots)
         if kept is not None:
-            take(self._fleet, kept.spare, spots)
+            take(self._table, kept.spare, spots)
         together: dict[int, set[int]] = {}
         for spot in spots:
             together.setdefault(spot.node, set()).update(spot.gpus)
@@ -180,7 +180,7 @@ class SchedulingCycle:
         Room only shrinks during a pass, so what was refused once need not be tried again.
         """
         shapes, level = Counter(pod.shape for pod in gang.pods), gang.group.required_level
-        if b"" in shapes or (level and gang.placed) or has_rules(self._fleet, gang):
+        if b"" in shapes or (level and gang.placed) or has_rules(self._table, gang):
             return None
         return frozenset(shapes.items()), level
 
@@ -188,54 +188,54 @@ class SchedulingCycle:
         """Return whether a gang would fit if no room were kept."""
         form = self._form(gang)
         if form is None:
-            return place(self._fleet, self._fleet.room, gang) is not None
+            return place(self._table, self._table.room, gang) is not None
         key = form, len(self._bindings)
         if key not in self._fitting:
             is_refused = form in self._refused[True]
-            self._fitting[key] = not is_refused and place(self._fleet, self._fleet.room, gang) is not None
+            self._fitting[key] = not is_refused and place(self._table, self._table.room, gang) is not None
         return self._fitting[key]
 
     def _fits_idle(self, gang: Gang) -> bool:
         """Return whether a gang would fit if nothing ran; remembered by its form until a node changes."""
-        form, idle = self._form(gang), self._fleet.idle()
+        form, idle = self._form(gang), self._table.idle()
         if form is None:
-            return place(self._fleet, idle, gang) is not None
-        known = self._fleet.fits_idle
+            return place(self._table, idle, gang) is not None
+        known = self._table.fits_idle
         if form not in known:
             if len(known) >= SHAPES_MAX:
                 known.clear()
-            known[form] = place(self._fleet, idle, gang) is not None
+            known[form] = place(self._table, idle, gang) is not None
         return known[form]
 
     def _shortfall(self, gang: Gang) -> tuple[str, str]:
         """Return (reason, message) of a gang that does not fit; for gangs of one form it is the same."""
         form = self._form(gang)
         if form is None:
-            return shortfall(self._fleet, self._fleet.room, gang)
+            return shortfall(self._table, self._table.room, gang)
         key = form, len(self._bindings)
         if key not in self._shortfalls:
-            self._shortfalls[key] = shortfall(self._fleet, self._fleet.room, gang)
+            self._shortfalls[key] = shortfall(self._table, self._table.room, gang)
         return self._shortfalls[key]
 
     def _joined(self, gang: Gang) -> Bools | None:
         """Return the nodes of the domain in which a gang that must stay in one has pods already."""
-        level = self._fleet.level(gang.group.required_level)
+        level = self._table.level(gang.group.required_level)
         if level < 0:
             return None
         for pod in self._allocations.by_gang.get(gang.key, {}).values():
-            row = self._fleet.index(pod.node_name)
+            row = self._table.index(pod.node_name)
             if row >= 0 and not pod.is_ending:
-                domains = self._fleet.domains[level]
+                domains = self._table.domains[level]
                 return np.asarray(domains == domains[row])
         return None
 
     def _indices(self, row: int, gpus: set[int]) -> tuple[int, ...]:
         """Return the device indices of some GPUs of a node."""
-        found = self._fleet.views[row].gpus
+        found = self._table.views[row].gpus
         return tuple(sorted(found.indices[index] for index in gpus)) if found is not None else ()
 
     def _bind(self, spot: Spot, visible: tuple[int, ...]) -> None:
-        node, pod = self._fleet.views[spot.node], spot.pod
+        node, pod = self._table.views[spot.node], spot.pod
         gpus: list[tuple[str, tuple[str, ...]]] = []
         own: tuple[int, ...] = ()
         chosen: tuple[str, ...] = ()
@@ -262,7 +262,7 @@ class SchedulingCycle:
                 reason, message = "Preempting", f"{message}; {victims} gangs of lower priority give way"
             uids = {uid for eviction in self._evictions for uid in eviction.uids}
             self._reservation = reserve(
-                self._fleet, self._allocations, core, self._now, victims=uids, is_due=line.is_overdue(gang)
+                self._table, self._allocations, core, self._now, victims=uids, is_due=line.is_overdue(gang)
             )
         is_barred = not core.may_preempt and self._allocations.has_weaker(core.priority)
         self._wait(gang, line, reason, message, blocks=True, note=NOT_PREEMPTING if is_barred else "")
@@ -271,7 +271,7 @@ class SchedulingCycle:
         """Have gangs of lower priority give way, if that helps; return how many."""
         if not (self._policy.may_preempt and gang.may_preempt):
             return 0
-        victims = find_victims(self._fleet, self._allocations, gang, self._policy, self._now)
+        victims = find_victims(self._table, self._allocations, gang, self._policy, self._now)
         for key in victims:
             pods = sorted(self._allocations.by_gang[key].values(), key=lambda pod: pod.key)
             names, uids = tuple(pod.key for pod in pods), tuple(pod.uid for pod in pods)
@@ -288,9 +288,9 @@ class SchedulingCycle:
         for pod in gang.pods:
             text = f"gang {gang.key} waits: {said}"
             if is_single:
-                is_common = reason == "NoRoom" and bool(pod.shape) and not has_rules(self._fleet, gang)
+                is_common = reason == "NoRoom" and bool(pod.shape) and not has_rules(self._table, gang)
                 text = self._verdicts.get(pod.shape, "") if is_common else ""
-                text = text or (pod_message(self._fleet, pod) if reason in ("NoRoom", "NoNode") else message)
+                text = text or (pod_message(self._table, pod) if reason in ("NoRoom", "NoNode") else message)
                 if is_common and self._reservation is None:
                     self._verdicts[pod.shape] = text
                 text = f"{text} {note}." if note else text

@@ -8,8 +8,8 @@ import msgspec
 
 from gangline.placement.allocations import Allocations
 from gangline.placement.fit import place
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
+from gangline.placement.node_table import NodeTable
 from gangline.placement.snapshot import NOT_READY_TAINT, UNREACHABLE_TAINT, NodeView
 from gangline.workloads.requests import GPU
 
@@ -20,25 +20,25 @@ NODES_NAMED_MAX = 3
 AWAY = (NOT_READY_TAINT, UNREACHABLE_TAINT)
 
 
-def when_opened(fleet: Fleet, allocations: Allocations, gang: Gang) -> str:
+def when_opened(table: NodeTable, allocations: Allocations, gang: Gang) -> str:
     """Return which nodes would have to open so that a gang fits, such as ``when node n1 is uncordoned``.
 
     One node if that is enough, else all of them; empty where that would not help.
 
     Args:
-        fleet: the nodes.
+        table: the nodes.
         allocations: the pods that hold room.
         gang: what must start together.
 
     Cost: nothing where no node is closed; else the arrays are built anew for each trial, 10 µs a node.
     """
-    words = {view.name: text for view in fleet.views if (text := _needs(view))}
+    words = {view.name: text for view in table.views if (text := _needs(view))}
     if not words:
         return ""
     names = list(words)
     tried = [[name] for name in names[:NODES_TRIED_MAX]] + ([names] if len(names) > 1 else [])
     for chosen in tried:
-        if not _fits(fleet, allocations, gang, set(chosen)):
+        if not _fits(table, allocations, gang, set(chosen)):
             continue
         if len(chosen) > NODES_NAMED_MAX:
             return f"when {len(chosen)} nodes that are closed to it open"
@@ -76,8 +76,8 @@ def _opened(view: NodeView) -> NodeView:
     return msgspec.structs.replace(view, gpus=gpus, allocatable={**view.allocatable, GPU: count})
 
 
-def _fits(fleet: Fleet, allocations: Allocations, gang: Gang, names: set[str]) -> bool:
-    views = [_opened(view) if view.name in names else view for view in fleet.views]
-    opened = Fleet.of(views, allocations, fleet.levels)
+def _fits(table: NodeTable, allocations: Allocations, gang: Gang, names: set[str]) -> bool:
+    views = [_opened(view) if view.name in names else view for view in table.views]
+    opened = NodeTable.of(views, allocations, table.levels)
     opened.neighbours = allocations.neighbours
     return place(opened, opened.room, gang) is not None

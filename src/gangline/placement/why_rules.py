@@ -10,8 +10,8 @@ import numpy as np
 from gangline.placement.affinity import Relations, Term
 from gangline.placement.capacity import capacity
 from gangline.placement.fit import has_rules, place
-from gangline.placement.fleet import Fleet, Room
 from gangline.placement.gangs import Gang
+from gangline.placement.node_table import FreeResources, NodeTable
 from gangline.placement.pod_affinity import NO_RELATIONS, Rules
 from gangline.placement.snapshot import PodView
 
@@ -22,12 +22,12 @@ NOT_EVEN = "node(s) didn't match pod topology spread constraints"
 """Wording of Kubernetes."""
 
 
-def rule_refusals(fleet: Fleet, room: Room, pod: PodView) -> dict[int, str]:
+def rule_refusals(table: NodeTable, room: FreeResources, pod: PodView) -> dict[int, str]:
     """Return the rows from which rules keep one pod, each with the reason in the wording of Kubernetes."""
     gang = Gang(pod.key, [pod])
-    if not has_rules(fleet, gang):
+    if not has_rules(table, gang):
         return {}
-    rules, eligible = Rules(fleet, room, gang.pods), fleet.eligible(pod)
+    rules, eligible = Rules(table, room, gang.pods), table.eligible(pod)
     asked = pod.relations or NO_RELATIONS
     checks = [(~rules.let_in(pod), KEPT_AWAY)]
     checks += [(~rules.even(spread, pod, eligible), NOT_EVEN) for spread in asked.even]
@@ -39,20 +39,20 @@ def rule_refusals(fleet: Fleet, room: Room, pod: PodView) -> dict[int, str]:
     return found
 
 
-def rule_shortfall(fleet: Fleet, room: Room, gang: Gang) -> str:
+def rule_shortfall(table: NodeTable, room: FreeResources, gang: Gang) -> str:
     """Return which rule about neighbours keeps a gang waiting; empty where it would wait without any too.
 
     Example: ``its pods must be apart from pods with job=a by rack: needs 4 values of it, 3 have room``.
     """
-    if not has_rules(fleet, gang) or place(fleet, room, without_rules(gang), within=None) is None:
+    if not has_rules(table, gang) or place(table, room, without_rules(gang), within=None) is None:
         return ""
-    kept = _kept_away(fleet, room, gang)
+    kept = _kept_away(table, room, gang)
     if kept:
         return kept
     for kind, say in (("apart", _apart), ("even", _even), ("near", _near)):
         less = _without(gang, kind)
-        if less is not None and place(fleet, room, less) is not None:
-            return say(fleet, room, gang)
+        if less is not None and place(table, room, less) is not None:
+            return say(table, room, gang)
     return (
         "its rules about neighbours (affinity, anti-affinity, spread) cannot all hold at once on these nodes"
     )
@@ -78,21 +78,21 @@ def _changed(gang: Gang, pods: Sequence[PodView]) -> Gang:
     return Gang(gang.key, pods, gang.group, placed=gang.placed, is_known=gang.is_known)
 
 
-def _kept_away(fleet: Fleet, room: Room, gang: Gang) -> str:
+def _kept_away(table: NodeTable, room: FreeResources, gang: Gang) -> str:
     """Return which running pods keep the gang away, where it would fit but for them."""
-    near = fleet.neighbours
+    near = table.neighbours
     for term, pods in (near.keeping_away(gang.pods) if near is not None else {}).items():
         there = [uid for uid in pods if uid not in room.gone]
         if there:
             left = room.copy()
             left.gone = left.gone | frozenset(there)
-            if place(fleet, left, gang) is not None:
+            if place(table, left, gang) is not None:
                 who = "1 running pod keeps" if len(there) == 1 else f"{len(there)} running pods keep"
                 return f"{who} pods with {term} out of their {term.key} (anti-affinity)"
     return ""
 
 
-def _apart(fleet: Fleet, room: Room, gang: Gang) -> str:
+def _apart(table: NodeTable, room: FreeResources, gang: Gang) -> str:
     pod, term = next((pod, term) for pod in gang.pods for term in (pod.relations or NO_RELATIONS).apart)
     own = [other for other in gang.pods if term.matches(other.namespace, other.labels)]
     if len(own) < 2:
@@ -101,19 +101,19 @@ def _apart(fleet: Fleet, room: Room, gang: Gang) -> str:
         )
     return (
         f"needs room in {len(own)} different {term.key}, one for each pod with {term} (anti-affinity); there "
-        f"is room in {_domains_with_room(fleet, room, gang, pod, term)}"
+        f"is room in {_domains_with_room(table, room, gang, pod, term)}"
     )
 
 
-def _domains_with_room(fleet: Fleet, room: Room, gang: Gang, pod: PodView, term: Term) -> int:
+def _domains_with_room(table: NodeTable, room: FreeResources, gang: Gang, pod: PodView, term: Term) -> int:
     """Return in how many domains one such pod could be."""
-    rules = Rules(fleet, room, gang.pods)
-    rows = np.flatnonzero((capacity(fleet, room, pod) > 0) & rules.allowed(pod, fleet.eligible(pod)))
-    domains = fleet.label_domains(term.key)[0][rows]
+    rules = Rules(table, room, gang.pods)
+    rows = np.flatnonzero((capacity(table, room, pod) > 0) & rules.allowed(pod, table.eligible(pod)))
+    domains = table.label_domains(term.key)[0][rows]
     return len(np.unique(domains[domains >= 0])) + int((domains < 0).sum())
 
 
-def _even(fleet: Fleet, room: Room, gang: Gang) -> str:
+def _even(table: NodeTable, room: FreeResources, gang: Gang) -> str:
     spread = next(spread for pod in gang.pods for spread in (pod.relations or NO_RELATIONS).even)
     return (
         f"its pods with {spread.term} must be spread over {spread.term.key}, none with more than "
@@ -121,9 +121,9 @@ def _even(fleet: Fleet, room: Room, gang: Gang) -> str:
     )
 
 
-def _near(fleet: Fleet, room: Room, gang: Gang) -> str:
+def _near(table: NodeTable, room: FreeResources, gang: Gang) -> str:
     pod, term = next((pod, term) for pod in gang.pods for term in (pod.relations or NO_RELATIONS).near)
-    counts = Rules(fleet, room, gang.pods).pods_of(term)
+    counts = Rules(table, room, gang.pods).pods_of(term)
     if counts:
         return (
             f"must run in the {term.key} of pods with {term} (affinity), and there is not enough room there"

@@ -13,8 +13,8 @@ import msgspec
 from gangline.placement.allocations import Allocations
 from gangline.placement.decisions import Decisions, Wait
 from gangline.placement.explain import in_one_line, nearest_fixes
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
+from gangline.placement.node_table import NodeTable
 from gangline.placement.why import with_simulated
 from gangline.workloads.requests import GPU
 
@@ -33,25 +33,25 @@ class Advice:
         self._known: dict[str, tuple[str, str]] = {}
 
     def added(
-        self, decisions: Decisions, gangs: Sequence[Gang], fleet: Fleet, allocations: Allocations
+        self, decisions: Decisions, gangs: Sequence[Gang], table: NodeTable, allocations: Allocations
     ) -> Decisions:
         """Return the decisions with longer messages.
 
         Args:
             decisions: of a pass.
             gangs: that it was about.
-            fleet: what the pass left.
+            table: what the pass left.
             allocations: with what it placed.
         """
-        decisions = _of_simulated(decisions, fleet)
+        decisions = _of_simulated(decisions, table)
         waits = [wait for wait in decisions.waits if wait.reason == "NoRoom"]
         if not waits or len(allocations) > HOLDERS_MAX:
             self._known.clear()
             return decisions
-        table = {gang.key: gang for gang in gangs if gang.pods[0].gang}
+        by_key = {gang.key: gang for gang in gangs if gang.pods[0].gang}
         fresh, known = 0, {}
         for wait in waits:
-            gang, before = table.get(wait.gang), self._known.get(wait.gang)
+            gang, before = by_key.get(wait.gang), self._known.get(wait.gang)
             if gang is None:
                 continue
             if before is not None and before[0] == wait.message:
@@ -59,23 +59,23 @@ class Advice:
             elif fresh < NEW_MAX:
                 fresh += 1
                 core = gang.first(gang.needed) if gang.needed else gang
-                fixes = nearest_fixes(fleet, allocations, core, trials=TRIALS)
+                fixes = nearest_fixes(table, allocations, core, trials=TRIALS)
                 known[wait.gang] = wait.message, in_one_line(fixes)
         self._known = known
         return _with_messages(decisions, {key: fix for key, (_, fix) in known.items() if fix})
 
 
-def _of_simulated(decisions: Decisions, fleet: Fleet) -> Decisions:
+def _of_simulated(decisions: Decisions, table: NodeTable) -> Decisions:
     """Return the decisions with messages that say of GPUs that they are simulated, where they are."""
     mentions = next((wait.message for wait in decisions.waits if GPU in wait.message), "")
-    if with_simulated(mentions, fleet.views) == mentions:
+    if with_simulated(mentions, table.views) == mentions:
         return decisions
     waits = tuple(
-        msgspec.structs.replace(wait, message=with_simulated(wait.message, fleet.views))
+        msgspec.structs.replace(wait, message=with_simulated(wait.message, table.views))
         for wait in decisions.waits
     )
     unschedulable = tuple(
-        msgspec.structs.replace(entry, message=with_simulated(entry.message, fleet.views))
+        msgspec.structs.replace(entry, message=with_simulated(entry.message, table.views))
         for entry in decisions.unschedulable
     )
     return msgspec.structs.replace(decisions, waits=waits, unschedulable=unschedulable)

@@ -11,7 +11,7 @@ FORGET_S = 2 * MOST_S
 
 
 @dataclass(slots=True)
-class Backoff:
+class GangBackoff:
     """Pauses of gangs, by their keys. Without a clock of its own: times in seconds are arguments."""
 
     _failures: dict[str, tuple[int, float]] = field(default_factory=dict)

@@ -18,13 +18,15 @@ from gangline.placement.decisions import Wait
 from gangline.placement.gangs import Group
 from gangline.placement.read_groups import read_group, read_workload
 from gangline.scheduler.group_status import VOLCANO_WORDS, group_status
-from gangline.scheduler.tally import Progress
+from gangline.scheduler.tally import GangProgress
 
 
 class WriteStatus(Protocol):
     """Returns the status fields that the scheduler owns; see :func:`group_status`."""
 
-    def __call__(self, *, wait: Wait | None, progress: Progress, min_member: int, now: str) -> dict[str, Any]:
+    def __call__(
+        self, *, wait: Wait | None, progress: GangProgress, min_member: int, now: str
+    ) -> dict[str, Any]:
         """Return the fields."""
         ...
 

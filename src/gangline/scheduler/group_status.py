@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gangline.placement.decisions import Wait
-from gangline.scheduler.tally import Progress
+from gangline.scheduler.tally import GangProgress
 
 REASON: Final = "reason"
 """Key of the one word for every reason to wait, in dialects that have only one."""
@@ -31,7 +31,7 @@ _NO_WORDS: Final[Mapping[str, str]] = {}
 def group_status(
     *,
     wait: Wait | None,
-    progress: Progress,
+    progress: GangProgress,
     min_member: int,
     now: str,
     words: Mapping[str, str] = _NO_WORDS,
@@ -75,7 +75,7 @@ def _words(status: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(one.get(key) for key in ("type", "status", "reason", "message")) for one in found]
 
 
-def _phase(progress: Progress, wait: Wait | None, min_member: int) -> str:
+def _phase(progress: GangProgress, wait: Wait | None, min_member: int) -> str:
     """Return the phase in the words of scheduler-plugins."""
     placed = progress.bound + progress.running
     if min_member and progress.succeeded >= min_member:

@@ -39,7 +39,7 @@ from gangline.placement.read_groups import read_queue
 from gangline.scheduler.dialects import DIALECTS, GroupDialect
 from gangline.scheduler.group_status import is_same
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.tally import Tally
+from gangline.scheduler.tally import GangTally
 
 LOOK_AGAIN_S = 30.0
 """How often an absent definition is looked for."""
@@ -89,7 +89,7 @@ class GroupWatch:
         self._queues: dict[str, Queue] = {}
         self._told: dict[str, dict[str, Any]] = {}
         self._waits: dict[str, Wait] = {}
-        self._tally = Tally(names)
+        self._tally = GangTally(names)
         self._due: set[str] = set()
         self._fresh: set[str] = set()
         self._writes: set[asyncio.Task[None]] = set()

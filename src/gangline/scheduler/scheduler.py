@@ -17,7 +17,7 @@ from typing import Any
 from gangline import clock
 from gangline.api.core import Node, ObjectMeta, Pod
 from gangline.api.crds import gang_crds
-from gangline.api.definitions import Verdict
+from gangline.api.definitions import DefinitionOrigin
 from gangline.api.pod_group import GANGLINE_SCHEDULER
 from gangline.api.resources import CRDS, NODES, PODS
 from gangline.kube.cache import Cache
@@ -31,7 +31,7 @@ from gangline.placement.policy import Policy
 from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import PodView
 from gangline.scheduler.advice import Advice
-from gangline.scheduler.backoff import Backoff
+from gangline.scheduler.backoff import GangBackoff
 from gangline.scheduler.binder import Binder, regarding
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.namespace_watch import NamespaceWatch
@@ -95,7 +95,7 @@ class Scheduler:
         self._advice = Advice()
         self._taints = TopologyTaints(client, self._nodes, self._recorder)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._backoff = Backoff()
+        self._backoff = GangBackoff()
         self._pauses: dict[str, asyncio.TimerHandle] = {}
         self._refused_before: list[Pod] = []
         self.is_synced = False
@@ -151,7 +151,7 @@ class Scheduler:
         except TimeoutError:
             return
 
-    def _on_strangers(self, found: list[Verdict]) -> None:
+    def _on_strangers(self, found: list[DefinitionOrigin]) -> None:
         """Say that a definition of ours was changed; those of Volcano and scheduler-plugins are as good."""
         self.notes = tuple(verdict.message for verdict in found if verdict.state == "changed")
         for verdict in found:
@@ -225,9 +225,9 @@ class Scheduler:
             return
         started_s = time.perf_counter()
         policy = self._groups.policy(self._policy)
-        fleet, allocations = self._state.fleet(), self._state.allocations
-        decisions = SchedulingCycle(fleet, allocations, policy, now=clock.now()).run(gangs)
-        decisions = self._advice.added(decisions, gangs, fleet, allocations)
+        table, allocations = self._state.table(), self._state.allocations
+        decisions = SchedulingCycle(table, allocations, policy, now=clock.now()).run(gangs)
+        decisions = self._advice.added(decisions, gangs, table, allocations)
         keys = {pod.uid: gang.key for gang in gangs for pod in gang.pods if pod.gang}
         self._carry_out(decisions, keys)
         self._statistics.passes.add(time.perf_counter() - started_s)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOptions(LeaderOptions):
+class SchedulerOptions(LeaderOptions):
     """How a scheduler process runs.
 
     Attributes:
@@ -37,7 +37,7 @@ class SchedulerService(LeaderService):
 
     leader_metric = "gangline_scheduler_is_leader"
 
-    def __init__(self, client: Client, options: ServiceOptions) -> None:
+    def __init__(self, client: Client, options: SchedulerOptions) -> None:
         published = Published.from_policy(options.policy, options.names, options.node_selector)
         super().__init__(client, LEASE_NAME, options, annotations=published.annotations)
         self._options = options

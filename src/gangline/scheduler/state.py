@@ -1,8 +1,8 @@
 """What the scheduler knows: nodes, pods that hold room, gangs that wait. No input or output.
 
 Bindings that are decided and not yet seen in the cache are *assumed*: they hold their room from the
-decision on, so that nothing is promised twice. The arrays of :class:`Fleet` are kept between passes; only the
-rows of nodes that have changed, or whose pods have, are written anew.
+decision on, so that nothing is promised twice. The arrays of :class:`NodeTable` are kept between passes; only
+the rows of nodes that have changed, or whose pods have, are written anew.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 from gangline.api.core import Node, Pod, find_condition
 from gangline.placement.allocations import Allocations, gang_key
 from gangline.placement.decisions import Binding
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import REPLICA_SLASHES, Gang, Group, Groups, collect_gangs
 from gangline.placement.namespaces import Namespaces
+from gangline.placement.node_table import NodeTable
 from gangline.placement.snapshot import HOSTNAME_LABEL, NodeView, PodView, Snapshot
 from gangline.placement.volumes import Storage
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
@@ -43,7 +43,7 @@ class SchedulerState:
         self._nodes: dict[str, NodeView] = {}
         self._groups = Groups()
         self._allocations = Allocations(groups=self._groups)
-        self._fleet = Fleet(levels)
+        self._table = NodeTable(levels)
         self._changed: set[str] = set()
         self._assumed: set[str] = set()
         self._pending: dict[str, PodView] = {}
@@ -194,8 +194,8 @@ class SchedulerState:
 
     def _know_level(self, level: str) -> None:
         """Have nodes be a level from the first gang on that asks for it: others need not pay for it."""
-        if level == HOSTNAME_LABEL and level not in self._fleet.levels:
-            self._fleet = Fleet((*self._fleet.levels, level))
+        if level == HOSTNAME_LABEL and level not in self._table.levels:
+            self._table = NodeTable((*self._table.levels, level))
             self._changed.update(self._nodes)
 
     def _drop_pending(self, uid: str) -> bool:
@@ -215,23 +215,23 @@ class SchedulerState:
             self._changed.add(held.node_name)
         return held is not None
 
-    def fleet(self) -> Fleet:
+    def table(self) -> NodeTable:
         """Return the nodes as arrays, up to date.
 
         Cost: 20 µs for each node that has changed, or its pods; 25 µs for each there is, where many are new.
         """
-        new = sum(1 for name in self._changed if name in self._nodes and self._fleet.index(name) < 0)
+        new = sum(1 for name in self._changed if name in self._nodes and self._table.index(name) < 0)
         if new > INSERTS_MAX:
-            self._fleet = Fleet.of(self._nodes.values(), self._allocations, self._fleet.levels)
+            self._table = NodeTable.of(self._nodes.values(), self._allocations, self._table.levels)
             self._changed.clear()
         for name in sorted(self._changed):
             view = self._nodes.get(name)
             if view is None:
-                self._fleet.drop_node(name)
+                self._table.drop_node(name)
             else:
-                self._fleet.set_node(view, self._allocations.by_node.get(name, {}).values())
+                self._table.set_node(view, self._allocations.by_node.get(name, {}).values())
         self._changed.clear()
-        return self._fleet
+        return self._table
 
     def snapshot(self) -> Snapshot:
         """Return the nodes, and the pods that hold room on them, as plain values."""

@@ -10,7 +10,7 @@ from gangline.placement.snapshot import gang_of
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class GangProgress:
     """How many pods of a gang there are, and how far; a pod counts in one of the last four at most.
 
     Attributes:
@@ -28,7 +28,7 @@ class Progress:
     failed: int = 0
 
 
-class Tally:
+class GangTally:
     """Counts the pods of gangs, one change at a time.
 
     Args:
@@ -55,10 +55,10 @@ class Tally:
         stages[uid] = _stage(new)
         return gang if stages[uid] != before else ""
 
-    def progress(self, gang: str) -> Progress:
+    def progress(self, gang: str) -> GangProgress:
         """Return how far a gang is. Cost: one step for each of its pods."""
         counts = Counter(self._stages.get(gang, {}).values())
-        return Progress(
+        return GangProgress(
             counts.total(), counts["Bound"], counts["Running"], counts["Succeeded"], counts["Failed"]
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gangline.simulate.replay import Replay, Run
+from gangline.simulate.replay import JobRun, Replay
 from gangline.simulate.site import Site
 from gangline.simulate.trace import Trace
 
@@ -18,7 +18,7 @@ BIG_GPUS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PolicyFigures:
     """Figures of one policy at one load. Times are in seconds, shares 0 to 1.
 
     Attributes:
@@ -59,7 +59,7 @@ class Figures:
         return asdict(self)
 
 
-def figures(outcome: Replay, trace: Trace, site: Site) -> Figures:
+def figures(outcome: Replay, trace: Trace, site: Site) -> PolicyFigures:
     """Return the figures of a replay; of no jobs the means are 0, and the speed is 1."""
     runs = [run for run in outcome.runs if trace.is_measured(run.job)]
     gangs = [run for run in runs if run.job.gpus > 1]
@@ -82,7 +82,7 @@ def figures(outcome: Replay, trace: Trace, site: Site) -> Figures:
         "split": _mean([float(run.nodes > 1) for run in small]),
     }
     rounded = {name: round(float(value), DIGITS) for name, value in values.items()}
-    return Figures(jobs=len(runs), gangs=len(gangs), **rounded)
+    return PolicyFigures(jobs=len(runs), gangs=len(gangs), **rounded)
 
 
 def _mean(values: Sequence[float], *, empty: float = 0.0) -> float:
@@ -93,7 +93,7 @@ def _percentile(values: Sequence[float], share: float, *, empty: float = 0.0) ->
     return float(np.percentile(np.array(values), share)) if values else empty
 
 
-def runs_as_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def runs_as_rows(runs: Sequence[JobRun]) -> list[dict[str, Any]]:
     """Return one row for each job, for JSON."""
     return [
         {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from gangline.simulate.report import Outcome
+from gangline.simulate.report import ReplayResult
 
 WIDTH_IN, HEIGHT_IN, DOTS_PER_IN = 11.0, 9.6, 130
 COLOURS = {"gangline": "#0b5fa5", "rack-only": "#2e8b57", "best-fit": "#e08e0b", "first-fit": "#d1495b"}
@@ -19,7 +19,7 @@ WIDE = "wait"
 CUT_UNIT, BREAK = "hours", 3.0
 """A bar of this unit is cut off at so many times the median bar; its label says how far it goes."""
 
-Value = Callable[[Outcome], float]
+Value = Callable[[ReplayResult], float]
 
 PANELS: tuple[tuple[str, str, Value, str], ...] = (
     ("mean time from arrival to end", "hours", lambda o: o.figures.completion_mean_s / HOUR_S, "{:.2f}"),
@@ -37,7 +37,7 @@ PANELS: tuple[tuple[str, str, Value, str], ...] = (
 """Title, unit, value and how it is written; lower is better in the first three and in fragmentation."""
 
 
-def draw(outcomes: Sequence[Outcome], target: Path, *, title: str = "") -> None:
+def draw(outcomes: Sequence[ReplayResult], target: Path, *, title: str = "") -> None:
     """Draw all figures by load and policy, and the course of the day at the highest load.
 
     Args:
@@ -76,13 +76,20 @@ def draw(outcomes: Sequence[Outcome], target: Path, *, title: str = "") -> None:
         pyplot.close(figure)
 
 
-def _policies(outcomes: Sequence[Outcome]) -> list[str]:
+def _policies(outcomes: Sequence[ReplayResult]) -> list[str]:
     found = {outcome.policy for outcome in outcomes}
     return [name for name in COLOURS if name in found]
 
 
 def _bars(
-    axes: Any, outcomes: Sequence[Outcome], title: str, unit: str, value: Value, text: str, *, has_held: bool
+    axes: Any,
+    outcomes: Sequence[ReplayResult],
+    title: str,
+    unit: str,
+    value: Value,
+    text: str,
+    *,
+    has_held: bool,
 ) -> None:
     """Draw one figure: a group of bars for each load."""
     loads = list(dict.fromkeys(outcome.load_text for outcome in outcomes))
@@ -130,7 +137,7 @@ def _bars(
         axes.set_ylim(0, max(10.0, 10 * tall))
 
 
-def _course(left: Any, right: Any, outcomes: Sequence[Outcome]) -> None:
+def _course(left: Any, right: Any, outcomes: Sequence[ReplayResult]) -> None:
     """Draw goodput and waiting GPUs over the day, at the highest load."""
     highest = max(outcomes, key=lambda outcome: outcome.load or 0.0).load_text
     chosen = {outcome.policy: outcome for outcome in outcomes if outcome.load_text == highest}

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from gangline.placement.allocations import Allocations
 from gangline.placement.fit import fewest
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group
+from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import OVERDUE_AFTER_S, Policy
 from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import PodView
@@ -39,7 +39,7 @@ Masks = dict[int, int]
 Counts = npt.NDArray[np.int64]
 
 
-class Scheduler(Protocol):
+class ReplayPolicy(Protocol):
     """Who decides in a replay. It is told of arrivals and ends, and asked after them."""
 
     def submit(self, job: TraceJob) -> None:
@@ -64,7 +64,7 @@ class PassScheduler:
     def __init__(self, site: Site, *, with_links: bool, overdue_after_s: float = OVERDUE_AFTER_S) -> None:
         levels = tuple(level.label for level in site.levels)
         self._policy = Policy(levels=levels, may_preempt=False, overdue_after_s=overdue_after_s)
-        self._fleet = Fleet.of(site.node_views(with_links=with_links), (), levels)
+        self._table = NodeTable.of(site.node_views(with_links=with_links), (), levels)
         self._groups: dict[str, Group] = {}
         self._allocations = Allocations((), self._groups)
         self._plugin = [site.everything] * site.nodes
@@ -85,10 +85,10 @@ class PassScheduler:
         for pod in pods:
             self._allocations.remove(pod.uid)
         self._groups.pop(job.name, None)
-        room = self._fleet.room
+        room = self._table.room
         for pod in pods:
-            row = self._fleet.index(pod.node_name)
-            for column, amount in self._fleet.amounts(pod):
+            row = self._table.index(pod.node_name)
+            for column, amount in self._table.amounts(pod):
                 room.free[row, column] += amount
         for row, mask in masks.items():
             if self._with_links:
@@ -101,7 +101,7 @@ class PassScheduler:
         if not self._waiting:
             return []
         gangs = [gang for _, gang in self._waiting.values()]
-        decisions = SchedulingCycle(self._fleet, self._allocations, self._policy, now=moment(now_s)).run(
+        decisions = SchedulingCycle(self._table, self._allocations, self._policy, now=moment(now_s)).run(
             gangs
         )
         placed: dict[str, list[PodView]] = {}
@@ -111,7 +111,7 @@ class PassScheduler:
             pod = self._allocations.get(binding.uid)
             assert pod is not None
             placed.setdefault(name, []).append(pod)
-            row = self._fleet.index(binding.node)
+            row = self._table.index(binding.node)
             mask = mask_of(binding.indices) if self._with_links else self._handed_out(row, pod)
             own = masks.setdefault(name, {})
             own[row] = own.get(row, 0) | mask
@@ -203,7 +203,7 @@ def first_fit(room: Counts, wanted: int) -> dict[int, int]:
     return shares
 
 
-def scheduler_of(policy: str, site: Site, *, overdue_after_s: float) -> Scheduler:
+def scheduler_of(policy: str, site: Site, *, overdue_after_s: float) -> ReplayPolicy:
     """Return a fresh scheduler of a policy; those that keep no room have no use for the bound."""
     if policy in BY_PASS:
         return PassScheduler(site, with_links=BY_PASS[policy], overdue_after_s=overdue_after_s)
@@ -213,7 +213,7 @@ def scheduler_of(policy: str, site: Site, *, overdue_after_s: float) -> Schedule
 BY_PASS = {"gangline": True, "rack-only": False}
 """Policies that ask the scheduling pass, and whether nodes publish their links."""
 
-POLICIES: dict[str, Callable[[Site], Scheduler]] = {
+POLICIES: dict[str, Callable[[Site], ReplayPolicy]] = {
     "gangline": lambda site: PassScheduler(site, with_links=True),
     "rack-only": lambda site: PassScheduler(site, with_links=False),
     "best-fit": lambda site: FitScheduler(site, fewest, is_strict=False),

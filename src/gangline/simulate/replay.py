@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gangline.errors import UserError
-from gangline.simulate.policies import Masks, Scheduler
+from gangline.simulate.policies import Masks, ReplayPolicy
 from gangline.simulate.site import Site
 from gangline.simulate.speeds import MODELS, Speeds
 from gangline.simulate.trace import Trace, TraceJob
@@ -25,7 +25,7 @@ _END, _ARRIVAL = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JobRun:
     """How one job fared. Times are seconds of the trace.
 
     Attributes:
@@ -53,7 +53,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ClusterSample:
     """The cluster at one moment.
 
     Attributes:
@@ -80,12 +80,12 @@ class Replay:
         samples: the course of the measured span.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[JobRun, ...]
     busy_gpu_s: float
     useful_gpu_s: float
     free_gpu_s: float
     stranded_gpu_s: float
-    samples: tuple[Sample, ...]
+    samples: tuple[ClusterSample, ...]
 
 
 def check_trace(trace: Trace, site: Site) -> None:
@@ -112,7 +112,7 @@ def check_trace(trace: Trace, site: Site) -> None:
 def replay(
     trace: Trace,
     site: Site,
-    scheduler: Scheduler,
+    scheduler: ReplayPolicy,
     speeds: Speeds,
     *,
     has_fixed_durations: bool = False,
@@ -138,7 +138,7 @@ def replay(
     ]
     heapq.heapify(events)
     state = _State(trace, site)
-    runs: list[Run] = []
+    runs: list[JobRun] = []
     ended = 0
     while events:
         now_s = events[0][0]
@@ -160,7 +160,7 @@ def replay(
             if job.limit_s is not None:
                 length_s = min(length_s, job.limit_s)
             state.start(job, masks, speed)
-            runs.append(Run(job, now_s, now_s + length_s, speed, len(masks)))
+            runs.append(JobRun(job, now_s, now_s + length_s, speed, len(masks)))
             heapq.heappush(events, (now_s + length_s, _END, job.name, job))
     if len(runs) != len(trace.jobs):
         raise ValueError(f"{len(trace.jobs) - len(runs)} jobs never started")
@@ -182,13 +182,13 @@ class _State:
         self._useful = 0.0
         self.waiting = 0
         self._sums = [0.0, 0.0, 0.0, 0.0]
-        self._samples: list[Sample] = []
+        self._samples: list[ClusterSample] = []
 
     def move(self, now_s: float) -> None:
         """Let the clock go on."""
         while len(self._samples) * SAMPLE_S < min(now_s, self._until_s) - self._from_s:
             at_s = len(self._samples) * SAMPLE_S
-            self._samples.append(Sample(at_s, self._busy, self._useful, self.waiting))
+            self._samples.append(ClusterSample(at_s, self._busy, self._useful, self.waiting))
         passed_s = min(now_s, self._until_s) - max(self._now_s, self._from_s)
         if passed_s > 0:
             free = self._gpus - self._busy
@@ -224,7 +224,7 @@ class _State:
         self._busy -= job.gpus
         self._useful = self._useful - job.gpus * speed if self._busy else 0.0
 
-    def result(self, runs: tuple[Run, ...]) -> Replay:
+    def result(self, runs: tuple[JobRun, ...]) -> Replay:
         """Return the outcome."""
         self.move(self._until_s)
         busy, useful, free, stranded = self._sums

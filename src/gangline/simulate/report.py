@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gangline.simulate.figures import Figures
-from gangline.simulate.replay import Sample
+from gangline.simulate.figures import PolicyFigures
+from gangline.simulate.replay import ClusterSample
 
 HEADINGS = ("LOAD", "POLICY", "JCT", "P95", "WAIT", "USED", "GOODPUT", "FRAG", "SPEED")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayResult:
     """One replay.
 
     Attributes:
         load: asked for, as a share of all GPUs; None for a trace from a file.
         policy: a name of ``gangline.simulate.policies.POLICIES``.
-        figures: see :class:`Figures`.
+        figures: see :class:`PolicyFigures`.
         samples: the course of the measured span.
         wall_s: how long the replay took here.
     """
 
     load: float | None
     policy: str
-    figures: Figures
-    samples: tuple[Sample, ...]
+    figures: PolicyFigures
+    samples: tuple[ClusterSample, ...]
     wall_s: float
 
     @property
@@ -55,7 +55,7 @@ class Outcome:
         return {"load": self.load, "policy": self.policy, **self.figures.as_dict()}
 
 
-def best_of(outcomes: Sequence[Outcome], load: float | None) -> str:
+def best_of(outcomes: Sequence[ReplayResult], load: float | None) -> str:
     """Return the policy with the lowest mean completion time at a load."""
     found = [outcome for outcome in outcomes if outcome.load == load]
     return min(found, key=lambda outcome: (outcome.figures.completion_mean_s, outcome.policy)).policy

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from gangline.placement.fit import place
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
+from gangline.placement.node_table import NodeTable
 from gangline.placement.prediction import STEP_S, masks_of
 from gangline.simulate.pods import pods_of
 from gangline.simulate.site import Site
 from gangline.simulate.trace import TraceJob
 from gangline.topology.all_reduce import Part
-from gangline.topology.network import Network
+from gangline.topology.network import NetworkDomains
 from gangline.topology.rates import OVERLAP
 from gangline.topology.step_time import BYTES_FP32, PARAMETERS, Training, predict
 
@@ -61,14 +61,16 @@ class Speeds:
         self._site = site
         self._machine = site.machine_of_nodes()
         nodes = [(site.name(row), site.labels(row)) for row in range(site.nodes)]
-        self._network = Network.from_labels(nodes, site.levels)
+        self._network = NetworkDomains.from_labels(nodes, site.levels)
         self._trainings = {
             name: Training(BYTES_FP32 * PARAMETERS[name], compute_s, overlap)
             for name, compute_s in COMPUTE_S.items()
         }
         self._steps: dict[tuple[str, tuple[int, ...], float], float] = {}
         self._best: dict[tuple[str, int, int], float] = {}
-        self._empty = Fleet.of(site.node_views(with_links=True), (), [level.label for level in site.levels])
+        self._empty = NodeTable.of(
+            site.node_views(with_links=True), (), [level.label for level in site.levels]
+        )
 
     def relative(self, job: TraceJob, masks: Mapping[int, int]) -> float:
         """Return the job's speed on these GPUs (mask by row), as a share of that on the best placement."""

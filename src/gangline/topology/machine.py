@@ -14,7 +14,7 @@ from typing import Any
 
 from gangline.errors import UserError
 from gangline.topology.links import SAME_SWITCH, Matrix, check_matrix, nvlinks
-from gangline.topology.rates import NETWORK_GBIT_S, UNKNOWN_HOST, Gpu, Host, gpu_of
+from gangline.topology.rates import NETWORK_GBIT_S, UNKNOWN_HOST, GpuRates, HostRates, gpu_of
 
 SOURCES = ("nvml", "file", "simulated")
 
@@ -37,8 +37,8 @@ class Machine:
     links: Matrix
     numa: tuple[int, ...]
     switches: tuple[int, ...]
-    gpu: Gpu
-    host: Host = UNKNOWN_HOST
+    gpu: GpuRates
+    host: HostRates = UNKNOWN_HOST
     network_gbit_s: float = NETWORK_GBIT_S
 
     def __hash__(self) -> int:
@@ -131,8 +131,8 @@ def machine_from_matrix(
     *,
     numa: Sequence[int] | None = None,
     switches: Sequence[int] | None = None,
-    gpu: Gpu | None = None,
-    host: Host = UNKNOWN_HOST,
+    gpu: GpuRates | None = None,
+    host: HostRates = UNKNOWN_HOST,
     network_gbit_s: float = NETWORK_GBIT_S,
     what: str = "GPU links",
 ) -> Machine:

@@ -64,7 +64,7 @@ def parse_levels(text: str) -> tuple[Level, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class NetworkDomains:
     """The domains of the nodes of a cluster.
 
     Attributes:
@@ -78,7 +78,9 @@ class Network:
     ids: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def from_labels(cls, nodes: Sequence[tuple[str, Mapping[str, str]]], levels: Sequence[Level]) -> Network:
+    def from_labels(
+        cls, nodes: Sequence[tuple[str, Mapping[str, str]]], levels: Sequence[Level]
+    ) -> NetworkDomains:
         """Return the network of nodes, given as names with labels."""
         names = [_domain_names(name, labels, levels) for name, labels in nodes]
         domains = tuple(tuple(sorted({row[depth] for row in names})) for depth in range(len(levels)))

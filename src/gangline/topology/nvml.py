@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gangline.errors import UserError
 from gangline.topology.links import SELF
 from gangline.topology.machine import Machine, grouped, machine_from_matrix
-from gangline.topology.rates import UNKNOWN_HOST, Host
+from gangline.topology.rates import UNKNOWN_HOST, HostRates
 
 LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """``nvmlGpuTopologyLevel_t``: INTERNAL (one board), SINGLE, MULTIPLE, HOSTBRIDGE, NODE, SYSTEM."""
@@ -36,7 +36,7 @@ class NvmlGpu:
 
 
 def machine_of_nvml(
-    gpus: Sequence[NvmlGpu], levels: Sequence[Sequence[int]], *, host: Host = UNKNOWN_HOST
+    gpus: Sequence[NvmlGpu], levels: Sequence[Sequence[int]], *, host: HostRates = UNKNOWN_HOST
 ) -> Machine:
     """Return the machine of a node.
 

@@ -23,7 +23,7 @@ BITS_PER_BYTE = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuRates:
     """A kind of GPU.
 
     Attributes:
@@ -44,7 +44,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostRates:
     """The CPUs of a node.
 
     Attributes:
@@ -63,32 +63,32 @@ class Host:
 GPUS = {
     gpu.kind: gpu
     for gpu in (
-        Gpu("P100", "Tesla P100-SXM2-16GB", 16, 18.0, 4, 3),
-        Gpu("V100", "Tesla V100-SXM2-16GB", 16, 20.0, 6, 3),
-        Gpu("V100-32G", "Tesla V100-SXM3-32GB", 32, 20.0, 6, 3),
-        Gpu("A100", "NVIDIA A100-SXM4-80GB", 80, 20.0, 12, 4),
-        Gpu("H100", "NVIDIA H100 80GB HBM3", 80, 20.6, 18, 5),
-        Gpu("H200", "NVIDIA H200", 141, 20.6, 18, 5),
-        Gpu("B200", "NVIDIA B200", 180, 40.1, 18, 5),
-        Gpu("T4", "Tesla T4", 16, 0.0, 0, 3),
-        Gpu("L4", "NVIDIA L4", 24, 0.0, 0, 4),
-        Gpu("RTX 3090", "NVIDIA GeForce RTX 3090", 24, 12.0, 4, 4),
-        Gpu("RTX 4090", "NVIDIA GeForce RTX 4090", 24, 0.0, 0, 4),
-        Gpu("RTX 8000", "Quadro RTX 8000", 48, 20.0, 2, 3),
+        GpuRates("P100", "Tesla P100-SXM2-16GB", 16, 18.0, 4, 3),
+        GpuRates("V100", "Tesla V100-SXM2-16GB", 16, 20.0, 6, 3),
+        GpuRates("V100-32G", "Tesla V100-SXM3-32GB", 32, 20.0, 6, 3),
+        GpuRates("A100", "NVIDIA A100-SXM4-80GB", 80, 20.0, 12, 4),
+        GpuRates("H100", "NVIDIA H100 80GB HBM3", 80, 20.6, 18, 5),
+        GpuRates("H200", "NVIDIA H200", 141, 20.6, 18, 5),
+        GpuRates("B200", "NVIDIA B200", 180, 40.1, 18, 5),
+        GpuRates("T4", "Tesla T4", 16, 0.0, 0, 3),
+        GpuRates("L4", "NVIDIA L4", 24, 0.0, 0, 4),
+        GpuRates("RTX 3090", "NVIDIA GeForce RTX 3090", 24, 12.0, 4, 4),
+        GpuRates("RTX 4090", "NVIDIA GeForce RTX 4090", 24, 0.0, 0, 4),
+        GpuRates("RTX 8000", "Quadro RTX 8000", 48, 20.0, 2, 3),
     )
 }
 
-UNKNOWN_GPU = Gpu("unknown", "", 0, 20.0, 18, 3)
+UNKNOWN_GPU = GpuRates("unknown", "", 0, 20.0, 18, 3)
 """Taken for a GPU that is not in the table: the slowest slot, and NVLinks as of Volta to Ampere."""
 
 # Between sockets: NCCL topo.h (Broadwell 6, Skylake and Cascade Lake 10, Sapphire Rapids 22, AMD 16 GB/s).
 HOSTS = {
     host.name: host
     for host in (
-        Host("Intel Broadwell", 6.0, INTEL_P2P_OVERHEAD),
-        Host("Intel Skylake", 10.0, INTEL_P2P_OVERHEAD),
-        Host("Intel Sapphire Rapids", 22.0, INTEL_P2P_OVERHEAD),
-        Host("AMD", 16.0),
+        HostRates("Intel Broadwell", 6.0, INTEL_P2P_OVERHEAD),
+        HostRates("Intel Skylake", 10.0, INTEL_P2P_OVERHEAD),
+        HostRates("Intel Sapphire Rapids", 22.0, INTEL_P2P_OVERHEAD),
+        HostRates("AMD", 16.0),
     )
 }
 
@@ -137,7 +137,7 @@ OVERLAP = 0.7
 quoted. A judgement and no measurement; pass your own where you know better."""
 
 
-def gpu_of(text: str) -> Gpu:
+def gpu_of(text: str) -> GpuRates:
     """Return the kind of GPU that a product or machine name speaks of, else :data:`UNKNOWN_GPU`."""
     words = f" {_words(text)} "
     for gpu in GPUS.values():

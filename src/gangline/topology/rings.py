@@ -45,7 +45,7 @@ class Rings:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class DeviceChain:
     """An open chain through a set of GPUs: a tree all-reduce inside a node, or one node's part of a ring.
 
     Attributes:
@@ -75,19 +75,19 @@ def best_rings(machine: Machine, mask: int) -> Rings:
 
 
 @lru_cache(maxsize=SETS_MAX)
-def best_chain(machine: Machine, mask: int) -> Chain:
+def best_chain(machine: Machine, mask: int) -> DeviceChain:
     """Return the best chain through a set of GPUs; that of a single GPU is endless."""
     gpus = members(mask)
     if len(gpus) < 2:
-        return Chain(inf, gpus, "none")
+        return DeviceChain(inf, gpus, "none")
     if machine.nvswitch_links or len(gpus) == 2:
         rings = _alike(machine, gpus)
         flows = 2 if len(gpus) > 2 else 1  # a GPU inside the chain sends both ways at once
-        return Chain(rings.gb_s / flows, gpus, rings.bottleneck)
+        return DeviceChain(rings.gb_s / flows, gpus, rings.bottleneck)
     found = link_resources(machine)
     order = _order(machine, gpus, closed=False)
     rate, resource = found.scarcest(order, closed=False)
-    return Chain(rate, order, found.names[resource])
+    return DeviceChain(rate, order, found.names[resource])
 
 
 def bus_gb_s(machine: Machine, mask: int) -> float:

@@ -22,7 +22,7 @@ from gangline.train import checkpoint_contents, same_state, sharded_state
 from gangline.train.checkpoint_file import Name, digest_of, is_sharded, is_whole, name_of, remove
 from gangline.train.checkpoint_save import Saving
 from gangline.train.environment import Ranks
-from gangline.train.meeting import exchange
+from gangline.train.rendezvous import exchange
 
 
 class CheckpointError(GanglineError):

@@ -16,8 +16,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from gangline.train.meeting import has_key
 from gangline.train.peers import UNEVEN_HINT, PeerLostError
+from gangline.train.rendezvous import has_key
 
 if TYPE_CHECKING:
     from gangline.train.start import Session

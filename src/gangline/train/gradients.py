@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gangline.train.environment import Ranks
-from gangline.train.meeting import exchange
+from gangline.train.rendezvous import exchange
 from gangline.train.shared_memory import (
     FOLDER,
     RANKS_MAX,

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.train.progress import Snapshot
+    from gangline.train.progress import ProgressReport
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(snapshot: Snapshot | None) -> str:
+def exposition(snapshot: ProgressReport | None) -> str:
     """Return the metrics of a training; only what is known is there."""
     if snapshot is None:
         return ""
@@ -51,7 +51,7 @@ class MetricsServer:
     """Serves the last snapshot at ``/metrics`` until closed."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.snapshot: Snapshot | None = None
+        self.snapshot: ProgressReport | None = None
         owner = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from gangline.errors import GanglineError
-from gangline.train.meeting import process_name
+from gangline.train.rendezvous import process_name
 from gangline.train.stacks import ENDED, process_letter
 
 LOOK_LIMIT_S = 2.0

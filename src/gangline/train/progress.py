@@ -26,7 +26,7 @@ METRICS_VARIABLE = "GANGLINE_TRAIN_METRICS"
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ProgressReport:
     """Where a training is.
 
     Attributes:
@@ -124,7 +124,7 @@ class Progress:
         self._reported_step = done
         self._seconds_per_step: float | None = None
         self._metrics: MetricsServer | None = None
-        self.last = Snapshot(done, steps, None, unit, None, None, size)
+        self.last = ProgressReport(done, steps, None, unit, None, None, size)
         if watch is not None:
             watch.expect_steps(done)
         if rank == 0:
@@ -169,7 +169,7 @@ class Progress:
         if self._steps is not None and self._seconds_per_step is not None:
             eta_s = (self._steps - self._done) * self._seconds_per_step
         loss = None if self._loss is None else float(self._loss)
-        self.last = Snapshot(self._done, self._steps, rate, self._unit, loss, eta_s, self._size)
+        self.last = ProgressReport(self._done, self._steps, rate, self._unit, loss, eta_s, self._size)
         self._reported_at, self._reported_step = now, self._done
         line = f"{self.last.line()}\n" if self._has_lines else ""
         self._write(f"{line}{self.last.record()}")

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gangline.train.waiting import Answer, Frame, RankLook
+from gangline.train.waiting import Frame, RankLook, RankStack
 
 RANKS_OF = "GANGLINE_RANKS_OF"
 """Variable of a rank's environment: ``PROGRAM/PLACE``, set by who starts the program."""
@@ -204,7 +204,7 @@ class RankReader:
                 os.ftruncate(channel, 0)
                 self._read_to = 0
 
-    def _answers(self) -> tuple[bool, tuple[Answer, ...]]:
+    def _answers(self) -> tuple[bool, tuple[RankStack, ...]]:
         """Return whether the rank has run Python since its earlier answers, and the new ones."""
         data = b""
         if self.rank.channel:
@@ -214,12 +214,12 @@ class RankReader:
         before, *texts = data.decode(errors="replace").split(_HEAD)
         return "=" in before.split(), tuple(self._answer(text) for text in texts)
 
-    def _answer(self, text: str) -> Answer:
+    def _answer(self, text: str) -> RankStack:
         frames: tuple[Frame, ...] = tuple(
             (file, int(line), name) for file, line, name in _FRAME.findall(text)
         )
         line = _source_line(self.rank.pid, frames[0]) if frames else ""
-        return Answer(frames, line, "=" in text.split("\n"))
+        return RankStack(frames, line, "=" in text.split("\n"))
 
 
 def _libraries(maps: Path) -> frozenset[str]:

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gangline.errors import EXIT_RESUME, UserError
-from gangline.train.beats import BeatSocket
 from gangline.train.ending import early_end, end_together, free_waiting
 from gangline.train.environment import Environment, Ranks, complete, read_ranks
 from gangline.train.gradients import SharedGradients, Traffic, share_memory
-from gangline.train.meeting import exchange, interface_towards, open_store, own_addresses, process_name
+from gangline.train.heartbeat import HeartbeatSocket
 from gangline.train.peers import Peers, is_of_collective
 from gangline.train.preemption import StopRequest
+from gangline.train.rendezvous import exchange, interface_towards, open_store, own_addresses, process_name
 from gangline.train.shared_memory import FOLDER, why_unsupported
-from gangline.train.silence import SILENT_AFTER_S
 from gangline.train.stacks import StackFile
+from gangline.train.stall_detection import SILENT_AFTER_S
 from gangline.train.watch import Watch
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def init(
 
     _turns += 1
     store = open_store(told, turn=_turns)
-    stack_file, beats = StackFile(), BeatSocket()
+    stack_file, beats = StackFile(), HeartbeatSocket()
     facts = exchange(store, told, _own_facts(told, torch, stack_file, beats))
     nodes = [str(one["node"]) for one in facts]
     ranks = complete(told, nodes)
@@ -265,7 +265,7 @@ def init(
     return session
 
 
-def _own_facts(ranks: Ranks, torch: Any, stack_file: StackFile, beats: BeatSocket) -> dict[str, Any]:
+def _own_facts(ranks: Ranks, torch: Any, stack_file: StackFile, beats: HeartbeatSocket) -> dict[str, Any]:
     gpus: list[str] = []
     if torch.cuda.is_available():
         gpus = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]

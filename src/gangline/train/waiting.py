@@ -4,7 +4,7 @@ Ranks that use `gangline.train` say themselves how they are. Of others a look at
 stopped, who uses no CPU, and, where a rank was asked (`gangline.launch.rank_hook`), its stack and whether its
 main thread has run Python since. A rank that has not run Python since it was asked is in one native call; it
 waits for other ranks where that call is one of torch.distributed or MPI. What such waiting means for the
-others is `gangline.train.silence`'s rule: who does not wait while others do, for 45 s, is named.
+others is `gangline.train.stall_detection`'s rule: who does not wait while others do, for 45 s, is named.
 
 Not judged: all ranks in long computations, sleeps and loading of data, for nobody waits then; ranks in calls
 whose name says nothing, such as a library that calls MPI itself.
@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gangline.train.silence import PATIENCE_MAX, SILENT_AFTER_S, Beat, Notices, Silence, silent_ranks
 from gangline.train.stacks import shorten
+from gangline.train.stall_detection import PATIENCE_MAX, SILENT_AFTER_S, Beat, Notices, Silence, silent_ranks
 
 LOOK_PERIOD_S = 2.0
 LATE_LOOK_S = 5 * LOOK_PERIOD_S
@@ -47,7 +47,7 @@ Frame = tuple[str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RankStack:
     """A rank's stack at the time that it was asked, and whether it has run Python since.
 
     Attributes:
@@ -87,7 +87,7 @@ class RankLook:
     stopped: tuple[int, ...] = ()
     can_answer: bool = True
     libraries: frozenset[str] = frozenset()
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[RankStack, ...] = ()
     ran_since: bool = False
     tells_itself: bool = False
 
@@ -110,7 +110,7 @@ class _Track:
     is_asleep: bool = False
     unanswered_since: float | None = None
     waited_at: float = 0.0
-    answer: Answer | None = None
+    answer: RankStack | None = None
     answered_at: float = 0.0
     stopped_looks: int = 0
     is_over: bool = False

@@ -5,7 +5,7 @@ them that is not mute itself speaks, so that somebody does whichever ranks stop 
 writes the same beats into the job's store, from which rank 0 and the second watcher read where datagrams do
 not pass; a store whose rank is stopped answers nobody and holds that thread up. What is found goes to
 standard error as a line for people, and to standard output as a record. The rule is in
-`gangline.train.silence`.
+`gangline.train.stall_detection`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-from gangline.train.beats import BeatSocket, place_of
 from gangline.train.environment import Ranks
 from gangline.train.gradients import Traffic
+from gangline.train.heartbeat import HeartbeatSocket, place_of
+from gangline.train.process_inspector import UNKNOWN, ProcessInspector, ProcessState, ask, look_at
 from gangline.train.records import format_record
-from gangline.train.silence import (
+from gangline.train.stacks import StackFile, collective_of, describe, is_halted, main_frames
+from gangline.train.stall_detection import (
     BEATS,
     SILENT_AFTER_S,
     Beat,
@@ -38,8 +40,6 @@ from gangline.train.silence import (
     speaks,
     watchers,
 )
-from gangline.train.stacks import StackFile, collective_of, describe, is_halted, main_frames
-from gangline.train.witness import UNKNOWN, Look, Witness, ask, look_at
 
 STORE_TIMEOUT_S = 10.0
 STEP_MEMORY = 0.95
@@ -67,7 +67,7 @@ class Watch:
         store: Any,
         traffic: Traffic,
         stack_file: StackFile,
-        beats: BeatSocket,
+        beats: HeartbeatSocket,
         *,
         silent_after_s: float = SILENT_AFTER_S,
         look: Callable[[Any], object] = lambda _: None,
@@ -77,7 +77,7 @@ class Watch:
         self._ranks, self._facts, self._traffic = ranks, facts, traffic
         self._stack_file, self._socket = stack_file, beats
         self._watchers = watchers([str(fact["node"]) for fact in facts])
-        self._witness: Witness | None = None
+        self._inspector: ProcessInspector | None = None
         self._silent_after_s = silent_after_s
         self._beat_s = silent_after_s / BEATS
         # So long in one and the same collective is waiting, and not just a slow reduction.
@@ -91,18 +91,20 @@ class Watch:
         self._number, self._lock = 0, threading.Lock()
         self._beat: dict[str, Any] = {}
         self._stop = threading.Event()
-        self._talker = threading.Thread(target=self._talk, name="gangline-beats", daemon=True)
+        self._talker = threading.Thread(target=self._talk, name="gangline-heartbeat", daemon=True)
         self._judge = threading.Thread(target=self._watch, name="gangline-watch", daemon=True)
         self._seen: dict[int, _Seen] = {}
         self._notices = Notices()
-        self._looks: dict[int, Look] = {}
+        self._looks: dict[int, ProcessState] = {}
 
     def start(self) -> None:
         """Begin; a single rank has nobody to watch over."""
         if self._store is None:
             return
         if self._ranks.local_rank == 0 and len({fact["node"] for fact in self._facts}) > 1:
-            self._witness = Witness(self._socket.key)  # ranks of one node look at each other themselves
+            self._inspector = ProcessInspector(
+                self._socket.key
+            )  # ranks of one node look at each other themselves
         self._seen = {rank: _Seen() for rank in self._read_from_store()}
         self._talker.start()
         self._judge.start()
@@ -128,8 +130,8 @@ class Watch:
             if thread.is_alive():
                 thread.join(STORE_TIMEOUT_S)
         self._socket.close()
-        if self._witness is not None:
-            self._witness.close()
+        if self._inspector is not None:
+            self._inspector.close()
         self._store = None
 
     def _read_from_store(self) -> range:
@@ -173,7 +175,7 @@ class Watch:
         with self._lock:
             self._number += 1
             beat = self._own_beat() | {"number": self._number, "is_over": is_over}
-        return beat | ({"witness": self._witness.port} if self._witness is not None else {})
+        return beat | ({"witness": self._inspector.port} if self._inspector is not None else {})
 
     def _write(self, beat: dict[str, Any]) -> None:
         with suppress(RuntimeError):  # the store went away with rank 0: its launcher says why
@@ -273,7 +275,7 @@ class Watch:
             )
             _record(record)
 
-    def _look_from_outside(self, ranks: list[int]) -> dict[int, Look]:
+    def _look_from_outside(self, ranks: list[int]) -> dict[int, ProcessState]:
         """Return state and stack of mute ranks, as their nodes know them."""
         mine = self._node(self._ranks.rank)
         looks = {rank: look_at(self._facts[rank]) for rank in ranks if self._node(rank) == mine}

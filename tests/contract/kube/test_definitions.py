@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gangline.api.crds import crds, gang_crds
-from gangline.api.definitions import Verdict, stamped
+from gangline.api.definitions import DefinitionOrigin, stamped
 from gangline.api.resources import CRDS
 from gangline.kube import definitions
 from gangline.kube.client import Client
@@ -88,7 +88,7 @@ async def test_one_that_is_changed_afterwards_is_noticed_and_so_is_its_return(
 ) -> None:
     monkeypatch.setattr(definitions, "CHECK_EVERY_S", 0.01)
     await ensure(client, definition)
-    told: list[list[Verdict]] = []
+    told: list[list[DefinitionOrigin]] = []
     watch = asyncio.create_task(watch_definitions(client, [definition], told.append))
     name = definition["metadata"]["name"]
     versions = [

@@ -11,7 +11,7 @@ from node import PAUSE_IMAGE
 from gangline.api.resources import EVENTS, MPIJOBS, PODS, SCHEDULER_PLUGINS_POD_GROUPS, Resource
 from gangline.kube.client import Client
 from gangline.kube.config import load_kubeconfig
-from gangline.scheduler.service import SchedulerService, ServiceOptions
+from gangline.scheduler.service import SchedulerOptions, SchedulerService
 
 SCHEDULER = "gangline-scheduler"
 
@@ -54,7 +54,7 @@ def idle_job() -> dict[str, Any]:
 @pytest.mark.parametrize("jobs", [["--gang-scheduling", SCHEDULER]], indirect=True)
 async def test_a_worker_that_a_kubelet_refuses_has_its_gang_placed_anew(nodes: Any, jobs: Any) -> None:
     async with HeldBindings(load_kubeconfig(nodes.kubeconfig)) as client:
-        scheduler = asyncio.create_task(SchedulerService(client, ServiceOptions()).run())
+        scheduler = asyncio.create_task(SchedulerService(client, SchedulerOptions()).run())
         try:
             await jobs.submit(idle_job())
             async with asyncio.timeout(60):

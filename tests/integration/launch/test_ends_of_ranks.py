@@ -15,14 +15,14 @@ from gangline.errors import JobFailedError
 from gangline.launch.hosts import parse_hosts, plan_ranks
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpi_start import MpiPlan, run_with_mpi
-from gangline.launch.rank_start import GUARD, StartOptions
+from gangline.launch.rank_start import RANK_SUPERVISOR, StartOptions
 from gangline.launch.remote_host import RemoteShell
 
 LIMIT_S = 30.0
 
 # Open MPI 5.0.11 reports no failure of a rank that ends while others are still being started.
 SILENT_MPIRUN = """#!/bin/sh
-# stands in for mpirun_front
+# stands in for mpirun_wrapper
 for rank in 0 1 2; do echo "[1,$rank]<stdout>: gangline-rank-started $rank host"; done
 echo "[1,1]<stdout>: gangline-rank-ended 1 143"
 printf "[1,2]<stdout>: no more data"; echo "gangline-rank-ended 2 7"
@@ -75,7 +75,7 @@ def test_a_guard_ends_the_children_of_what_dies_slowly(tmp_path: Path) -> None:
     line = f"{sys.executable} {script} {told} & until [ -s {told} ]; do sleep 0.02; done"
     start = {"start": [{"rank": 0, "argv": ["sh", "-c", line], "env": {}}], "cwd": str(tmp_path)}
     guard = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(GUARD)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        [sys.executable, "-I", "-S", str(RANK_SUPERVISOR)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
 
     assert guard.stdin is not None

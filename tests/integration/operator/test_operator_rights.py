@@ -20,7 +20,7 @@ from gangline.api.resources import (
 )
 from gangline.jobs.settings import Settings
 from gangline.kube.client import Client
-from gangline.operator.service import OperatorService, ServiceOptions
+from gangline.operator.service import OperatorOptions, OperatorService
 
 pytestmark = pytest.mark.kubernetes
 
@@ -37,7 +37,7 @@ async def operator(real_cluster: Any, admin: Client) -> AsyncIterator[tuple[Clie
     namespace = f"rights-{uuid.uuid4().hex[:8]}"
     await make_namespace(admin, namespace)
     settings = Settings(gang_scheduling="scheduler-plugins-scheduler")
-    options = ServiceOptions(namespace=namespace, settings=settings, leader_elect=True)
+    options = OperatorOptions(namespace=namespace, settings=settings, leader_elect=True)
     account = "mpi-operator/gangline-operator"
     async with serving(
         admin, real_cluster.kubeconfig, account, lambda client: OperatorService(client, options)

@@ -17,9 +17,9 @@ from gangline.errors import UserError
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
-from gangline.kube.http_paths import Answer, serve_paths
+from gangline.kube.http_paths import PathAnswer, serve_paths
 from gangline.kube.lease import LeaseTiming
-from gangline.operator.service import OperatorService, ServiceOptions
+from gangline.operator.service import OperatorOptions, OperatorService
 
 Build = Callable[..., dict[str, Any]]
 TIMING = LeaseTiming(duration_s=15.0, renew_deadline_s=10.0, retry_s=0.1)
@@ -65,7 +65,7 @@ def metrics(text: str) -> dict[str, float]:
 
 
 @pytest.fixture
-async def options(client: Client, api: Any) -> ServiceOptions:
+async def options(client: Client, api: Any) -> OperatorOptions:
     for crd in crds():
         await apply(client, CRDS, crd)
 
@@ -76,7 +76,7 @@ async def options(client: Client, api: Any) -> ServiceOptions:
         return False
 
     await until(is_served)
-    return ServiceOptions(
+    return OperatorOptions(
         namespace=api.namespace,
         leader_elect=True,
         lock_namespace=api.namespace,
@@ -87,7 +87,7 @@ async def options(client: Client, api: Any) -> ServiceOptions:
 
 
 async def test_one_of_two_leads_and_the_other_takes_over(
-    client: Client, api: Any, make_job: Build, options: ServiceOptions
+    client: Client, api: Any, make_job: Build, options: OperatorOptions
 ) -> None:
     async with running(OperatorService(client, options)) as second:
         await until(lambda: second.is_leader)
@@ -113,7 +113,7 @@ async def test_one_of_two_leads_and_the_other_takes_over(
 
 
 async def test_metrics_have_the_names_of_the_mpi_operator_and_more(
-    client: Client, api: Any, make_job: Build, options: ServiceOptions
+    client: Client, api: Any, make_job: Build, options: OperatorOptions
 ) -> None:
     async with running(OperatorService(client, options)) as service:
         await client.create(MPIJOBS, make_job())
@@ -141,7 +141,7 @@ async def test_metrics_have_the_names_of_the_mpi_operator_and_more(
     assert found["process_cpu_seconds_total"] > 0
 
 
-async def test_health_is_told_and_other_paths_are_not_found(client: Client, options: ServiceOptions) -> None:
+async def test_health_is_told_and_other_paths_are_not_found(client: Client, options: OperatorOptions) -> None:
     async with running(OperatorService(client, options)) as service:
         port = service.ports["health"]
         assert await get(port, "/healthz?verbose") == (200, "ok")
@@ -156,7 +156,7 @@ async def test_health_is_told_and_other_paths_are_not_found(client: Client, opti
 
 
 async def test_a_port_in_use_is_said() -> None:
-    paths = {"/": lambda: Answer(200, b"ok")}
+    paths = {"/": lambda: PathAnswer(200, b"ok")}
     async with serve_paths("127.0.0.1", 0, paths) as port:
         with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port}"):
             async with serve_paths("127.0.0.1", port, paths):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gangline.scheduler.service import SchedulerService, ServiceOptions
+from gangline.scheduler.service import SchedulerOptions, SchedulerService
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def metrics(port: int) -> dict[str, float]:
 async def test_bindings_passes_and_reasons_to_wait_are_counted(idle_cluster: Any) -> None:
     cluster = idle_cluster
     await cluster.add_node("node-0", cpu="2")
-    options = ServiceOptions(health_port=0, metrics_port=0)
+    options = SchedulerOptions(health_port=0, metrics_port=0)
     async with running(SchedulerService(cluster.client, options)) as service:
         await cluster.add_pod("one", cpu="1")
         await cluster.until_bound("one")

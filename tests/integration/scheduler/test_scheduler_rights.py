@@ -25,7 +25,7 @@ from gangline.api.resources import (
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Forbidden, NotFound
 from gangline.scheduler.published import Published
-from gangline.scheduler.service import SchedulerService, ServiceOptions
+from gangline.scheduler.service import SchedulerOptions, SchedulerService
 
 WHERE = "gangline-system"
 
@@ -50,7 +50,7 @@ async def scene(real_cluster: Any, admin: Client) -> AsyncIterator[tuple[Client,
     ready = [{"type": "Ready", "status": "True", "reason": "x", "message": "x"}]
     status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": ready}}
     await admin.patch(NODES, name, status, subresource="status")
-    options = ServiceOptions(leader_elect=True, node_selector=f"pool={name}")
+    options = SchedulerOptions(leader_elect=True, node_selector=f"pool={name}")
     account = f"{WHERE}/gangline-scheduler"
     async with serving(
         admin, real_cluster.kubeconfig, account, lambda client: SchedulerService(client, options)

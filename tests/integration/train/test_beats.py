@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gangline.train.beats import BeatSocket, place_of
-from gangline.train.meeting import process_name
-from gangline.train.witness import Witness, ask, look_at
+from gangline.train.heartbeat import HeartbeatSocket, place_of
+from gangline.train.process_inspector import ProcessInspector, ask, look_at
+from gangline.train.rendezvous import process_name
 
 LIMIT_S = 60.0
 
@@ -33,7 +33,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_beat_arrives_and_a_strangers_does_not() -> None:
-    one, two, stranger = BeatSocket(), BeatSocket(), BeatSocket()
+    one, two, stranger = HeartbeatSocket(), HeartbeatSocket(), HeartbeatSocket()
     facts = [
         {"node": "a", "addresses": [], "beat_key": socket.key, "beat_port": socket.port}
         for socket in (one, two)
@@ -69,7 +69,7 @@ def test_witness_tells_of_processes_of_its_node(sleeper: subprocess.Popen[bytes]
     gone = {**fact_of(os.getpid()), "process": "another process with this id"}
     sleeper.send_signal(signal.SIGSTOP)
     os.waitpid(sleeper.pid, os.WUNTRACED)
-    witness = Witness("the key")
+    witness = ProcessInspector("the key")
     try:
         place = ("127.0.0.1", witness.port)
 
@@ -83,7 +83,7 @@ def test_witness_tells_of_processes_of_its_node(sleeper: subprocess.Popen[bytes]
 
 
 def test_witness_ends_with_its_starter(tmp_path: Any) -> None:
-    line = "import sys; from gangline.train.witness import Witness; witness = Witness('k')"
+    line = "import sys; from gangline.train.process_inspector import Witness; witness = Witness('k')"
     line += "; print(witness._process.pid, flush=True)"
     starter = subprocess.Popen(
         [sys.executable, "-c", f"{line}; sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -111,10 +111,10 @@ def _runs(pid: int) -> bool:
 WATCHED_RANK = """
 import json, os, sys, time
 from pathlib import Path
-from gangline.train.beats import BeatSocket
+from gangline.train.heartbeat import BeatSocket
 from gangline.train.environment import Ranks
 from gangline.train.gradients import Traffic
-from gangline.train.meeting import process_name
+from gangline.train.rendezvous import process_name
 from gangline.train.stacks import StackFile
 from gangline.train.watch import Watch
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gangline.api.core import Container, PodSpec, ResourceRequirements
-from gangline.devices.inventory import Inventory
+from gangline.devices.inventory import DeviceInventory
 from gangline.devices.ledger import GpuChoiceError, GpuLedger, GpuRequest, GpusTakenError, Shares
 from gangline.devices.simulated import simulate
 from gangline.workloads.gpus import gpu_shares
@@ -19,7 +19,7 @@ SIZES = {"node-0": 4, "node-1": 3}
 NODES = st.sampled_from(sorted(SIZES))
 
 
-def inventories() -> dict[str, Inventory]:
+def inventories() -> dict[str, DeviceInventory]:
     return {name: simulate(name, count) for name, count in SIZES.items()}
 
 

@@ -20,7 +20,7 @@ from gangline.api.dns_names import is_dns_1035_label, is_dns_1123_label
 from gangline.api.mpijob_reading import read_observed
 from gangline.api.pod_group import PodGroup
 from gangline.jobs.mpijob import reconcile
-from gangline.jobs.observed import Observed
+from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Create, Delete, EnsureKeyPair, Patch, Plan, merge_patch_between
 from gangline.jobs.settings import Settings
 
@@ -74,7 +74,7 @@ class World:
         typed: dict[str, dict[str, Any]] = {kind: {} for kind in TYPES}
         for (kind, name), wire in self.objects.items():
             typed[kind][name] = msgspec.convert(wire, TYPES[kind])
-        observed = Observed(*typed.values())
+        observed = ObservedChildren(*typed.values())
         return reconcile(
             read_observed(meta, self.spec, self.status),
             observed,

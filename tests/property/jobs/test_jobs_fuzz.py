@@ -24,7 +24,7 @@ from gangline.api.pod_group import PodGroup
 from gangline.clock import parse_time
 from gangline.jobs.conditions import MESSAGE_CHARACTERS_MAX
 from gangline.jobs.mpijob import reconcile
-from gangline.jobs.observed import Observed
+from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Create, EnsureKeyPair, Plan
 from gangline.jobs.settings import Settings
 
@@ -61,7 +61,7 @@ def check_errors(read: ReadJob) -> None:
         assert error.path and error.reason and error.message and str(error)
 
 
-def observed_after(plan: Plan) -> Observed:
+def observed_after(plan: Plan) -> ObservedChildren:
     """Return what there is once a plan was carried out, read as a cache reads it."""
     typed: dict[str, dict[str, Any]] = {kind: {} for kind in TYPES}
     for action in plan.actions:
@@ -73,7 +73,7 @@ def observed_after(plan: Plan) -> Observed:
             if wire["kind"] == "Secret":
                 wire["data"] |= {"ssh-privatekey": "eA==", "ssh-publickey": "eA=="}
             typed[wire["kind"]][wire["metadata"]["name"]] = msgspec.convert(wire, TYPES[wire["kind"]])
-    return Observed(*typed.values())
+    return ObservedChildren(*typed.values())
 
 
 SETTINGS = st.builds(
@@ -99,7 +99,7 @@ def read_as_stored(document: Any, status: Any) -> ReadJob:
     return read_observed(meta, document.get("spec"), status)
 
 
-def with_pods(observed: Observed, phase: str) -> Observed:
+def with_pods(observed: ObservedChildren, phase: str) -> ObservedChildren:
     """Return the state in which all pods, a launcher's too, are in one phase, and the launcher has ended."""
     pods = {
         name: msgspec.structs.replace(pod, status=PodStatus(phase=phase))
@@ -130,7 +130,7 @@ def test_any_job_has_errors_or_a_plan(document: Any, how: Settings, has_status: 
     read = read_as_stored(document, status)
     check_errors(read)
 
-    plan = reconcile(read, Observed(), NOW, raw_status=status, settings=how)
+    plan = reconcile(read, ObservedChildren(), NOW, raw_status=status, settings=how)
 
     assert not read.errors or plan.actions == ()
     check_plan(plan)

@@ -16,8 +16,8 @@ from msgspec import structs
 from ortools.sat.python import cp_model
 
 from gangline.placement.fit import place
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang, Group
+from gangline.placement.node_table import NodeTable
 from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
@@ -98,16 +98,16 @@ def small_cluster(seed: int, *, gangs: int = 0) -> Small:
 
 def gap(small: Small) -> Gap:
     """Return how far our pass is from the exact solver."""
-    fleet = Fleet.of(small.snapshot.nodes, small.snapshot.pods)
+    table = NodeTable.of(small.snapshot.nodes, small.snapshot.pods)
     workload = Workload()
     sets: dict[str, list[tuple[tuple[int, ...], float]]] = {}
     for name, count, each in small.gangs:
         gang = Gang(name, members(name, count, each))
-        spots = place(fleet, fleet.idle(), gang)
-        best = outlook(fleet, masks_of(spots), workload) if spots else None
+        spots = place(table, table.idle(), gang)
+        best = outlook(table, masks_of(spots), workload) if spots else None
         found = []
-        for masks in _sets(fleet, count * each, each):
-            predicted = outlook(fleet, dict(enumerate(masks)), workload)
+        for masks in _sets(table, count * each, each):
+            predicted = outlook(table, dict(enumerate(masks)), workload)
             assert predicted is not None
             found.append((masks, predicted.step_s))
         fastest = min([step for _, step in found] + ([best.step_s] if best else []), default=1.0)
@@ -118,13 +118,13 @@ def gap(small: Small) -> Gap:
     decided = schedule(small.snapshot, small.waiting, now=NOW, groups=small.groups)
     for binding in decided.bindings:
         masks = ours.setdefault(by_key[binding.pod], {})
-        row = fleet.index(binding.node)
+        row = table.index(binding.node)
         masks[row] = masks.get(row, 0) | mask_of(binding.indices)
     sizes = {name: count * each for name, count, each in small.gangs}
     pods = {name: count for name, count, _ in small.gangs}
     speeds = {name: dict(found) for name, found in sets.items()}
     reached = sum(
-        sizes[name] * speeds[name][tuple(masks.get(row, 0) for row in range(len(fleet)))]
+        sizes[name] * speeds[name][tuple(masks.get(row, 0) for row in range(len(table)))]
         for name, masks in ours.items()
     )
     placed = _solve(sets, sizes)
@@ -145,10 +145,10 @@ def gap(small: Small) -> Gap:
     )
 
 
-def _sets(fleet: Fleet, wanted: int, each: int) -> Iterator[tuple[int, ...]]:
+def _sets(table: NodeTable, wanted: int, each: int) -> Iterator[tuple[int, ...]]:
     """Yield every choice of free GPUs, as masks by node, that pods of ``each`` GPUs fill."""
     by_node = []
-    for free in fleet.room.gpus:
+    for free in table.room.gpus:
         indices = [index for index in range(8) if int(free) >> index & 1]
         counts = range(0, min(len(indices), wanted) + 1, each)
         by_node.append([mask_of(found) for count in counts for found in combinations(indices, count)])
@@ -271,5 +271,5 @@ def fits_exactly(nodes: list[NodeView], bound: list[PodView], pods: list[PodView
 def mixed_fits(seed: int) -> tuple[bool, bool]:
     """Return whether we place the gang of a cluster of :func:`mixed_cluster`, and whether a solver does."""
     nodes, bound, pods = mixed_cluster(random.Random(seed).randrange)
-    fleet = Fleet.of(nodes, bound)
-    return place(fleet, fleet.room, Gang("team/g", pods)) is not None, fits_exactly(nodes, bound, pods)
+    table = NodeTable.of(nodes, bound)
+    return place(table, table.room, Gang("team/g", pods)) is not None, fits_exactly(nodes, bound, pods)

@@ -31,9 +31,9 @@ from gangline.placement.affinity import Relations, Term
 from gangline.placement.allocations import Allocations
 from gangline.placement.decisions import Decisions
 from gangline.placement.fit import place
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import collect_gangs
 from gangline.placement.gpu_tables import tables_of
+from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy
 from gangline.placement.preempt import find_victims
 from gangline.placement.reserve import release, retake
@@ -243,18 +243,18 @@ def contest(draws: Draws) -> Scene:
 @given(drawn(contest, 240))
 def test_victims_are_enough_and_none_could_have_been_spared(scene: Scene):
     snapshot, waiting, groups = scene
-    fleet = Fleet.of(snapshot.nodes, snapshot.pods, LEVELS)
+    table = NodeTable.of(snapshot.nodes, snapshot.pods, LEVELS)
     allocations = Allocations(snapshot.pods, groups)
     gang = collect_gangs(waiting, groups, {})[0]
 
     def fits_without(gone: list[str]) -> bool:
-        room = fleet.room.copy()
-        release(fleet, room, [pod for key in gone for pod in allocations.by_gang[key].values()])
-        return place(fleet, room, gang) is not None
+        room = table.room.copy()
+        release(table, room, [pod for key in gone for pod in allocations.by_gang[key].values()])
+        return place(table, room, gang) is not None
 
     if fits_without([]):
         return
-    victims = find_victims(fleet, allocations, gang, POLICY, NOW)
+    victims = find_victims(table, allocations, gang, POLICY, NOW)
     assert not victims or fits_without(victims)
     for spared in victims:
         assert not fits_without([key for key in victims if key != spared])
@@ -269,12 +269,12 @@ def test_victims_are_enough_and_none_could_have_been_spared(scene: Scene):
 @given(scenes)
 def test_when_all_that_runs_is_given_back_the_cluster_is_idle(scene: Scene):
     snapshot, _, _ = scene
-    fleet = Fleet.of(snapshot.nodes, snapshot.pods, LEVELS)
-    room = fleet.room.copy()
-    release(fleet, room, snapshot.pods)
+    table = NodeTable.of(snapshot.nodes, snapshot.pods, LEVELS)
+    room = table.room.copy()
+    release(table, room, snapshot.pods)
 
-    assert (room.free == fleet.idle().free).all()
-    assert (room.gpus == fleet.idle().gpus).all()
+    assert (room.free == table.idle().free).all()
+    assert (room.gpus == table.idle().gpus).all()
     assert not any(room.ports.values())
 
 
@@ -282,17 +282,17 @@ def test_when_all_that_runs_is_given_back_the_cluster_is_idle(scene: Scene):
 @given(scenes)
 def test_room_that_is_given_back_and_taken_again_is_as_it_was(scene: Scene):
     snapshot, _, _ = scene
-    fleet = Fleet.of(snapshot.nodes, snapshot.pods, LEVELS)
-    room = fleet.room.copy()
-    release(fleet, room, snapshot.pods)
-    retake(fleet, room, snapshot.pods)
+    table = NodeTable.of(snapshot.nodes, snapshot.pods, LEVELS)
+    room = table.room.copy()
+    release(table, room, snapshot.pods)
+    retake(table, room, snapshot.pods)
 
-    assert (room.free == fleet.room.free).all()
-    assert (room.gpus == fleet.room.gpus).all()
+    assert (room.free == table.room.free).all()
+    assert (room.gpus == table.room.gpus).all()
     assert {row: ports for row, ports in room.ports.items() if ports} == {
-        row: ports for row, ports in fleet.room.ports.items() if ports
+        row: ports for row, ports in table.room.ports.items() if ports
     }
-    assert room.gone == fleet.room.gone
+    assert room.gone == table.room.gone
 
 
 @pytest.mark.parametrize("count", range(1, 9))
@@ -335,6 +335,6 @@ def test_what_a_gang_prefers_never_decides_whether_it_fits(
     scene: tuple[Snapshot, list[PodView], list[PodView]],
 ):
     snapshot, plain, fussy = scene
-    table = {"team/g0": group("g0", len(plain))}
+    groups = {"team/g0": group("g0", len(plain))}
 
-    assert len(run(snapshot, fussy, table).bindings) == len(run(snapshot, plain, table).bindings)
+    assert len(run(snapshot, fussy, groups).bindings) == len(run(snapshot, plain, groups).bindings)

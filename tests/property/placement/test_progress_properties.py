@@ -11,8 +11,8 @@ from hypothesis import given
 
 from gangline.clock import format_time
 from gangline.placement.allocations import Allocations
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Group, collect_gangs
+from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy
 from gangline.placement.schedule import SchedulingCycle, schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
@@ -32,7 +32,7 @@ class Cluster:
         self.nodes = {node.name: node for node in on}
         self.groups: dict[str, Group] = {}
         self.allocations = Allocations(groups=self.groups)
-        self.fleet = Fleet.of(on, (), LEVELS)
+        self.table = NodeTable.of(on, (), LEVELS)
         self.changed: set[str] = set()
         self.waiting: dict[str, PodView] = {}
         self.left: dict[str, int] = {}
@@ -48,12 +48,12 @@ class Cluster:
         """Decide and carry out, and return the gangs that have started."""
         for name in sorted(self.changed):
             if name in self.nodes:
-                self.fleet.set_node(self.nodes[name], self.allocations.by_node.get(name, {}).values())
+                self.table.set_node(self.nodes[name], self.allocations.by_node.get(name, {}).values())
             else:
-                self.fleet.drop_node(name)
+                self.table.drop_node(name)
         self.changed.clear()
         found = collect_gangs(self.waiting.values(), self.groups, self.allocations.placed())
-        decisions = SchedulingCycle(self.fleet, self.allocations, POLICY, now=NOW + self.step * STEP).run(
+        decisions = SchedulingCycle(self.table, self.allocations, POLICY, now=NOW + self.step * STEP).run(
             found
         )
         started = {gang_of(self.waiting.pop(binding.uid)) for binding in decisions.bindings}

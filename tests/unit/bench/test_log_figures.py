@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.bench.log_figures import Figures, read_figures, summary_lines
+from gangline.bench.log_figures import LogFigures, read_figures, summary_lines
 
 TWO_RANKS = """\
 TensorFlow:  1.14
@@ -30,7 +30,7 @@ total images/sec: 308.26
 """
 
 
-def figures_of(text: str) -> Figures:
+def figures_of(text: str) -> LogFigures:
     return read_figures(text.splitlines(keepends=True))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gangline.bench.netapp_run import (
-    Run,
+    NetappRun,
     clean_line,
     computed,
     count_mounts,
@@ -24,7 +24,7 @@ from gangline.bench.netapp_run import (
 from gangline.errors import UserError
 from gangline.launch.hosts import Host
 
-PUBLISHED = Run(
+PUBLISHED = NetappRun(
     hosts=[Host("10.61.218.152", 8), Host("10.61.218.154", 8)],
     port=22122,
     dataset_dir="/mnt/mount_0/dataset/imagenet",

@@ -9,7 +9,7 @@ import pytest
 from gangline.bench.make_data import DataPlan, default_shards, draw, make_data
 from gangline.bench.records import (
     DamagedRecordError,
-    Sample,
+    LabelledImage,
     check,
     crc32c,
     decode,
@@ -59,11 +59,11 @@ def test_payload_is_a_tensorflow_example() -> None:
     label = b"\x0a\x11image/class/label\x12\x06\x1a\x04\x0a\x02\xac\x02"
     features = b"\x0a" + bytes([len(image)]) + image + b"\x0a" + bytes([len(label)]) + label
 
-    assert decode(b"\x0a" + bytes([len(features)]) + features) == Sample(b"\xff\xd8", 300)
+    assert decode(b"\x0a" + bytes([len(features)]) + features) == LabelledImage(b"\xff\xd8", 300)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    samples = [Sample(bytes([number]) * (number * 700 + 1), number * 100) for number in range(5)]
+    samples = [LabelledImage(bytes([number]) * (number * 700 + 1), number * 100) for number in range(5)]
     path = tmp_path / "train-00000-of-00001"
     path.write_bytes(b"".join(frame(encode(sample)) for sample in samples))
 
@@ -75,7 +75,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_damage_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "train-00000-of-00001"
-    content = frame(encode(Sample(b"jpeg", 1)))
+    content = frame(encode(LabelledImage(b"jpeg", 1)))
     path.write_bytes(content[:-1])
     with pytest.raises(DamagedRecordError, match="no record at byte 0 of"):
         index(path)

@@ -18,7 +18,7 @@ from gangline.cli.jobs.gpu_kind import gpu_cell, kind_of_nodes
 from gangline.cli.jobs.job_view import view_pod
 from gangline.cli.options.gpus import GpuOptions
 from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom, nodes_for
-from gangline.cli.run.gpu_fit import Shape, fit_object, fit_shape
+from gangline.cli.run.gpu_fit import JobSize, fit_object, fit_shape
 from gangline.cluster.daemon.cluster_facts import ClusterFacts
 from gangline.cluster.daemon.simulation import Simulation, refuse_another
 from gangline.devices.ledger import GpuRequest
@@ -139,17 +139,17 @@ def test_the_first_version_without_any_gpu_counts_its_workers() -> None:
 @pytest.mark.parametrize(
     ("shape", "room", "fits"),
     [
-        (Shape(2, 8, 8), REAL_2, Shape(1, 2, 2)),
-        (Shape(4, 8, 8), SIMULATED, Shape(2, 8, 8)),
-        (Shape(1, 16, 16), SIMULATED, Shape(1, 8, 8)),
-        (Shape(8, 1, 4), GpuRoom((8, 4)), Shape(3, 1, 4)),
-        (Shape(1, 4, 16), SIMULATED, Shape(1, 2, 8)),
-        (Shape(1, 16, 4), REAL_2, Shape(1, 8, 2)),
-        (Shape(2, 8, 8), GpuRoom((0,), cores=4), Shape(2, 2, 0)),
-        (Shape(8, 1, 1), GpuRoom((0,), cores=4), Shape(4, 1, 0)),
+        (JobSize(2, 8, 8), REAL_2, JobSize(1, 2, 2)),
+        (JobSize(4, 8, 8), SIMULATED, JobSize(2, 8, 8)),
+        (JobSize(1, 16, 16), SIMULATED, JobSize(1, 8, 8)),
+        (JobSize(8, 1, 4), GpuRoom((8, 4)), JobSize(3, 1, 4)),
+        (JobSize(1, 4, 16), SIMULATED, JobSize(1, 2, 8)),
+        (JobSize(1, 16, 4), REAL_2, JobSize(1, 8, 2)),
+        (JobSize(2, 8, 8), GpuRoom((0,), cores=4), JobSize(2, 2, 0)),
+        (JobSize(8, 1, 1), GpuRoom((0,), cores=4), JobSize(4, 1, 0)),
     ],
 )
-def test_largest_shape_that_fits(shape: Shape, room: GpuRoom, fits: Shape) -> None:
+def test_largest_shape_that_fits(shape: JobSize, room: GpuRoom, fits: JobSize) -> None:
     assert fit_shape(shape, room) == fits
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi, parse_version
 from gangline.launch.mpirun import (
-    Ranks,
+    RankRequest,
     host_of_rank,
     master_port,
     mpirun_line,
@@ -78,7 +78,7 @@ def test_without_an_mpi_the_error_says_how_to_get_one(tmp_path):
 
 
 def test_every_rank_gets_torchs_variables_from_the_launchers():
-    ranks = Ranks(count=4, per_host=2, environment={"MASTER_PORT": "20001"}, working_dir="/code")
+    ranks = RankRequest(count=4, per_host=2, environment={"MASTER_PORT": "20001"}, working_dir="/code")
     line = mpirun_line(installation("openmpi"), ranks, ["python", "train.py", "--lr", "0.1"])
     assert line[:4] == ["mpirun", "-n", "4", "--tag-output"]
     assert line[4:8] == ["--wdir", "/code", "-x", "MASTER_PORT=20001"]
@@ -105,7 +105,7 @@ def test_a_rank_that_asks_a_question_gets_the_end_of_input_and_does_not_wait():
 
 
 def test_hydra_gets_its_own_options_and_names():
-    ranks = Ranks(count=4, per_host=2, environment={"A": "1"})
+    ranks = RankRequest(count=4, per_host=2, environment={"A": "1"})
     line = mpirun_line(installation("mpich"), ranks, ["python"])
     assert line[:6] == ["mpirun", "-n", "4", "-ppn", "2", "-prepend-pattern"]
     assert line[8:11] == ["-genv", "A", "1"]
@@ -151,6 +151,6 @@ def test_the_ranks_that_a_line_asks_for(line, asked):
 
 
 def test_options_of_the_program_place_no_rank():
-    ranks = Ranks(count=4, per_host=2, environment={})
+    ranks = RankRequest(count=4, per_host=2, environment={})
     line = mpirun_line(installation("openmpi"), ranks, ["python", "train.py", "-N", "1", "-f", "x"])
     assert host_of_rank(1, HOSTS, line) == "w0"

@@ -8,7 +8,7 @@ import pytest
 
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.cli.options.job_types import qualified
-from gangline.cli.options.target import Target
+from gangline.cli.options.target import ClusterTarget
 from gangline.cli.submit.command import command, no_open_node, read_config_files
 from gangline.cli.submit.job import Submission, build_objects, read_toleration
 from gangline.errors import UserError
@@ -232,15 +232,15 @@ def gpu_node(name: str, gpus: int = 8, **labels: str) -> dict[str, Any]:
 
 def test_a_missing_label_comes_with_the_line_that_sets_it():
     nodes = [gpu_node("b"), gpu_node("a"), gpu_node("0", gpus=0)]
-    assert no_open_node(nodes, Target()) == (
+    assert no_open_node(nodes, ClusterTarget()) == (
         "no node carries ack.node.gpu.schedule=topology, so the job will wait; `kubectl --kubeconfig "
         "$(gangline kubeconfig --path) label node a ack.node.gpu.schedule=topology` opens one"
     )
-    assert "`kubectl --context prod label node a ack" in no_open_node(nodes, Target(context="prod"))
-    assert no_open_node([*nodes, gpu_node("c", ack_node_gpu_schedule="topology")], Target()) == ""
+    assert "`kubectl --context prod label node a ack" in no_open_node(nodes, ClusterTarget(context="prod"))
+    assert no_open_node([*nodes, gpu_node("c", ack_node_gpu_schedule="topology")], ClusterTarget()) == ""
 
 
 def test_nodes_without_gpus_are_said_with_a_way_to_simulated_ones():
-    message = no_open_node([gpu_node("a", gpus=0)], Target())
+    message = no_open_node([gpu_node("a", gpus=0)], ClusterTarget())
     assert "no node has GPUs; `gangline up --simulate-gpus 8" in message
-    assert no_open_node([], Target(context="prod")).endswith("and no node has GPUs")
+    assert no_open_node([], ClusterTarget(context="prod")).endswith("and no node has GPUs")

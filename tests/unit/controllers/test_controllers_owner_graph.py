@@ -7,7 +7,7 @@ from gangline.api.resources import CONFIG_MAPS, NODES, PODS
 from gangline.cluster.controllers.owner_graph import (
     FOREGROUND,
     ORPHAN,
-    Delete,
+    DeleteDependent,
     Finish,
     KeepOwners,
     Owned,
@@ -44,7 +44,7 @@ def test_the_end_of_an_owner_makes_its_dependents_worth_a_look_and_nothing_else(
     g = graph(obj("owner"), obj("a", "owner"), obj("b", "owner"), obj("c", "other"), obj("other"))
 
     assert g.remove("owner") == {"a", "b"}
-    assert g.judge("a", {"owner"}) == Delete("Background")
+    assert g.judge("a", {"owner"}) == DeleteDependent("Background")
 
 
 def test_an_owner_that_was_never_seen_is_verified_first():
@@ -53,7 +53,7 @@ def test_an_owner_that_was_never_seen_is_verified_first():
     verdict = g.judge("a", set())
     assert isinstance(verdict, Verify)
     assert [owner.uid for owner in verdict.owners] == ["ghost"]
-    assert g.judge("a", {"ghost"}) == Delete("Background")
+    assert g.judge("a", {"ghost"}) == DeleteDependent("Background")
 
 
 def test_dangling_references_are_dropped_while_an_owner_lives():
@@ -65,7 +65,7 @@ def test_dangling_references_are_dropped_while_an_owner_lives():
 def test_an_owner_in_another_namespace_is_no_owner():
     g = graph(obj("owner", namespace="elsewhere"), obj("a", "owner"))
 
-    assert g.judge("a", set()) == Delete("Background", has_foreign_owner=True)
+    assert g.judge("a", set()) == DeleteDependent("Background", has_foreign_owner=True)
 
 
 def test_a_cluster_wide_owner_owns_in_every_namespace():
@@ -83,7 +83,7 @@ def test_foreground_deletion_waits_for_blocking_dependents_only():
 
     assert g.put(obj("owner", **going)) == {"owner", "a", "b"}
     assert g.judge("owner", set()) is None
-    assert g.judge("a", set()) == Delete("Background")
+    assert g.judge("a", set()) == DeleteDependent("Background")
 
     assert g.remove("a") == {"owner"}
     assert g.judge("owner", set()) == Finish()
@@ -94,7 +94,7 @@ def test_foreground_deletion_goes_down_the_generations():
         obj("owner", is_deleting=True, finalizers=(FOREGROUND,)), obj("a", "owner"), obj("grandchild", "a")
     )
 
-    assert g.judge("a", set()) == Delete("Foreground")
+    assert g.judge("a", set()) == DeleteDependent("Foreground")
 
 
 def test_orphaning_releases_the_dependents():

@@ -9,7 +9,7 @@ import pytest
 
 from gangline.devices import inventory as told
 from gangline.devices.driver_files import device_files, read_driver_files
-from gangline.devices.inventory import Gpu, Inventory
+from gangline.devices.inventory import DeviceInventory, Gpu
 from gangline.devices.machine_claim import MachineClaim
 from gangline.devices.nvml import numa_node
 from gangline.devices.simulated import simulate
@@ -19,7 +19,7 @@ from gangline.topology.known import known_machine
 
 
 def test_no_gpu_takes_everything_of_an_earlier_start_away() -> None:
-    none = Inventory()
+    none = DeviceInventory()
 
     assert told.capacity(none) == {}
     assert told.topology_note(none) is None
@@ -27,7 +27,7 @@ def test_no_gpu_takes_everything_of_an_earlier_start_away() -> None:
 
 
 def test_a_gpu_that_does_not_answer_counts_as_capacity_only() -> None:
-    sick = Inventory("nvml", "A B", (Gpu("GPU-0", 0), Gpu("GPU-1", 1, healthy=False)))
+    sick = DeviceInventory("nvml", "A B", (Gpu("GPU-0", 0), Gpu("GPU-1", 1, healthy=False)))
 
     assert told.capacity(sick) == {"nvidia.com/gpu": "2"}
     assert told.allocatable(sick) == {"nvidia.com/gpu": "1"}

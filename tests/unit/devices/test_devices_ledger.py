@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
-from gangline.devices.inventory import Gpu, Inventory
+from gangline.devices.inventory import DeviceInventory, Gpu
 from gangline.devices.ledger import ANNOTATION, GpuChoiceError, GpuLedger, GpuRequest, GpusTakenError
 
 NODE = "node-0"
 
 
-def inventory(count: int, *, unhealthy: tuple[int, ...] = ()) -> Inventory:
+def inventory(count: int, *, unhealthy: tuple[int, ...] = ()) -> DeviceInventory:
     gpus = tuple(Gpu(f"GPU-{n}", n, minor=n, healthy=n not in unhealthy) for n in range(count))
-    return Inventory("nvml", "a model", gpus)
+    return DeviceInventory("nvml", "a model", gpus)
 
 
 def request(

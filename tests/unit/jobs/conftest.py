@@ -13,7 +13,7 @@ from gangline.api.core import ConfigMap, Job, ObjectMeta, OwnerReference, Pod, S
 from gangline.api.mpijob_reading import ReadJob, read_observed
 from gangline.api.pod_group import PodGroup
 from gangline.jobs.mpijob import reconcile
-from gangline.jobs.observed import Observed
+from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Plan
 from gangline.jobs.settings import Settings
 
@@ -118,8 +118,8 @@ class Scene:
         self.pods[name] = msgspec.structs.replace(pod, metadata=meta)
         return self
 
-    def observed(self) -> Observed:
-        return Observed(
+    def observed(self) -> ObservedChildren:
+        return ObservedChildren(
             self.services,
             self.config_maps,
             self.secrets,

@@ -13,7 +13,7 @@ from gangline.api.core import ObjectMeta
 from gangline.api.mpijob_reading import read_mpijob, read_observed
 from gangline.clock import parse_time
 from gangline.jobs.mpijob import reconcile
-from gangline.jobs.observed import Observed
+from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Create
 from gangline.jobs.settings import Settings
 
@@ -70,7 +70,9 @@ def test_a_published_job_becomes_its_objects(name: str, gangs: str) -> None:
     meta = ObjectMeta(name=document["metadata"]["name"], namespace="ns", uid="u", generation=1)
     read = read_observed(meta, document["spec"], None)
 
-    plan = reconcile(read, Observed(), NOW, settings=Settings(gang_scheduling=gangs, has_remote_shell=True))
+    plan = reconcile(
+        read, ObservedChildren(), NOW, settings=Settings(gang_scheduling=gangs, has_remote_shell=True)
+    )
 
     kinds = [action.object["kind"] for action in plan.actions if isinstance(action, Create)]
     assert kinds.count("Pod") == read.job.worker_count

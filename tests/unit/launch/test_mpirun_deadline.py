@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from gangline.launch import mpirun_deadline
-from gangline.launch.hosts import Host, Place, plan_ranks
+from gangline.launch.hosts import Host, RankHost, plan_ranks
 from gangline.launch.mpirun_deadline import Beginnings, run_until_begun, saying_command
 from gangline.launch.rank_start import StartError
 from gangline.train.stacks import process_state
@@ -22,12 +22,12 @@ LIMIT_S = 60.0
 
 
 @pytest.fixture
-def places() -> list[Place]:
+def places() -> list[RankHost]:
     return plan_ranks([Host("a", 1), Host("b", 1)], 2)
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
-def test_lines_of_ranks_that_begin_are_not_shown(places: list[Place], size: int) -> None:
+def test_lines_of_ranks_that_begin_are_not_shown(places: list[RankHost], size: int) -> None:
     beginnings, shown = Beginnings(places), b""
     log = f"[1,0]<stdout>: x\n{BEGAN[0]}[1,0]<stdout>: 50 %\r60 %\n{BEGAN[1]}last".encode()
     for start in range(0, len(log), size):
@@ -38,14 +38,14 @@ def test_lines_of_ranks_that_begin_are_not_shown(places: list[Place], size: int)
     assert [state.state for state in beginnings.states] == ["runs on a", "runs on b"]
 
 
-def test_nothing_is_held_back_once_all_have_begun(places: list[Place]) -> None:
+def test_nothing_is_held_back_once_all_have_begun(places: list[RankHost]) -> None:
     beginnings = Beginnings(places)
     beginnings.feed("".join(BEGAN).encode())
 
     assert beginnings.feed(b"half a line") == b"half a line"
 
 
-def test_line_like_a_rank_that_is_not_there_is_shown(places: list[Place]) -> None:
+def test_line_like_a_rank_that_is_not_there_is_shown(places: list[RankHost]) -> None:
     assert Beginnings(places).feed(b"gangline-rank-began 7 a\n") == b"gangline-rank-began 7 a\n"
 
 
@@ -56,7 +56,7 @@ def both_ranks(script: str) -> list[str]:
     return ["sh", "-c", line.replace("REPLACED", script)]
 
 
-def test_exit_code_and_output_of_mpirun_are_handed_on(places: list[Place], capfd) -> None:
+def test_exit_code_and_output_of_mpirun_are_handed_on(places: list[RankHost], capfd) -> None:
     line = both_ranks("echo hello; exit 3")
 
     assert run_until_begun(line, os.environ, places, LIMIT_S) == 3
@@ -76,7 +76,7 @@ def run_until_there(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
 
 
 def test_start_that_hangs_ends_with_the_state_of_every_rank(
-    places: list[Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: list[RankHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ["sh", "-c", "echo gangline-rank-began 0 node-a; echo $$ > pid; exec sleep 600"]
     monkeypatch.chdir(tmp_path)
@@ -94,7 +94,7 @@ def test_start_that_hangs_ends_with_the_state_of_every_rank(
 
 
 def test_launcher_that_does_not_end_is_killed_with_all_that_it_started(
-    places: list[Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: list[RankHost], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ["sh", "-c", "trap '' TERM; (trap '' TERM; exec sleep 600) & echo $! > child; wait"]
     monkeypatch.chdir(tmp_path)
@@ -111,7 +111,7 @@ def test_launcher_that_does_not_end_is_killed_with_all_that_it_started(
         time.sleep(0.01)
 
 
-def test_reader_that_leaves_ends_mpirun(places: list[Place], tmp_path: Path) -> None:
+def test_reader_that_leaves_ends_mpirun(places: list[RankHost], tmp_path: Path) -> None:
     program = (
         "import os, sys; from gangline.launch.hosts import Host, plan_ranks; "
         "from gangline.launch.mpirun_deadline import run_until_begun; "

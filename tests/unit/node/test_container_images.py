@@ -8,9 +8,9 @@ import pytest
 
 from gangline.api.core import Pod
 from gangline.cluster.images.image import (
+    ContainerUser,
     Image,
     ImageConfig,
-    User,
     chain_id,
     find_homes,
     find_user,
@@ -20,7 +20,7 @@ from gangline.cluster.images.runtime.containerd import layers_of_mount
 from gangline.cluster.images.runtime.docker import layers_of_driver
 from gangline.cluster.images.runtime.image_store import RuntimeFailedError, last_line
 from gangline.cluster.node.pods.container_env import Lookup, PodFacts
-from gangline.cluster.node.pods.container_plan import IDLE, Place, StartRefusedError, plan_container
+from gangline.cluster.node.pods.container_plan import IDLE, PodFolders, StartRefusedError, plan_container
 from gangline.cluster.node.pods.oci_config import CAPABILITY_NAMES, oci_config
 from gangline.cluster.node.shim.oci import add_devices
 from gangline.cluster.node.shim.syscalls import KEPT_CAPABILITIES
@@ -33,7 +33,7 @@ WHOLE = Image(
     layers=("/layers/1",),
     is_whole=True,
     config=ImageConfig(("/entry", "-v"), ("serve",), "/app", "mpiuser"),
-    user=User(1000, 1001, (44,)),
+    user=ContainerUser(1000, 1001, (44,)),
     homes={0: "/root", 1000: "/home/mpiuser"},
     oci_runtime="/usr/sbin/runc",
 )
@@ -42,7 +42,7 @@ WHOLE = Image(
 def plan(container, image=WHOLE, isolation="network"):
     spec = {"containers": [{"name": "c", "image": "acme/x"} | container]}
     pod = msgspec.convert({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec}, Pod)
-    place = Place(
+    place = PodFolders(
         isolation=isolation,
         cluster_id="abcd",
         folder=Path("/pods/u"),
@@ -83,12 +83,12 @@ def test_configuration_is_read_with_what_is_missing():
 @pytest.mark.parametrize(
     ("text", "want"),
     [
-        ("", User(0, 0, (44,))),
-        ("mpiuser", User(1000, 1001, (44,))),
-        ("1000", User(1000, 1001, (44,))),
-        ("mpiuser:video", User(1000, 44)),
-        ("7:8", User(7, 8)),
-        ("7", User(7, 0)),
+        ("", ContainerUser(0, 0, (44,))),
+        ("mpiuser", ContainerUser(1000, 1001, (44,))),
+        ("1000", ContainerUser(1000, 1001, (44,))),
+        ("mpiuser:video", ContainerUser(1000, 44)),
+        ("7:8", ContainerUser(7, 8)),
+        ("7", ContainerUser(7, 0)),
         ("nobody", None),
         ("root:nogroup", None),
     ],

@@ -10,7 +10,7 @@ from gangline.cluster.images.image import Image
 from gangline.cluster.node.pods.container_env import Lookup, PodFacts
 from gangline.cluster.node.pods.container_plan import (
     ACCOUNT_IN_POD,
-    Place,
+    PodFolders,
     StartRefusedError,
     plan_container,
     rewrite_paths,
@@ -26,7 +26,7 @@ def plan(
 ):
     whole = {"containers": [{"name": "c", "image": "gangline/base"} | container]} | (spec or {})
     pod = msgspec.convert({"metadata": {"name": name, "namespace": "ns", "uid": "u"}, "spec": whole}, Pod)
-    place = Place(
+    place = PodFolders(
         isolation=isolation,
         cluster_id="abcd",
         folder=Path("/pods/u"),

@@ -14,14 +14,14 @@ from gangline.cluster.node.network.egress.resolv_conf import (
     reachable_from_pods,
     render_resolv_conf,
 )
-from gangline.cluster.node.network.host_names import Host
+from gangline.cluster.node.network.host_names import PodHost
 from gangline.cluster.node.network.pod_network import mac_address
 
 SUBNET = ipaddress.IPv4Network("10.213.0.0/20")
 HOSTS = [
-    Host("10.213.0.2", "train-worker-0", "train-worker-0", "train", "default", "default"),
-    Host("10.213.0.3", "train-worker-0", "train-worker-0", "train", "other", "other"),
-    Host("10.213.0.4", "lonely", "lonely", "", "default", "default"),
+    PodHost("10.213.0.2", "train-worker-0", "train-worker-0", "train", "default", "default"),
+    PodHost("10.213.0.3", "train-worker-0", "train-worker-0", "train", "other", "other"),
+    PodHost("10.213.0.4", "lonely", "lonely", "", "default", "default"),
 ]
 A, PTR, AAAA = 1, 12, 28
 NO_SUCH_NAME = 3

@@ -5,11 +5,11 @@ import socket
 import pytest
 
 from gangline.cluster.node.network.addresses import AddressPool
-from gangline.cluster.node.network.host_names import Host, NameRegistry, hosts_text
+from gangline.cluster.node.network.host_names import NameRegistry, PodHost, hosts_text
 from gangline.cluster.node.network.pod_network import interface_name, interface_prefix
 from gangline.errors import ClusterError
 
-WORKER = Host("10.0.0.2", "job-worker-0", "job-worker-0", "job", "ns", "ns")
+WORKER = PodHost("10.0.0.2", "job-worker-0", "job-worker-0", "job", "ns", "ns")
 
 
 def test_hosts_file_lists_every_name_of_a_pod_most_qualified_first():
@@ -35,7 +35,7 @@ def test_hosts_file_keeps_its_inode_when_pods_come_and_go(tmp_path):
     inode = path.stat().st_ino
 
     names.add("u1", WORKER)
-    names.add("u2", Host("10.0.0.3", "other", "other", "", "ns", "ns"))
+    names.add("u2", PodHost("10.0.0.3", "other", "other", "", "ns", "ns"))
     assert "job-worker-0.job" in path.read_text()
     names.remove("u1", "ns")
 
@@ -77,7 +77,7 @@ def test_name_leads_to_the_socket_even_where_only_the_folder_is_seen(tmp_path, s
 
 def test_names_of_a_successor_survive_the_end_of_its_predecessor(tmp_path, shell_socket):
     names = NameRegistry(hosts_folder=tmp_path / "hosts", names_folder=tmp_path / "names")
-    again = Host("10.0.0.3", "job-worker-0", "job-worker-0", "job", "ns", "ns")
+    again = PodHost("10.0.0.3", "job-worker-0", "job-worker-0", "job", "ns", "ns")
     for uid, host in (("u1", WORKER), ("u2", again)):
         names.add(uid, host)
         names.link(host, shell_socket)
@@ -91,7 +91,7 @@ def test_names_of_a_successor_survive_the_end_of_its_predecessor(tmp_path, shell
 
 def test_taking_over_keeps_living_names_and_drops_the_rest(tmp_path, shell_socket):
     before = NameRegistry(hosts_folder=tmp_path / "hosts", names_folder=tmp_path / "names")
-    gone = Host("10.0.0.9", "gone", "gone", "", "ns", "ns")
+    gone = PodHost("10.0.0.9", "gone", "gone", "", "ns", "ns")
     for uid, host in (("u1", WORKER), ("u2", gone)):
         before.add(uid, host)
         before.link(host, shell_socket)

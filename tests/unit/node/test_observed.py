@@ -5,8 +5,8 @@ import pytest
 
 from gangline.api.core import Pod
 from gangline.cluster.node.pods.observed_containers import (
-    Ended,
-    Observed,
+    AttemptEnd,
+    ObservedContainer,
     as_report,
     conclude,
     lost,
@@ -47,7 +47,7 @@ def test_long_run_starts_the_back_off_anew():
 
 
 def test_running_container_keeps_what_probes_found():
-    ready = Observed("c", state="running", started_at=10.0, ready=True, started=True)
+    ready = ObservedContainer("c", state="running", started_at=10.0, ready=True, started=True)
 
     assert observe(ready, report("running")).ready
 
@@ -55,7 +55,7 @@ def test_running_container_keeps_what_probes_found():
 def test_lost_container_failed_and_says_why():
     found = lost(observe(None, report("running")), now_s=20.0, message="killed")
 
-    assert found.ended == Ended(137, 9, "Error", "killed", 10.0, 20.0, 0)
+    assert found.ended == AttemptEnd(137, 9, "Error", "killed", 10.0, 20.0, 0)
 
 
 def test_container_that_had_ended_is_not_lost():
@@ -69,7 +69,7 @@ def test_what_was_written_down_decides_when_nobody_watches_any_more():
         "ended meanwhile": observe(None, report("running", name="ended meanwhile")),
         "ran": observe(None, report("running", name="ran")),
         "done": observe(None, report("exited", name="done")),
-        "waits": Observed("waits"),
+        "waits": ObservedContainer("waits"),
     }
     written = {
         "ended meanwhile": report("exited", name="ended meanwhile", exit_code=7),

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
-from gangline.cluster.node.pods.observed_containers import Ended, Observed
+from gangline.cluster.node.pods.observed_containers import AttemptEnd, ObservedContainer
 from gangline.cluster.node.pods.restart_policy import Step, back_off_s, next_step
 
 NOW_S = 1000.0
@@ -22,11 +22,13 @@ def make_pod(policy="Never", init=(), containers=("main",), sidecars=()):
 
 
 def ended(name, code, *, at=NOW_S, crashes=0):
-    return Observed(name, state="exited", crashes=crashes, ended=Ended(exit_code=code, finished_at=at))
+    return ObservedContainer(
+        name, state="exited", crashes=crashes, ended=AttemptEnd(exit_code=code, finished_at=at)
+    )
 
 
 def running(name):
-    return Observed(name, state="running", ready=True, started=True, started_at=900.0)
+    return ObservedContainer(name, state="running", ready=True, started=True, started_at=900.0)
 
 
 def step_of(pod, *known):

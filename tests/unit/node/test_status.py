@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
-from gangline.cluster.node.pods.observed_containers import Ended, Observed
-from gangline.cluster.node.pods.pod_status import PodView, phase_of, pod_status
+from gangline.cluster.node.pods.observed_containers import AttemptEnd, ObservedContainer
+from gangline.cluster.node.pods.pod_status import PodFacets, phase_of, pod_status
 
 NOW_S = 1_700_000_000.0
 NOW = "2023-11-14T22:13:20Z"
@@ -23,17 +23,17 @@ def make_pod(policy="Never", init=(), containers=("main",), **status):
 
 def view(**fields):
     base = {"pod_ip": "10.0.0.2", "host_ip": "10.0.0.1", "started_at_s": NOW_S, "sandbox": True}
-    return PodView(**(base | fields))
+    return PodFacets(**(base | fields))
 
 
 def ended(name, code, **fields):
     reason = "Completed" if code == 0 else "Error"
-    done = Ended(exit_code=code, reason=reason, started_at=NOW_S, finished_at=NOW_S)
-    return Observed(name, state="exited", ended=done, **fields)
+    done = AttemptEnd(exit_code=code, reason=reason, started_at=NOW_S, finished_at=NOW_S)
+    return ObservedContainer(name, state="exited", ended=done, **fields)
 
 
 def running(name, ready=True):
-    return Observed(name, state="running", ready=ready, started=True, started_at=NOW_S)
+    return ObservedContainer(name, state="running", ready=ready, started=True, started_at=NOW_S)
 
 
 def by_name(*known):
@@ -135,9 +135,9 @@ def test_container_behind_init_containers_waits_for_them():
 
 
 def test_ended_container_tells_code_and_signal():
-    done = Ended(exit_code=137, signal=9, reason="OOMKilled", started_at=NOW_S, finished_at=NOW_S)
+    done = AttemptEnd(exit_code=137, signal=9, reason="OOMKilled", started_at=NOW_S, finished_at=NOW_S)
 
-    found = container_status(make_pod(), Observed("main", state="exited", ended=done))
+    found = container_status(make_pod(), ObservedContainer("main", state="exited", ended=done))
 
     assert found["state"]["terminated"] == {
         "exitCode": 137,

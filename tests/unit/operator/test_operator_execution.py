@@ -12,7 +12,7 @@ from gangline.jobs.plan import Create, Delete, Plan
 from gangline.jobs.registry import JOB_KINDS
 from gangline.kube.errors import Forbidden
 from gangline.operator.children import Children, JobKey
-from gangline.operator.execution import Execution, Outcome
+from gangline.operator.execution import Execution, PlanResult
 
 KEY = JobKey("MPIJob", "ns", "pi")
 JOB_LABELS = {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-name": "pi"}
@@ -45,7 +45,9 @@ class Answers:
     create = patch = delete = _say
 
 
-async def carry_out(action: Create | Delete, answer: dict[str, Any] | Exception) -> tuple[Children, Outcome]:
+async def carry_out(
+    action: Create | Delete, answer: dict[str, Any] | Exception
+) -> tuple[Children, PlanResult]:
     client: Any = Answers(answer)
     children = Children(client, JOB_KINDS[0], None, lambda key: None)
     outcome = await Execution(client).run(KEY, AnyJob(), children, Plan(stages=((action,),)))

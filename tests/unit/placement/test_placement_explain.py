@@ -10,8 +10,8 @@ from gang_scenes import NOW, dgx, group, held, members, pod
 from gangline.api.core import Taint
 from gangline.placement.allocations import Allocations
 from gangline.placement.explain import Explanation, explain
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Group
+from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.prediction import Workload, compare
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
@@ -276,9 +276,9 @@ def test_what_fits_is_said_to_fit_and_what_does_not_wait_has_no_answer():
 @pytest.mark.parametrize("gpus", [(0, 1, 4, 5), (0, 1, 2, 3)])
 def test_a_placement_is_shown_beside_the_best_and_the_naive(gpus: tuple[int, ...]):
     pods = [held(f"g-{gpu}", "a", gpu, gang="g") for gpu in gpus]
-    fleet = Fleet.of([dgx("a"), dgx("b")], pods)
+    table = NodeTable.of([dgx("a"), dgx("b")], pods)
 
-    found = compare(fleet, Allocations(pods, {"team/g": group("g", 4)}), pods, Workload())
+    found = compare(table, Allocations(pods, {"team/g": group("g", 4)}), pods, Workload())
 
     assert found.chosen and found.best and found.naive
     assert sorted(found.chosen.nodes[0][1]) == list(gpus)
@@ -294,7 +294,7 @@ def test_the_network_of_a_label_counts():
     steps = []
     for rate in ("10", "200"):
         nodes = [dgx("a", **{NETWORK_LABEL: rate}), dgx("b", **{NETWORK_LABEL: rate})]
-        chosen = compare(Fleet.of(nodes, pods), Allocations(pods), pods, Workload()).chosen
+        chosen = compare(NodeTable.of(nodes, pods), Allocations(pods), pods, Workload()).chosen
         assert chosen is not None
         steps.append(chosen.step_s)
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 from gang_scenes import NOW, decide, dgx, gpus_of, group, held, members, pod, reasons
 
 from gangline.placement.allocations import Allocations
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import collect_gangs
+from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import PodView
@@ -126,7 +126,7 @@ def test_room_is_kept_from_the_moment_when_one_rack_holds_all_however_much_is_fr
     gang = collect_gangs(members("big", 16), {"team/big": group("big", 16, required_level="rack")}, placed={})
 
     cycle = SchedulingCycle(
-        Fleet.of(nodes, bound, ("rack",)), Allocations(bound), Policy(levels=("rack",)), now=NOW
+        NodeTable.of(nodes, bound, ("rack",)), Allocations(bound), Policy(levels=("rack",)), now=NOW
     )
     cycle.run(gang)
 

@@ -6,20 +6,20 @@ import msgspec
 
 from gangline.api.core import Pod
 from gangline.placement.gangs import Group
-from gangline.scheduler.backoff import Backoff
+from gangline.scheduler.backoff import GangBackoff
 from gangline.scheduler.state import SchedulerState
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"
 
 
 def test_each_failure_doubles_the_pause_up_to_a_minute():
-    pauses = Backoff()
+    pauses = GangBackoff()
     assert [pauses.fail("g", 0.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert pauses.fail("other", 0.0) == 1
 
 
 def test_a_gang_that_ran_for_two_minutes_begins_anew():
-    pauses = Backoff()
+    pauses = GangBackoff()
     assert [pauses.fail("g", now_s) for now_s in (0.0, 10.0, 131.0, 260.0)] == [1, 2, 4, 1]
 
 
@@ -91,9 +91,9 @@ def test_a_paused_gang_waits_with_the_pods_that_are_made_anew_for_it():
 def test_nodes_become_a_level_when_a_gang_requires_one_node():
     note = {"annotations": {"kueue.x-k8s.io/podset-required-topology": "kubernetes.io/hostname"}}
     state = SchedulerState(("gangline-scheduler",), ("example.com/rack",))
-    assert state.fleet().levels == ("example.com/rack",)
+    assert state.table().levels == ("example.com/rack",)
     state.take_pod(None, pod("0", **note))
-    assert state.fleet().levels == ("example.com/rack", "kubernetes.io/hostname")
+    assert state.table().levels == ("example.com/rack", "kubernetes.io/hostname")
 
 
 def test_a_level_that_pods_require_by_kueues_annotation_holds_for_their_gang():

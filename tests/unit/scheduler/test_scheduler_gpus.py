@@ -10,8 +10,8 @@ from gang_scenes import NOW, dgx, group, held, members
 from gangline.api.core import Node, Pod
 from gangline.placement.allocations import Allocations
 from gangline.placement.decisions import Binding, Decisions
-from gangline.placement.fleet import Fleet
 from gangline.placement.gangs import Gang
+from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy
 from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import NodeView, unknown_mode
@@ -65,7 +65,7 @@ def test_the_pods_of_a_gang_see_the_gpus_of_all_on_their_node():
     table = {"team/g": group("g", 4)}
     gangs = [Gang("team/g", members("g", 4), table["team/g"])]
     bindings = (
-        SchedulingCycle(Fleet.of([dgx("a")]), Allocations(groups=table), Policy(), now=NOW)
+        SchedulingCycle(NodeTable.of([dgx("a")]), Allocations(groups=table), Policy(), now=NOW)
         .run(gangs)
         .bindings
     )
@@ -122,11 +122,11 @@ def test_a_mode_that_is_not_known_counts_as_the_default_and_says_so():
 
 def decided(advice: Advice, taken: int, job: str) -> Decisions:
     pods = [held("x", "a", *range(taken), job=job)]
-    table = {"team/g": group("g", 8)}
-    fleet, allocations = Fleet.of([dgx("a")], pods), Allocations(pods, table)
-    gangs = [Gang("team/g", members("g", 8), table["team/g"])]
+    groups = {"team/g": group("g", 8)}
+    table, allocations = NodeTable.of([dgx("a")], pods), Allocations(pods, groups)
+    gangs = [Gang("team/g", members("g", 8), groups["team/g"])]
     return advice.added(
-        SchedulingCycle(fleet, allocations, Policy(), now=NOW).run(gangs), gangs, fleet, allocations
+        SchedulingCycle(table, allocations, Policy(), now=NOW).run(gangs), gangs, table, allocations
     )
 
 

@@ -49,7 +49,7 @@ def only(state: SchedulerState) -> Gang:
 
 
 def decide(state: SchedulerState) -> Decisions:
-    return SchedulingCycle(state.fleet(), state.allocations, Policy(levels=(RACK,)), now=NOW).run(
+    return SchedulingCycle(state.table(), state.allocations, Policy(levels=(RACK,)), now=NOW).run(
         state.gangs()
     )
 

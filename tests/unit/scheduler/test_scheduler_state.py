@@ -199,9 +199,9 @@ def test_many_new_nodes_at_once_give_the_arrays_of_one_after_another():
             state.take_node(None, node(f"n{index:03}", rack=f"r{index // 10}"))
             if index % 3 == 0:
                 state.take_pod(None, pod(f"p{index}", node=f"n{index:03}"))
-        in_turn.fleet()
+        in_turn.table()
 
-    one, other = at_once.fleet(), in_turn.fleet()
+    one, other = at_once.table(), in_turn.table()
     assert one.names == other.names
     assert one.room.free.tolist() == other.room.free.tolist()
     assert one.domains.tolist() == other.domains.tolist()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gangline import clock
-from gangline.cluster.server.registry import Target
+from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import BUILT_IN_SERVED, ServedResource, crd_served
 from gangline.cluster.server.rules import metadata, strategy
 from gangline.cluster.server.status_errors import StatusError
@@ -137,7 +137,7 @@ def replaced(body: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[st
 
 
 def create(served: ServedResource, body: dict[str, Any]) -> dict[str, Any]:
-    target = Target(served, "default" if served.resource.namespaced else "")
+    target = RequestTarget(served, "default" if served.resource.namespaced else "")
     body, _ = strategy.known_fields(served, body, "Warn")
     obj = metadata.created(target, body)
     obj = strategy.first_state(served, obj)
@@ -147,7 +147,7 @@ def create(served: ServedResource, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def update(served: ServedResource, old: dict[str, Any], body: dict[str, Any]) -> None:
-    target = Target(served, "default" if served.resource.namespaced else "", old["metadata"]["name"])
+    target = RequestTarget(served, "default" if served.resource.namespaced else "", old["metadata"]["name"])
     body, _ = strategy.known_fields(served, body, "Warn")
     obj = metadata.updated(target, old, body)
     obj = strategy.later_state(served, obj, old)

@@ -5,7 +5,7 @@ import pytest
 from gangline.errors import UserError
 from gangline.simulate.figures import figures
 from gangline.simulate.policies import POLICIES, first_fit, scheduler_of
-from gangline.simulate.replay import Replay, Run, check_trace, replay
+from gangline.simulate.replay import JobRun, Replay, check_trace, replay
 from gangline.simulate.site import Site
 from gangline.simulate.speeds import MODELS, Speeds
 from gangline.simulate.trace import Mix, Trace, TraceJob, generate
@@ -150,7 +150,7 @@ def small_day(seed: int, weight: str = "gpus") -> Trace:
     )
 
 
-def most_held(runs: tuple[Run, ...]) -> int:
+def most_held(runs: tuple[JobRun, ...]) -> int:
     """Return the most GPUs that are held at one moment."""
     steps = sorted(
         [(found.start_s, 1, found.job.gpus) for found in runs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gangline.errors import UserError
-from gangline.topology.network import Level, Network, network_gbit_s, parse_levels
+from gangline.topology.network import Level, NetworkDomains, network_gbit_s, parse_levels
 
 LEVELS = (Level("block", 3.0), Level("rack", 2.0))
 
@@ -14,7 +14,7 @@ def node(name: str, **labels: str) -> tuple[str, dict[str, str]]:
     return name, labels
 
 
-NETWORK = Network.from_labels(
+NETWORK = NetworkDomains.from_labels(
     [
         node("a", block="b1", rack="r1"),
         node("b", block="b1", rack="r1"),
@@ -42,7 +42,7 @@ def test_the_network_between_nodes(nodes: list[int], shared: int, oversubscripti
 
 
 def test_without_levels_all_nodes_are_alike() -> None:
-    flat = Network.from_labels([node("a"), node("b")], ())
+    flat = NetworkDomains.from_labels([node("a"), node("b")], ())
 
     assert flat.ids == ((), ())
     assert flat.oversubscription([0, 1]) == 1.0

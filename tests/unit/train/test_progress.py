@@ -8,7 +8,7 @@ import pytest
 
 from gangline.errors import UserError
 from gangline.train.metrics import exposition, open_metrics
-from gangline.train.progress import Progress, Snapshot
+from gangline.train.progress import Progress, ProgressReport
 from gangline.train.records import parse_record
 
 
@@ -85,7 +85,7 @@ def test_resumed_training_counts_on() -> None:
         Progress(0, 1, steps=10, done=11)
 
 
-SNAPSHOT = Snapshot(240, 1000, 123.4, "images", 0.25, 61.0, 4)
+SNAPSHOT = ProgressReport(240, 1000, 123.4, "images", 0.25, 61.0, 4)
 
 
 def test_metrics_are_prometheus_text() -> None:

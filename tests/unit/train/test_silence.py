@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.train.silence import (
+from gangline.train.stall_detection import (
     SILENT_AFTER_S,
     Beat,
     Notices,

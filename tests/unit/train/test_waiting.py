@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.train.waiting import LOOK_PERIOD_S, Answer, RankLook, Said, World
+from gangline.train.waiting import LOOK_PERIOD_S, RankLook, RankStack, Said, World
 
 TORCH, MPI, CUDA = frozenset({"torch"}), frozenset({"mpi"}), frozenset({"torch", "cuda"})
 OWN = (("/code/train.py", 12, "step"), ("/code/train.py", 30, "<module>"))
@@ -79,7 +79,7 @@ class Ranks:
     def _next(self, rank: int, what: Doing, is_new: bool) -> RankLook:
         last = self._looks[rank]
         used_s = what.cpu * LOOK_PERIOD_S
-        answers = (Answer(what.frames, what.line, not what.is_native),) if rank in self._asked else ()
+        answers = (RankStack(what.frames, what.line, not what.is_native),) if rank in self._asked else ()
         return replace(
             last,
             cpu_s=last.cpu_s + used_s,

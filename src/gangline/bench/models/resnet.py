@@ -16,7 +16,7 @@ def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Se
     )
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """A residual block: ``body`` beside a shortcut, which is projected where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, body: nn.Sequential) -> None:
@@ -30,14 +30,14 @@ class Block(nn.Module):
         return torch.relu_(self.body(images) + self.shortcut(images))
 
 
-def _basic(inputs: int, width: int, stride: int, _: bool) -> Block:
+def _basic(inputs: int, width: int, stride: int, _: bool) -> ResidualBlock:
     body = nn.Sequential(
         _convolution(inputs, width, 3, stride), nn.ReLU(inplace=True), _convolution(width, width, 3)
     )
-    return Block(inputs, width, stride, body)
+    return ResidualBlock(inputs, width, stride, body)
 
 
-def _bottleneck(inputs: int, width: int, stride: int, stride_in_1x1: bool) -> Block:
+def _bottleneck(inputs: int, width: int, stride: int, stride_in_1x1: bool) -> ResidualBlock:
     first, second = (stride, 1) if stride_in_1x1 else (1, stride)
     body = nn.Sequential(
         _convolution(inputs, width, 1, first),
@@ -46,7 +46,7 @@ def _bottleneck(inputs: int, width: int, stride: int, stride_in_1x1: bool) -> Bl
         nn.ReLU(inplace=True),
         _convolution(width, 4 * width, 1),
     )
-    return Block(inputs, 4 * width, stride, body)
+    return ResidualBlock(inputs, 4 * width, stride, body)
 
 
 def resnet(classes: int, *, depth: int, stride_in_1x1: bool = False) -> nn.Sequential:

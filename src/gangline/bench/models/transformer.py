@@ -25,7 +25,7 @@ class Attention(nn.Module):
         return result
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a two-layer network, each normalised before and added after."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Transformer(nn.Module):
         self.patches = nn.Conv2d(3, WIDTH, PATCH, PATCH)
         self.class_token = nn.Parameter(torch.zeros(1, 1, WIDTH))
         self.positions = nn.Parameter(torch.randn(1, 1 + (IMAGE // PATCH) ** 2, WIDTH) * 0.02)
-        self.blocks = nn.Sequential(*(Block() for _ in range(BLOCKS)))
+        self.blocks = nn.Sequential(*(TransformerBlock() for _ in range(BLOCKS)))
         self.normalise = nn.LayerNorm(WIDTH, eps=1e-6)
         self.head = nn.Linear(WIDTH, classes)
 

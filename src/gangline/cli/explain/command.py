@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.jobs.job_names import complete_job_name
-from gangline.cli.options.target import Target, open_client, target_options
+from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.cli.output import print_value
 from gangline.errors import UserError
 
@@ -55,7 +55,7 @@ def command(
     step_ms: float | None,
     levels: str,
     output: str | None,
-    target: Target,
+    target: ClusterTarget,
 ) -> None:
     """Say why job NAME waits: the first reason, what is short, and what would help.
 
@@ -66,7 +66,7 @@ def command(
 
 
 async def _explain_or_past(
-    target: Target, name: str, workload: Workload, *, placement: bool, output: str | None
+    target: ClusterTarget, name: str, workload: Workload, *, placement: bool, output: str | None
 ) -> None:
     """Explain a job that is there, else how the newest run of its name ended."""
     from gangline.cli.explain.past import explain_past
@@ -119,7 +119,7 @@ class Subject:
 
 
 async def _explain(
-    target: Target, name: str, workload: Workload, *, placement: bool, output: str | None
+    target: ClusterTarget, name: str, workload: Workload, *, placement: bool, output: str | None
 ) -> None:
     from gangline.cli.explain.gates import gates_of
     from gangline.cli.explain.report import placement_report, print_placement, print_report, report

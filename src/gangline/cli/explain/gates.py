@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangline.cli.jobs.cluster_view import scheduler_of
-from gangline.cli.jobs.pending_reason import held_up, one_line
+from gangline.cli.jobs.pending_reason import one_line, pending_reason_of
 from gangline.cli.output import plural
 from gangline.workloads.job_state import finished, is_suspended
 from gangline.workloads.kinds import kind_of
@@ -20,7 +20,7 @@ KUBE_QUEUE_ANNOTATION = "scheduling.x-k8s.io/suspend"
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class StartGate:
     """One thing that must be opened by somebody else.
 
     Attributes:
@@ -44,7 +44,7 @@ def gates_of(
     warnings: Sequence[Obj] = (),
     complaints: Sequence[Obj] = (),
     schedulers: Collection[str] = (),
-) -> list[Gate]:
+) -> list[StartGate]:
     """Return the gates of a job, those that must open first in front.
 
     Args:
@@ -68,43 +68,47 @@ def gates_of(
     return [gate for gate in found if gate is not None]
 
 
-def _suspended(job: Obj) -> Gate | None:
+def _suspended(job: Obj) -> StartGate | None:
     spec = kind_of(job).spec(job)
     metadata = job["metadata"]
     queue = (metadata.get("labels") or {}).get(KUEUE_QUEUE_LABEL)
     if (metadata.get("annotations") or {}).get(KUBE_QUEUE_ANNOTATION) == "true":
-        return Gate("Suspended", f"kube-queue holds the job until it takes `{KUBE_QUEUE_ANNOTATION}` away")
+        return StartGate(
+            "Suspended", f"kube-queue holds the job until it takes `{KUBE_QUEUE_ANNOTATION}` away"
+        )
     if not is_suspended(job):
         return None
     if queue:
-        return Gate(
+        return StartGate(
             "Suspended",
             f"suspended by Kueue: it waits in queue `{queue}`; `kubectl get workloads -n "
             f"{metadata.get('namespace', 'default')}` says for what quota",
         )
     field = "runPolicy.suspend" if (spec.get("runPolicy") or {}).get("suspend") else "suspend"
-    return Gate("Suspended", f"`spec.{field}` is true; whoever set it must set it to false")
+    return StartGate("Suspended", f"`spec.{field}` is true; whoever set it must set it to false")
 
 
-def _no_pods(job: Obj) -> Gate:
+def _no_pods(job: Obj) -> StartGate:
     conditions = (job.get("status") or {}).get("conditions") or []
     message = str(conditions[-1].get("message") or "") if conditions else ""
     told = f"; the last that was said: {message}" if message else ""
-    return Gate("NoPods", f"{kind_of(job).maker} has not made its pods yet{told}")
+    return StartGate("NoPods", f"{kind_of(job).maker} has not made its pods yet{told}")
 
 
-def _not_made(complaints: Sequence[Obj]) -> Gate | None:
+def _not_made(complaints: Sequence[Obj]) -> StartGate | None:
     """Return that pods cannot be made, by the newest warning that says so."""
     for event in complaints:
         message = one_line(event.get("message") or "")
         if "exceeded quota" in message:
-            return Gate("QuotaExceeded", f"a ResourceQuota of its namespace allows no more pods: {message}")
+            return StartGate(
+                "QuotaExceeded", f"a ResourceQuota of its namespace allows no more pods: {message}"
+            )
         if event.get("reason") == "FailedCreate" or "created failed" in message:
-            return Gate("NotMade", f"pods of it cannot be made: {message}")
+            return StartGate("NotMade", f"pods of it cannot be made: {message}")
     return None
 
 
-def _scheduling_gates(pods: Sequence[Obj]) -> list[Gate]:
+def _scheduling_gates(pods: Sequence[Obj]) -> list[StartGate]:
     by_name: dict[str, list[str]] = {}
     for pod in pods:
         for gate in pod["spec"].get("schedulingGates") or []:
@@ -115,7 +119,7 @@ def _scheduling_gates(pods: Sequence[Obj]) -> list[Gate]:
             "Kueue takes it away on admission" if name in KUEUE_GATES else "whoever set it must take it away"
         )
         gates.append(
-            Gate(
+            StartGate(
                 "SchedulingGated",
                 f"scheduling gate `{name}` on {plural(len(held), 'pod')}; {who}",
                 tuple(held),
@@ -124,7 +128,7 @@ def _scheduling_gates(pods: Sequence[Obj]) -> list[Gate]:
     return gates
 
 
-def _unbound_claims(pods: Sequence[Obj], claims: Iterable[Obj]) -> list[Gate]:
+def _unbound_claims(pods: Sequence[Obj], claims: Iterable[Obj]) -> list[StartGate]:
     phases = {claim["metadata"]["name"]: (claim.get("status") or {}).get("phase") for claim in claims}
     known = bool(phases)
     held: dict[str, list[str]] = {}
@@ -134,7 +138,7 @@ def _unbound_claims(pods: Sequence[Obj], claims: Iterable[Obj]) -> list[Gate]:
             if name and known and phases.get(name) != "Bound" and not pod["spec"].get("nodeName"):
                 held.setdefault(name, []).append(pod["metadata"]["name"])
     return [
-        Gate(
+        StartGate(
             "UnboundClaim",
             f"PersistentVolumeClaim `{name}` is {phases.get(name) or 'missing'}, not Bound",
             tuple(names),
@@ -143,7 +147,7 @@ def _unbound_claims(pods: Sequence[Obj], claims: Iterable[Obj]) -> list[Gate]:
     ]
 
 
-def _other_scheduler(pods: Sequence[Obj], schedulers: Collection[str]) -> Gate | None:
+def _other_scheduler(pods: Sequence[Obj], schedulers: Collection[str]) -> StartGate | None:
     others = {
         scheduler_of(pod): pod["metadata"]["name"]
         for pod in pods
@@ -152,23 +156,23 @@ def _other_scheduler(pods: Sequence[Obj], schedulers: Collection[str]) -> Gate |
     if not others:
         return None
     name = min(others)
-    return Gate(
+    return StartGate(
         "OtherScheduler",
         f"`{name}` places its pods, and not Gangline; what follows is what Gangline's rules say",
         (others[name],),
     )
 
 
-def _held(pods: Sequence[Obj], warnings: Sequence[Obj]) -> list[Gate]:
+def _held(pods: Sequence[Obj], warnings: Sequence[Obj]) -> list[StartGate]:
     """Return what holds containers up on nodes: images, mounts, GPUs that the node has not free."""
     gates: dict[tuple[str, str], list[str]] = {}
     for pod in pods:
         if not pod["spec"].get("nodeName"):
             continue
-        found = held_up(pod, warnings)
+        found = pending_reason_of(pod, warnings)
         if found is not None and found.reason != "Unschedulable":
             gates.setdefault((found.reason, found.message), []).append(found.pod)
     return [
-        Gate(reason, f"{plural(len(names), 'pod')} on a node: {message or reason}", tuple(names))
+        StartGate(reason, f"{plural(len(names), 'pod')} on a node: {message or reason}", tuple(names))
         for (reason, message), names in gates.items()
     ]

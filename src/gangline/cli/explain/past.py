@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from gangline.cli.jobs.job_lookup import find_past
 from gangline.cli.jobs.past_failure import why_failed
-from gangline.cli.options.target import Target
+from gangline.cli.options.target import ClusterTarget
 from gangline.cli.output import print_value
 from gangline.clock import now
 from gangline.cluster.runs.record import summary_of
 
 
-async def explain_past(target: Target, name: str, output: str | None) -> bool:
+async def explain_past(target: ClusterTarget, name: str, output: str | None) -> bool:
     """Print how the newest run of that name or id ended; False where none is kept."""
     found = find_past(target, name, target.namespace or "default")
     if found is None or found.past is None:

@@ -10,14 +10,14 @@ from gangline.cli.output import Column, plural, print_table
 from gangline.clock import format_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.explain import Explanation, explain, in_one_line
-from gangline.placement.fleet import Fleet
+from gangline.placement.node_table import NodeTable
 from gangline.placement.prediction import Comparison, Outlook, Workload, compare
 from gangline.placement.why import with_simulated
 from gangline.workloads.job_state import finished
 from gangline.workloads.requests import GPU
 
 if TYPE_CHECKING:
-    from gangline.cli.explain.gates import Gate
+    from gangline.cli.explain.gates import StartGate
     from gangline.cli.explain.training_progress import TrainingProgress
     from gangline.cli.jobs.cluster_view import ClusterView
 
@@ -39,7 +39,7 @@ def report(
     job: Obj | None,
     pods: Sequence[Obj],
     view: ClusterView,
-    gates: Sequence[Gate],
+    gates: Sequence[StartGate],
     schedulers: Collection[str],
     workload: Workload,
     now: datetime,
@@ -127,7 +127,9 @@ def _first(
     return None
 
 
-def _state(job: Obj | None, living: Sequence[Obj], unplaced: Sequence[Obj], gates: Sequence[Gate]) -> str:
+def _state(
+    job: Obj | None, living: Sequence[Obj], unplaced: Sequence[Obj], gates: Sequence[StartGate]
+) -> str:
     if job is not None and (over := finished(job)):
         return over.lower()
     if any(gate.kind == "Suspended" for gate in gates):
@@ -193,17 +195,17 @@ def placement_report(
     """
     placed = [view.views[pod["metadata"]["uid"]] for pod in pods if pod["metadata"]["uid"] in view.views]
     allocations = Allocations(view.snapshot.pods, view.groups)
-    fleet = Fleet.of(view.snapshot.nodes, view.snapshot.pods, view.policy.levels)
+    table = NodeTable.of(view.snapshot.nodes, view.snapshot.pods, view.policy.levels)
     with_gpus = [pod for pod in placed if pod.request.get(GPU)]
     if with_gpus and all(pod.node_name for pod in with_gpus):
-        found = compare(fleet, allocations, with_gpus, workload)
+        found = compare(table, allocations, with_gpus, workload)
     else:
         found = Comparison(None, None, None)
     return {
         "gpus": sum(pod.request.get(GPU, 0) for pod in with_gpus),
         "isOver": bool(pods) and not placed,
         "isPlaced": bool(with_gpus) and all(pod.node_name for pod in with_gpus),
-        "simulated": any(node.gpus and node.gpus.source == "simulated" for node in fleet.views),
+        "simulated": any(node.gpus and node.gpus.source == "simulated" for node in table.views),
         "predictedFor": workload.name,
         "oneGpuStepSeconds": round(workload.training.compute_s, 6),
         "chosen": _outlook(found.chosen),

@@ -18,7 +18,7 @@ from gangline.topology.network import DEFAULT_LEVELS
 from gangline.units import format_age
 
 if TYPE_CHECKING:
-    from gangline.cli.options.target import Target
+    from gangline.cli.options.target import ClusterTarget
     from gangline.kube.client import Client
 
 Obj = dict[str, Any]
@@ -54,7 +54,7 @@ class SchedulerSight:
     start: str = ""
 
 
-async def see_schedulers(client: Client, target: Target, pods: Sequence[Obj]) -> list[SchedulerSight]:
+async def see_schedulers(client: Client, target: ClusterTarget, pods: Sequence[Obj]) -> list[SchedulerSight]:
     """Return what is known of the schedulers that some of these pods wait for.
 
     A Lease that looks dead costs 4 seconds, in which a living holder renews it.
@@ -177,7 +177,7 @@ def _renewed(lease: Obj) -> str:
     return str((lease.get("spec") or {}).get("renewTime") or "")
 
 
-def _start(name: str, target: Target) -> str:
+def _start(name: str, target: ClusterTarget) -> str:
     which = "" if name == DEFAULT_NAMES[0] else f" --scheduler-name {name}"
     return f"gangline scheduler{target.kube_options}{which}"
 

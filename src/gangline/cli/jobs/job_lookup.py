@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import EVENTS, PODS, Resource
 from gangline.cli.jobs.pending_reason import is_silent
-from gangline.cli.options.target import Target, open_client
+from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.errors import ClusterError, UserError
 from gangline.workloads.kinds import KINDS, kind_called, kind_of
 
@@ -73,7 +73,9 @@ class FoundJob:
 
 
 @asynccontextmanager
-async def open_job(target: Target, name: str, *, any_namespace: bool = False) -> AsyncIterator[FoundJob]:
+async def open_job(
+    target: ClusterTarget, name: str, *, any_namespace: bool = False
+) -> AsyncIterator[FoundJob]:
     """Find a job: one that is there, else the newest run of that name or id that is kept on this machine.
 
     Raises:
@@ -103,7 +105,7 @@ async def open_job(target: Target, name: str, *, any_namespace: bool = False) ->
         yield found
 
 
-def find_past(target: Target, name: str, namespace: str | None) -> FoundJob | None:
+def find_past(target: ClusterTarget, name: str, namespace: str | None) -> FoundJob | None:
     """Return a run of the one-machine cluster's history; None where there is none of that name or id."""
     if not target.is_local:
         return None

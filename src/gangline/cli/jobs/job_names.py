@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.options.target import Target, open_client
+from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.cluster.paths import DEFAULT_CLUSTER
 from gangline.errors import UserError
 
@@ -32,7 +32,7 @@ def complete_job_name(
 
     given = context.params
     typed = given.get(parameter.name or "")
-    target = Target(
+    target = ClusterTarget(
         cluster=given.get("cluster") or DEFAULT_CLUSTER,
         context=given.get("context"),
         kubeconfig=given.get("kubeconfig"),
@@ -53,7 +53,7 @@ def complete_job_name(
     ]
 
 
-def _past(target: Target) -> list[str]:
+def _past(target: ClusterTarget) -> list[str]:
     """Return the names of runs that are kept of the namespace, the newest first."""
     from gangline.cluster.runs.history import History
 
@@ -64,7 +64,7 @@ def _past(target: Target) -> list[str]:
         return []
 
 
-async def _jobs(target: Target) -> list[dict[str, Any]]:
+async def _jobs(target: ClusterTarget) -> list[dict[str, Any]]:
     from gangline.cli.jobs.job_lookup import list_jobs
 
     async with open_client(target) as client:

@@ -20,7 +20,7 @@ _NOT_OVER = (None, "Pending")
 _EVENTS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedScheduling", "Failed")
 
 
-class HeldUp(NamedTuple):
+class PendingReason(NamedTuple):
     """What keeps a pod from running; equal for the same reason, however often it was tried.
 
     Attributes:
@@ -44,7 +44,7 @@ class HeldUp(NamedTuple):
         return f"{place}: {self.reason}: {self.message}".rstrip(": ")
 
 
-def held_up(pod: Obj, warnings: Iterable[Obj] = ()) -> HeldUp | None:
+def pending_reason_of(pod: Obj, warnings: Iterable[Obj] = ()) -> PendingReason | None:
     """Return what holds a pod up, ``None`` when nothing is known to.
 
     Args:
@@ -57,7 +57,7 @@ def held_up(pod: Obj, warnings: Iterable[Obj] = ()) -> HeldUp | None:
         is_placed = found.get("type") != "PodScheduled" or found.get("status") != "False"
         if not is_placed and status.get("phase") in _NOT_OVER:
             message = found.get("message") or found.get("reason") or ""
-            return HeldUp("" if message.startswith(GANG_WAITS) else name, "", "Unschedulable", message)
+            return PendingReason("" if message.startswith(GANG_WAITS) else name, "", "Unschedulable", message)
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         if found := _held_container(name, container):
             return found
@@ -66,22 +66,22 @@ def held_up(pod: Obj, warnings: Iterable[Obj] = ()) -> HeldUp | None:
     return next((found for event in warnings if (found := _from_event(pod, event))), None)
 
 
-def _held_container(pod: str, status: Obj) -> HeldUp | None:
+def _held_container(pod: str, status: Obj) -> PendingReason | None:
     state, name = status.get("state") or {}, status.get("name") or ""
     waiting = state.get("waiting")
     ended = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
     if not state.get("running") and ended.get("reason") in START_ERRORS:
-        return HeldUp(pod, name, ended["reason"], one_line(ended.get("message") or ""))
+        return PendingReason(pod, name, ended["reason"], one_line(ended.get("message") or ""))
     if not waiting:
         return None
     reason, message = waiting.get("reason"), one_line(waiting.get("message") or "")
     if reason == "CrashLoopBackOff" and ended:
-        return HeldUp(pod, name, reason, f"it is started again after it {_how(ended)}")
+        return PendingReason(pod, name, reason, f"it is started again after it {_how(ended)}")
     if reason in _QUIET:
         if not message:
             return None
         reason = "FailedMount" if "MountVolume" in message else reason or "Waiting"
-    return HeldUp(pod, name, str(reason), message)
+    return PendingReason(pod, name, str(reason), message)
 
 
 def _how(ended: Obj) -> str:
@@ -90,16 +90,16 @@ def _how(ended: Obj) -> str:
     return f"ended with exit code {ended.get('exitCode', 0)}{more}"
 
 
-def _from_event(pod: Obj, event: Obj) -> HeldUp | None:
+def _from_event(pod: Obj, event: Obj) -> PendingReason | None:
     about = event.get("involvedObject") or {}
     if about.get("uid") != pod["metadata"].get("uid") or event.get("reason") not in _EVENTS:
         return None
-    return HeldUp(pod["metadata"]["name"], "", event["reason"], one_line(event.get("message") or ""))
+    return PendingReason(pod["metadata"]["name"], "", event["reason"], one_line(event.get("message") or ""))
 
 
 def why_pending(pod: Obj, warnings: Iterable[Obj] = ()) -> str:
     """Return why a pod does not start, in one line; empty when nothing holds it up."""
-    return str(held_up(pod, warnings) or "")
+    return str(pending_reason_of(pod, warnings) or "")
 
 
 def one_line(text: str) -> str:
@@ -109,14 +109,14 @@ def one_line(text: str) -> str:
 
 def is_silent(pod: Obj) -> bool:
     """Return whether a pod waits and its status does not say why, so that its events are worth a look."""
-    return (pod.get("status") or {}).get("phase") in _NOT_OVER and held_up(pod) is None
+    return (pod.get("status") or {}).get("phase") in _NOT_OVER and pending_reason_of(pod) is None
 
 
-def start_error(pods: Iterable[Obj]) -> HeldUp | None:
+def start_error(pods: Iterable[Obj]) -> PendingReason | None:
     """Return why the program of a container could not be started at all, of the last such pod."""
     last = None
     for pod in pods:
-        found = held_up(pod)
+        found = pending_reason_of(pod)
         if found is not None and found.reason in START_ERRORS:
             last = found
     return last

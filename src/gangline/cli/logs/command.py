@@ -15,7 +15,7 @@ from gangline.cli.jobs.job_names import complete_job_name
 from gangline.cli.logs.progress_bar import ProgressBar
 from gangline.cli.logs.text import LogText, lines_to_ask_for
 from gangline.cli.options.job_types import qualified, type_option
-from gangline.cli.options.target import Target, target_options
+from gangline.cli.options.target import ClusterTarget, target_options
 from gangline.errors import ClusterError, UserError
 from gangline.launch.rank_tags import ANNOTATION
 from gangline.workloads.job_state import has_started
@@ -57,7 +57,7 @@ def command(
     summary: bool,
     records: bool,
     kind: str,
-    target: Target,
+    target: ClusterTarget,
 ) -> None:
     """Print the log of job NAME: its launcher's, from the first byte.
 
@@ -100,7 +100,7 @@ def parse_duration(text: str) -> int:
 
 
 async def _logs(
-    target: Target, name: str, instance: str | None, options: dict[str, Any], *, wanted: str
+    target: ClusterTarget, name: str, instance: str | None, options: dict[str, Any], *, wanted: str
 ) -> None:
     """Print what is `wanted` of a log: ``text``, ``records`` or ``summary``."""
     from gangline.cli.jobs.job_lookup import open_job

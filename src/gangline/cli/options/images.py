@@ -16,7 +16,7 @@ import click
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.cli.options.target import Target
+    from gangline.cli.options.target import ClusterTarget
     from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.images.image_map import ImageMap, UserImage
     from gangline.cluster.paths import ClusterPaths
@@ -234,7 +234,9 @@ def served_by(image: str, known: ImageMap) -> str:
     return known.runtime
 
 
-def image_check_of(target: Target, options: ImageOptions | None = None) -> Callable[[dict[str, Any]], str]:
+def image_check_of(
+    target: ClusterTarget, options: ImageOptions | None = None
+) -> Callable[[dict[str, Any]], str]:
     """Return ``image_check`` for the target's cluster as the options will have it."""
     from gangline.cluster.daemon.cluster import Cluster
 

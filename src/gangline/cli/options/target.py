@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ClusterTarget:
     """The cluster that a command talks to.
 
     Attributes:
@@ -131,7 +131,7 @@ class Target:
 
 @asynccontextmanager
 async def open_client(
-    target: Target, *, bring_back: Callable[[], object] | None = None
+    target: ClusterTarget, *, bring_back: Callable[[], object] | None = None
 ) -> AsyncIterator[Client]:
     """Open a client of the target's API server, which must be up.
 
@@ -178,7 +178,9 @@ def target_options(*, namespace: bool = True, short_namespace: bool = True) -> C
                 raise click.UsageError(
                     "--cluster is this machine's, --context and --kubeconfig are not: use one"
                 )
-            target = Target(cluster=cluster, context=context, kubeconfig=kubeconfig, namespace=namespace)
+            target = ClusterTarget(
+                cluster=cluster, context=context, kubeconfig=kubeconfig, namespace=namespace
+            )
             return function(*args, target=target, **rest)
 
         options = [

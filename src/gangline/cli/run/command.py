@@ -15,7 +15,7 @@ import click
 from gangline.cli.options.gpus import GpuOptions, gpu_options
 from gangline.cli.options.images import ImageOptions, image_check_of, image_options, substitutions
 from gangline.cli.options.ranks import gpus_of_each, rank_options, ranks_and_nodes
-from gangline.cli.options.target import Target, target_options
+from gangline.cli.options.target import ClusterTarget, target_options
 from gangline.cli.run.program_session import HandOver, handover_of, no_handover
 from gangline.cluster.user_session import MACHINE, NODE
 from gangline.errors import UserError
@@ -100,7 +100,7 @@ def command(
     output: str,
     gpus: GpuOptions,
     images: ImageOptions,
-    target: Target,
+    target: ClusterTarget,
 ) -> int:
     """Run the jobs of manifests, or PROGRAM on N ranks, and wait for the result.
 
@@ -138,7 +138,7 @@ def command(
 def _check_usage(
     program: tuple[str, ...],
     files: tuple[str, ...],
-    target: Target,
+    target: ClusterTarget,
     ranks: int | None,
     options: Mapping[str, object],
 ) -> None:
@@ -212,7 +212,7 @@ def chosen_environment(
 
 def _program_job(
     program: tuple[str, ...],
-    target: Target,
+    target: ClusterTarget,
     counts: tuple[int, int, int],
     code: Path | None,
     name: str | None,
@@ -278,7 +278,7 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def _names_resolve(target: Target) -> bool:
+def _names_resolve(target: ClusterTarget) -> bool:
     """Return whether pods find each other by name: everywhere but in plain mode."""
     from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.daemon.cluster_facts import load_facts
@@ -302,7 +302,7 @@ def _free_master_port(job: str) -> int:
     )
 
 
-def _check(documents: list[Document], target: Target, images: ImageOptions) -> None:
+def _check(documents: list[Document], target: ClusterTarget, images: ImageOptions) -> None:
     from gangline.cli.options.manifests import check_manifests
 
     if not target.is_local:
@@ -327,7 +327,7 @@ def _print_objects(documents: list[Document], output: str) -> int:
 
 def _run(
     documents: list[Document],
-    target: Target,
+    target: ClusterTarget,
     nodes: int,
     gpus: GpuOptions,
     images: ImageOptions,
@@ -381,7 +381,7 @@ def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
     if not was_up:
         mode = cluster.isolation_in_use() or facts.isolation
         took_s = time.monotonic() - started_s
-        named = Target(cluster=facts.name).options
+        named = ClusterTarget(cluster=facts.name).options
         say(
             f"started cluster `{facts.name}` in {took_s:.1f} s, isolation `{mode}`{simulated(facts)}; "
             f"`gangline status{named}` shows it, `gangline down{named}` ends it"
@@ -392,7 +392,7 @@ def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
 
 def _follow(
     documents: list[Document],
-    target: Target,
+    target: ClusterTarget,
     created: dict[int, dict[str, Any]],
     started_s: float,
     images: ImageMap | None = None,

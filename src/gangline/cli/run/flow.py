@@ -12,10 +12,10 @@ from gangline.api.codec import Document
 from gangline.api.resources import Resource
 from gangline.cli.jobs.gpu_kind import gpu_kind
 from gangline.cli.jobs.job_view import lifetime_s
-from gangline.cli.jobs.pending_reason import HeldUp
+from gangline.cli.jobs.pending_reason import PendingReason
 from gangline.cli.options.images import substitutions
 from gangline.cli.options.manifests import WORKLOADS, in_order
-from gangline.cli.options.target import Target, open_client
+from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.cli.output import say
 from gangline.cli.run.create_or_attach import apply_object, claim_job, delete_job
 from gangline.cli.run.follow import Follower, Outcome
@@ -65,7 +65,7 @@ class Interrupts:
 
 async def run_documents(
     documents: Sequence[Document],
-    target: Target,
+    target: ClusterTarget,
     created: dict[int, Obj],
     started_s: float,
     images: ImageMap | None = None,
@@ -109,7 +109,7 @@ async def run_documents(
 async def _create(
     client: Client,
     documents: Sequence[Document],
-    target: Target,
+    target: ClusterTarget,
     created: dict[int, Obj],
     hand_over: HandOver,
 ) -> list[Claimed]:
@@ -135,7 +135,7 @@ async def _create(
 async def _wait(
     client: Client,
     claimed: list[Claimed],
-    target: Target,
+    target: ClusterTarget,
     view: PlainView,
     interrupts: Interrupts,
     started_s: float,
@@ -172,7 +172,7 @@ async def _results(
         raise
 
 
-async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainView) -> Outcome:
+async def _follow(client: Client, claimed: Claimed, target: ClusterTarget, view: PlainView) -> Outcome:
     resource, job, was_there = claimed
     if not target.is_local:
         return await Follower(client, resource, job, view).run()
@@ -193,14 +193,14 @@ async def _follow(client: Client, claimed: Claimed, target: Target, view: PlainV
     ).run()
 
 
-def _bring_back(target: Target) -> Callable[[], object]:
+def _bring_back(target: ClusterTarget) -> Callable[[], object]:
     """Return what starts the server again that was killed under this run; its pods go on meanwhile."""
     from gangline.cluster.daemon.cluster import Cluster
 
     return lambda: Cluster(target.paths).ensure_up(say=say)
 
 
-def _refuse_image(job: Obj, pod: Obj, reason: HeldUp) -> None:
+def _refuse_image(job: Obj, pod: Obj, reason: PendingReason) -> None:
     """End the wait for an image that this machine will never have: nothing here pulls it."""
     if "ErrImage" in reason.reason or reason.reason == "InvalidImageName":
         raise UnschedulableError(
@@ -208,7 +208,9 @@ def _refuse_image(job: Obj, pod: Obj, reason: HeldUp) -> None:
         )
 
 
-async def _interrupted(client: Client, claimed: list[Claimed], target: Target, interrupts: Interrupts) -> int:
+async def _interrupted(
+    client: Client, claimed: list[Claimed], target: ClusterTarget, interrupts: Interrupts
+) -> int:
     if theirs := [one for one in claimed if one.was_there]:
         say("\ninterrupted")
         _say_detached(theirs, target, "which another command started and which goes on")
@@ -225,7 +227,9 @@ async def _interrupted(client: Client, claimed: list[Claimed], target: Target, i
     return EXIT_INTERRUPTED
 
 
-async def _delete_all(client: Client, claimed: list[Claimed], target: Target, interrupts: Interrupts) -> int:
+async def _delete_all(
+    client: Client, claimed: list[Claimed], target: ClusterTarget, interrupts: Interrupts
+) -> int:
     """Delete the jobs and wait for their end; a second Ctrl-C ends the wait."""
     deleting = asyncio.gather(*(delete_job(client, resource, job) for resource, job, _ in claimed))
     second = asyncio.create_task(interrupts.second.wait())
@@ -241,14 +245,14 @@ async def _delete_all(client: Client, claimed: list[Claimed], target: Target, in
     return EXIT_INTERRUPTED
 
 
-def _say_detached(claimed: list[Claimed], target: Target, state: str) -> None:
+def _say_detached(claimed: list[Claimed], target: ClusterTarget, state: str) -> None:
     for _, job, _ in claimed:
         name = f"{job['metadata']['name']}{way_back(job, target)}"
         say(f"detached from {job_title(job)}, {state}")
         say(f"hint: see it with `gangline logs -f {name}`, delete it with `gangline delete {name}`")
 
 
-def way_back(job: Obj, target: Target) -> str:
+def way_back(job: Obj, target: ClusterTarget) -> str:
     """Return the options that lead another command to this job, with a space in front, or nothing."""
     namespace = job["metadata"].get("namespace") or "default"
     return (f" -n {namespace}" if namespace != "default" else "") + target.options

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gangline.api.resources import EVENTS, PODS, Resource
-from gangline.cli.jobs.pending_reason import HeldUp, held_up, is_silent
+from gangline.cli.jobs.pending_reason import PendingReason, is_silent, pending_reason_of
 from gangline.cli.run.watching import Recover, watch_objects
 from gangline.errors import ClusterError, GanglineError
 from gangline.launch.hydra_tags import HydraTags
@@ -50,7 +50,7 @@ class FollowView(Protocol):
     def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
         """The job or one of its pods changed."""
 
-    def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
+    def pending_reason_of(self, job: Obj, pod: Obj, reason: PendingReason) -> None:
         """A pod cannot start for this reason; told once, and again when it changes."""
 
     def ranks(self, job: Obj, text: str) -> None:
@@ -92,7 +92,7 @@ class _State:
     over_at: float = 0.0
     gone: bool = False
     seen: bool = False
-    reasons: dict[str, HeldUp] = field(default_factory=dict)
+    reasons: dict[str, PendingReason] = field(default_factory=dict)
     warnings: list[Obj] = field(default_factory=list)
     told: set[tuple[str, int]] = field(default_factory=set)
     logs: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Follower:
         view: FollowView,
         *,
         recover: Recover | None = None,
-        on_stuck: Callable[[Obj, Obj, HeldUp], None] = lambda job, pod, reason: None,
+        on_stuck: Callable[[Obj, Obj, PendingReason], None] = lambda job, pod, reason: None,
         has_history: bool = False,
         sees_ends: bool = False,
     ) -> None:
@@ -322,14 +322,14 @@ class Follower:
         state = self._state
         for pod in sort_pods(state.pods.values()):
             uid = pod["metadata"]["uid"]
-            reason = held_up(pod, state.warnings)
+            reason = pending_reason_of(pod, state.warnings)
             if reason is None or state.reasons.get(uid) == reason or pod["metadata"].get("deletionTimestamp"):
                 continue
             is_told = not reason.pod and reason in state.reasons.values()  # of the gang, by another pod
             state.reasons[uid] = reason
             if is_told:
                 continue
-            self._view.held_up(state.job, pod, reason)
+            self._view.pending_reason_of(state.job, pod, reason)
             try:
                 self._on_stuck(state.job, pod, reason)
             except GanglineError as error:  # handed to the waiting task, which raises it

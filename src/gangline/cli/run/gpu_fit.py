@@ -28,7 +28,7 @@ _COUNTS = ("-n", "-np", "--n", "--np", "-c")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JobSize:
     """How large a job is.
 
     Attributes:
@@ -47,7 +47,7 @@ class Shape:
         return self.workers * self.slots
 
 
-def fit_shape(shape: Shape, room: GpuRoom, beside: int = 0) -> Shape:
+def fit_shape(shape: JobSize, room: GpuRoom, beside: int = 0) -> JobSize:
     """Return the largest shape that fits, with as many GPUs for each rank as before where that is a number.
 
     Example:
@@ -57,15 +57,15 @@ def fit_shape(shape: Shape, room: GpuRoom, beside: int = 0) -> Shape:
     if not room.largest:
         ranks = min(shape.ranks, room.cores)
         workers = min(shape.workers, ranks)
-        return Shape(workers, min(shape.slots, ranks // workers), 0)
+        return JobSize(workers, min(shape.slots, ranks // workers), 0)
     workers = min(shape.workers, room.pods_of(shape.gpus, beside=beside))
     if workers:
-        return Shape(workers, shape.slots, shape.gpus)
+        return JobSize(workers, shape.slots, shape.gpus)
     gpus = max(1, room.largest - (beside if len(room.nodes) == 1 else 0))
     slots = max(1, shape.slots * gpus // shape.gpus)
     if shape.gpus % shape.slots == 0:
         gpus = max(1, min(gpus, slots * (shape.gpus // shape.slots)))
-    return Shape(max(1, min(shape.workers, room.pods_of(gpus, beside=beside))), slots, gpus)
+    return JobSize(max(1, min(shape.workers, room.pods_of(gpus, beside=beside))), slots, gpus)
 
 
 def fit_object(obj: Obj, room: GpuRoom) -> tuple[Obj, list[str]]:
@@ -96,7 +96,7 @@ def _fit_pods(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
 
 def _fit_mpijob(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
     spec, job = obj["spec"], read_mpijob(obj).job
-    before = Shape(demand.pods, job.spec.slots_per_worker or 1, demand.each)
+    before = JobSize(demand.pods, job.spec.slots_per_worker or 1, demand.each)
     if not before.gpus:
         return []
     after = fit_shape(before, room, demand.beside)
@@ -125,7 +125,7 @@ def _fit_mpijob(obj: Obj, demand: GpuDemand, room: GpuRoom) -> list[str]:
     return changes + _fit_gang(spec, after.workers + launchers)
 
 
-def _resize_v1alpha1(spec: Obj, workers: int, after: Shape) -> None:
+def _resize_v1alpha1(spec: Obj, workers: int, after: JobSize) -> None:
     """Say the shape in the words of v1alpha1: a number for the whole job beside one template for both roles.
 
     Args:

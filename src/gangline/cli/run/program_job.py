@@ -15,8 +15,8 @@ from gangline.cluster.user_session import ANNOTATION as SESSION_ANNOTATION
 from gangline.cluster.user_session import MACHINE
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
-from gangline.launch.mpirun import Ranks, mpirun_line
-from gangline.launch.mpirun_front import BIN_VARIABLE, PIECES_VARIABLE
+from gangline.launch.mpirun import RankRequest, mpirun_line
+from gangline.launch.mpirun_wrapper import BIN_VARIABLE, PIECES_VARIABLE
 from gangline.launch.program import Program
 from gangline.launch.rank_tags import ANNOTATION
 
@@ -140,7 +140,7 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
     is_one_pod = run.session == MACHINE
     environment = run.program.environment | run.environment
     environment |= {"MASTER_ADDR": run.master_addr, "MASTER_PORT": str(run.master_port)}
-    ranks = Ranks(
+    ranks = RankRequest(
         count=run.ranks,
         per_host=slots,
         environment=environment,

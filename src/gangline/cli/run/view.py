@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gangline.cli.jobs.gpu_kind import gpu_cell, gpus_of_pods
-from gangline.cli.jobs.pending_reason import START_ERRORS, HeldUp, held_up, tries
+from gangline.cli.jobs.pending_reason import START_ERRORS, PendingReason, pending_reason_of, tries
 from gangline.cli.logs.progress_bar import ProgressBar
 from gangline.cli.output import plural, say
 from gangline.units import format_age
@@ -53,7 +53,7 @@ def job_title(job: Obj) -> str:
     return f"{job['kind']} {metadata.get('namespace', 'default')}/{metadata['name']}"
 
 
-def advice_for(job: Obj, pod: Obj, reason: HeldUp) -> str:
+def advice_for(job: Obj, pod: Obj, reason: PendingReason) -> str:
     """Return what to do about a pod that cannot start, empty when nothing is known."""
     if reason.reason in (*START_ERRORS, "CrashLoopBackOff"):
         again = tries(job, pod)
@@ -103,7 +103,7 @@ class PlainView:
             seen = sum(map(_is_started, current_pods(job, pods)))
             say(f"{job_title(job)}: {seen} of {plural(expected_pods(job), 'pod')} seen before it was over")
 
-    def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
+    def pending_reason_of(self, job: Obj, pod: Obj, reason: PendingReason) -> None:
         """Say why a pod cannot start, and what to do."""
         say(f"{job_title(job)}: {reason}")
         if advice := advice_for(job, pod, reason):
@@ -162,7 +162,7 @@ class LiveView(PlainView):
     def succeeded(self, job: Obj, pods: list[Obj]) -> None:
         """The table has shown the pods."""
 
-    def held_up(self, job: Obj, pod: Obj, reason: HeldUp) -> None:
+    def pending_reason_of(self, job: Obj, pod: Obj, reason: PendingReason) -> None:
         """Say why a pod cannot start, above the table."""
         if self._live is not None and not self._closed:
             self._live.console.print(f"[yellow]{job_title(job)}[/]: ", end="")
@@ -171,7 +171,7 @@ class LiveView(PlainView):
                 self._live.console.print(f"hint: {advice}", markup=False, highlight=False)
             return
         self._bar.erase()
-        super().held_up(job, pod, reason)
+        super().pending_reason_of(job, pod, reason)
 
     def ranks(self, job: Obj, text: str) -> None:
         """Say it between table and bar."""
@@ -287,7 +287,7 @@ def _is_started(pod: Obj) -> bool:
     """Return whether a pod runs or ran; between two looks at a short job its pods may have ended."""
     phase = (pod.get("status") or {}).get("phase")
     is_over = phase in ("Succeeded", "Failed") and has_started(pod)
-    return (phase == "Running" or is_over) and held_up(pod) is None
+    return (phase == "Running" or is_over) and pending_reason_of(pod) is None
 
 
 def _pods_in_words(job: Obj, pods: list[Obj]) -> str:

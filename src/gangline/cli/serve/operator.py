@@ -93,9 +93,9 @@ async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str
     from gangline.cli.serve.cluster import run_until_stopped
     from gangline.jobs.settings import Settings
     from gangline.kube.client import Client
-    from gangline.operator.service import OperatorService, ServiceOptions
+    from gangline.operator.service import OperatorOptions, OperatorService
 
-    service = ServiceOptions(
+    service = OperatorOptions(
         namespace=options["namespace"],
         settings=Settings(
             cluster_domain=options["cluster_domain"], gang_scheduling=options["gang_scheduling"]

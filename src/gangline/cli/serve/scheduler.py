@@ -98,9 +98,9 @@ async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str
     from gangline.cli.serve.cluster import run_until_stopped
     from gangline.kube.client import Client
     from gangline.scheduler.scheduler import DEFAULT_NAMES
-    from gangline.scheduler.service import SchedulerService, ServiceOptions
+    from gangline.scheduler.service import SchedulerOptions, SchedulerService
 
-    service = ServiceOptions(
+    service = SchedulerOptions(
         names=tuple(options["names"]) or DEFAULT_NAMES[:1],
         policy=policy_of(options),
         node_selector=options["node_selector"],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.options.target import Target, open_client, target_options
+from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.cli.output import print_value, say
 from gangline.cli.subcommands import Subcommands
 from gangline.cli.submit.flags import GoFlags, mpijob_options
@@ -66,7 +66,7 @@ def mpijob(
     output: str,
     env: tuple[str, ...],
     config_files: tuple[str, ...],
-    target: Target,
+    target: ClusterTarget,
     **given: Any,
 ) -> None:
     """Submit an MPIJob whose launcher runs COMMAND.
@@ -188,7 +188,7 @@ def read_config_files(texts: tuple[str, ...]) -> dict[str, dict[str, str]]:
     return folders
 
 
-async def _submit(target: Target, wanted: Submission, objects: list[dict[str, Any]]) -> None:
+async def _submit(target: ClusterTarget, wanted: Submission, objects: list[dict[str, Any]]) -> None:
     from gangline.api.resources import MPIJOBS
     from gangline.kube.apply import with_last_applied
     from gangline.kube.discovery import resource_for
@@ -225,7 +225,7 @@ async def _submit(target: Target, wanted: Submission, objects: list[dict[str, An
     )
 
 
-async def _check_names(client: Client, wanted: Submission, target: Target) -> None:
+async def _check_names(client: Client, wanted: Submission, target: ClusterTarget) -> None:
     """Refuse names that lead nowhere; say when no node is open to GPUs by their links."""
     from gangline.api.resources import NODES, PRIORITY_CLASSES, Resource
     from gangline.kube.errors import ApiError, Forbidden, NotFound
@@ -250,7 +250,7 @@ async def _check_names(client: Client, wanted: Submission, target: Target) -> No
         say(f"warning: {warning}")
 
 
-def no_open_node(nodes: Sequence[dict[str, Any]], target: Target) -> str:
+def no_open_node(nodes: Sequence[dict[str, Any]], target: ClusterTarget) -> str:
     """Return that no node has GPUs to be chosen by their links, and what opens one; nothing where one has."""
     from gangline.placement.snapshot import BY_WIRES, MODE_LABEL
     from gangline.workloads.requests import GPU

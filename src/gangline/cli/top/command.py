@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.jobs.job_names import complete_job_name
-from gangline.cli.options.target import Target, open_client, target_options
+from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.cli.output import Column, print_table, print_value, render_table, say, terminal_width
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import UserError
@@ -53,12 +53,12 @@ def command() -> None:
 @click.option("-d", "--details", is_flag=True, help="Each GPU, its pod, and the matrices of links.")
 @output
 @target_options(namespace=False)
-def node(names: tuple[str, ...], details: bool, output: str | None, target: Target) -> None:
+def node(names: tuple[str, ...], details: bool, output: str | None, target: ClusterTarget) -> None:
     """Show how many GPUs nodes have and how many are given out, and a sign for each: who holds it."""
     asyncio.run(_node(target, names, details=details, output=output))
 
 
-async def _node(target: Target, names: tuple[str, ...], *, details: bool, output: str | None) -> None:
+async def _node(target: ClusterTarget, names: tuple[str, ...], *, details: bool, output: str | None) -> None:
     from gangline.cli.jobs.cluster_view import look
     from gangline.cli.top.view import node_report, view_nodes
 
@@ -178,7 +178,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 @click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of every namespace.")
 @output
 @target_options()
-def job(name: str | None, all_namespaces: bool, output: str | None, target: Target) -> None:
+def job(name: str | None, all_namespaces: bool, output: str | None, target: ClusterTarget) -> None:
     """Show how many GPUs jobs ask for and hold, the largest first; of one job which GPU each pod has."""
     if name and all_namespaces:
         raise UserError(
@@ -187,7 +187,7 @@ def job(name: str | None, all_namespaces: bool, output: str | None, target: Targ
     asyncio.run(_job(target, name, all_namespaces=all_namespaces, output=output))
 
 
-async def _job(target: Target, name: str | None, *, all_namespaces: bool, output: str | None) -> None:
+async def _job(target: ClusterTarget, name: str | None, *, all_namespaces: bool, output: str | None) -> None:
     from gangline.cli.jobs.cluster_view import look
     from gangline.cli.jobs.job_lookup import find_job, list_jobs
     from gangline.cli.jobs.job_view import view_job

@@ -9,7 +9,7 @@ from gangline.api.resources import Resource
 from gangline.cluster.controllers.caches import Caches
 from gangline.cluster.controllers.endpoints import EndpointsController
 from gangline.cluster.controllers.garbage import GarbageController
-from gangline.cluster.controllers.inventory import Inventory
+from gangline.cluster.controllers.inventory import ObjectInventory
 from gangline.cluster.controllers.job import JobController
 from gangline.cluster.controllers.namespaces import NamespaceController
 from gangline.cluster.controllers.nodes import NodeController
@@ -35,7 +35,9 @@ async def run_controllers(
     nodes = NodeController(client, caches)
     endpoints = EndpointsController(client, caches)
     recorder = None if history is None else RunRecorder(client, caches, history, bounds or Bounds())
-    inventory = Inventory(caches, kinds)  # after those that need more of an object than its bare metadata
+    inventory = ObjectInventory(
+        caches, kinds
+    )  # after those that need more of an object than its bare metadata
     controllers = (
         jobs,
         nodes,

@@ -13,7 +13,7 @@ from typing import Any
 
 from gangline.api.core import ObjectMeta, OwnerReference
 from gangline.cluster.controllers import owner_graph
-from gangline.cluster.controllers.inventory import Inventory
+from gangline.cluster.controllers.inventory import ObjectInventory
 from gangline.cluster.controllers.owner_graph import FOREGROUND, ORPHAN, Owned
 from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound
@@ -35,7 +35,7 @@ UNSEEN_OWNER_RETRY_S = 5.0
 class GarbageController:
     """Carries out what the owner graph says."""
 
-    def __init__(self, client: Client, inventory: Inventory) -> None:
+    def __init__(self, client: Client, inventory: ObjectInventory) -> None:
         self._client = client
         self._inventory = inventory
         self._graph = inventory.graph
@@ -80,7 +80,7 @@ class GarbageController:
         match verdict:
             case owner_graph.Verify(owners=owners):
                 return await self._verify(obj, owners)
-            case owner_graph.Delete(propagation=propagation, has_foreign_owner=is_foreign):
+            case owner_graph.DeleteDependent(propagation=propagation, has_foreign_owner=is_foreign):
                 if is_foreign:
                     self._warn_foreign_owner(obj)
                 with suppress(Conflict):  # another object has the name by now

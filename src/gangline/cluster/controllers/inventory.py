@@ -71,7 +71,7 @@ class Crd(Wire, frozen=True, kw_only=True):
         return Resource(self.spec.group, served[0].name, names.plural, names.kind, namespaced=is_namespaced)
 
 
-class Inventory:
+class ObjectInventory:
     """Keeps the graph and tells its listeners what is worth a look.
 
     Args:

@@ -20,14 +20,20 @@ import msgspec
 from gangline.api.core import Condition, Pod, find_condition, is_true
 from gangline.clock import format_time, parse_time
 from gangline.cluster.controllers.job_pod import format_indexes, free_indexes, parse_indexes, pod_index
-from gangline.cluster.controllers.job_tally import Tally, backoff_left_s, restarts, settled_uids, tally_pods
+from gangline.cluster.controllers.job_tally import (
+    PodTally,
+    backoff_left_s,
+    restarts,
+    settled_uids,
+    tally_pods,
+)
 from gangline.cluster.controllers.job_types import JOB_CONTROLLER, TrackedJob, TrackedJobStatus
 
 CREATED_PODS_MAX = 500
 """Pods created in one pass at most; the rest follows in the next."""
 
 
-class Emit(msgspec.Struct, frozen=True):
+class JobEvent(msgspec.Struct, frozen=True):
     """An event about the Job."""
 
     type: str
@@ -52,7 +58,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     create_count: int = 0
     create_indexes: tuple[int, ...] = ()
     delete: tuple[Pod, ...] = ()
-    events: tuple[Emit, ...] = ()
+    events: tuple[JobEvent, ...] = ()
     delete_job: bool = False
     requeue_after_s: float | None = None
 
@@ -91,10 +97,10 @@ def _plan_finished(job: TrackedJob, now: datetime) -> JobPlan:
 class _Pass:
     """One decision about an unfinished Job: gathers conditions, events and deletions on the way."""
 
-    def __init__(self, job: TrackedJob, pods: Sequence[Pod], now: datetime, tally: Tally) -> None:
+    def __init__(self, job: TrackedJob, pods: Sequence[Pod], now: datetime, tally: PodTally) -> None:
         self.job, self.pods, self.now, self.tally = job, pods, now, tally
         self.conditions = list(job.status.conditions)
-        self.events: list[Emit] = []
+        self.events: list[JobEvent] = []
         self.active = list(tally.active)
         self.delete: list[Pod] = []
         self.forgiven: list[str] = []
@@ -150,11 +156,11 @@ class _Pass:
             self.start_time = None
             if not was_suspended:
                 self._set("Suspended", "JobSuspended", "Job suspended")
-                self.events.append(Emit("Normal", "Suspended", "Job suspended"))
+                self.events.append(JobEvent("Normal", "Suspended", "Job suspended"))
             return
         if was_suspended:
             self._set("Suspended", "JobResumed", "Job resumed", status="False")
-            self.events.append(Emit("Normal", "Resumed", "Job resumed"))
+            self.events.append(JobEvent("Normal", "Resumed", "Job resumed"))
         if was_suspended or not self.start_time:
             self.start_time = format_time(self.now)
 
@@ -215,9 +221,9 @@ class _Pass:
         self._set("Complete" if is_success else "Failed", target.reason, target.message)
         if is_success:
             self.completion_time = format_time(self.now)
-            self.events.append(Emit("Normal", "Completed", "Job completed"))
+            self.events.append(JobEvent("Normal", "Completed", "Job completed"))
         else:
-            self.events.append(Emit("Warning", target.reason, target.message))
+            self.events.append(JobEvent("Warning", target.reason, target.message))
 
     # ----- pods
 

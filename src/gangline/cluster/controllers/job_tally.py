@@ -24,7 +24,7 @@ BACKOFF_FIRST_S = 10.0
 BACKOFF_LIMIT_S = 600.0
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
+class PodTally(msgspec.Struct, frozen=True, kw_only=True):
     """Pods by what they mean for their Job.
 
     Attributes:
@@ -57,7 +57,7 @@ def settled_uids(job: TrackedJob) -> set[str]:
     return {uid for uids in job.status.uncounted_terminated_pods.values() for uid in uids}
 
 
-def tally_pods(job: TrackedJob, pods: Sequence[Pod], vanished: Sequence[Pod]) -> Tally:
+def tally_pods(job: TrackedJob, pods: Sequence[Pod], vanished: Sequence[Pod]) -> PodTally:
     """Sort the pods of a Job by what they mean. Cost: 1 µs a pod."""
     settled = settled_uids(job)
     active: list[Pod] = []
@@ -79,7 +79,7 @@ def tally_pods(job: TrackedJob, pods: Sequence[Pod], vanished: Sequence[Pod]) ->
             action, message = match_failure_rule(job, pod)
             verdict = verdict or (message if action == "FailJob" else "")
             (ignored if action == "Ignore" else failed).append(pod)
-    return Tally(
+    return PodTally(
         active=tuple(active),
         terminating=tuple(terminating),
         succeeded=tuple(succeeded),

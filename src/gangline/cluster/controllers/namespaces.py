@@ -6,7 +6,7 @@ import asyncio
 
 from gangline.api.resources import NAMESPACES, SERVICE_ACCOUNTS, Resource
 from gangline.cluster.controllers.caches import BareObject, Caches
-from gangline.cluster.controllers.inventory import Inventory
+from gangline.cluster.controllers.inventory import ObjectInventory
 from gangline.cluster.controllers.owner_graph import Owned
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
@@ -24,7 +24,7 @@ LEFTOVER_RETRY_S = 5.0
 class NamespaceController:
     """Brings up and tears down namespaces."""
 
-    def __init__(self, client: Client, caches: Caches, inventory: Inventory) -> None:
+    def __init__(self, client: Client, caches: Caches, inventory: ObjectInventory) -> None:
         self._client = client
         self._inventory = inventory
         self._namespaces: Cache[BareObject] = caches.typed(NAMESPACES, BareObject)

@@ -35,7 +35,7 @@ class Owned(msgspec.Struct, frozen=True):
         return self.is_deleting and FOREGROUND in self.finalizers
 
 
-class Delete(msgspec.Struct, frozen=True):
+class DeleteDependent(msgspec.Struct, frozen=True):
     """Delete the object: none of its owners is left."""
 
     propagation: str
@@ -64,7 +64,7 @@ class Finish(msgspec.Struct, frozen=True):
     """Remove the finalizer ``foregroundDeletion``: nothing blocks the deletion any more."""
 
 
-Verdict = Delete | Verify | KeepOwners | Release | Finish
+Verdict = DeleteDependent | Verify | KeepOwners | Release | Finish
 
 
 class OwnerGraph:
@@ -165,8 +165,8 @@ class OwnerGraph:
         if alive:
             return KeepOwners(tuple(alive)) if len(alive) < len(obj.owners) else None
         if (is_waited_for and self._dependents.get(obj.uid)) or FOREGROUND in obj.finalizers:
-            return Delete("Foreground", has_foreign_owner)
-        return Delete("Orphan" if ORPHAN in obj.finalizers else "Background", has_foreign_owner)
+            return DeleteDependent("Foreground", has_foreign_owner)
+        return DeleteDependent("Orphan" if ORPHAN in obj.finalizers else "Background", has_foreign_owner)
 
 
 def _discard(index: dict[str, set[str]], key: str, uid: str) -> None:

@@ -25,7 +25,7 @@ class ImageConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class ContainerUser:
     """Who a container runs as."""
 
     uid: int = 0
@@ -59,7 +59,7 @@ class Image:
     rewritten: tuple[str, ...] = ()
     is_whole: bool = False
     config: ImageConfig = ImageConfig()
-    user: User = User()
+    user: ContainerUser = ContainerUser()
     homes: Mapping[int, str] = field(default_factory=dict)
     oci_runtime: str = ""
 
@@ -101,7 +101,7 @@ def chain_id(diff_ids: Sequence[str]) -> str:
     return chain
 
 
-def find_user(text: str, passwd: str, group: str) -> User | None:
+def find_user(text: str, passwd: str, group: str) -> ContainerUser | None:
     """Return the user that ``USER`` means, None when its name is unknown.
 
     Args:
@@ -121,9 +121,9 @@ def find_user(text: str, passwd: str, group: str) -> User | None:
         found = next((item for item in groups if group_name in (item[0], item[2])), None)
         if found is None and not group_name.isdigit():
             return None
-        return User(uid, int(found[2]) if found else int(group_name))
+        return ContainerUser(uid, int(found[2]) if found else int(group_name))
     member = tuple(int(item[2]) for item in groups if row and row[0] in item[3].split(","))
-    return User(uid, gid, member)
+    return ContainerUser(uid, gid, member)
 
 
 def find_homes(passwd: str) -> dict[int, str]:

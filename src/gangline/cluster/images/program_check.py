@@ -20,7 +20,7 @@ from pathlib import Path
 
 from gangline.cluster.images.local_images import local_image_of
 from gangline.cluster.images.shipped_images import PYTHON_FOLDER, SHIPPED
-from gangline.launch import mpirun_front
+from gangline.launch import mpirun_wrapper
 
 ANSWER_LIMIT_S = 10.0
 _MISSING = 77
@@ -104,11 +104,11 @@ def _has_module(python: str, module: str) -> bool:
 def _has_another_mpi(words: Sequence[str], path: str, environment: Mapping[str, str]) -> Refusal | None:
     if not words or words[0] not in _LAUNCHERS:
         return None
-    launcher = mpirun_front.find_launcher("/nowhere", words[0], {**environment, "PATH": path})
+    launcher = mpirun_wrapper.find_launcher("/nowhere", words[0], {**environment, "PATH": path})
     if launcher is None:
         return None
-    meant = mpirun_front.hosts_meant_for(launcher, list(words[1:]), dict(environment))
+    meant = mpirun_wrapper.hosts_meant_for(launcher, list(words[1:]), dict(environment))
     if not meant:
         return None
-    error, _, hint = mpirun_front.wrong_implementation(launcher, meant).partition("\n\n")
+    error, _, hint = mpirun_wrapper.wrong_implementation(launcher, meant).partition("\n\n")
     return error.partition("]: ")[2], hint.removeprefix("hint: ").rstrip()

@@ -45,7 +45,7 @@ SESSION_KEPT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPods:
     """What an agent found at its start.
 
     Attributes:
@@ -86,7 +86,7 @@ class NodeAgent:
         self._is_open = False
         self._pod_ended = asyncio.Event()
         self._node_changes: asyncio.Queue[Node] = asyncio.Queue()
-        self.found = Found()
+        self.found = FoundPods()
 
     async def run(self) -> None:
         """Serve until cancelled; pods go on without it."""
@@ -271,7 +271,7 @@ class NodeAgent:
         self._is_open = True
         for pod in self._pods.items():
             self._on_pod(None, pod)
-        self.found = Found(adopted, ended, removed, links)
+        self.found = FoundPods(adopted, ended, removed, links)
         self._report()
 
     def _report(self) -> None:

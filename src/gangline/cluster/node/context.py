@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gangline.cluster.node.image_sources import ImageSources
     from gangline.cluster.node.network.addresses import AddressPool
     from gangline.cluster.node.network.host_names import NameRegistry
-    from gangline.cluster.node.network.pod_network import Network
+    from gangline.cluster.node.network.pod_network import PodNetwork
     from gangline.cluster.node.rank_reports import RankReports
     from gangline.cluster.node.sessions import Sessions
     from gangline.cluster.node.shim_client import ForkServer
@@ -221,7 +221,7 @@ class AgentContext:
     fork_server: ForkServer
     own_fork_server: ForkServer
     sessions: Sessions
-    network: Network | None
+    network: PodNetwork | None
     addresses: AddressPool
     names: NameRegistry
     images: ImageSources

@@ -16,10 +16,10 @@ from typing import Any
 
 from gangline.api.core import Node
 from gangline.devices.driver_files import FILE_ID, device_files
-from gangline.devices.find import Found, find_gpus
+from gangline.devices.find import FoundDevices, find_gpus
 from gangline.devices.inventory import (
     UNHEALTHY_ANNOTATION,
-    Inventory,
+    DeviceInventory,
     gpus_in_words,
     kind_of,
     read_unhealthy,
@@ -55,14 +55,14 @@ class AgentGpus:
 
     def __init__(
         self,
-        real: Inventory | None = None,
+        real: DeviceInventory | None = None,
         *,
         simulated: int = 0,
         model: str = "",
         claim: MachineClaim | None = None,
         log: Any = None,
     ) -> None:
-        self._real = real or Inventory()
+        self._real = real or DeviceInventory()
         self._simulated = simulated
         self._model = model
         self._claim = claim or MachineClaim()
@@ -77,7 +77,7 @@ class AgentGpus:
         """Whether a container that asks for none must be told that there are none for it."""
         return bool(self._real.gpus) or self._simulated > 0
 
-    def of_node(self, node: Node) -> Inventory:
+    def of_node(self, node: Node) -> DeviceInventory:
         """Return what a node shows; of simulated GPUs those that its annotation names are unhealthy."""
         name = node.metadata.name
         before = self._unhealthy.get(name, frozenset())
@@ -88,7 +88,7 @@ class AgentGpus:
                 wake()
         return found
 
-    def inventory(self, node: str) -> Inventory:
+    def inventory(self, node: str) -> DeviceInventory:
         """Return what a node shows; empty for real GPUs that another cluster of the machine has."""
         if self._simulated:
             shown = simulate(node, self._simulated, self._model)
@@ -184,14 +184,16 @@ class AgentGpus:
         }
 
 
-async def open_gpus(facts: Mapping[str, Any], log: Any, find: Callable[[], Found] = find_gpus) -> AgentGpus:
+async def open_gpus(
+    facts: Mapping[str, Any], log: Any, find: Callable[[], FoundDevices] = find_gpus
+) -> AgentGpus:
     """Return the GPUs of a cluster: simulated ones where its facts ask for them, else the machine's."""
     simulated = int(facts.get("simulated_gpus") or 0)
     model = str(facts.get("gpu_model") or "")
     try:
         found = await asyncio.wait_for(asyncio.to_thread(find), FIND_TIMEOUT_S)
     except TimeoutError:
-        found = Found(Inventory(), f"the driver did not answer within {FIND_TIMEOUT_S:.0f} s")
+        found = FoundDevices(DeviceInventory(), f"the driver did not answer within {FIND_TIMEOUT_S:.0f} s")
     if found.trouble:
         log.warning("GPUs could not be asked", trouble=found.trouble)
     real = found.inventory

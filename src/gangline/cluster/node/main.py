@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gangline.cluster.node.agent import NodeAgent
     from gangline.cluster.node.context import AgentContext, Objects
     from gangline.cluster.node.gpus import AgentGpus
-    from gangline.cluster.node.network.pod_network import Network
+    from gangline.cluster.node.network.pod_network import PodNetwork
 
 _LOOPBACK = "127.0.0.1"
 
@@ -86,7 +86,7 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
     from gangline.kube.config import Connection
 
     own = client or Client(Connection(server=f"unix://{paths.api_socket}"), user_agent="gangline-agent")
-    network: Network | None = None
+    network: PodNetwork | None = None
     fork_server = None
     try:
         facts = json.loads(paths.facts.read_text(encoding="utf-8")) if paths.facts.exists() else {}
@@ -114,12 +114,12 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
             await own.close()
 
 
-async def _open_network(paths: ClusterPaths, facts: dict[str, Any], names: NameRegistry) -> Network:
-    from gangline.cluster.node.network.pod_network import Network
+async def _open_network(paths: ClusterPaths, facts: dict[str, Any], names: NameRegistry) -> PodNetwork:
+    from gangline.cluster.node.network.pod_network import PodNetwork
 
     bridge = facts.get("bridge") or f"gl-{paths.cluster_id}"
     subnet = facts.get("subnet") or "10.213.0.0/20"
-    network = Network(
+    network = PodNetwork(
         cluster_id=paths.cluster_id,
         bridge=bridge,
         subnet=subnet,
@@ -134,7 +134,7 @@ def _wire(
     paths: ClusterPaths,
     client: Any,
     fork_servers: tuple[ForkServer, ForkServer],
-    network: Network | None,
+    network: PodNetwork | None,
     names: NameRegistry,
     mode: Isolation,
     facts: dict[str, Any],
@@ -179,7 +179,7 @@ def _context(
     paths: ClusterPaths,
     client: Any,
     fork_servers: tuple[ForkServer, ForkServer],
-    network: Network | None,
+    network: PodNetwork | None,
     names: NameRegistry,
     mode: Isolation,
     api_port: int,
@@ -241,5 +241,5 @@ def _start_folders() -> str:
     from gangline import launch
 
     own = Path(os.path.realpath(launch.__file__)).parent
-    folders = (own / "mpi_guard", own / "rank_hook")
+    folders = (own / "mpi_check", own / "rank_hook")
     return os.pathsep.join(str(folder) for folder in folders if folder.is_dir())

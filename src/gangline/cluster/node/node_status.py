@@ -14,7 +14,7 @@ from gangline import clock
 from gangline.api.core import Node
 from gangline.api.resources import LEASES, NODES
 from gangline.devices import inventory
-from gangline.devices.inventory import Inventory
+from gangline.devices.inventory import DeviceInventory
 from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, ApiError, NotFound
 
@@ -73,7 +73,7 @@ def node_status(
     }
 
 
-def node_note(node: Node, isolation: str, gpus: Inventory) -> dict[str, Any]:
+def node_note(node: Node, isolation: str, gpus: DeviceInventory) -> dict[str, Any]:
     """Return the labels and annotations that the node lacks; None in them takes one away. Pure."""
     labels = inventory.node_labels(gpus)
     notes = {ISOLATION_ANNOTATION: isolation, inventory.TOPOLOGY_ANNOTATION: inventory.topology_note(gpus)}
@@ -100,7 +100,7 @@ class NodeKeeper:
         address: str,
         isolation: str,
         capacity: dict[str, str],
-        gpus: Callable[[Node], Inventory],
+        gpus: Callable[[Node], DeviceInventory],
         info: dict[str, str],
         log: Any,
     ) -> None:

@@ -8,7 +8,7 @@ import time
 from gangline.api import resources as r
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
-from gangline.cluster.server.registry import CRD_COLLECTION, Target, collection_of
+from gangline.cluster.server.registry import CRD_COLLECTION, RequestTarget, collection_of
 from gangline.cluster.server.rules import crds
 from gangline.cluster.server.store.store import StoreError
 from gangline.cluster.server.verbs.deleting import DeleteOptions, delete_entries
@@ -23,13 +23,13 @@ async def expire_events(api: ApiContext) -> None:
     """Delete events an hour after they were last written; endless. Looks at write times only."""
     served = api.registry.find("", "v1", r.EVENTS.plural)
     assert served is not None
-    target = Target(served, "")
+    target = RequestTarget(served, "")
     while True:
         await sweep_events(api, target, int(time.time()) - EVENT_LIFETIME_S)
         await asyncio.sleep(EVENT_SWEEP_PERIOD_S)
 
 
-async def sweep_events(api: ApiContext, target: Target, before_s: int) -> None:
+async def sweep_events(api: ApiContext, target: RequestTarget, before_s: int) -> None:
     """Delete the events last written before that time (seconds since the epoch)."""
     old = [entry for entry in api.store.entries(target.collection) if entry.written_s < before_s]
     await delete_entries(api, target, old, DeleteOptions())
@@ -56,7 +56,7 @@ async def _clean_up(api: ApiContext, name: str) -> bool:
     """Take one step; returns whether the CRD is gone."""
     served = api.registry.find(r.CRDS.group, r.CRDS.version, r.CRDS.plural)
     assert served is not None
-    target = Target(served, "", name)
+    target = RequestTarget(served, "", name)
     entry = api.store.latest(*target.key)
     if entry is None:
         return True
@@ -66,7 +66,7 @@ async def _clean_up(api: ApiContext, name: str) -> bool:
     collection = crds.collection_of_crd(entry.obj)
     row = next((row for row in api.registry.rows if collection_of(row) == collection), None)
     if row is not None:
-        await delete_entries(api, Target(row, ""), api.store.entries(collection), DeleteOptions())
+        await delete_entries(api, RequestTarget(row, ""), api.store.entries(collection), DeleteOptions())
     if row is not None and api.store.count(collection):
         return False  # finalizers of its objects are at work
     entry = api.store.latest(*target.key)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gangline.api import resources as r
 from gangline.cluster.server.context import ApiContext
-from gangline.cluster.server.registry import Target
+from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.verbs.writing import create_object
 
 NAMESPACE_NAMES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -37,7 +37,7 @@ async def bootstrap(api: ApiContext) -> None:
         served = api.registry.find(resource.group, resource.version, resource.plural)
         assert served is not None
         for obj in objects:
-            target = Target(served, "")
+            target = RequestTarget(served, "")
             if api.store.latest(target.collection, "", obj["metadata"]["name"]) is None:
                 writes.append(create_object(api, target, obj))
     await asyncio.gather(*writes)

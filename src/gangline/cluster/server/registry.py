@@ -24,7 +24,7 @@ CRD_COLLECTION = f"{r.CRDS.group}/{r.CRDS.plural}"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """What a path names.
 
     Attributes:
@@ -108,7 +108,7 @@ class Registry:
         for row in self._custom.pop(name, []):
             self._rows.pop(_key(row), None)
 
-    def parse(self, path: str) -> Target:
+    def parse(self, path: str) -> RequestTarget:
         """Return what a path under ``/api`` or ``/apis`` names.
 
         Raises:
@@ -135,7 +135,7 @@ class Registry:
             raise status_errors.no_such_path()
         if namespace and not served.resource.namespaced:
             raise status_errors.no_such_path()
-        return Target(
+        return RequestTarget(
             served,
             namespace,
             rest[1] if len(rest) > 1 else "",

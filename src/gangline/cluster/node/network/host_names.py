@@ -22,7 +22,7 @@ _MAPPED = "::ffff:{address}\tip4-mapped-{name}\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class PodHost:
     """One pod as a host.
 
     Attributes:
@@ -56,7 +56,7 @@ class Host:
         return {self.name, self.address, *self.qualified}
 
 
-def hosts_text(hosts: Iterable[Host]) -> str:
+def hosts_text(hosts: Iterable[PodHost]) -> str:
     """Return the hosts file of a namespace, sorted by address."""
     sorted_hosts = sorted(hosts, key=lambda host: host.address)
     lines = [f"{host.address}\t{' '.join(host.qualified)}\n" for host in sorted_hosts]
@@ -82,9 +82,9 @@ class NameRegistry:
     def __init__(self, *, hosts_folder: Path, names_folder: Path) -> None:
         self._hosts_folder = hosts_folder
         self._names_folder = names_folder
-        self._hosts: dict[str, dict[str, Host]] = {}
+        self._hosts: dict[str, dict[str, PodHost]] = {}
 
-    def hosts(self) -> list[Host]:
+    def hosts(self) -> list[PodHost]:
         """Return all pods of all namespaces."""
         return [host for hosts in self._hosts.values() for host in hosts.values()]
 
@@ -103,12 +103,12 @@ class NameRegistry:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def add(self, uid: str, host: Host) -> None:
+    def add(self, uid: str, host: PodHost) -> None:
         """Add a pod to the hosts file. Cost: one write of the whole file, 30 µs with 100 pods."""
         self._hosts.setdefault(host.scope, {})[uid] = host
         self._write(host.scope)
 
-    def link(self, host: Host, remote_shell_socket: Path) -> None:
+    def link(self, host: PodHost, remote_shell_socket: Path) -> None:
         """Make the names of a pod lead to its shim; the socket exists."""
         folder = self.folder(host.scope)
         for alias in host.aliases:
@@ -137,7 +137,7 @@ class NameRegistry:
         for alias in host.aliases - taken:
             (self._names_folder / scope / alias).unlink(missing_ok=True)
 
-    def take_over(self, hosts: Iterable[tuple[str, Host]]) -> int:
+    def take_over(self, hosts: Iterable[tuple[str, PodHost]]) -> int:
         """Register the pods (uid, host) that run on, all at once; remove what belongs to none of them.
 
         Returns:

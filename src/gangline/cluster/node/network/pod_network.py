@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangline.cluster.node.network.egress.way_out import WayOut
-from gangline.cluster.node.network.host_names import Host
+from gangline.cluster.node.network.host_names import PodHost
 from gangline.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def mac_address(address: str) -> str:
     return ":".join(f"{octet:02x}" for octet in octets)
 
 
-class Network:
+class PodNetwork:
     """Bridge and links of one cluster; one netlink socket is kept open. Linux, root.
 
     Cost: a link 2 ms. Removing one takes the kernel 16 ms, so a pod's link is left to go with its namespace
@@ -68,7 +68,13 @@ class Network:
     """
 
     def __init__(
-        self, *, cluster_id: str, bridge: str, subnet: str, resolv: Path, hosts: Callable[[], Iterable[Host]]
+        self,
+        *,
+        cluster_id: str,
+        bridge: str,
+        subnet: str,
+        resolv: Path,
+        hosts: Callable[[], Iterable[PodHost]],
     ) -> None:
         self._cluster_id = cluster_id
         self._bridge = bridge

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline.api.core import Container, Pod, VolumeMount
-from gangline.cluster.images.image import Image, User
+from gangline.cluster.images.image import ContainerUser, Image
 from gangline.cluster.images.local_images import REMOTE_SHELL, REMOTE_SHELL_ENVIRONMENT, base_path
 from gangline.cluster.node.isolation import Isolation
 from gangline.cluster.node.pods.container_env import Lookup, PodFacts, build_env, expand
@@ -36,7 +36,7 @@ class StartRefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodFolders:
     """Where things of a pod lie on the machine.
 
     Attributes:
@@ -118,7 +118,7 @@ def volume_source(volumes: Mapping[str, Path], mount: VolumeMount) -> Path:
     return source / mount.sub_path if mount.sub_path else source
 
 
-def default_env(pod: Pod, container: Container, image: Image, place: Place) -> dict[str, str]:
+def default_env(pod: Pod, container: Container, image: Image, place: PodFolders) -> dict[str, str]:
     """Return the variables that a container has before its own."""
     own_bin = str(place.bin) if place.is_plain else BIN_IN_POD
     env = {
@@ -153,7 +153,7 @@ def default_env(pod: Pod, container: Container, image: Image, place: Place) -> d
     return env
 
 
-def session_env(pod: Pod, place: Place, session: UserSession) -> dict[str, str]:
+def session_env(pod: Pod, place: PodFolders, session: UserSession) -> dict[str, str]:
     """Return the variables of a container in a user's session: all of the user's, and what starts ranks.
 
     Where the user's own say how an MPI binds or talks they hold; how it reaches other pods is ours.
@@ -182,7 +182,7 @@ def session_env(pod: Pod, place: Place, session: UserSession) -> dict[str, str]:
     return env
 
 
-def has_own_network(place: Place) -> bool:
+def has_own_network(place: PodFolders) -> bool:
     """Return whether pods have addresses of their own, at which each may run an ssh server."""
     return place.isolation == "network"
 
@@ -203,7 +203,9 @@ def _uid(pod: Pod, container: Container) -> int | None:
     return pod.spec.security_context.run_as_user if own is None else own
 
 
-def user_of(pod: Pod, container: Container, isolation: Isolation, image_user: User) -> dict[str, Any] | None:
+def user_of(
+    pod: Pod, container: Container, isolation: Isolation, image_user: ContainerUser
+) -> dict[str, Any] | None:
     """Return the user that the container runs as, None for the agent's own. Only root can choose."""
     if isolation != "network":
         return None
@@ -219,7 +221,7 @@ def user_of(pod: Pod, container: Container, isolation: Isolation, image_user: Us
     return {"uid": uid, "gid": gid or 0, "groups": groups}
 
 
-def _argv(container: Container, image: Image, place: Place, env: Mapping[str, str]) -> list[str]:
+def _argv(container: Container, image: Image, place: PodFolders, env: Mapping[str, str]) -> list[str]:
     """Return the program with its arguments; an ssh server only where it would be the pod's own."""
     if image.layers and place.is_plain and not image.rewritten:
         raise StartRefusedError(
@@ -234,7 +236,7 @@ def _argv(container: Container, image: Image, place: Place, env: Mapping[str, st
 
 
 def _rewritten(
-    container: Container, image: Image, place: Place, volumes: Mapping[str, Path]
+    container: Container, image: Image, place: PodFolders, volumes: Mapping[str, Path]
 ) -> dict[str, str]:
     """Return what stands for which path where pods share the machine's files."""
     table = {ACCOUNT_IN_POD: str(place.account)} if place.account else {}
@@ -250,7 +252,7 @@ def plan_container(
     container: Container,
     attempt: int,
     image: Image,
-    place: Place,
+    place: PodFolders,
     volumes: Mapping[str, Path],
     facts: PodFacts,
     lookup: Lookup,
@@ -306,7 +308,7 @@ def _marked(
     pod: Pod,
     container: Container,
     image: Image,
-    place: Place,
+    place: PodFolders,
     own: Mapping[str, str],
     table: Mapping[str, str],
 ) -> dict[str, str]:
@@ -326,7 +328,7 @@ def _marked(
 
 
 def _mounts(
-    pod: Pod, container: Container, image: Image, place: Place, volumes: Mapping[str, Path]
+    pod: Pod, container: Container, image: Image, place: PodFolders, volumes: Mapping[str, Path]
 ) -> list[dict[str, Any]]:
     mounts: dict[str, tuple[str, str, bool]] = {
         "/etc/hosts": (str(place.hosts), "", True),

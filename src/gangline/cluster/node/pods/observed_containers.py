@@ -16,7 +16,7 @@ BACK_OFF_RESET_S = 600.0
 """A container that ran this long starts its back-off anew."""
 
 
-class Ended(msgspec.Struct, frozen=True):
+class AttemptEnd(msgspec.Struct, frozen=True):
     """How one attempt ended. Times are seconds since 1970."""
 
     exit_code: int
@@ -28,7 +28,7 @@ class Ended(msgspec.Struct, frozen=True):
     attempt: int = 0
 
 
-class Observed(msgspec.Struct, frozen=True):
+class ObservedContainer(msgspec.Struct, frozen=True):
     """One container as last seen.
 
     Attributes:
@@ -46,8 +46,8 @@ class Observed(msgspec.Struct, frozen=True):
     attempt: int = 0
     crashes: int = 0
     started_at: float = 0.0
-    ended: Ended | None = None
-    before: Ended | None = None
+    ended: AttemptEnd | None = None
+    before: AttemptEnd | None = None
     ready: bool = False
     started: bool = False
     waiting_reason: str = "ContainerCreating"
@@ -55,11 +55,11 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 def observe(
-    before: Observed | None, report: dict[str, Any], *, message: str = "", oom: bool = False
-) -> Observed:
+    before: ObservedContainer | None, report: dict[str, Any], *, message: str = "", oom: bool = False
+) -> ObservedContainer:
     """Return what is known of a container after the shim's report about it (see the shim's protocol)."""
     name, attempt = report["name"], report["attempt"]
-    known = before or Observed(name)
+    known = before or ObservedContainer(name)
     if attempt != known.attempt or (known.ended is not None and report["state"] != "exited"):
         known = begin(known, attempt)
     if report["state"] == "starting":
@@ -71,7 +71,7 @@ def observe(
         return msgspec.structs.replace(running, state="running", started_at=report["started_at"])
     code = report["exit_code"]
     reason = report["reason"] or ("OOMKilled" if oom else "Completed" if code == 0 else "Error")
-    ended = Ended(
+    ended = AttemptEnd(
         exit_code=code,
         signal=report["signal"],
         reason=reason,
@@ -85,12 +85,12 @@ def observe(
     )
 
 
-def begin(known: Observed, attempt: int) -> Observed:
+def begin(known: ObservedContainer, attempt: int) -> ObservedContainer:
     """Return the container at the start of another attempt."""
     if known.ended is None:
         return msgspec.structs.replace(known, attempt=attempt)
     ran_s = known.ended.finished_at - known.ended.started_at
-    return Observed(
+    return ObservedContainer(
         name=known.name,
         attempt=attempt,
         crashes=0 if ran_s >= BACK_OFF_RESET_S else known.crashes + max(1, attempt - known.attempt),
@@ -99,11 +99,11 @@ def begin(known: Observed, attempt: int) -> Observed:
     )
 
 
-def lost(known: Observed, *, now_s: float, message: str) -> Observed:
+def lost(known: ObservedContainer, *, now_s: float, message: str) -> ObservedContainer:
     """Return a container that nobody watches over any more: it has ended."""
     if known.state == "exited":
         return known
-    ended = Ended(
+    ended = AttemptEnd(
         exit_code=EXIT_KILLED,
         signal=9,
         reason="Error",
@@ -116,13 +116,13 @@ def lost(known: Observed, *, now_s: float, message: str) -> Observed:
 
 
 def conclude(
-    known: Mapping[str, Observed],
+    known: Mapping[str, ObservedContainer],
     reports: Mapping[str, dict[str, Any]],
     *,
     now_s: float,
     message: str,
-    read: Callable[[Observed | None, dict[str, Any]], Observed] = observe,
-) -> dict[str, Observed]:
+    read: Callable[[ObservedContainer | None, dict[str, Any]], ObservedContainer] = observe,
+) -> dict[str, ObservedContainer]:
     """Return what became of containers that nobody watches over any more.
 
     What had ended keeps its end, what had begun is lost, and what was not written down never began.
@@ -147,7 +147,7 @@ def conclude(
     }
 
 
-def as_report(known: Observed) -> dict[str, Any] | None:
+def as_report(known: ObservedContainer) -> dict[str, Any] | None:
     """Return a container's last end as a shim reports it, None while it has none."""
     ended = known.ended or known.before
     if ended is None:
@@ -156,12 +156,12 @@ def as_report(known: Observed) -> dict[str, Any] | None:
     return fields | {"name": known.name, "state": "exited", "pid": 0, "notes": []}
 
 
-def as_before(known: Observed) -> Observed:
+def as_before(known: ObservedContainer) -> ObservedContainer:
     """Return what is still true of a container when only the attempts before its last report are believed."""
-    return Observed(known.name, attempt=known.attempt, crashes=known.crashes, before=known.before)
+    return ObservedContainer(known.name, attempt=known.attempt, crashes=known.crashes, before=known.before)
 
 
-def observed_in_status(pod: Pod) -> dict[str, Observed]:
+def observed_in_status(pod: Pod) -> dict[str, ObservedContainer]:
     """Return what a pod's status says of the containers that have run, for an agent without a record of them.
 
     One that it says to be running, or to be starting again, is one that was begun.
@@ -169,7 +169,7 @@ def observed_in_status(pod: Pod) -> dict[str, Observed]:
     found = {}
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         now, before = status.state, _ended(status.last_state.terminated, status.restart_count - 1)
-        known = Observed(
+        known = ObservedContainer(
             status.name, attempt=status.restart_count, crashes=status.restart_count, before=before
         )
         if now.running is not None:
@@ -184,10 +184,10 @@ def observed_in_status(pod: Pod) -> dict[str, Observed]:
     return found
 
 
-def _ended(state: ContainerStateTerminated | None, attempt: int) -> Ended | None:
+def _ended(state: ContainerStateTerminated | None, attempt: int) -> AttemptEnd | None:
     if state is None:
         return None
-    return Ended(
+    return AttemptEnd(
         exit_code=state.exit_code,
         signal=state.signal,
         reason=state.reason,

@@ -10,7 +10,7 @@ import msgspec
 from gangline.api.core import Container, Pod
 from gangline.cluster.node.pods import messages
 from gangline.cluster.node.pods.observed_containers import (
-    Observed,
+    ObservedContainer,
     as_before,
     conclude,
     observe,
@@ -50,7 +50,7 @@ class PodContainers:
         changed: Callable[[], None],
         log: Any,
     ) -> None:
-        self.observed: dict[str, Observed] = {}
+        self.observed: dict[str, ObservedContainer] = {}
         self.in_flight: set[str] = set()
         self._by_name = {one.name: one for one in (*pod.spec.containers, *pod.spec.init_containers)}
         self._mains = [one.name for one in pod.spec.containers]
@@ -72,7 +72,7 @@ class PodContainers:
 
     def wait(self, name: str, reason: str, message: str) -> None:
         """Note why a container waits."""
-        known = self.observed.get(name) or Observed(name)
+        known = self.observed.get(name) or ObservedContainer(name)
         fresh = msgspec.structs.replace(
             known, state="waiting", waiting_reason=reason, waiting_message=message
         )
@@ -84,7 +84,7 @@ class PodContainers:
         """Note why all containers wait of which nothing is known yet."""
         for name in self._mains:
             if name not in self.observed:
-                self.observed[name] = Observed(name, waiting_reason=reason, waiting_message=message)
+                self.observed[name] = ObservedContainer(name, waiting_reason=reason, waiting_message=message)
 
     # Told by the shim
 
@@ -101,7 +101,7 @@ class PodContainers:
                 self._log.warning("container shows less of the machine", container=name, note=note)
         self._changed()
 
-    def _read(self, before: Observed | None, report: dict[str, Any]) -> Observed:
+    def _read(self, before: ObservedContainer | None, report: dict[str, Any]) -> ObservedContainer:
         text, oom = "", False
         if report["state"] == "exited":
             oom = self._sandbox.was_out_of_memory(report)
@@ -124,14 +124,14 @@ class PodContainers:
         reports = read_last_reports(self._sandbox.folder)
         if reports is None:  # its folder was removed: what was to start may have
             for name in self.in_flight:
-                known = self.observed.get(name) or Observed(name)
+                known = self.observed.get(name) or ObservedContainer(name)
                 self.observed[name] = msgspec.structs.replace(known, state="running")
         self.in_flight.clear()
         self.observed = conclude(self.observed, reports or {}, now_s=now_s, message=message, read=self._read)
 
     # Probes
 
-    def _follow_probes(self, name: str, before: Observed | None, after: Observed) -> None:
+    def _follow_probes(self, name: str, before: ObservedContainer | None, after: ObservedContainer) -> None:
         if after.state == "running" and (
             before is None or before.state != "running" or before.attempt != after.attempt
         ):

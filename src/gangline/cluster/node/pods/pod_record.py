@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Pod
-from gangline.cluster.node.network.host_names import Host
+from gangline.cluster.node.network.host_names import PodHost
 from gangline.cluster.node.pods.container_plan import hostname_of
 from gangline.cluster.node.sessions import kind_of_session, name_scope
 from gangline.cluster.node.shim.durable import write_durably
@@ -59,10 +59,10 @@ class PodRecord(msgspec.Struct, frozen=True):
         return self.boot != boot_id()
 
     @property
-    def host(self) -> Host:
+    def host(self) -> PodHost:
         """The pod as a host."""
         scope = self.scope or self.namespace
-        return Host(self.address, self.name, self.hostname, self.subdomain, self.namespace, scope)
+        return PodHost(self.address, self.name, self.hostname, self.subdomain, self.namespace, scope)
 
     def write(self, folder: Path) -> None:
         """Write the record into the pod's folder, for good.

@@ -1,8 +1,8 @@
 """Runs one pod from binding to its end: a level-based loop that is woken by every change.
 
-Each turn compares what the pod should be (its object), what its containers are (``Observed``) and the time,
-starts or stops containers, and writes the status when it has changed. What is computed is computed by the
-pure modules ``restart``, ``status``, ``container_plan`` and ``volumes``.
+Each turn compares what the pod should be (its object), what its containers are (``ObservedContainer``) and
+the time, starts or stops containers, and writes the status when it has changed. What is computed is
+computed by the pure modules ``restart``, ``status``, ``container_plan`` and ``volumes``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gangline.cluster.node.ends import PodEnd, write_status
 from gangline.cluster.node.pods import messages
 from gangline.cluster.node.pods.container_env import ConfigError
 from gangline.cluster.node.pods.container_plan import StartRefusedError, plan_container
-from gangline.cluster.node.pods.observed_containers import Observed, as_report, begin
+from gangline.cluster.node.pods.observed_containers import ObservedContainer, as_report, begin
 from gangline.cluster.node.pods.pod_containers import PodContainers
 from gangline.cluster.node.pods.pod_images import ImageUnavailableError, PodImages
 from gangline.cluster.node.pods.pod_record import PodRecord
-from gangline.cluster.node.pods.pod_status import FINAL_PHASES, PodView, phase_of, pod_status, same_status
+from gangline.cluster.node.pods.pod_status import FINAL_PHASES, PodFacets, phase_of, pod_status, same_status
 from gangline.cluster.node.pods.removed_writes import describe_writes
 from gangline.cluster.node.pods.restart_policy import next_step
 from gangline.cluster.node.pods.sandbox import Sandbox
@@ -205,7 +205,7 @@ class PodRunner:
 
     async def _start(self, name: str) -> None:
         container = self._containers.container(name)
-        known = self._containers.observed.get(name) or Observed(name)
+        known = self._containers.observed.get(name) or ObservedContainer(name)
         attempt = known.attempt + 1 if known.ended is not None else known.attempt
         try:
             image = await self._images.find(container)
@@ -422,9 +422,9 @@ class PodRunner:
             self._wake_by(now_s + RETRY_S)
             return False
 
-    def _view(self, backing_off: dict[str, float]) -> PodView:
+    def _view(self, backing_off: dict[str, float]) -> PodFacets:
         has_sandbox = self._sandbox.shim is not None
-        return PodView(
+        return PodFacets(
             pod_ip=self._sandbox.record.address if has_sandbox or self._containers.observed else "",
             host_ip=self._context.host_ip,
             started_at_s=self._sandbox.record.started_at,

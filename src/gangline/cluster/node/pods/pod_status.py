@@ -12,7 +12,7 @@ from typing import Any
 
 from gangline.api.core import Condition, Container, Pod, find_condition
 from gangline.clock import format_time
-from gangline.cluster.node.pods.observed_containers import Ended, Observed
+from gangline.cluster.node.pods.observed_containers import AttemptEnd, ObservedContainer
 from gangline.cluster.node.pods.restart_policy import initialized, is_sidecar, restarts
 from gangline.workloads.removed_writes import CONDITION, REASON
 
@@ -20,7 +20,7 @@ FINAL_PHASES = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class PodView:
+class PodFacets:
     """What there is to say about a pod beyond its containers.
 
     Attributes:
@@ -44,7 +44,7 @@ class PodView:
     removed_writes: str = ""
 
 
-def phase_of(pod: Pod, observed: Mapping[str, Observed], view: PodView) -> str:
+def phase_of(pod: Pod, observed: Mapping[str, ObservedContainer], view: PodFacets) -> str:
     """Return the phase. A final phase is never left."""
     if pod.status.phase in FINAL_PHASES:
         return pod.status.phase
@@ -69,7 +69,7 @@ def phase_of(pod: Pod, observed: Mapping[str, Observed], view: PodView) -> str:
     return "Running" if begun else "Pending"
 
 
-def _init_failed(pod: Pod, observed: Mapping[str, Observed]) -> bool:
+def _init_failed(pod: Pod, observed: Mapping[str, ObservedContainer]) -> bool:
     for container in pod.spec.init_containers:
         known = observed.get(container.name)
         if not is_sidecar(container) and known and known.ended and known.ended.exit_code != 0:
@@ -87,7 +87,9 @@ def _without_times(status: dict[str, Any]) -> dict[str, Any]:
     return status | {"conditions": conditions}
 
 
-def pod_status(pod: Pod, observed: Mapping[str, Observed], view: PodView, now_s: float) -> dict[str, Any]:
+def pod_status(
+    pod: Pod, observed: Mapping[str, ObservedContainer], view: PodFacets, now_s: float
+) -> dict[str, Any]:
     """Return the status to write, whole except for conditions of other writers (merged by type)."""
     phase = phase_of(pod, observed, view)
     status: dict[str, Any] = {
@@ -113,7 +115,7 @@ def pod_status(pod: Pod, observed: Mapping[str, Observed], view: PodView, now_s:
 
 
 def _conditions(
-    pod: Pod, observed: Mapping[str, Observed], view: PodView, phase: str, now_s: float
+    pod: Pod, observed: Mapping[str, ObservedContainer], view: PodFacets, phase: str, now_s: float
 ) -> list[dict[str, Any]]:
     final = phase in FINAL_PHASES
     unready = [c.name for c in pod.spec.containers if not (k := observed.get(c.name)) or not k.ready]
@@ -171,7 +173,7 @@ def _condition(
 
 
 def _container_status(
-    pod: Pod, container: Container, observed: Mapping[str, Observed], view: PodView, phase: str
+    pod: Pod, container: Container, observed: Mapping[str, ObservedContainer], view: PodFacets, phase: str
 ) -> dict[str, Any]:
     known = observed.get(container.name) or _not_begun(pod, container, observed)
     status: dict[str, Any] = {
@@ -191,13 +193,15 @@ def _container_status(
     return status
 
 
-def _not_begun(pod: Pod, container: Container, observed: Mapping[str, Observed]) -> Observed:
+def _not_begun(
+    pod: Pod, container: Container, observed: Mapping[str, ObservedContainer]
+) -> ObservedContainer:
     is_main = any(main.name == container.name for main in pod.spec.containers)
     reason = "PodInitializing" if is_main and not initialized(pod, observed) else "ContainerCreating"
-    return Observed(container.name, waiting_reason=reason)
+    return ObservedContainer(container.name, waiting_reason=reason)
 
 
-def _state(pod: Pod, known: Observed, view: PodView, phase: str) -> dict[str, Any]:
+def _state(pod: Pod, known: ObservedContainer, view: PodFacets, phase: str) -> dict[str, Any]:
     if known.state == "running":
         return {"running": {"startedAt": _time(known.started_at)}}
     if known.state == "exited" and known.ended is not None:
@@ -213,7 +217,7 @@ def _state(pod: Pod, known: Observed, view: PodView, phase: str) -> dict[str, An
     return {"waiting": waiting}
 
 
-def _terminated(pod: Pod, ended: Ended) -> dict[str, Any]:
+def _terminated(pod: Pod, ended: AttemptEnd) -> dict[str, Any]:
     state: dict[str, Any] = {
         "exitCode": ended.exit_code,
         "reason": ended.reason,

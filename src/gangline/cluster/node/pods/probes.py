@@ -32,7 +32,7 @@ def has_probes(container: Container) -> bool:
     return any(probe_of(container, kind) for kind in _KINDS)
 
 
-class Verdict:
+class ProbeCounter:
     """Counts results of one probe against its thresholds. Pure."""
 
     def __init__(self, probe: dict[str, Any], *, initially: bool) -> None:
@@ -101,7 +101,7 @@ class Prober:
 
     async def _follow(self, kind: str, probe: dict[str, Any]) -> bool:
         """Probe until the container is to be killed (False) or has started (True, startup only)."""
-        verdict = Verdict(probe, initially=kind == "liveness")
+        verdict = ProbeCounter(probe, initially=kind == "liveness")
         await asyncio.sleep(float(probe.get("initialDelaySeconds") or 0))
         while True:
             failure = await self._try(probe)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gangline.cluster.node.shim.removed_writes import Ended, look
+from gangline.cluster.node.shim.removed_writes import EndedContainer, look
 from gangline.cluster.node.shim_client import ShimError
 from gangline.units import format_bytes
 
@@ -35,7 +35,7 @@ async def describe_writes(
     if not found:
         known = sandbox.folder / "containers"
         names = containers or [path.name for path in known.iterdir()] if known.is_dir() else []
-        ended = [Ended(name, None, None) for name in names]
+        ended = [EndedContainer(name, None, None) for name in names]
         found = await asyncio.to_thread(look, str(sandbox.folder), ended)
     return words(found["folders"], is_cut=found["is_cut"], goes_with=goes_with)
 

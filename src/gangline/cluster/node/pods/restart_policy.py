@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gangline.api.core import Container, Pod
-from gangline.cluster.node.pods.observed_containers import Observed
+from gangline.cluster.node.pods.observed_containers import ObservedContainer
 
 BACK_OFF_FIRST_S = 10.0
 BACK_OFF_MAX_S = 300.0
@@ -48,7 +48,7 @@ def restarts(policy: str, exit_code: int) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def next_step(pod: Pod, observed: Mapping[str, Observed], now_s: float) -> Step:
+def next_step(pod: Pod, observed: Mapping[str, ObservedContainer], now_s: float) -> Step:
     """Return which containers to start; call it again on every change and at ``wake_at_s``.
 
     The caller does not call it for pods that are being stopped.
@@ -58,7 +58,7 @@ def next_step(pod: Pod, observed: Mapping[str, Observed], now_s: float) -> Step:
     backing_off: list[tuple[str, float]] = []
     wakes: list[float] = []
 
-    def try_again(known: Observed) -> None:
+    def try_again(known: ObservedContainer) -> None:
         assert known.ended is not None
         pause_s = back_off_s(known.crashes)
         due_s = known.ended.finished_at + pause_s
@@ -106,7 +106,7 @@ def next_step(pod: Pod, observed: Mapping[str, Observed], now_s: float) -> Step:
     return step(ended=left == 0)
 
 
-def initialized(pod: Pod, observed: Mapping[str, Observed]) -> bool:
+def initialized(pod: Pod, observed: Mapping[str, ObservedContainer]) -> bool:
     """Return whether every init container has succeeded (sidecars: has started)."""
     for container in pod.spec.init_containers:
         known = observed.get(container.name)

@@ -15,7 +15,7 @@ from gangline.api.core import Container, Pod
 from gangline.cluster.images.image import Image
 from gangline.cluster.node.context import AgentContext
 from gangline.cluster.node.network.pod_network import INTERFACE_IN_POD
-from gangline.cluster.node.pods.container_plan import Place, hostname_of, volume_source
+from gangline.cluster.node.pods.container_plan import PodFolders, hostname_of, volume_source
 from gangline.cluster.node.pods.oci_containers import delete_containers, describe, was_out_of_memory
 from gangline.cluster.node.pods.pod_record import PodRecord
 from gangline.cluster.node.pods.volumes import (
@@ -57,7 +57,7 @@ class Sandbox:
         account: Path | None = None,
         gpus: Mapping[str, str] | None = None,
         session: UserSession | None = None,
-    ) -> Place:
+    ) -> PodFolders:
         """Return where the pod's things lie, for container plans.
 
         Args:
@@ -67,7 +67,7 @@ class Sandbox:
         """
         context, record = self.context, self.record
         scope = record.host.scope
-        return Place(
+        return PodFolders(
             isolation=context.isolation,
             cluster_id=context.cluster_id,
             folder=self.folder,

@@ -13,7 +13,7 @@ from typing import Any
 
 from gangline.cluster.node.shim import oci, processes, spawn
 from gangline.cluster.node.shim.logfile import LogFile
-from gangline.cluster.node.shim.removed_writes import Ended
+from gangline.cluster.node.shim.removed_writes import EndedContainer
 
 _READ_BYTES = 64 * 1024
 _DRAIN_S = 0.5
@@ -103,10 +103,10 @@ class Containers:
                 return container
         return None
 
-    def ended_among(self, names: list[str]) -> list[Ended]:
+    def ended_among(self, names: list[str]) -> list[EndedContainer]:
         """Return what there is to look through of containers that have ended; all for an empty list."""
         return [
-            Ended(name, one.spec["root"], one.mount_namespace)
+            EndedContainer(name, one.spec["root"], one.mount_namespace)
             for name, one in self._known.items()
             if one.state == "exited" and (name in names or not names)
         ]

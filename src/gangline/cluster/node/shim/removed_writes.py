@@ -121,7 +121,7 @@ class Walk:
         return self.is_cut
 
 
-class Ended(NamedTuple):
+class EndedContainer(NamedTuple):
     """A container to look through.
 
     Attributes:
@@ -135,7 +135,7 @@ class Ended(NamedTuple):
     mount_namespace: int | None
 
 
-def look(pod_folder: str, containers: Sequence[Ended]) -> dict[str, Any]:
+def look(pod_folder: str, containers: Sequence[EndedContainer]) -> dict[str, Any]:
     """Return ``{"folders": find_worth_telling(...), "is_cut": bool}`` for containers of a pod.
 
     The calling process moves into the namespaces of the containers, so it should have nothing else to do.

@@ -50,7 +50,7 @@ _NAMESPACES = {
 
 
 @dataclass
-class Channel:
+class ControlChannel:
     """One connection; ``control`` tells the agent's from a remote shell's."""
 
     socket: socket.socket
@@ -61,10 +61,10 @@ class Channel:
 
 
 @dataclass
-class Run:
+class ExecProcess:
     """A further process inside a container."""
 
-    channel: Channel
+    channel: ControlChannel
     request_id: Any
     container: str
 
@@ -75,12 +75,12 @@ class Shim:
     def __init__(self, config: dict[str, Any], connection: socket.socket) -> None:
         self._config = config
         self._selector = selectors.DefaultSelector()
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, ExecProcess] = {}
         self._containers = Containers(
             config, self._selector, self._changed, self._save_durably, self._run_owners
         )
         self._is_configured = False
-        self._channels: list[Channel] = []
+        self._channels: list[ControlChannel] = []
         self._ending = self._asked_to_end = False
         self._first = connection
 
@@ -159,9 +159,9 @@ class Shim:
         self._selector.register(listener, selectors.EVENT_READ, accept)
         return listener
 
-    def _add_channel(self, connection: socket.socket, *, control: bool) -> Channel:
+    def _add_channel(self, connection: socket.socket, *, control: bool) -> ControlChannel:
         connection.setblocking(False)
-        channel = Channel(connection, control)
+        channel = ControlChannel(connection, control)
         self._channels.append(channel)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._receive(channel))
         return channel
@@ -183,7 +183,7 @@ class Shim:
 
     # Messages
 
-    def _receive(self, channel: Channel) -> None:
+    def _receive(self, channel: ControlChannel) -> None:
         try:
             chunk, descriptors, _, _ = socket.recv_fds(channel.socket, _READ_BYTES, 16)
         except BlockingIOError:
@@ -200,12 +200,12 @@ class Shim:
         for line in lines:
             self._handle(channel, line)
 
-    def _handle(self, channel: Channel, line: bytes) -> None:
+    def _handle(self, channel: ControlChannel, line: bytes) -> None:
         request: dict[str, Any] = {}
         try:
             request = json.loads(line)
             operation = request["op"]
-            operations: dict[str, Callable[[Channel, dict[str, Any]], None]] = {"exec": self._op_exec}
+            operations: dict[str, Callable[[ControlChannel, dict[str, Any]], None]] = {"exec": self._op_exec}
             if channel.control:
                 operations |= {
                     "configure": self._op_configure,
@@ -219,13 +219,13 @@ class Shim:
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._send(channel, {"id": request.get("id"), "error": f"{type(error).__name__}: {error}"})
 
-    def _send(self, channel: Channel, message: dict[str, Any]) -> None:
+    def _send(self, channel: ControlChannel, message: dict[str, Any]) -> None:
         try:
             channel.socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
             self._drop_channel(channel)  # a reader that does not read; the agent connects again
 
-    def _drop_channel(self, channel: Channel) -> None:
+    def _drop_channel(self, channel: ControlChannel) -> None:
         if channel not in self._channels:
             return
         self._channels.remove(channel)
@@ -236,7 +236,7 @@ class Shim:
         for pid in channel.runs:
             processes.kill_all([*processes.descendants(pid), pid])
 
-    def _op_configure(self, channel: Channel, request: dict[str, Any]) -> None:
+    def _op_configure(self, channel: ControlChannel, request: dict[str, Any]) -> None:
         network = request["network"]
         if network is not None:
             network_interface.configure_interface(
@@ -245,10 +245,10 @@ class Shim:
         self._is_configured = True
         self._send(channel, {"id": request["id"], "ok": True})
 
-    def _op_state(self, channel: Channel, request: dict[str, Any]) -> None:
+    def _op_state(self, channel: ControlChannel, request: dict[str, Any]) -> None:
         self._send(channel, self._state() | {"id": request["id"]})
 
-    def _op_writes(self, channel: Channel, request: dict[str, Any]) -> None:
+    def _op_writes(self, channel: ControlChannel, request: dict[str, Any]) -> None:
         """Tell what ended containers wrote that goes with them, from a process that looks for it."""
         reader, writer = os.pipe()
         text = b""
@@ -267,15 +267,15 @@ class Shim:
         os.close(writer)
         self._selector.register(reader, selectors.EVENT_READ, read)
 
-    def _op_start(self, channel: Channel, request: dict[str, Any]) -> None:
+    def _op_start(self, channel: ControlChannel, request: dict[str, Any]) -> None:
         self._containers.start(request["container"])
         self._send(channel, {"id": request["id"], "ok": True})
 
-    def _op_stop(self, channel: Channel, request: dict[str, Any]) -> None:
+    def _op_stop(self, channel: ControlChannel, request: dict[str, Any]) -> None:
         self._containers.stop(request["name"], request["grace_s"])
         self._send(channel, {"id": request["id"], "ok": True})
 
-    def _op_exec(self, channel: Channel, request: dict[str, Any]) -> None:
+    def _op_exec(self, channel: ControlChannel, request: dict[str, Any]) -> None:
         stdio, channel.descriptors = channel.descriptors[:3], channel.descriptors[3:]
         try:
             container = self._containers.find_running(request.get("name", ""))
@@ -301,14 +301,14 @@ class Shim:
             for descriptor in stdio:
                 os.close(descriptor)
         channel.runs.add(pid)
-        self._runs[pid] = Run(channel, request.get("id"), container.spec["name"])
+        self._runs[pid] = ExecProcess(channel, request.get("id"), container.spec["name"])
         self._selector.register(
             report_read,
             selectors.EVENT_READ,
             lambda: self._report_run(channel, request.get("id"), pid, report_read),
         )
 
-    def _report_run(self, channel: Channel, request_id: Any, pid: int, report: int) -> None:
+    def _report_run(self, channel: ControlChannel, request_id: Any, pid: int, report: int) -> None:
         text = os.read(report, _READ_BYTES)
         self._selector.unregister(report)
         os.close(report)
@@ -318,7 +318,7 @@ class Shim:
         if channel in self._channels:
             self._send(channel, {"id": request_id} | answer)
 
-    def _op_end(self, channel: Channel, request: dict[str, Any]) -> None:
+    def _op_end(self, channel: ControlChannel, request: dict[str, Any]) -> None:
         self._end()
         self._send(channel, {"id": request["id"], "ok": True})
 

@@ -98,7 +98,7 @@ def start_inside(
         _give_up(report, error)
 
 
-def start_look(pod_folder: str, containers: Sequence[removed_writes.Ended], report: int) -> None:
+def start_look(pod_folder: str, containers: Sequence[removed_writes.EndedContainer], report: int) -> None:
     """Fork a process that looks for what containers wrote; ``report`` gets it as JSON, then end-of-file."""
     if os.fork():
         return

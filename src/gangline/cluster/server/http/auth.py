@@ -29,7 +29,7 @@ READ_VERBS = frozenset({"get", "list", "watch"})
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class Caller:
     """An authenticated caller.
 
     Attributes:
@@ -60,7 +60,7 @@ class User:
         return verb in READ_VERBS
 
 
-ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
+ADMIN = Caller("kubernetes-admin", ("system:masters", "system:authenticated"))
 
 
 class Authenticator:
@@ -84,7 +84,7 @@ class Authenticator:
         """Return the text of a service account's token."""
         return account_tokens.sign(self._key, token)
 
-    def user_of(self, authorization: str) -> User | None:
+    def user_of(self, authorization: str) -> Caller | None:
         """Return the user of an ``Authorization`` header, None when the token is not ours."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
@@ -92,7 +92,7 @@ class Authenticator:
             return None
         return self.user_of_token(token)
 
-    def user_of_token(self, token: str) -> User | None:
+    def user_of_token(self, token: str) -> Caller | None:
         """Return the user of a token, None when it is not ours."""
         if hmac.compare_digest(token.encode(errors="replace"), self._token):
             return ADMIN
@@ -102,7 +102,7 @@ class Authenticator:
         return service_account(found.namespace, found.name, found)
 
 
-def is_there(store: Store, user: User) -> bool:
+def is_there(store: Store, user: Caller) -> bool:
     """Whether a service account still exists, and the pod that its token was made for: with them it ends."""
     if user.namespace is None or user.token is None:
         return True
@@ -116,10 +116,10 @@ def is_there(store: Store, user: User) -> bool:
     return pod is not None and pod.obj["metadata"]["uid"] == token.pod_uid
 
 
-def service_account(namespace: str, name: str, token: AccountToken | None = None) -> User:
+def service_account(namespace: str, name: str, token: AccountToken | None = None) -> Caller:
     """Return the user that a service account is."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    return User(f"system:serviceaccount:{namespace}:{name}", groups, namespace, token)
+    return Caller(f"system:serviceaccount:{namespace}:{name}", groups, namespace, token)
 
 
 def read_or_create(path: Path) -> str:

@@ -116,7 +116,7 @@ class ConnectionTable:
             del self._of_peer[slot.address]
 
 
-class Connection(RequestHandler):
+class ClientConnection(RequestHandler):
     """aiohttp's side of a connection, with an end to the wait for the first header."""
 
     def __init__(self, server: HttpServer, slot: Slot, **options: Any) -> None:
@@ -178,9 +178,9 @@ class HttpServer(web.Server):
             auto_decompress=False,  # nothing of a body is unpacked: see failures.encoded_body
         )
 
-    def connection(self, slot: Slot) -> Connection:
+    def connection(self, slot: Slot) -> ClientConnection:
         """Return the protocol of a new connection."""
-        return Connection(self, slot, loop=self._loop, **self._kwargs)
+        return ClientConnection(self, slot, loop=self._loop, **self._kwargs)
 
     def _request(self, message, payload, protocol, writer, task):  # type: ignore[no-untyped-def]
         protocol.header_came()

@@ -14,13 +14,13 @@ from aiohttp import web
 from gangline.api.budgets import BODY
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
-from gangline.cluster.server.http.auth import ADMIN, User, is_there
-from gangline.cluster.server.http.connections import Connection
+from gangline.cluster.server.http.auth import ADMIN, Caller, is_there
+from gangline.cluster.server.http.connections import ClientConnection
 from gangline.cluster.server.http.fault_log import FaultLog
 from gangline.cluster.server.http.load import LONG_ANSWER_BYTES, Load
 from gangline.cluster.server.http.request_context import RequestContext, failure_answer
 from gangline.cluster.server.memory import MemoryShares
-from gangline.cluster.server.registry import Target
+from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import SUBRESOURCE_VERBS
 from gangline.cluster.server.status_errors import StatusError
 from gangline.cluster.server.store.store import ConflictError, ObjectTooLargeError, StoreError, StoreFullError
@@ -67,7 +67,7 @@ class Handlers:
         return await self._handle(request, None, is_local=False)
 
     async def _handle(
-        self, request: web.BaseRequest, user: User | None, *, is_local: bool
+        self, request: web.BaseRequest, user: Caller | None, *, is_local: bool
     ) -> web.StreamResponse:
         with ExitStack() as held:
             try:
@@ -82,7 +82,7 @@ class Handlers:
                 return failure_answer(failure)
 
     async def _outcome(
-        self, request: web.BaseRequest, user: User | None, held: ExitStack, *, is_local: bool
+        self, request: web.BaseRequest, user: Caller | None, held: ExitStack, *, is_local: bool
     ) -> web.StreamResponse:
         """Return the answer; whatever goes wrong is raised as an ``StatusError``."""
         try:
@@ -118,7 +118,7 @@ class Handlers:
                 request.transport.abort()
             raise ConnectionResetError("the client does not take its answer") from None
 
-    def _authenticate(self, request: web.BaseRequest, user: User | None, path: str) -> User | None:
+    def _authenticate(self, request: web.BaseRequest, user: Caller | None, path: str) -> Caller | None:
         """Return who asks, None for nobody on an open path.
 
         Raises:
@@ -134,12 +134,12 @@ class Handlers:
         return user
 
     async def _answer(
-        self, request: web.BaseRequest, user: User | None, held: ExitStack, *, is_local: bool
+        self, request: web.BaseRequest, user: Caller | None, held: ExitStack, *, is_local: bool
     ) -> web.StreamResponse:
         """Return the answer; what ``held`` counts is under way until the client has it."""
         path = request.path.rstrip("/") or "/"
         user = self._authenticate(request, user, path)
-        if user is not None and isinstance(request.protocol, Connection):
+        if user is not None and isinstance(request.protocol, ClientConnection):
             request.protocol.slot.known()
         if (encoding := request.headers.get("Content-Encoding", "identity").lower()) != "identity":
             raise status_errors.encoded_body(encoding)
@@ -223,7 +223,7 @@ def verb_of(context: RequestContext) -> str:
     return verb
 
 
-def _subresource_verb(target: Target, method: str) -> str:
+def _subresource_verb(target: RequestTarget, method: str) -> str:
     name = target.subresource
     if name not in target.served.subresources:
         if name in _KNOWN_UNSERVED:

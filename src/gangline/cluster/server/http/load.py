@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.cluster.server import status_errors
-from gangline.cluster.server.http.auth import User
+from gangline.cluster.server.http.auth import Caller
 from gangline.cluster.server.memory import ANSWER_BYTES_MAX, BODY_BYTES_MAX, STORE_BYTES_MAX, MemoryShares
 
 
@@ -59,7 +59,7 @@ class Load:
         self._under_way: Counter[tuple[str, str]] = Counter()
 
     @contextmanager
-    def request(self, user: User, *, is_local: bool, is_watch: bool) -> Iterator[None]:
+    def request(self, user: Caller, *, is_local: bool, is_watch: bool) -> Iterator[None]:
         """Count a request while it is under way.
 
         Raises:
@@ -70,7 +70,7 @@ class Load:
             yield
 
     @contextmanager
-    def answer(self, user: User | None, size_bytes: int, *, is_local: bool) -> Iterator[None]:
+    def answer(self, user: Caller | None, size_bytes: int, *, is_local: bool) -> Iterator[None]:
         """Count a long answer until the client has it.
 
         Raises:
@@ -80,7 +80,7 @@ class Load:
             yield
 
     @contextmanager
-    def body(self, user: User, size_bytes: int, *, is_local: bool) -> Iterator[None]:
+    def body(self, user: Caller, size_bytes: int, *, is_local: bool) -> Iterator[None]:
         """Count a body, and what is made of it, until its request is answered.
 
         Raises:
@@ -90,7 +90,7 @@ class Load:
             yield
 
     @contextmanager
-    def _counted(self, user: User | None, what: str, amount: int, *, is_local: bool) -> Iterator[None]:
+    def _counted(self, user: Caller | None, what: str, amount: int, *, is_local: bool) -> Iterator[None]:
         shares = [("the Unix socket", LOCAL)] if is_local else [("the TCP port", REMOTE)]
         if user is not None and user.namespace is not None:
             shares.append((user.name, ACCOUNT))

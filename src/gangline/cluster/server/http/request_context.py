@@ -23,12 +23,12 @@ from gangline.api.budgets import BODY, BudgetError, check_values
 from gangline.api.json_reader import read_json
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.http import off_loop
-from gangline.cluster.server.http.auth import User
-from gangline.cluster.server.registry import Target
+from gangline.cluster.server.http.auth import Caller
+from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.wire.field_types import message_type_errors
 from gangline.cluster.server.wire.selectors import (
     FieldSelector,
-    LabelSelector,
+    LabelTerms,
     parse_field_selector,
     parse_label_selector,
 )
@@ -74,8 +74,8 @@ class RequestContext:
     """
 
     request: web.BaseRequest
-    user: User
-    target: Target
+    user: Caller
+    target: RequestTarget
     query: MultiMapping[str]
     warnings: list[str] = field(default_factory=list)
     body_bytes: int = 0
@@ -133,7 +133,7 @@ class RequestContext:
             raise status_errors.bad_request(f'fieldValidation: Unsupported value: "{value}"')
         return value
 
-    def selectors(self) -> tuple[LabelSelector | None, FieldSelector | None]:
+    def selectors(self) -> tuple[LabelTerms | None, FieldSelector | None]:
         """Return the selectors, None where there is nothing to select by.
 
         Raises:

@@ -12,7 +12,7 @@ from gangline.api import resources as r
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import SERVICE_ACCOUNT_COLLECTION
-from gangline.cluster.server.registry import Target
+from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import ServedResource
 from gangline.cluster.server.rules import crds
 from gangline.cluster.server.store.store import Store
@@ -25,7 +25,7 @@ SERVICE_COLLECTION = "/services"
 PRIORITY_CLASS_COLLECTION = "scheduling.k8s.io/priorityclasses"
 
 
-def check_namespace(store: Store, target: Target, name: str) -> None:
+def check_namespace(store: Store, target: RequestTarget, name: str) -> None:
     """Refuse to create in a namespace that does not exist or is going away.
 
     Raises:
@@ -53,7 +53,7 @@ def check_namespace(store: Store, target: Target, name: str) -> None:
         )
 
 
-def admit(api: ApiContext, target: Target, obj: dict[str, Any]) -> dict[str, Any]:
+def admit(api: ApiContext, target: RequestTarget, obj: dict[str, Any]) -> dict[str, Any]:
     """Return a new object with what depends on others filled in.
 
     Raises:
@@ -71,7 +71,7 @@ def admit(api: ApiContext, target: Target, obj: dict[str, Any]) -> dict[str, Any
     return obj
 
 
-def admit_update(api: ApiContext, target: Target, old: dict[str, Any], new: dict[str, Any]) -> None:
+def admit_update(api: ApiContext, target: RequestTarget, old: dict[str, Any], new: dict[str, Any]) -> None:
     """Fill in what follows from an update; ``new`` is changed in place.
 
     Raises:
@@ -111,7 +111,7 @@ def _admit_namespace(obj: dict[str, Any]) -> dict[str, Any]:
     return {**obj, "spec": spec, "status": {"phase": "Active"}}
 
 
-def _admit_pod(store: Store, target: Target, obj: dict[str, Any]) -> dict[str, Any]:
+def _admit_pod(store: Store, target: RequestTarget, obj: dict[str, Any]) -> dict[str, Any]:
     name = obj["metadata"]["name"]
     spec = dict(obj.get("spec") or {})
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
@@ -132,7 +132,7 @@ def _admit_pod(store: Store, target: Target, obj: dict[str, Any]) -> dict[str, A
     return {**obj, "spec": spec}
 
 
-def _resolve_priority(store: Store, target: Target, name: str, spec: dict[str, Any]) -> None:
+def _resolve_priority(store: Store, target: RequestTarget, name: str, spec: dict[str, Any]) -> None:
     wanted = spec.get("priorityClassName")
     found: dict[str, Any] | None = None
     if wanted:

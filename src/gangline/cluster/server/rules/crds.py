@@ -7,7 +7,7 @@ from typing import Any
 from gangline import clock
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
-from gangline.cluster.server.registry import CRD_COLLECTION, Target
+from gangline.cluster.server.registry import CRD_COLLECTION, RequestTarget
 
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
@@ -81,7 +81,7 @@ def _condition(type_: str, holds: bool, reason: str, message: str, now: str) -> 
     }
 
 
-def check_lasting(api: ApiContext, target: Target) -> None:
+def check_lasting(api: ApiContext, target: RequestTarget) -> None:
     """Refuse to create objects of a custom kind whose CRD is going away.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gangline import clock
 from gangline.cluster.server import status_errors
-from gangline.cluster.server.registry import Target
+from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import ServedResource
 from gangline.cluster.server.wire.rendering import in_order
 from gangline.errors import FieldError
@@ -33,7 +33,7 @@ _KEPT = (
 _DROPPED = ("selfLink", "resourceVersion")
 
 
-def check_type(target: Target, obj: dict[str, Any]) -> None:
+def check_type(target: RequestTarget, obj: dict[str, Any]) -> None:
     """Refuse a body of another kind or version than the path's.
 
     Raises:
@@ -53,7 +53,7 @@ def check_type(target: Target, obj: dict[str, Any]) -> None:
         raise status_errors.bad_request("metadata: must be an object")
 
 
-def check_place(target: Target, metadata: dict[str, Any]) -> None:
+def check_place(target: RequestTarget, metadata: dict[str, Any]) -> None:
     """Refuse a body whose name or namespace is not the path's.
 
     Raises:
@@ -79,7 +79,7 @@ def generate_name(prefix: str) -> str:
     return prefix[:GENERATED_PREFIX_MAX] + tail
 
 
-def created(target: Target, obj: dict[str, Any]) -> dict[str, Any]:
+def created(target: RequestTarget, obj: dict[str, Any]) -> dict[str, Any]:
     """Return the object as it is stored first: name, uid, creation time and generation set.
 
     Raises:
@@ -124,7 +124,7 @@ def _drop_empty(metadata: dict[str, Any]) -> None:
             del metadata[key]
 
 
-def updated(target: Target, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def updated(target: RequestTarget, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Return the new state with all that an update cannot change taken from the old one.
 
     Raises:

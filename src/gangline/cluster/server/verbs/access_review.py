@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
-from gangline.cluster.server.http.auth import User, is_there, service_account
+from gangline.cluster.server.http.auth import Caller, is_there, service_account
 from gangline.cluster.server.http.request_context import RequestContext, answer, encode_json
 
 
@@ -40,19 +40,19 @@ async def create_review(api: ApiContext, context: RequestContext) -> web.Respons
     return answer(encode_json(result), status=201)
 
 
-def user_info(user: User) -> dict[str, Any]:
+def user_info(user: Caller) -> dict[str, Any]:
     """Return the user as the authentication API writes one."""
     return {"username": user.name, "groups": list(user.groups)}
 
 
-def user_named(spec: dict[str, Any]) -> User:
+def user_named(spec: dict[str, Any]) -> Caller:
     """Return the user that a review of somebody else names."""
     name = str(spec.get("user") or "")
     groups = tuple(spec.get("groups") or ())
     if name.startswith("system:serviceaccount:") and name.count(":") == 3:
         _, _, namespace, account = name.split(":")
         return service_account(namespace, account)
-    return User(name, groups)
+    return Caller(name, groups)
 
 
 def _token_status(api: ApiContext, token: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _token_status(api: ApiContext, token: str) -> dict[str, Any]:
     return {"authenticated": True, "user": user_info(user), "audiences": ["https://kubernetes.default.svc"]}
 
 
-def _access_status(api: ApiContext, user: User, spec: dict[str, Any]) -> dict[str, Any]:
+def _access_status(api: ApiContext, user: Caller, spec: dict[str, Any]) -> dict[str, Any]:
     if user.is_admin:
         return {"allowed": True, "reason": "the administrator may do everything"}
     asked = spec.get("resourceAttributes")
@@ -78,7 +78,7 @@ def _access_status(api: ApiContext, user: User, spec: dict[str, Any]) -> dict[st
     return {"allowed": user.may(str(asked.get("verb") or ""), row, asked.get("namespace") or "")}
 
 
-def _rules_status(user: User, namespace: str) -> dict[str, Any]:
+def _rules_status(user: Caller, namespace: str) -> dict[str, Any]:
     everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
     own = user.is_admin or user.namespace == namespace
     return {

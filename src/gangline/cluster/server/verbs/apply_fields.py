@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gangline.cluster.server.verbs.apply_shapes import Shape
+from gangline.cluster.server.verbs.apply_shapes import MergeShape
 
 Tree = dict[str, Any]
 
@@ -30,7 +30,7 @@ _NOT_OWNED_METADATA = (
 )
 
 
-def owned_fields(applied: dict[str, Any], shape: Shape) -> Tree:
+def owned_fields(applied: dict[str, Any], shape: MergeShape) -> Tree:
     """Return the field set of a manifest, without what identifies the object."""
     tree = tree_of(applied, shape)
     for key in _NOT_OWNED:
@@ -43,7 +43,7 @@ def owned_fields(applied: dict[str, Any], shape: Shape) -> Tree:
     return tree
 
 
-def tree_of(value: Any, shape: Shape) -> Tree:
+def tree_of(value: Any, shape: MergeShape) -> Tree:
     """Return the field set of a value."""
     if isinstance(value, dict) and not shape.is_atomic_map:
         return {f"f:{key}": tree_of(item, shape.child(key)) for key, item in value.items()}
@@ -61,7 +61,7 @@ def _member(value: Any) -> str:
     return "v:" + json.dumps(value, separators=(",", ":"))
 
 
-def merged(live: Any, applied: Any, shape: Shape) -> Any:
+def merged(live: Any, applied: Any, shape: MergeShape) -> Any:
     """Return the live value with the applied one merged into it."""
     if isinstance(applied, dict) and isinstance(live, dict) and not shape.is_atomic_map:
         result = dict(live)
@@ -76,7 +76,7 @@ def merged(live: Any, applied: Any, shape: Shape) -> Any:
     return applied
 
 
-def _merged_list(live: list[Any], applied: list[Any], shape: Shape) -> list[Any]:
+def _merged_list(live: list[Any], applied: list[Any], shape: MergeShape) -> list[Any]:
     wanted = {shape.key_of(item): item for item in applied}
     present = {shape.key_of(item) for item in live}
     if None in wanted or None in present:
@@ -99,7 +99,7 @@ def minus(tree: Tree, other: Tree) -> Tree:
     return result
 
 
-def conflicts(applied: Any, live: Any, shape: Shape, theirs: Tree) -> Tree:
+def conflicts(applied: Any, live: Any, shape: MergeShape, theirs: Tree) -> Tree:
     """Return the fields of ``theirs`` that the manifest would change."""
     result: Tree = {}
     if isinstance(applied, dict) and not shape.is_atomic_map:
@@ -119,7 +119,7 @@ def conflicts(applied: Any, live: Any, shape: Shape, theirs: Tree) -> Tree:
     return result
 
 
-def _add_conflict(result: Tree, name: str, value: Any, live: Any, shape: Shape, theirs: Tree) -> None:
+def _add_conflict(result: Tree, name: str, value: Any, live: Any, shape: MergeShape, theirs: Tree) -> None:
     if theirs and isinstance(value, dict | list):
         if below := conflicts(value, live, shape, theirs):
             result[name] = below
@@ -127,7 +127,7 @@ def _add_conflict(result: Tree, name: str, value: Any, live: Any, shape: Shape, 
         result[name] = {}
 
 
-def without(value: Any, gone: Tree, kept: Tree, shape: Shape) -> Any:
+def without(value: Any, gone: Tree, kept: Tree, shape: MergeShape) -> Any:
     """Return the value without the fields of ``gone``, save those that somebody else keeps."""
     if isinstance(value, dict):
         result = dict(value)
@@ -151,7 +151,7 @@ def without(value: Any, gone: Tree, kept: Tree, shape: Shape) -> Any:
     return value
 
 
-def _list_without(items: list[Any], gone: Tree, kept: Tree, shape: Shape) -> list[Any]:
+def _list_without(items: list[Any], gone: Tree, kept: Tree, shape: MergeShape) -> list[Any]:
     result = []
     for item in items:
         key = shape.key_of(item) or ""

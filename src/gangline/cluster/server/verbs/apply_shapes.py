@@ -19,7 +19,7 @@ _KEY_DEFAULTS = {"protocol": "TCP"}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MergeShape:
     """How one value is merged. Without a table and a schema: maps by field, lists whole.
 
     Attributes:
@@ -32,29 +32,29 @@ class Shape:
     field: WireField | None = None
     schema: dict[str, Any] | None = None
 
-    def child(self, key: str) -> Shape:
+    def child(self, key: str) -> MergeShape:
         """Return the shape of a field of this object."""
         if self.message is not None:
             found = self.message.by_name.get(key)
             if found is None:
-                return Shape()
+                return MergeShape()
             if found.shape in ("*", "%"):
-                return Shape(field=found)
-            return Shape(message=message(found.type)) if found.is_message else Shape()
+                return MergeShape(field=found)
+            return MergeShape(message=message(found.type)) if found.is_message else MergeShape()
         if self.schema is not None:
             properties = self.schema.get("properties") or {}
             found_schema = properties.get(key, self.schema.get("additionalProperties"))
-            return Shape(schema=found_schema) if isinstance(found_schema, dict) else Shape()
-        return Shape()
+            return MergeShape(schema=found_schema) if isinstance(found_schema, dict) else MergeShape()
+        return MergeShape()
 
     @property
-    def item(self) -> Shape:
+    def item(self) -> MergeShape:
         """Return the shape of the items of this list."""
         if self.field is not None and self.field.is_message:
-            return Shape(message=message(self.field.type))
+            return MergeShape(message=message(self.field.type))
         if self.schema is not None and isinstance(self.schema.get("items"), dict):
-            return Shape(schema=self.schema["items"])
-        return Shape()
+            return MergeShape(schema=self.schema["items"])
+        return MergeShape()
 
     @property
     def is_atomic_map(self) -> bool:
@@ -97,17 +97,17 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class RootShape(Shape):
+class RootShape(MergeShape):
     """The shape of a whole object: ``metadata`` is the same for every kind."""
 
-    def child(self, key: str) -> Shape:
+    def child(self, key: str) -> MergeShape:
         """Return the shape of a top-level field."""
         if key == "metadata":
-            return Shape(message=message(OBJECT_META))
-        return Shape.child(self, key)
+            return MergeShape(message=message(OBJECT_META))
+        return MergeShape.child(self, key)
 
 
-def shape_of(served: ServedResource) -> Shape:
+def shape_of(served: ServedResource) -> MergeShape:
     """Return the shape of the objects of a kind."""
     if served.is_custom:
         return RootShape(schema=served.schema)

@@ -17,7 +17,7 @@ from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http import off_loop
 from gangline.cluster.server.http.request_context import RequestContext, answer, decode_yaml
-from gangline.cluster.server.registry import Target
+from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.rules import metadata, session_rule, strategy
 from gangline.cluster.server.store.events import Entry
 from gangline.cluster.server.verbs import apply_fields, writing
@@ -51,7 +51,7 @@ async def apply(api: ApiContext, context: RequestContext) -> web.Response:
     if api.store.latest(*target.key) is None:
         entry, status = await _create(api, context, applied, manager), 201
     else:
-        plain = Target(target.served, target.namespace, target.name)
+        plain = RequestTarget(target.served, target.namespace, target.name)
         entry = await writing.update_object(
             api, context, lambda live: _next_state(api, context, applied, manager, live), target=plain
         )
@@ -105,7 +105,7 @@ async def _create(
     session_rule.check(context, applied)
     owned = apply_fields.owned_fields(applied, shape_of(target.served))
     fields = [_entry(manager, target, owned)]
-    place = Target(target.served, target.namespace)
+    place = RequestTarget(target.served, target.namespace)
     return await writing.create_object(
         api,
         place,
@@ -155,7 +155,7 @@ def _with_revision(body: dict[str, Any], applied: dict[str, Any]) -> dict[str, A
     return {**body, "metadata": meta}
 
 
-def _entry(manager: Manager, target: Target, owned: Tree) -> dict[str, Any]:
+def _entry(manager: Manager, target: RequestTarget, owned: Tree) -> dict[str, Any]:
     entry = {
         "manager": manager.name,
         "operation": "Apply",
@@ -170,7 +170,7 @@ def _entry(manager: Manager, target: Target, owned: Tree) -> dict[str, Any]:
 
 
 def _conflicts(
-    applied: dict[str, Any], live: dict[str, Any], target: Target, others: list[dict[str, Any]]
+    applied: dict[str, Any], live: dict[str, Any], target: RequestTarget, others: list[dict[str, Any]]
 ) -> dict[str, Tree]:
     """Return, by manager, the fields of others that the manifest would change."""
     shape = shape_of(target.served)
@@ -189,7 +189,7 @@ def _without_clash(entry: dict[str, Any], clashes: dict[str, Tree]) -> dict[str,
     return {**entry, "fieldsV1": apply_fields.minus(entry["fieldsV1"], clash)}
 
 
-def _conflict_failure(target: Target, clashes: dict[str, Tree]) -> status_errors.StatusError:
+def _conflict_failure(target: RequestTarget, clashes: dict[str, Tree]) -> status_errors.StatusError:
     causes = [
         {"reason": "FieldManagerConflict", "message": f'conflict with "{name}"', "field": path}
         for name, tree in clashes.items()

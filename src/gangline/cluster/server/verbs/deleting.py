@@ -14,7 +14,7 @@ from gangline.api import resources as r
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.request_context import RequestContext, answer, encode_json, is_dry_run
-from gangline.cluster.server.registry import Target
+from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.rules import crds
 from gangline.cluster.server.store.events import Entry
 from gangline.cluster.server.verbs.reading import namespace_of, select
@@ -118,7 +118,7 @@ def _with_default(context: RequestContext, options: DeleteOptions) -> DeleteOpti
     return replace(options, propagation="Orphan")
 
 
-async def delete_object(api: ApiContext, target: Target, options: DeleteOptions) -> tuple[Entry, bool]:
+async def delete_object(api: ApiContext, target: RequestTarget, options: DeleteOptions) -> tuple[Entry, bool]:
     """Delete an object, or mark it as being deleted; returns its last state and whether it is gone.
 
     Raises:
@@ -150,7 +150,7 @@ async def delete_object(api: ApiContext, target: Target, options: DeleteOptions)
     return await api.store.put(target.key, after, old), False
 
 
-def _mark(target: Target, obj: dict[str, Any], options: DeleteOptions) -> None:
+def _mark(target: RequestTarget, obj: dict[str, Any], options: DeleteOptions) -> None:
     """Set on ``obj`` what says that it is being deleted; its metadata is changed in place."""
     meta = obj["metadata"]
     resource = target.served.resource
@@ -201,12 +201,12 @@ async def delete_collection(api: ApiContext, context: RequestContext) -> web.Res
 
 
 async def delete_entries(
-    api: ApiContext, target: Target, entries: list[Entry], options: DeleteOptions
+    api: ApiContext, target: RequestTarget, entries: list[Entry], options: DeleteOptions
 ) -> None:
     """Delete objects of one kind; one that is gone already is fine."""
     for start in range(0, len(entries), DELETES_AT_ONCE_MAX):
         batch = (entry.obj["metadata"] for entry in entries[start : start + DELETES_AT_ONCE_MAX])
-        targets = [Target(target.served, meta.get("namespace", ""), meta["name"]) for meta in batch]
+        targets = [RequestTarget(target.served, meta.get("namespace", ""), meta["name"]) for meta in batch]
         deletes = (delete_object(api, one, options) for one in targets)
         for outcome in await asyncio.gather(*deletes, return_exceptions=True):
             if isinstance(outcome, status_errors.StatusError) and outcome.code == 404:

@@ -13,7 +13,7 @@ from gangline.cluster.server.http.request_context import RequestContext, answer,
 from gangline.cluster.server.store.events import Entry
 from gangline.cluster.server.store.store import Store
 from gangline.cluster.server.wire import rendering
-from gangline.cluster.server.wire.selectors import FieldSelector, LabelSelector
+from gangline.cluster.server.wire.selectors import FieldSelector, LabelTerms
 
 
 def check_revision(store: Store, revision: int | None) -> None:
@@ -48,7 +48,7 @@ def select(
     store: Store,
     collection: str,
     namespace: str | None,
-    labels: LabelSelector | None,
+    labels: LabelTerms | None,
     fields: FieldSelector | None,
 ) -> list[Entry]:
     """Return the objects that match, ordered by namespace and name. O(1) when a name is demanded."""

@@ -24,7 +24,7 @@ from gangline.cluster.server.store.events import Change, Entry, ExpiredError, Wa
 from gangline.cluster.server.store.store import Store
 from gangline.cluster.server.verbs.reading import include_object, namespace_of, select
 from gangline.cluster.server.wire import rendering
-from gangline.cluster.server.wire.selectors import FieldSelector, LabelSelector
+from gangline.cluster.server.wire.selectors import FieldSelector, LabelTerms
 
 BOOKMARK_PERIOD_S = 60.0
 WATCH_TIMEOUT_MIN_S = 1800.0
@@ -46,7 +46,7 @@ class WatchStream:
         self._served: ServedResource = context.target.served
         self._form = context.form
         self._include_object = include_object(context)
-        self._labels: LabelSelector | None
+        self._labels: LabelTerms | None
         self._fields: FieldSelector | None
         self._labels, self._fields = context.selectors()
         self._columns_sent = False

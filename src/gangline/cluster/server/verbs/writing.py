@@ -23,7 +23,7 @@ from gangline.cluster.server.http.request_context import (
     decode_plain,
     encode_json,
 )
-from gangline.cluster.server.registry import Target
+from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.rules import admission, crds, field_rules, metadata, session_rule, strategy
 from gangline.cluster.server.store.events import Entry
 from gangline.cluster.server.store.store import ConflictError
@@ -58,7 +58,7 @@ async def create(api: ApiContext, context: RequestContext) -> web.Response:
 
 async def create_object(
     api: ApiContext,
-    target: Target,
+    target: RequestTarget,
     body: dict[str, Any],
     *,
     dry_run: bool = False,
@@ -186,7 +186,7 @@ def patch_document(raw: bytes, kind: str) -> Any:
     return decode_plain(raw) if kind == "json" else decode_body(raw, "application/json")
 
 
-def apply_patch(target: Target, kind: str, before: dict[str, Any], document: Any) -> dict[str, Any]:
+def apply_patch(target: RequestTarget, kind: str, before: dict[str, Any], document: Any) -> dict[str, Any]:
     """Return the object with the patch applied.
 
     Raises:
@@ -216,7 +216,7 @@ async def update_object(
     context: RequestContext,
     next_of: Callable[[dict[str, Any]], dict[str, Any]],
     *,
-    target: Target | None = None,
+    target: RequestTarget | None = None,
 ) -> Entry:
     """Store what ``next_of`` makes of the newest state of the context's object.
 
@@ -244,7 +244,9 @@ def _updated(context: RequestContext, entry: Entry) -> web.Response:
     return answer(data, warnings=context.warnings)
 
 
-def next_state(api: ApiContext, target: Target, old: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+def next_state(
+    api: ApiContext, target: RequestTarget, old: dict[str, Any], body: dict[str, Any]
+) -> dict[str, Any]:
     """Return what an update of the object, or of its status, makes of the old state.
 
     Raises:
@@ -277,7 +279,7 @@ def next_state(api: ApiContext, target: Target, old: dict[str, Any], body: dict[
 
 
 async def store_next(
-    api: ApiContext, target: Target, old: Entry, obj: dict[str, Any], *, dry_run: bool = False
+    api: ApiContext, target: RequestTarget, old: Entry, obj: dict[str, Any], *, dry_run: bool = False
 ) -> Entry:
     """Store the next state of an object, unless it is the same; remove one whose deletion is complete."""
     before = rendering.object_at(old, target.served)

@@ -88,7 +88,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelTerms:
     """Terms that must all hold; without terms everything matches."""
 
     requirements: tuple[Requirement, ...] = ()
@@ -134,7 +134,7 @@ class FieldSelector:
 
 
 @lru_cache(maxsize=512)
-def parse_label_selector(text: str) -> LabelSelector:
+def parse_label_selector(text: str) -> LabelTerms:
     """Return the selector written as ``app=x,tier!=y,env in (a, b),key,!other``.
 
     Raises:
@@ -153,10 +153,10 @@ def parse_label_selector(text: str) -> LabelSelector:
             reader.expect(",")
             if reader.done:
                 raise ValueError(f"unable to parse requirement: `{text}` ends with a comma")
-    return LabelSelector(tuple(requirements))
+    return LabelTerms(tuple(requirements))
 
 
-def label_selector_from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
+def label_selector_from_object(selector: Mapping[str, Any] | None) -> LabelTerms:
     """Return the selector written as ``matchLabels`` and ``matchExpressions``, as in the spec of a Job.
 
     An empty object matches everything. The caller decides what an absent one means.
@@ -176,7 +176,7 @@ def label_selector_from_object(selector: Mapping[str, Any] | None) -> LabelSelec
         requirements.append(
             Requirement(expression.get("key", ""), operator, frozenset(expression.get("values") or ()))
         )
-    return LabelSelector(tuple(requirements))
+    return LabelTerms(tuple(requirements))
 
 
 class _Tokens:

@@ -37,7 +37,7 @@ REFRESH_PERIOD_S = 5.0
 """Routes change when a network comes or goes; two small files are read each time."""
 
 
-class Gate:
+class EgressGate:
     """See the module's text.
 
     Attributes:

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 
 from gangline.cluster.node.network.egress.dns_message import ANY, NO_SUCH_NAME, PTR, A, Question, write_answer
-from gangline.cluster.node.network.host_names import Host
+from gangline.cluster.node.network.host_names import PodHost
 
 CLUSTER_DOMAINS = ("cluster.local", "svc")
 _REVERSE, _REVERSE_MAPPED = ".in-addr.arpa", ".f.f.f.f.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.ip6.arpa"
@@ -16,7 +16,7 @@ _REVERSE, _REVERSE_MAPPED = ".in-addr.arpa", ".f.f.f.f.0.0.0.0.0.0.0.0.0.0.0.0.0
 def answer_of(
     question: Question,
     asker: str,
-    hosts: Iterable[Host],
+    hosts: Iterable[PodHost],
     machine_hosts: Mapping[str, str],
     subnet: ipaddress.IPv4Network,
 ) -> bytes | None:
@@ -44,7 +44,7 @@ def answer_of(
     return None
 
 
-def _names_seen_from(namespace: str, host: Host) -> list[str]:
+def _names_seen_from(namespace: str, host: PodHost) -> list[str]:
     """Return the names by which a host is known in a namespace."""
     names = [name.lower() for name in host.qualified]
     if host.namespace == namespace:
@@ -52,7 +52,7 @@ def _names_seen_from(namespace: str, host: Host) -> list[str]:
     return names[:3] if host.subdomain else []  # those that name its namespace
 
 
-def _reverse(question: Question, hosts: Iterable[Host], subnet: ipaddress.IPv4Network) -> bytes | None:
+def _reverse(question: Question, hosts: Iterable[PodHost], subnet: ipaddress.IPv4Network) -> bytes | None:
     """Answer for addresses of pods; the machine's name servers know none of them."""
     if question.name.endswith(_REVERSE_MAPPED):
         return write_answer(question, code=NO_SUCH_NAME)  # those that have a name have it in /etc/hosts

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gangline.cluster.node.network.egress.rules import Chain
+from gangline.cluster.node.network.egress.rules import RuleChain
 from gangline.errors import ClusterError
 
 _HOOKS = {"prerouting": 0, "input": 1, "forward": 2, "output": 3, "postrouting": 4}
@@ -28,7 +28,7 @@ class FoundChain:
     drops: bool
 
 
-def replace_table(table: str, chains: Sequence[Chain]) -> None:
+def replace_table(table: str, chains: Sequence[RuleChain]) -> None:
     """Put a table of IPv4 in the place of the one of that name, all at once.
 
     Raises:
@@ -90,7 +90,7 @@ def read_chains() -> list[FoundChain]:
     return chains
 
 
-def _described(chain: Chain) -> dict[str, Any]:
+def _described(chain: RuleChain) -> dict[str, Any]:
     if not chain.hook:
         return {"name": chain.name}
     place = [("NFTA_HOOK_HOOKNUM", _HOOKS[chain.hook]), ("NFTA_HOOK_PRIORITY", chain.priority)]

@@ -20,7 +20,7 @@ from gangline.cluster.node.network.egress.resolv_conf import (
     reachable_from_pods,
     render_resolv_conf,
 )
-from gangline.cluster.node.network.host_names import Host, rewrite_in_place
+from gangline.cluster.node.network.host_names import PodHost, rewrite_in_place
 
 RESOLV_CONF = Path("/etc/resolv.conf")
 HOSTS = Path("/etc/hosts")
@@ -70,7 +70,7 @@ class Resolver:
     """
 
     def __init__(
-        self, path: Path, address: str, subnet: ipaddress.IPv4Network, hosts: Callable[[], Iterable[Host]]
+        self, path: Path, address: str, subnet: ipaddress.IPv4Network, hosts: Callable[[], Iterable[PodHost]]
     ) -> None:
         self.path = path
         self.refusal = ""

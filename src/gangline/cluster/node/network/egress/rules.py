@@ -35,7 +35,7 @@ Rule = list[Expression]
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class RuleChain:
     """One chain; without a ``hook`` no packet ever passes it.
 
     Attributes:
@@ -75,7 +75,7 @@ class Ways:
         return f"{TABLE_PREFIX}{self.cluster_id}"
 
 
-def chains_of(ways: Ways) -> list[Chain]:
+def chains_of(ways: Ways) -> list[RuleChain]:
     """Return the chains of a cluster's table."""
     bridge, subnet = ways.bridge, ways.subnet
     gateway = ipaddress.IPv4Network(subnet.network_address + 1)
@@ -105,13 +105,13 @@ def chains_of(ways: Ways) -> list[Chain]:
         _expression("masq"),
     ]
     return [
-        Chain("between-pods", (between_pods,), hook="prerouting", priority=-300),
-        Chain("in", tuple(forward), hook="forward"),
-        Chain(
+        RuleChain("between-pods", (between_pods,), hook="prerouting", priority=-300),
+        RuleChain("in", tuple(forward), hook="forward"),
+        RuleChain(
             "own-address", ([*own, *_interface(_IIF, _LOOPBACK, _DIFFERS), _verdict(_DROP)],), hook="input"
         ),
-        Chain("out", (masquerade,), type="nat", hook="postrouting", priority=100),
-        *(Chain(f"{FORWARDING_PREFIX}{name}") for name in sorted(ways.switched)),
+        RuleChain("out", (masquerade,), type="nat", hook="postrouting", priority=100),
+        *(RuleChain(f"{FORWARDING_PREFIX}{name}") for name in sorted(ways.switched)),
     ]
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from gangline.cluster.node.network.egress.gate import Gate
+from gangline.cluster.node.network.egress.gate import EgressGate
 from gangline.cluster.node.network.egress.resolver import Resolver
-from gangline.cluster.node.network.host_names import Host
+from gangline.cluster.node.network.host_names import PodHost
 
 
 class WayOut:
@@ -30,9 +30,9 @@ class WayOut:
         bridge: str,
         subnet: ipaddress.IPv4Network,
         resolv: Path,
-        hosts: Callable[[], Iterable[Host]],
+        hosts: Callable[[], Iterable[PodHost]],
     ) -> None:
-        self._gate = Gate(cluster_id=cluster_id, bridge=bridge, subnet=subnet)
+        self._gate = EgressGate(cluster_id=cluster_id, bridge=bridge, subnet=subnet)
         self._resolver = Resolver(resolv, str(subnet.network_address + 1), subnet, hosts)
         self.resolv = resolv
         self._resolver.refuse_all()  # until it is open, and where it cannot be

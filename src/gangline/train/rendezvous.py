@@ -183,7 +183,7 @@ def _at_master(ranks: Ranks, deadline: float) -> Any:
 def _through_file(ranks: Ranks, deadline: float) -> Any:
     """Meet on this node: rank 0 listens on loopback and writes its port into a file of this job's name."""
     key = f"{ranks.job}/{_launcher_process()}"  # a job's name may come back in a pod that starts again
-    path = Path(tempfile.gettempdir()) / f"gangline-meeting-{os.getuid()}-{_digest(key)}"
+    path = Path(tempfile.gettempdir()) / f"gangline-rendezvous-{os.getuid()}-{_digest(key)}"
     if ranks.rank == 0:
         listener = _listen(LOOPBACK, 0)
         store_port = listener.getsockname()[1]

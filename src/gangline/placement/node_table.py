@@ -2,8 +2,8 @@
 
 Row i of every array is the i-th node by name, so that "the first" is the first by name, and the same nodes
 give the same arrays in whatever order they came. A seed gives the rows another order, which is as fixed.
-:class:`Room` holds what changes while gangs are tried: it is copied for a trial (0.1 ms for 10,000 nodes) and
-thrown away, or kept. Shapes: N nodes, R resources.
+:class:`FreeResources` holds what changes while gangs are tried: it is copied for a trial (0.1 ms for 10,000
+nodes) and thrown away, or kept. Shapes: N nodes, R resources.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHAPES_MAX = 256
 """Shapes of pods whose permitted nodes are remembered; the oldest is forgotten first."""
 
 
-class Fleet:
+class NodeTable:
     """All nodes of a snapshot.
 
     Args:
@@ -61,11 +61,11 @@ class Fleet:
         self.domains = np.zeros((len(self.levels), 0), np.int32)
         self.domain_names: list[list[tuple[str, ...]]] = [[] for _ in self.levels]
         self.kinds: list[GpuTables] = []
-        self.room = Room(np.zeros((0, len(self.columns)), np.int64), np.zeros(0, np.int64))
+        self.room = FreeResources(np.zeros((0, len(self.columns)), np.int64), np.zeros(0, np.int64))
         self._domain_ids: list[dict[tuple[str, ...], int]] = [{} for _ in self.levels]
         self._eligible: dict[bytes, tuple[PodView, Bools]] = {}
         self._assumed: dict[str, dict[str, int]] = {}  # GPUs by node and pod, where a plugin chose them
-        self._idle: Room | None = None
+        self._idle: FreeResources | None = None
         self.fits_idle: dict[object, bool] = {}
         self._label_domains: dict[str, tuple[Ints, int]] = {}
         self._of_nodes: dict[bytes, Ints] = {}
@@ -78,21 +78,21 @@ class Fleet:
         levels: Sequence[str] = (),
         *,
         seed: int = 0,
-    ) -> Fleet:
-        """Return the fleet of a snapshot. Cost: 10 µs a node, 5 µs a pod that holds room."""
-        fleet = cls(levels, seed=seed)
-        ordered = sorted(nodes, key=lambda node: fleet.turn(node.name))
-        fleet.names = [node.name for node in ordered]
-        fleet.views = ordered
+    ) -> NodeTable:
+        """Return the table of a snapshot. Cost: 10 µs a node, 5 µs a pod that holds room."""
+        table = cls(levels, seed=seed)
+        ordered = sorted(nodes, key=lambda node: table.turn(node.name))
+        table.names = [node.name for node in ordered]
+        table.views = ordered
         count = len(ordered)
-        fleet.kind_of = np.full(count, -1, np.int32)
-        fleet.domains = np.full((len(fleet.levels), count), NO_DOMAIN, np.int32)
-        fleet.room = Room(np.zeros((count, len(fleet.columns)), np.int64), np.zeros(count, np.int64))
+        table.kind_of = np.full(count, -1, np.int32)
+        table.domains = np.full((len(table.levels), count), NO_DOMAIN, np.int32)
+        table.room = FreeResources(np.zeros((count, len(table.columns)), np.int64), np.zeros(count, np.int64))
         for index, node in enumerate(ordered):
-            fleet._fill(index, node)
+            table._fill(index, node)
         for pod in sorted(allocations, key=_by_certainty):
-            fleet.hold(pod)
-        return fleet
+            table.hold(pod)
+        return table
 
     def __len__(self) -> int:
         return len(self.names)
@@ -245,13 +245,13 @@ class Fleet:
         """Return what all nodes have of a resource together. Cost: one step for each node."""
         return sum(view.allocatable.get(resource, 0) for view in self.views)
 
-    def idle(self) -> Room:
+    def idle(self) -> FreeResources:
         """Return the room of all nodes as if nothing ran: to look at, not to take from.
 
         Cost: 2 µs a node after a node has changed, then nothing.
         """
         if self._idle is None:
-            self._idle = Room(np.zeros_like(self.room.free), np.zeros_like(self.room.gpus))
+            self._idle = FreeResources(np.zeros_like(self.room.free), np.zeros_like(self.room.gpus))
             self._idle.gone = EVERYBODY
             for index, node in enumerate(self.views):
                 self._offer(self._idle, index, node)
@@ -275,7 +275,7 @@ class Fleet:
                 self.domain_names[position].append(path)
             self.domains[position, index] = ids[path] if path[-1] else NO_DOMAIN
 
-    def _offer(self, room: Room, index: int, node: NodeView) -> None:
+    def _offer(self, room: FreeResources, index: int, node: NodeView) -> None:
         for resource, amount in node.allocatable.items():
             column = self.column(resource)
             room.free[index, column] = amount
@@ -308,7 +308,7 @@ EVERYBODY: frozenset[str] = _Everybody()
 """Of every pod it is said to be gone."""
 
 
-class Room:
+class FreeResources:
     """What nodes have left.
 
     Attributes:
@@ -328,9 +328,9 @@ class Room:
         self._derived: dict[object, tuple[npt.NDArray[np.generic], Callable[[Ints], npt.NDArray[np.generic]]]]
         self._derived = {}
 
-    def copy(self) -> Room:
+    def copy(self) -> FreeResources:
         """Return room of its own for a trial."""
-        other = Room(self.free.copy(), self.gpus.copy())
+        other = FreeResources(self.free.copy(), self.gpus.copy())
         other.ports = dict(self.ports)
         other.gone = self.gone
         return other

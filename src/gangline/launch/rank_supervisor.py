@@ -118,7 +118,7 @@ def end_orphans() -> None:
         time.sleep(0.05)
 
 
-class Guard:
+class RankSupervisor:
     """The ranks of this host."""
 
     def __init__(self) -> None:
@@ -281,4 +281,4 @@ class Guard:
 
 
 if __name__ == "__main__":
-    Guard().run()
+    RankSupervisor().run()

@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.api.resources import MPIJOBS
-from gangline.cli.jobs.pending_reason import held_up, is_silent, tries, why_pending
+from gangline.cli.jobs.pending_reason import is_silent, pending_reason_of, tries, why_pending
 from gangline.cli.run.follow import Follower
 from gangline.cli.run.view import advice_for
 
@@ -33,8 +33,8 @@ def warning(reason, message, uid="u1"):
 
 
 def test_a_command_that_is_not_there_reads_the_same_before_and_during_the_back_off():
-    first = held_up(pod(START_ERROR, phase="Running"))
-    later = held_up(pod(BACK_OFF, last=START_ERROR, phase="Running"))
+    first = pending_reason_of(pod(START_ERROR, phase="Running"))
+    later = pending_reason_of(pod(BACK_OFF, last=START_ERROR, phase="Running"))
 
     assert first == later
     assert str(first) == f"pod pi-x, container main: StartError: {NOT_FOUND}"
@@ -58,7 +58,7 @@ def test_a_volume_that_cannot_be_mounted_is_found_in_the_status_or_in_an_event()
 
 
 def test_a_program_that_ran_and_failed_is_not_held_up():
-    assert held_up(pod({"terminated": {"exitCode": 1, "reason": "Error"}}, phase="Failed")) is None
+    assert pending_reason_of(pod({"terminated": {"exitCode": 1, "reason": "Error"}}, phase="Failed")) is None
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_it_is_said_how_often_kubernetes_tries_again_and_how_to_stop(owner, role
     found = pod(START_ERROR, role=role, restart_policy=policy)
 
     assert words in tries(owner, found)
-    assert ("Ctrl-C" in advice_for(owner, found, held_up(found))) == bool(words)
+    assert ("Ctrl-C" in advice_for(owner, found, pending_reason_of(found))) == bool(words)
 
 
 class Listener:
@@ -86,7 +86,7 @@ class Listener:
     def pods_changed(self, job, pods):
         pass
 
-    def held_up(self, job, pod, reason):
+    def pending_reason_of(self, job, pod, reason):
         self.reasons.append(reason.reason)
 
 
@@ -111,6 +111,6 @@ def test_a_gang_that_waits_is_said_once_for_all_of_its_pods():
     }
     other = {**waiting, "metadata": {**waiting["metadata"], "name": "pi-y", "uid": "u2"}}
 
-    assert held_up(waiting) == held_up(other)
-    assert str(held_up(waiting)) == message
-    assert "gangline explain" in advice_for(job(), waiting, held_up(waiting))
+    assert pending_reason_of(waiting) == pending_reason_of(other)
+    assert str(pending_reason_of(waiting)) == message
+    assert "gangline explain" in advice_for(job(), waiting, pending_reason_of(waiting))

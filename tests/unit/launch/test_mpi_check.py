@@ -9,7 +9,7 @@ import pytest
 
 import gangline.launch
 
-GUARD = Path(gangline.launch.__file__).parent / "mpi_guard"
+GUARD = Path(gangline.launch.__file__).parent / "mpi_check"
 FAKE = """
 import os
 SIZE = int(os.environ.get("WORLD", 1))

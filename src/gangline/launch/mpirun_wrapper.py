@@ -1,8 +1,8 @@
 """The ``mpirun`` that local images put before every other one on the PATH.
 
-Called as ``mpirun_front.py OWN_PATH ARGUMENT...`` with ``python -I -S``; standard library only. It starts the
-``mpirun`` of the folder ``$GANGLINE_MPI_BIN``, else the next one on the PATH, with that folder first on the
-PATH, and passes on streams, signals and exit code. What it adds:
+Called as ``mpirun_wrapper.py OWN_PATH ARGUMENT...`` with ``python -I -S``; standard library only. It starts
+the ``mpirun`` of the folder ``$GANGLINE_MPI_BIN``, else the next one on the PATH, with that folder first on
+the PATH, and passes on streams, signals and exit code. What it adds:
 
 - a program built for another MPI fails, instead of running as N single ranks that each call themselves
   rank 0, and so does a job whose ``mpiImplementation`` names another MPI, instead of running all its ranks on

@@ -40,7 +40,7 @@ def launcher() -> str:
 
 
 def let_the_script_start() -> None:
-    """Take away what makes programs of another MPI fail at once (``mpirun_front``): this says it better."""
+    """Take away what makes programs of another MPI fail at once (``mpirun_wrapper``): this says it better."""
     for name, value in _MARKERS.items():
         if os.environ.get(name, "").startswith(value):
             del os.environ[name]
@@ -139,7 +139,7 @@ class _Gangline:
             return None
         from _frozen_importlib_external import spec_from_file_location
 
-        folder = os.path.realpath(__file__).rpartition("/launch/mpi_guard/")[0]
+        folder = os.path.realpath(__file__).rpartition("/launch/mpi_check/")[0]
         return spec_from_file_location(name, f"{folder}/__init__.py", submodule_search_locations=[folder])
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gangline.launch import mpirun_front
-from gangline.launch.mpirun_front import (
+from gangline.launch import mpirun_wrapper
+from gangline.launch.mpirun_wrapper import (
     NO_PMI,
     NO_PML,
     ErrorStream,
@@ -21,7 +21,7 @@ from gangline.launch.mpirun_front import (
     modern_options,
 )
 
-FRONT = mpirun_front.__file__
+FRONT = mpirun_wrapper.__file__
 GUARD = f"-x PMI_PORT={NO_PMI} -x PMI_ID=0 "
 ATTACHED = "--leave-session-attached "
 

@@ -30,17 +30,17 @@ MESSAGE_BYTES_MAX = 4096
 START_LIMIT_S = 10.0
 UNKNOWN = "its process says nothing"
 
-Look = tuple[str, str]
+ProcessState = tuple[str, str]
 """State of a process and its stack; the stack is empty where it is unknown or does not matter."""
 
 
-def look_at(fact: Mapping[str, Any]) -> Look:
+def look_at(fact: Mapping[str, Any]) -> ProcessState:
     """Return the state and the stack of a mute rank of this node.
 
     Args:
         fact: what the rank said of itself at the start: ``pid``, ``process``, ``stack_file``.
     """
-    from gangline.train.meeting import process_name
+    from gangline.train.rendezvous import process_name
 
     pid = int(fact["pid"])
     if process_name(pid) != fact["process"]:
@@ -50,7 +50,7 @@ def look_at(fact: Mapping[str, Any]) -> Look:
     return "its interpreter is locked inside C code", stack_of(pid, str(fact["stack_file"]))
 
 
-class Witness:
+class ProcessInspector:
     """The process that looks, as its starter sees it.
 
     Args:
@@ -84,7 +84,7 @@ class Witness:
             self._process = None
 
 
-def ask(questions: Iterable[tuple[tuple[str, int], str, int, Mapping[str, Any]]]) -> dict[int, Look]:
+def ask(questions: Iterable[tuple[tuple[str, int], str, int, Mapping[str, Any]]]) -> dict[int, ProcessState]:
     """Return what witnesses on other nodes see, by rank; a rank is missing where nobody answered in time.
 
     Args:
@@ -94,7 +94,7 @@ def ask(questions: Iterable[tuple[tuple[str, int], str, int, Mapping[str, Any]]]
         rank: (place, json.dumps({"key": key, "rank": rank, **_asked(fact)}).encode())
         for place, key, rank, fact in questions
     }
-    found: dict[int, Look] = {}
+    found: dict[int, ProcessState] = {}
     deadline = time.monotonic() + ASK_LIMIT_S
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         while open_ and (left := deadline - time.monotonic()) > 0:

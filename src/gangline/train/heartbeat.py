@@ -22,7 +22,7 @@ LOOPBACK = "127.0.0.1"
 Facts = list[dict[str, Any]]
 
 
-class BeatSocket:
+class HeartbeatSocket:
     """Sends this rank's beats and receives those of others; without a socket it does neither.
 
     Attributes:
