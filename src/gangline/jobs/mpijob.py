@@ -4,8 +4,8 @@ Level-based: the whole desired state is worked out every time, nothing depends o
 labels, reasons and messages are upstream's; the places where upstream goes wrong and this does not are
 listed in ``docs/compatibility.md``.
 
-Reading order: ``reconcile``, ``classify`` (what is there), ``_judge`` (is it over), ``_ensure`` (what must
-be), ``_after_end`` (what must go).
+Reading order: ``reconcile``, ``classify`` (what is there), ``phases.TRANSITIONS`` (which phase that is),
+``_ensure`` (what must be), ``_after_end`` (what must go).
 """
 
 from __future__ import annotations
@@ -18,15 +18,8 @@ from gangline.api.mpijob import LAUNCHER, MANAGED_BY_US, WORKER, MPIJob, Replica
 from gangline.api.mpijob_reading import ReadJob
 from gangline.api.resources import JOBS, PODS
 from gangline.jobs.children import ensure_config_map, ensure_secret, ensure_service
-from gangline.jobs.conditions import FAILED, RUNNING, cut, has_finished
-from gangline.jobs.failure import (
-    JOB_FAILED,
-    WORKER_LOST,
-    FailedCondition,
-    judge_launcher,
-    judge_lost_workers,
-    judge_workers,
-)
+from gangline.jobs.conditions import FAILED, cut, has_finished
+from gangline.jobs.failure import WORKER_LOST, FailedCondition
 from gangline.jobs.gang import (
     NOT_SERVED,
     delete_pod_group,
@@ -34,16 +27,10 @@ from gangline.jobs.gang import (
     explain_not_served,
     gang_warnings,
 )
-from gangline.jobs.hostfile import is_elastic
-from gangline.jobs.launcher_replacement import (
-    backoff_limit_of,
-    count_failures,
-    describe_replacements,
-    rejection_events,
-    replacement_wait_s,
-)
+from gangline.jobs.launcher_replacement import rejection_events, replacement_wait_s
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.observed_job import ObservedJob, classify, delete_outdated
+from gangline.jobs.phases import count_launcher, enter_phase, lost_workers
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, Plan
 from gangline.jobs.pods import build_launcher, build_worker, resume_patch
 from gangline.jobs.remote_access import EXEC_NEEDED, explain_blocked, is_blocked
@@ -90,7 +77,7 @@ def reconcile(
     warnings = _warnings(read, observed_job, draft)
     launcher_wait_s = replacement_wait_s(job, observed_job.launcher, observed_job.launcher_pods, now)
     if not draft.is_finished:
-        _judge(observed_job, draft, launcher_wait_s)
+        enter_phase(observed_job, draft, launcher_wait_s)
         warnings += [] if draft.is_finished else rejection_events(observed_job.launcher_pods)
     if draft.is_finished:
         stages = _after_end(observed_job, draft)
@@ -123,7 +110,7 @@ def _warnings(read: ReadJob, observed_job: ObservedJob, draft: StatusDraft) -> l
         warnings.append(Emit("Warning", FIELDS_IGNORED, cut(f"Passed over: {listed}")))
     if observed_job.dialect and not draft.is_finished:
         warnings += gang_warnings(observed_job.job, observed_job.dialect, observed_job.observed.priorities)
-    lost = _lost_workers(observed_job)
+    lost = lost_workers(observed_job)
     if (
         lost
         and not draft.is_finished
@@ -191,77 +178,6 @@ def _validation_event(read: ReadJob) -> Emit:
 def _is_rejected(job: MPIJob) -> bool:
     failed = find_condition(job.status.conditions, FAILED)
     return failed is not None and failed.reason == VALIDATION_ERROR
-
-
-# Is it over.
-
-
-def _judge(observed_job: ObservedJob, draft: StatusDraft, launcher_wait_s: float | None) -> None:
-    """Bring the status up to date; the job may be finished afterwards."""
-    job, launcher = observed_job.job, observed_job.launcher
-    if observed_job.observed.rejected:
-        draft.failed(FailedCondition(JOB_FAILED, "; ".join(observed_job.observed.rejected)))
-        return
-    if launcher:
-        _count_launcher(observed_job, draft)
-        if is_true(launcher.status.conditions, "Complete"):
-            draft.succeeded(launcher.status.completion_time)
-            return
-    lost = _failed_workers(observed_job)
-    if lost and job.restarts_gang and not job.is_suspended and job.status.restarts < backoff_limit_of(job):
-        draft.restarting(lost, backoff_limit_of(job))
-        return
-    if launcher and is_true(launcher.status.conditions, "Failed") and launcher_wait_s is None:
-        verdict = judge_launcher(job.metadata.key, launcher, observed_job.launcher_pods)
-        draft.failed(verdict._replace(message=verdict.message + describe_replacements(job)))
-        return
-    if job.is_suspended:
-        draft.suspended()
-        return
-    draft.resumed()
-    if launcher_wait_s is not None and launcher_wait_s <= 0:
-        draft.launcher_replacements += 1
-    draft.count_workers(observed_job.wanted_workers)
-    if lost:
-        times = f" (restarts of the gang: {job.status.restarts})" if job.status.restarts else ""
-        draft.failed(FailedCondition(lost.reason, lost.message + times))
-    elif draft.replicas[LAUNCHER].active and draft.replicas[WORKER].active == job.worker_count:
-        draft.running()
-
-
-def _failed_workers(observed_job: ObservedJob) -> FailedCondition | None:
-    """Return why the job cannot go on with the workers that it has; None while it can."""
-    # A launcher that has ended well needs its workers no more: its Job is about to say so.
-    ended = any(pod.status.phase == "Succeeded" for pod in observed_job.launcher_pods)
-    if ended or is_elastic(observed_job.job):
-        return None
-    verdict = judge_workers(observed_job.wanted_workers)
-    if verdict is None and observed_job.job.restarts_gang:
-        # Workers that are replaced one by one find a launcher that does not know them.
-        return _lost_workers(observed_job)
-    return verdict
-
-
-def _lost_workers(observed_job: ObservedJob) -> FailedCondition | None:
-    """Return which workers of a running job are gone or going, though they are wanted."""
-    job = observed_job.job
-    if not is_true(job.status.conditions, RUNNING):
-        return None
-    counted = job.status.replica_statuses.get(WORKER, ReplicaStatus()).active
-    return judge_lost_workers(observed_job.missing_workers(counted))
-
-
-def _count_launcher(observed_job: ObservedJob, draft: StatusDraft) -> None:
-    launcher = observed_job.launcher
-    if launcher is None:
-        return
-    is_over = is_true(launcher.status.conditions, "Complete") or is_true(launcher.status.conditions, "Failed")
-    running = sum(pod.status.phase == "Running" for pod in observed_job.launcher_pods)
-    draft.replicas[LAUNCHER] = ReplicaStatus(
-        active=0 if is_over else running,
-        succeeded=1 if is_true(launcher.status.conditions, "Complete") else 0,
-        failed=count_failures(launcher, observed_job.launcher_pods),
-    )
 
 
 # What must be.
@@ -357,7 +273,7 @@ def _after_end(observed_job: ObservedJob, draft: StatusDraft) -> list[list[Actio
     """Workers go as the policy says; a launcher that still runs is ended."""
     stage = [*delete_outdated(observed_job), *delete_pod_group(observed_job.pod_group, observed_job.dialect)]
     launcher = observed_job.launcher
-    _count_launcher(observed_job, draft)
+    count_launcher(observed_job, draft)
     change = _end_launcher(launcher, observed_job.job) if launcher else None
     if change:
         stage.append(Patch(JOBS, observed_job.names.namespace, observed_job.names.launcher, {"spec": change}))
