@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gangline.errors import UserError
 from gangline.placement.explain import explain
-from gangline.placement.node_table import Fleet
+from gangline.placement.node_table import NodeTable
 from gangline.placement.prediction import Workload, outlook
 from gangline.placement.schedule import schedule
 from gangline.placement.snapshot_file import read_snapshot
@@ -21,17 +21,17 @@ def main() -> None:
     policy = seen.policy(levels=("example.com/rack",))
     decisions = schedule(seen.snapshot, seen.waiting, now=NOW, policy=policy, groups=seen.groups)
 
-    fleet = Fleet.of(seen.snapshot.nodes, seen.snapshot.pods, policy.levels)
+    table = NodeTable.of(seen.snapshot.nodes, seen.snapshot.pods, policy.levels)
     gangs = {pod.key: pod.gang or pod.key for pod in seen.waiting}
     placed: dict[str, dict[int, int]] = {}
     for binding in decisions.bindings:
-        row = fleet.index(binding.node)
+        row = table.index(binding.node)
         masks = placed.setdefault(gangs[binding.pod], {})
         masks[row] = masks.get(row, 0) | mask_of(binding.indices)
         print(f"{binding.pod:24} -> {binding.node:8} GPUs {', '.join(map(str, binding.indices)) or '-'}")
 
     for gang, masks in placed.items():
-        predicted = outlook(fleet, masks, Workload())
+        predicted = outlook(table, masks, Workload())
         if predicted is not None:
             step = f"{predicted.step_s * 1000:.0f} ms a step of VGG16"
             print(f"{gang} runs, {step} ({predicted.prediction.all_reduce.bottleneck})")
