@@ -212,10 +212,10 @@ async def test_forwarding_stays_on_while_another_cluster_needs_it(world, paths, 
     async with start_cluster("network", world.command("machine")) as first:
         script = (
             "import asyncio, ipaddress, sys\n"
-            "from gangline.cluster.node.network.egress.gate import Gate, remove_gate\n"
+            "from gangline.cluster.node.network.egress.gate import EgressGate, remove_gate\n"
             "if sys.argv[1] == 'open':\n"
             "    net = ipaddress.ip_network('10.250.0.0/20')\n"
-            "    gate = Gate(cluster_id='0123abcd', bridge='gl-0123abcd', subnet=net)\n"
+            "    gate = EgressGate(cluster_id='0123abcd', bridge='gl-0123abcd', subnet=net)\n"
             "    asyncio.run(gate.open())\n"
             "    print(gate.refusal or 'open')\n"
             "else:\n"

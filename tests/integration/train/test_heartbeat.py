@@ -1,4 +1,4 @@
-"""Beats over real sockets, and a witness that looks at a real process; without torch."""
+"""Heartbeats over real sockets, and an inspector that looks at a real process; without torch."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def test_witness_tells_of_processes_of_its_node(sleeper: subprocess.Popen[bytes]
     gone = {**fact_of(os.getpid()), "process": "another process with this id"}
     sleeper.send_signal(signal.SIGSTOP)
     os.waitpid(sleeper.pid, os.WUNTRACED)
-    witness = ProcessInspector("the key")
+    inspector = ProcessInspector("the key")
     try:
-        place = ("127.0.0.1", witness.port)
+        place = ("127.0.0.1", inspector.port)
 
         answers = ask([(place, "the key", 3, stopped), (place, "the key", 5, gone)])
 
@@ -79,25 +79,25 @@ def test_witness_tells_of_processes_of_its_node(sleeper: subprocess.Popen[bytes]
         assert answers[5] == ("its process has ended", "")
         assert look_at(stopped) == answers[3]
     finally:
-        witness.close()
+        inspector.close()
 
 
 def test_witness_ends_with_its_starter(tmp_path: Any) -> None:
-    line = "import sys; from gangline.train.process_inspector import Witness; witness = Witness('k')"
-    line += "; print(witness._process.pid, flush=True)"
+    line = "import sys; from gangline.train.process_inspector import ProcessInspector"
+    line += "; inspector = ProcessInspector('k'); print(inspector._process.pid, flush=True)"
     starter = subprocess.Popen(
         [sys.executable, "-c", f"{line}; sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert starter.stdin and starter.stdout
-    witness = int(starter.stdout.readline())
-    assert process_name(witness)
+    inspector = int(starter.stdout.readline())
+    assert process_name(inspector)
 
     starter.kill()
     starter.communicate()
 
     deadline = time.monotonic() + LIMIT_S
-    while _runs(witness):
-        assert time.monotonic() < deadline, "the witness goes on"
+    while _runs(inspector):
+        assert time.monotonic() < deadline, "the inspector goes on"
         time.sleep(0.01)
 
 
@@ -111,7 +111,7 @@ def _runs(pid: int) -> bool:
 WATCHED_RANK = """
 import json, os, sys, time
 from pathlib import Path
-from gangline.train.heartbeat import BeatSocket
+from gangline.train.heartbeat import HeartbeatSocket
 from gangline.train.environment import Ranks
 from gangline.train.gradients import Traffic
 from gangline.train.rendezvous import process_name
@@ -123,7 +123,7 @@ class NoStore:
     def check(self, keys): return False
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-beats, stack_file = BeatSocket(), StackFile()
+beats, stack_file = HeartbeatSocket(), StackFile()
 mine = {"node": f"node-{rank}", "addresses": ["127.0.0.1"], "pid": os.getpid()}
 mine |= {"process": process_name(os.getpid()), "stack_file": stack_file.path}
 mine |= {"beat_port": beats.port, "beat_key": beats.key}
