@@ -55,10 +55,11 @@ def command(output: str, gang_scheduling: str, install: bool, replace: bool, tar
 def _is_read_by(dialect: Dialect, crd: dict[str, Any]) -> bool:
     """Whether a scheduler reads a kind: those of its group, and Gangline's reads Volcano's queues too."""
     from gangline.api.pod_group import GANGLINE_SCHEDULER
+    from gangline.api.resources import VOLCANO_QUEUES
 
     if crd["spec"]["group"] == dialect.resource.group:
         return True
-    return dialect.scheduler == GANGLINE_SCHEDULER and crd["spec"]["names"]["kind"] == "Queue"
+    return dialect.scheduler == GANGLINE_SCHEDULER and crd["spec"]["names"]["kind"] == VOLCANO_QUEUES.kind
 
 
 async def _install(

@@ -11,13 +11,28 @@ from typing import Any
 
 import click
 
+from gangline.api.resources import (
+    CONFIG_MAPS,
+    CRDS,
+    ENDPOINT_SLICES,
+    ENDPOINTS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    SERVICE_ACCOUNTS,
+)
 from gangline.cli.options.home import usable_paths
 from gangline.cli.options.target import cluster_option
 from gangline.cli.output import plural
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import UserError
 
-_MADE_BY_THE_CLUSTER = frozenset({"Event", "Node", "Lease", "Endpoints", "EndpointSlice"})
+_MADE_BY_THE_CLUSTER = frozenset(
+    resource.kind for resource in (EVENTS, NODES, LEASES, ENDPOINTS, ENDPOINT_SLICES)
+)
+_COLLECTIONS_FIRST = tuple(f"{resource.group}/{resource.plural}" for resource in (NAMESPACES, CRDS))
 _SYSTEM_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 _ENDED = frozenset({"Complete", "Failed", "Succeeded"})
 _SERVER_FIELDS = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink")
@@ -67,15 +82,15 @@ def is_for_a_new_cluster(obj: dict[str, Any]) -> bool:
     name = str(meta["name"])
     if kind in _MADE_BY_THE_CLUSTER or meta.get("ownerReferences") or "deletionTimestamp" in meta:
         return False
-    if kind == "CustomResourceDefinition":
+    if kind == CRDS.kind:
         return name not in _own_definitions()
     if (obj.get("spec") or {}).get("nodeName"):  # a pod that runs, or has run
         return False
     made = {
-        "Namespace": _SYSTEM_NAMESPACES,
-        "ServiceAccount": {"default"},
-        "ConfigMap": {"kube-root-ca.crt"},
-        "PriorityClass": {"system-cluster-critical", "system-node-critical"},
+        NAMESPACES.kind: _SYSTEM_NAMESPACES,
+        SERVICE_ACCOUNTS.kind: {"default"},
+        CONFIG_MAPS.kind: {"kube-root-ca.crt"},
+        PRIORITY_CLASSES.kind: {"system-cluster-critical", "system-node-critical"},
     }
     conditions = (obj.get("status") or {}).get("conditions") or []
     has_ended = any(one.get("type") in _ENDED and one.get("status") == "True" for one in conditions)
@@ -97,4 +112,4 @@ def _own_definitions() -> set[str]:
 
 def _order(key: tuple[str, str, str]) -> tuple[bool, tuple[str, str, str]]:
     """Namespaces and definitions first: the others need them."""
-    return (key[0] not in ("/namespaces", "apiextensions.k8s.io/customresourcedefinitions"), key)
+    return (key[0] not in _COLLECTIONS_FIRST, key)

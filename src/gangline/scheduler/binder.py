@@ -14,7 +14,7 @@ from typing import Any
 
 from gangline import clock
 from gangline.api.core import ObjectMeta
-from gangline.api.resources import PODS
+from gangline.api.resources import NODES, PODS
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unavailable
 from gangline.kube.events import Recorder
@@ -63,7 +63,7 @@ class Binder:
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": metadata,
-            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+            "target": {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": binding.node},
         }
         try:
             async with self._writes:
@@ -185,4 +185,4 @@ def gpu_annotations(binding: Binding) -> dict[str, str]:
 def regarding(key: str, uid: str) -> tuple[str, str, ObjectMeta]:
     """Return what an event about a pod is about."""
     namespace, name = key.split("/", 1)
-    return "v1", "Pod", ObjectMeta(name=name, namespace=namespace, uid=uid)
+    return PODS.api_version, PODS.kind, ObjectMeta(name=name, namespace=namespace, uid=uid)

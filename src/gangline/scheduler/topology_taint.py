@@ -81,7 +81,9 @@ class TopologyTaints:
             message = mode or unknown_topology(new)
             if message and self._told.get(new.metadata.name) != message:
                 reason = "UnknownMode" if mode else "UnknownTopology"
-                self._recorder.event(("v1", "Node", new.metadata), "Warning", reason, message)
+                self._recorder.event(
+                    (NODES.api_version, NODES.kind, new.metadata), "Warning", reason, message
+                )
             self._told[new.metadata.name] = message
 
     async def _reconcile(self, name: str) -> float | None:

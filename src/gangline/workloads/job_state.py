@@ -11,6 +11,9 @@ from gangline.workloads.requests import pod_gpus
 
 Obj = dict[str, Any]
 
+KUBE_QUEUE_ANNOTATION = "scheduling.x-k8s.io/suspend"
+"""By which kube-queue holds a job until its quota admits it."""
+
 _NAME = ""
 """In place of a label: the name of the pod itself."""
 

@@ -25,6 +25,9 @@ GPU_ALIASES = ("aliyun.com/gpu",)
 GPU_RESOURCES = (GPU, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 """Whole GPUs by the names of their makers' device plugins."""
 
+RDMA = "rdma/hca"
+"""A host channel adapter, as Mellanox' plugin for shared devices calls it and arena asks for it."""
+
 POD_LEVEL = ("cpu", "memory", "hugepages-")
 """What ``spec.resources`` of a pod may say, or how it begins; all else is asked for by containers alone."""
 

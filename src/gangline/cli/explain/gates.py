@@ -9,14 +9,13 @@ from typing import Any
 from gangline.cli.jobs.cluster_view import scheduler_of
 from gangline.cli.jobs.pending_reason import one_line, pending_reason_of
 from gangline.cli.output import plural
-from gangline.workloads.job_state import finished, is_suspended
+from gangline.workloads.job_state import KUBE_QUEUE_ANNOTATION, finished, is_suspended
 from gangline.workloads.kinds import kind_of
 
 Obj = dict[str, Any]
 
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
-KUBE_QUEUE_ANNOTATION = "scheduling.x-k8s.io/suspend"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,20 @@ from gangline.api.decode import similar_name
 from gangline.api.mpijob import LAUNCHER
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.api.pod_template import check_pod_template
-from gangline.api.resources import BUILT_IN, JOBS, MPIJOB_VERSIONS, MPIJOBS, PODS, Resource
+from gangline.api.resources import (
+    BUILT_IN,
+    CONFIG_MAPS,
+    CRDS,
+    JOBS,
+    MPIJOB_VERSIONS,
+    MPIJOBS,
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 from gangline.cli.output import say
 from gangline.errors import FieldError, InvalidObjectError, UserError
 from gangline.jobs.environment import launcher_environment
@@ -29,7 +42,9 @@ WORKLOADS = tuple(kind.name for kind in KINDS if kind.is_job)
 OTHER_TRAININGS = ("TFJob", "PyTorchJob", "PaddleJob", "XGBoostJob", "JAXJob", "TrainJob", "RayJob")
 """Kinds of training jobs that people bring from other operators, and that nothing here runs."""
 
-_FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass", "ServiceAccount", "Secret", "ConfigMap")
+_FIRST = tuple(
+    resource.kind for resource in (NAMESPACES, CRDS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS)
+)
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 ImageCheck = Callable[[dict[str, Any]], str]

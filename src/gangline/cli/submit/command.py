@@ -231,7 +231,9 @@ async def _check_names(client: Client, wanted: Submission, target: ClusterTarget
     from gangline.kube.errors import ApiError, Forbidden, NotFound
 
     claims = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-    names = [("--priority", "PriorityClass", PRIORITY_CLASSES, wanted.priority)] if wanted.priority else []
+    names = (
+        [("--priority", PRIORITY_CLASSES.kind, PRIORITY_CLASSES, wanted.priority)] if wanted.priority else []
+    )
     names += [("--data", "PersistentVolumeClaim", claims, text.partition(":")[0]) for text in wanted.claims]
     for flag, kind, resource, name in names:
         try:

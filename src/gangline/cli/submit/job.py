@@ -14,20 +14,20 @@ from typing import Any
 
 from gangline.api.dns_names import is_dns_1123_label
 from gangline.api.pod_group import GANGLINE_SCHEDULER
-from gangline.api.resources import MPIJOBS
+from gangline.api.resources import CONFIG_MAPS, MPIJOBS
 from gangline.errors import UserError
 from gangline.placement.snapshot import BY_WIRES, MODE_LABEL
 from gangline.units import parse_quantity
+from gangline.workloads.job_state import KUBE_QUEUE_ANNOTATION
+from gangline.workloads.requests import GPU, RDMA
 
 Obj = dict[str, Any]
 
 NAME_CHARS_MAX = 49
 """As arena: names of pods are made of it."""
 
-GPU = "nvidia.com/gpu"
 SHM_SIZE = "2Gi"
 OWNER_GPUS_ANNOTATION = "requestGPUsOfJobOwner"
-SUSPEND_ANNOTATION = "scheduling.x-k8s.io/suspend"
 _TOLERATION = re.compile(
     r"(?P<key>[^=:,\s]+)(=(?P<value>[^:,]*))?:(?P<effect>[A-Za-z]*)(,(?P<operator>Exists|Equal))?$"
 )
@@ -153,7 +153,7 @@ def _config_maps(wanted: Submission) -> list[Obj]:
     return [
         {
             "apiVersion": "v1",
-            "kind": "ConfigMap",
+            "kind": CONFIG_MAPS.kind,
             "metadata": {
                 "name": f"{wanted.name}-config-{index}",
                 "namespace": wanted.namespace,
@@ -177,7 +177,7 @@ def _mpijob(wanted: Submission) -> Obj:
         OWNER_GPUS_ANNOTATION: str(wanted.workers * wanted.gpus),
     }
     if wanted.suspend:
-        annotations[SUSPEND_ANNOTATION] = "true"
+        annotations[KUBE_QUEUE_ANNOTATION] = "true"
     policy: Obj = {"backoffLimit": wanted.retry, "cleanPodPolicy": wanted.clean_policy}
     scheduling: Obj = {"minAvailable": wanted.workers + 1} if wanted.gang else {}
     if wanted.priority:
@@ -187,7 +187,7 @@ def _mpijob(wanted: Submission) -> Obj:
     if wanted.suspend:
         policy["suspend"] = True
     return {
-        "apiVersion": "kubeflow.org/v2beta1",
+        "apiVersion": MPIJOBS.api_version,
         "kind": MPIJOBS.kind,
         "metadata": {
             "name": wanted.name,
@@ -208,7 +208,7 @@ def _mpijob(wanted: Submission) -> Obj:
 
 def _replica(wanted: Submission, labels: Obj, annotations: Obj, *, is_launcher: bool) -> Obj:
     role = "launcher" if is_launcher else "worker"
-    own = {**labels, "group_name": "kubeflow.org", "mpi_job_name": wanted.name, "mpi_role_type": role}
+    own = {**labels, "group_name": MPIJOBS.group, "mpi_job_name": wanted.name, "mpi_role_type": role}
     if wanted.gang:
         own["pod-group.scheduling.sigs.k8s.io/name"] = f"mpijob-{wanted.name}"
         own["pod-group.scheduling.sigs.k8s.io/min-available"] = str(wanted.workers + 1)
@@ -272,7 +272,7 @@ def _amounts(wanted: Submission) -> dict[str, str]:
             raise UserError(f"--device {name}={count}: write NAME=COUNT, for example amd.com/gpu=1")
         amounts[name] = count
     if wanted.rdma:
-        amounts["rdma/hca"] = "1"
+        amounts[RDMA] = "1"
     return {name: amount for name, amount in amounts.items() if amount}
 
 

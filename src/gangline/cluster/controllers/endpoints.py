@@ -74,7 +74,7 @@ class EndpointsController:
         if new is not None:
             return
         for owner in old.metadata.owner_references:
-            if owner.kind == "Service":
+            if owner.kind == SERVICES.kind:
                 key = f"{old.metadata.namespace}/{owner.name}"
                 self._written.pop(key, None)
                 self._queue.add(key)

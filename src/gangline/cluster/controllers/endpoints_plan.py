@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gangline.api.core import Pod, Service, is_true
+from gangline.api.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
 
 SLICE_ENDPOINTS_MAX = 1000
 """Endpoints in one slice; the API allows no more."""
@@ -54,7 +55,12 @@ def endpoints_manifest(service: Service, pods: Iterable[Pod]) -> Manifest:
         if not subset["ports"]:
             del subset["ports"]
     metadata = _metadata(service, service.metadata.name, dict(service.metadata.labels))
-    return {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": ordered}
+    return {
+        "apiVersion": ENDPOINTS.api_version,
+        "kind": ENDPOINTS.kind,
+        "metadata": metadata,
+        "subsets": ordered,
+    }
 
 
 def slice_manifests(service: Service, pods: Iterable[Pod]) -> list[Manifest]:
@@ -75,8 +81,8 @@ def slice_manifests(service: Service, pods: Iterable[Pod]) -> list[Manifest]:
         labels[HEADLESS_LABEL] = ""
     return [
         {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
+            "apiVersion": ENDPOINT_SLICES.api_version,
+            "kind": ENDPOINT_SLICES.kind,
             "metadata": _metadata(service, slice_name(service, number), labels),
             "addressType": "IPv4",
             "endpoints": endpoints,
@@ -124,7 +130,7 @@ def _hostname(service: Service, pod: Pod) -> Manifest:
 
 def _origin(pod: Pod) -> Manifest:
     meta = pod.metadata
-    target = {"kind": "Pod", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+    target = {"kind": PODS.kind, "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
     return (
         {"nodeName": pod.spec.node_name, "targetRef": target} if pod.spec.node_name else {"targetRef": target}
     )
@@ -164,8 +170,8 @@ def _ports_key(ports: list[Manifest]) -> str:
 
 def _metadata(service: Service, name: str, labels: dict[str, str]) -> Manifest:
     owner = {
-        "apiVersion": "v1",
-        "kind": "Service",
+        "apiVersion": SERVICES.api_version,
+        "kind": SERVICES.kind,
         "name": service.metadata.name,
         "uid": service.metadata.uid,
         "controller": True,

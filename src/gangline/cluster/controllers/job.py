@@ -76,7 +76,7 @@ class JobController:
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         owner = pod.metadata.controller if pod else None
-        if pod is None or owner is None or owner.kind != "Job":
+        if pod is None or owner is None or owner.kind != JOBS.kind:
             return
         key = f"{pod.metadata.namespace}/{owner.name}"
         if pending := self._created.get(owner.uid):
@@ -173,7 +173,7 @@ class JobController:
             self._emit(job, event.type, event.reason, event.message)
 
     def _emit(self, job: TrackedJob, type_: str, reason: str, message: str) -> None:
-        self._recorder.event(("batch/v1", "Job", job.metadata), type_, reason, message)
+        self._recorder.event((JOBS.api_version, JOBS.kind, job.metadata), type_, reason, message)
 
 
 def status_patch(old: JobStatus, new: JobStatus) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def status_patch(old: JobStatus, new: JobStatus) -> dict[str, Any]:
 
 def _controller_uid(pod: Pod) -> list[str]:
     owner = pod.metadata.controller
-    return [owner.uid] if owner is not None and owner.kind == "Job" else []
+    return [owner.uid] if owner is not None and owner.kind == JOBS.kind else []
 
 
 def _name(job: TrackedJob) -> tuple[str, str]:

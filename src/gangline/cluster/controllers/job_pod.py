@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from gangline.api.core import Pod
+from gangline.api.resources import JOBS, PODS
 from gangline.cluster.controllers.job_types import TrackedJob
 
 INDEX_KEY = "batch.kubernetes.io/job-completion-index"
@@ -28,8 +29,8 @@ def pod_manifest(job: TrackedJob, index: int | None = None) -> dict[str, Any]:
         "namespace": job.metadata.namespace,
         "ownerReferences": [
             {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
+                "apiVersion": JOBS.api_version,
+                "kind": JOBS.kind,
                 "name": name,
                 "uid": job.metadata.uid,
                 "controller": True,
@@ -45,7 +46,7 @@ def pod_manifest(job: TrackedJob, index: int | None = None) -> dict[str, Any]:
         for field in ("labels", "annotations"):
             metadata[field] = {**metadata.get(field, {}), INDEX_KEY: str(index)}
         spec = _indexed_spec(spec, f"{name}-{index}")
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    return {"apiVersion": PODS.api_version, "kind": PODS.kind, "metadata": metadata, "spec": spec}
 
 
 def _indexed_spec(spec: dict[str, Any], hostname: str) -> dict[str, Any]:

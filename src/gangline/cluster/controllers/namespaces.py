@@ -63,8 +63,8 @@ class NamespaceController:
 
     async def _ensure_service_account(self, namespace: str) -> None:
         account = {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
+            "apiVersion": SERVICE_ACCOUNTS.api_version,
+            "kind": SERVICE_ACCOUNTS.kind,
             "metadata": {"name": "default", "namespace": namespace},
         }
         try:

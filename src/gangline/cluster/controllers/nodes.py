@@ -94,7 +94,9 @@ class NodeController:
             except NotFound:
                 return None
             reason = "NodeReady" if health.condition["status"] == "True" else "NodeNotReady"
-            self._recorder.event(("v1", "Node", node.metadata), "Normal", reason, health.condition["message"])
+            self._recorder.event(
+                (NODES.api_version, NODES.kind, node.metadata), "Normal", reason, health.condition["message"]
+            )
         return health.look_again_s
 
     async def _clear(self, name: str) -> float | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gangline.api.resources import NODES
 from gangline.cluster.daemon.cluster_facts import (
     ISOLATIONS,
     NO_SIMULATION,
@@ -413,8 +414,8 @@ def refusal_path(paths: ClusterPaths) -> Path:
 def node_object(name: str) -> dict[str, Any]:
     """Return the Node that the node agent then fills in."""
     return {
-        "apiVersion": "v1",
-        "kind": "Node",
+        "apiVersion": NODES.api_version,
+        "kind": NODES.kind,
         "metadata": {
             "name": name,
             "labels": {AGENT_LABEL: "local", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},

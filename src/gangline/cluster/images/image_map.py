@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from gangline.api.resources import CONFIG_MAPS
 from gangline.errors import UserError
 
 MAP_NAMESPACE = "kube-system"
@@ -84,7 +85,7 @@ class ImageMap:
         images = {name: {"kind": image.kind, "path": image.path} for name, image in self.images.items()}
         return {
             "apiVersion": "v1",
-            "kind": "ConfigMap",
+            "kind": CONFIG_MAPS.kind,
             "metadata": {"name": MAP_NAME, "namespace": MAP_NAMESPACE},
             "data": {
                 "images": json.dumps(images, sort_keys=True),

@@ -165,8 +165,8 @@ class NodeKeeper:
             await self._client.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
         except NotFound:
             lease = {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
                 "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
                 "spec": spec,
             }

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from gangline.api.core import Pod
+from gangline.api.resources import PODS
 from gangline.jobs.names import JOB_NAME_LABEL
 from gangline.train import rank_watch
 
@@ -86,7 +87,11 @@ class RankReports:
                 found = json.loads(line)
                 namespace = str(found["program"]).partition(".")[0]
                 if (pod := pod_of(f"{namespace}/{found['place']}")) is not None:
-                    recorder.event(("v1", "Pod", pod.metadata), *EVENTS[found["kind"]], str(found["text"]))
+                    recorder.event(
+                        (PODS.api_version, PODS.kind, pod.metadata),
+                        *EVENTS[found["kind"]],
+                        str(found["text"]),
+                    )
         finally:
             transport.close()
 

@@ -88,7 +88,7 @@ class Sessions:
             for owner in pod.metadata.owner_references
         ]
         owner = _controller(owners)
-        if owner.get("kind") == "Job":
+        if owner.get("kind") == JOBS.kind:
             try:
                 job = await self._client.get(JOBS, owner["name"], pod.metadata.namespace)
             except NotFound:

@@ -12,6 +12,7 @@ import contextlib
 from typing import Any
 
 from gangline.api.core import Pod
+from gangline.api.resources import PODS
 from gangline.cluster.node.context import AgentContext
 from gangline.cluster.node.ends import PodEnd, write_status
 from gangline.cluster.node.pods import messages
@@ -437,7 +438,7 @@ class PodRunner:
         )
 
     def _event(self, type_: str, reason: str, message: str) -> None:
-        self._context.recorder.event(("v1", "Pod", self.pod.metadata), type_, reason, message)
+        self._context.recorder.event((PODS.api_version, PODS.kind, self.pod.metadata), type_, reason, message)
 
     def _wake_by(self, moment_s: float) -> None:
         self._wake_at_s = moment_s if self._wake_at_s is None else min(self._wake_at_s, moment_s)

@@ -24,7 +24,7 @@ from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import SUBRESOURCE_VERBS
 from gangline.cluster.server.status_errors import StatusError
 from gangline.cluster.server.store.store import ConflictError, ObjectTooLargeError, StoreError, StoreFullError
-from gangline.cluster.server.verbs import access_review, deleting, logs, reading, writing
+from gangline.cluster.server.verbs import access_review, deleting, logs, patching, reading, writing
 from gangline.cluster.server.verbs.documents import OPEN_PATHS, Documents
 from gangline.cluster.server.verbs.subresources import SUBRESOURCES
 from gangline.cluster.server.verbs.watching import WatchStream
@@ -197,7 +197,7 @@ class Handlers:
 _WRITERS: dict[str, Handler] = {
     "create": writing.create,
     "update": writing.replace,
-    "patch": writing.patch,
+    "patch": patching.patch,
     "delete": deleting.delete,
     "deletecollection": deleting.delete_collection,
 }

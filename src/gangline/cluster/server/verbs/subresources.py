@@ -16,7 +16,7 @@ from gangline.cluster.server.http.request_context import RequestContext, answer,
 from gangline.cluster.server.rules import field_rules, metadata, session_rule
 from gangline.cluster.server.rules.scale_values import read_path, write_path
 from gangline.cluster.server.store.events import Entry
-from gangline.cluster.server.verbs import writing
+from gangline.cluster.server.verbs import patching, writing
 from gangline.cluster.server.verbs.deleting import DeleteOptions, delete_object
 from gangline.cluster.server.wire import rendering
 from gangline.cluster.server.wire.field_types import message_type_errors
@@ -223,9 +223,9 @@ async def scale(api: ApiContext, context: RequestContext) -> web.Response:
         old = _current(api, context)
     else:
         kind = scale_patch_kind(context)
-        document = writing.patch_document(await context.raw_body(), kind)
+        document = patching.patch_document(await context.raw_body(), kind)
         old = _current(api, context)
-        wanted = writing.apply_patch(target, kind, scale_of(context, old), document)
+        wanted = patching.apply_patch(target, kind, scale_of(context, old), document)
         if errors := message_type_errors("autoscaling/v1.Scale", wanted):
             raise status_errors.invalid(target.served, target.name, errors)
     replicas = (wanted.get("spec") or {}).get("replicas") or 0
@@ -247,13 +247,13 @@ async def scale(api: ApiContext, context: RequestContext) -> web.Response:
 
 def scale_patch_kind(context: RequestContext) -> str:
     """Return how a patch of ``scale`` is read; strategic is the same as merge, there are no lists in it."""
-    kind = writing.PATCH_TYPES.get(context.content_type)
+    kind = patching.PATCH_TYPES.get(context.content_type)
     if kind in ("merge", "strategic"):
         return "merge"
     if kind == "json":
         return "json"
     raise status_errors.unsupported_media_type(
-        context.content_type, [name for name, kind in writing.PATCH_TYPES.items() if kind != "apply"]
+        context.content_type, [name for name, kind in patching.PATCH_TYPES.items() if kind != "apply"]
     )
 
 

@@ -1,4 +1,4 @@
-"""POST, PUT and PATCH.
+"""POST and PUT, and what every verb that changes an object does.
 
 Between reading the newest state and handing the next one to the store there is no await: writers of one
 object follow one another, and a patch never meets a conflict unless it names a revision.
@@ -11,36 +11,24 @@ from typing import Any
 
 from aiohttp import web
 
-from gangline.api.budgets import BODY
-from gangline.api.decode import is_deeper
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http import off_loop
 from gangline.cluster.server.http.request_context import (
     RequestContext,
     answer,
-    decode_body,
-    decode_plain,
     encode_json,
 )
 from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.rules import admission, crds, field_rules, metadata, session_rule, strategy
 from gangline.cluster.server.store.events import Entry
 from gangline.cluster.server.store.store import ConflictError
-from gangline.cluster.server.verbs.patch import PatchError, json_patch, merge_patch, strategic_merge
 from gangline.cluster.server.verbs.reading import include_object
 from gangline.cluster.server.wire import rendering
 
 GENERATE_ATTEMPTS = 8
 UPDATE_ATTEMPTS = 5
 """Of one update of a large object, which others may overtake."""
-
-PATCH_TYPES = {
-    "application/json-patch+json": "json",
-    "application/merge-patch+json": "merge",
-    "application/strategic-merge-patch+json": "strategic",
-    "application/apply-patch+yaml": "apply",
-}
 
 
 async def create(api: ApiContext, context: RequestContext) -> web.Response:
@@ -126,89 +114,7 @@ async def replace(api: ApiContext, context: RequestContext) -> web.Response:
     def next_of(old: dict[str, Any]) -> dict[str, Any]:
         return next_state(api, target, old, body)
 
-    return _updated(context, await update_object(api, context, next_of))
-
-
-async def patch(api: ApiContext, context: RequestContext) -> web.Response:
-    """Answer PATCH of an object or of its status."""
-    target = context.target
-    kind = patch_kind(context)
-    if kind == "apply":
-        from gangline.cluster.server.verbs.applying import apply
-
-        return await apply(api, context)
-    raw = await context.raw_body()
-    document = await off_loop.run_sized(len(raw), patch_document, raw, kind)
-
-    def next_of(before: dict[str, Any]) -> dict[str, Any]:
-        after = apply_patch(target, kind, before, document)
-        after, context.warnings = strategy.known_patched_fields(
-            target.served, before, after, context.field_validation
-        )
-        return next_state(api, target, before, after)
-
-    return _updated(context, await update_object(api, context, next_of))
-
-
-def check_budget(obj: Any) -> None:
-    """Refuse what a patch makes of an object if it is nested deeper than a body may be.
-
-    Raises:
-        StatusError: 422.
-    """
-    if is_deeper(obj, BODY.levels_max):
-        raise status_errors.unprocessable(f"the patch nests values more than {BODY.levels_max} deep")
-
-
-def patch_kind(context: RequestContext) -> str:
-    """Return ``json``, ``merge``, ``strategic`` or ``apply``.
-
-    Raises:
-        StatusError: 415.
-    """
-    content_type = context.content_type
-    kind = PATCH_TYPES.get(content_type)
-    accepted = list(PATCH_TYPES)
-    if kind == "strategic" and context.target.served.is_custom:
-        accepted.remove(content_type)
-        kind = None
-    if kind is None:
-        raise status_errors.unsupported_media_type(content_type, accepted)
-    return kind
-
-
-def patch_document(raw: bytes, kind: str) -> Any:
-    """Return the decoded patch.
-
-    Raises:
-        StatusError: 400.
-    """
-    return decode_plain(raw) if kind == "json" else decode_body(raw, "application/json")
-
-
-def apply_patch(target: RequestTarget, kind: str, before: dict[str, Any], document: Any) -> dict[str, Any]:
-    """Return the object with the patch applied.
-
-    Raises:
-        StatusError: 400 or 422.
-    """
-    try:
-        if kind == "merge":
-            after = merge_patch(before, document)
-        elif kind == "json":
-            after = json_patch(before, document)
-            check_budget(after)  # the other kinds nest no deeper than the object and the patch
-        else:
-            after = strategic_merge(target.served.resource, before, document)
-    except PatchError as error:
-        if error.status == 400:
-            raise status_errors.bad_request(str(error)) from None
-        if error.status == 413:
-            raise status_errors.too_large(str(error)) from None
-        raise status_errors.unprocessable(str(error)) from None
-    if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
-        raise status_errors.unprocessable("the patch leaves no object with metadata")
-    return after
+    return updated(context, await update_object(api, context, next_of))
 
 
 async def update_object(
@@ -239,7 +145,8 @@ async def update_object(
     raise status_errors.conflict(target.served, target.name)
 
 
-def _updated(context: RequestContext, entry: Entry) -> web.Response:
+def updated(context: RequestContext, entry: Entry) -> web.Response:
+    """Return the answer to a change: the object as it is stored now."""
     data = rendering.single(entry, context.target.served, context.form, include_object(context))
     return answer(data, warnings=context.warnings)
 
