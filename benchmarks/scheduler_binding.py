@@ -70,8 +70,8 @@ class Samples:
 
 def node(index: int, *, by_wires: bool) -> dict[str, Any]:
     """Return a ready node with 8 GPUs, in a rack of 20, a block of 5 racks, and a spine of 5 blocks."""
+    from gangline.topology import known_machine
     from gangline.topology.annotation import ANNOTATION
-    from gangline.topology.known import known_machine
 
     name = f"node-{index:04}"
     machine = known_machine("dgx1-v100")

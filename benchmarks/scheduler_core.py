@@ -37,7 +37,7 @@ CHANGES = 20
 
 def policy(nodes: int) -> object:
     """Return a policy with quotas that bind nobody here, but must be looked at."""
-    from gangline.placement.policy import Policy, Queue
+    from gangline.placement import Policy, Queue
 
     gpus = 8 * nodes
     queues = {
@@ -61,8 +61,8 @@ class Scene:
     """
 
     def __init__(self, nodes: int) -> None:
+        from gangline.placement import NodeTable
         from gangline.placement.allocations import Allocations
-        from gangline.placement.node_table import NodeTable
 
         self.random = random.Random(SEED)
         self.policy = policy(nodes)
@@ -71,9 +71,8 @@ class Scene:
         self.table = NodeTable.of(self.nodes.values(), self.allocations, LEVELS)
 
     def _node(self, index: int) -> object:
-        from gangline.placement.snapshot import NodeView
-        from gangline.topology.annotation import read_annotation
-        from gangline.topology.known import known_machine
+        from gangline.placement import NodeView
+        from gangline.topology import known_machine, read_annotation
 
         machine = known_machine("dgx1-v100")
         assert machine is not None
@@ -112,7 +111,7 @@ class Scene:
 
     def pod(self, name: str, gpus: int, **more: object) -> object:
         """Return a pod with cores and memory for its GPUs."""
-        from gangline.placement.snapshot import PodView
+        from gangline.placement import PodView
 
         request = {"cpu": 4000 * gpus, "memory": gpus << 34, "nvidia.com/gpu": gpus, "pods": 1}
         return PodView(
@@ -127,7 +126,7 @@ class Scene:
 
     def gangs(self, count: int, size: int) -> list[object]:
         """Return gangs of single-GPU pods, in all queues and of two priorities."""
-        from gangline.placement.gangs import Gang, Group
+        from gangline.placement import Gang, Group
 
         found = []
         for index in range(count):
@@ -139,7 +138,7 @@ class Scene:
 
     def decide_s(self, gangs: list[object]) -> float:
         """Return how long one pass takes that places all of these gangs, and take them away again."""
-        from gangline.placement.schedule import SchedulingCycle
+        from gangline.placement import SchedulingCycle
 
         started_s = time.perf_counter()
         decisions = SchedulingCycle(self.table, self.allocations, self.policy, now=NOW).run(gangs)

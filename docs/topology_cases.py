@@ -3,18 +3,24 @@
 from dataclasses import dataclass
 from itertools import combinations
 
-from gangline.topology.all_reduce import AllReduce, Part, all_reduce
-from gangline.topology.choices import choices
-from gangline.topology.known import known_machine
-from gangline.topology.link_resources import mask_of
-from gangline.topology.machine import Machine, machine_from_matrix
+from gangline.topology import (
+    AllReduce,
+    Machine,
+    Part,
+    Training,
+    all_reduce,
+    best_rings,
+    bus_gb_s,
+    choices,
+    known_machine,
+    machine_from_matrix,
+    mask_of,
+)
 from gangline.topology.rates import HOSTS, OVERLAP
-from gangline.topology.rings import best_rings, bus_gb_s
 from gangline.topology.step_time import (
     BYTES_FP16,
     BYTES_FP32,
     PARAMETERS,
-    Training,
     compute_s_from_step,
     efficiency,
     step_s,

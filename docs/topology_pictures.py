@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from gangline.topology.machine import Machine
+from gangline.topology import Machine
 
 INK, PALE, ACCENT, WARN, PAPER = "#1f2933", "#9aa5b1", "#0f766e", "#b45309", "#ffffff"
 FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"

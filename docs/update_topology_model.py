@@ -15,9 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import topology_cases as cases
 import topology_pictures as pictures
 
-from gangline.topology import rates
-from gangline.topology.link_resources import members
-from gangline.topology.rings import best_rings, bus_gb_s
+from gangline.topology import best_rings, bus_gb_s, members, rates
 
 PAGE = Path(__file__).parent / "concepts" / "topology-model.md"
 IMAGES = PAGE.parent / "images"

@@ -5,12 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gangline.errors import UserError
-from gangline.placement.explain import explain
-from gangline.placement.node_table import NodeTable
-from gangline.placement.prediction import Workload, outlook
-from gangline.placement.schedule import schedule
-from gangline.placement.snapshot_file import read_snapshot
-from gangline.topology.link_resources import mask_of
+from gangline.placement import NodeTable, Workload, explain, outlook, read_snapshot, schedule
+from gangline.topology import mask_of
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)  # the same file and time give the same answer
 

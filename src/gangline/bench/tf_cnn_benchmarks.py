@@ -25,8 +25,7 @@ from gangline.bench import entry, limits, models, tf_cnn_flags, tf_cnn_output
 from gangline.bench.figures import step_speed
 from gangline.bench.tf_cnn_flags import Parameters
 from gangline.errors import UserError
-from gangline.train import init
-from gangline.train.environment import read_ranks
+from gangline.train import init, read_ranks
 
 if TYPE_CHECKING:
     from torch import Tensor

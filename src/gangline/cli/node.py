@@ -14,7 +14,7 @@ from gangline.errors import ClusterError, UserError
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
-    from gangline.topology.annotation import NodeGpus
+    from gangline.topology import NodeGpus
 
 PUBLISH_TIMEOUT_S = 20.0
 PUBLISH_LOOK_S = 0.05
@@ -78,7 +78,8 @@ async def _write(client: Client, node: str, index: int, *, is_healthy: bool) -> 
 
 
 def _simulated(node: dict[str, Any], name: str) -> NodeGpus:
-    from gangline.topology.annotation import ANNOTATION, read_annotation
+    from gangline.topology import read_annotation
+    from gangline.topology.annotation import ANNOTATION
 
     text = (node["metadata"].get("annotations") or {}).get(ANNOTATION)
     gpus = read_annotation(text, node=name) if text else None

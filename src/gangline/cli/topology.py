@@ -12,7 +12,7 @@ from gangline.cli.subcommands import Subcommands
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.topology.machine import Machine
+    from gangline.topology import Machine
 
 FILE_BYTES_MAX = 1 << 20
 
@@ -30,7 +30,8 @@ class _Machines(Subcommands):
         """Resolve a command, else a machine."""
         from pathlib import Path
 
-        from gangline.topology.known import machine_of_name, near_names
+        from gangline.topology import machine_of_name
+        from gangline.topology.known import near_names
 
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
@@ -50,7 +51,8 @@ def command() -> None:
 @output_option
 def list_machines(output: str | None) -> None:
     """List the known machines, and the other names that `show` and `--gpu-model` take for them."""
-    from gangline.topology.known import aliases_of, known_names
+    from gangline.topology import known_names
+    from gangline.topology.known import aliases_of
 
     if output:
         rows = [
@@ -90,7 +92,7 @@ def _machine(source: str, gpu_model: str) -> tuple[Machine, str]:
     """Return the machine and a line that says what it is."""
     from pathlib import Path
 
-    from gangline.topology.known import known_machine, known_names, machine_of_name
+    from gangline.topology import known_machine, known_names, machine_of_name
 
     if source != "-" and not Path(source).is_file():
         if machine_of_name(source) is None and ("/" in source or "." in Path(source).suffix):
@@ -100,7 +102,7 @@ def _machine(source: str, gpu_model: str) -> tuple[Machine, str]:
     text = _read(source)
     name = "standard input" if source == "-" else source
     if not text.lstrip().startswith("{"):
-        from gangline.topology.smi import read_smi
+        from gangline.topology import read_smi
 
         return read_smi(text, model=gpu_model or "unknown GPUs", source=name), f"from {name}"
     return _from_json(text, name)
@@ -109,7 +111,8 @@ def _machine(source: str, gpu_model: str) -> tuple[Machine, str]:
 def _from_json(text: str, name: str) -> tuple[Machine, str]:
     import json
 
-    from gangline.topology.annotation import ANNOTATION, read_annotation
+    from gangline.topology import read_annotation
+    from gangline.topology.annotation import ANNOTATION
 
     try:
         value = json.loads(text)
@@ -173,9 +176,8 @@ class _Best:
 def _best(machine: Machine, count: int) -> _Best:
     from itertools import combinations
 
-    from gangline.topology.choices import TABLE_MAX, choices
-    from gangline.topology.link_resources import mask_of
-    from gangline.topology.rings import best_chain, best_rings, rank_order
+    from gangline.topology import best_chain, best_rings, choices, mask_of, rank_order
+    from gangline.topology.gpu_choices import TABLE_MAX
 
     table = choices(machine)
     mask = table.best(machine.everything, count)
@@ -233,9 +235,8 @@ def _row(machine: Machine, count: int) -> list[str]:
 
 def _value(machine: Machine) -> dict[str, Any]:
     """Return the machine and all predictions as JSON."""
-    from gangline.topology.choices import TABLE_MAX
-    from gangline.topology.link_resources import mask_of, members
-    from gangline.topology.rings import best_rings, bus_gb_s
+    from gangline.topology import best_rings, bus_gb_s, mask_of, members
+    from gangline.topology.gpu_choices import TABLE_MAX
 
     best = [(count, _best(machine, count)) for count in range(2, machine.count + 1)]
     masks = range(1 << machine.count) if machine.count <= TABLE_MAX else ()

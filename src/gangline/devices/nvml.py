@@ -107,7 +107,7 @@ def _links(nvml: Any, model: str, handles: Sequence[Any], addresses: Sequence[st
 
     While one is lost no NVSwitch is believed in: the end of a link that leads to it looks just the same.
     """
-    from gangline.topology.nvml import NvmlGpu, machine_of_nvml
+    from gangline.topology import NvmlGpu, machine_of_nvml
 
     found = [index for index, address in enumerate(addresses) if address]
     believed = set(addresses) if len(found) < len(handles) else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gangline.devices.inventory import DeviceInventory, Gpu
 from gangline.errors import UserError
-from gangline.topology.known import known_machine
+from gangline.topology import known_machine
 
 PLAIN_MODEL = "gpu"
 GPUS_MAX = 64

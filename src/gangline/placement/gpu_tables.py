@@ -1,8 +1,8 @@
 """How good a node is for a gang, by the set of its free GPUs: tables made once for each machine.
 
-Sets of GPUs are bit masks. :mod:`gangline.topology.choices` says which GPUs of one node to take; to choose
-among thousands of nodes their answers are laid out as arrays over all masks, so that one look-up for each
-node decides.
+Sets of GPUs are bit masks. :mod:`gangline.topology.gpu_choices` says which GPUs of one node to take; to
+choose among thousands of nodes their answers are laid out as arrays over all masks, so that one look-up for
+each node decides.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from gangline.topology.choices import TABLE_MAX, Choices, choices
-from gangline.topology.link_resources import members
-from gangline.topology.machine import Machine
-from gangline.topology.rings import rank_order
+from gangline.topology import Choices, Machine, choices, members, rank_order
+from gangline.topology.gpu_choices import TABLE_MAX
 
 Scores = npt.NDArray[np.float64]
 

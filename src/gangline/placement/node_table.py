@@ -21,8 +21,7 @@ from gangline.placement.amounts import CPU, MEMORY, PODS
 from gangline.placement.filters import refusal
 from gangline.placement.gpu_tables import GpuTables, tables_of
 from gangline.placement.snapshot import NodeView, PodView
-from gangline.topology.annotation import NodeGpus
-from gangline.topology.choices import choices
+from gangline.topology import NodeGpus, choices
 from gangline.workloads.requests import GPU
 
 Ints = npt.NDArray[np.int64]

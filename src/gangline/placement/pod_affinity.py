@@ -18,7 +18,7 @@ from gangline.placement.gangs import Gang
 from gangline.placement.node_table import NO_DOMAIN, Bools, Floats, FreeResources, Ints, NodeTable
 from gangline.placement.preferences import preferences
 from gangline.placement.snapshot import PodView
-from gangline.topology.link_resources import members
+from gangline.topology import members
 from gangline.workloads.requests import GPU
 
 AREAS_TRIED_MAX = 8

@@ -19,13 +19,20 @@ from gangline.placement.gangs import Gang
 from gangline.placement.node_table import FreeResources, NodeTable
 from gangline.placement.reserve import release
 from gangline.placement.snapshot import NodeView, PodView
-from gangline.topology.all_reduce import Part
-from gangline.topology.known import machine_of_name
-from gangline.topology.link_resources import members
-from gangline.topology.machine import Machine
-from gangline.topology.network import INSTANCE_LABEL, NETWORK_LABEL, Level, NetworkDomains, network_gbit_s
-from gangline.topology.rings import rank_order
-from gangline.topology.step_time import BYTES_FP32, PARAMETERS, Prediction, Training, predict
+from gangline.topology import (
+    Level,
+    Machine,
+    NetworkDomains,
+    Part,
+    Prediction,
+    Training,
+    machine_of_name,
+    members,
+    predict,
+    rank_order,
+)
+from gangline.topology.network import INSTANCE_LABEL, NETWORK_LABEL, network_gbit_s
+from gangline.topology.step_time import BYTES_FP32, PARAMETERS
 from gangline.workloads.requests import GPU
 
 STEP_S: Final = {"resnet50": 64 / (1321.9 / 4), "vgg16": 64 / (820.5 / 4)}

@@ -15,8 +15,8 @@ from gangline.api.pod_group import QUEUE_ANNOTATION
 from gangline.errors import UserError
 from gangline.placement.affinity import PREFERRED, REQUIRED, Relations, read_relations
 from gangline.placement.amounts import capacity_amounts, pod_request
+from gangline.topology import NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
-from gangline.topology.annotation import NodeGpus, read_annotation
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.gpus import gpu_shares, read_gpus
 from gangline.workloads.requests import GPU

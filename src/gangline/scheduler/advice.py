@@ -10,11 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gangline.placement import Decisions, Gang, NodeTable, Wait
 from gangline.placement.allocations import Allocations
-from gangline.placement.decisions import Decisions, Wait
-from gangline.placement.explain import in_one_line, nearest_fixes
-from gangline.placement.gangs import Gang
-from gangline.placement.node_table import NodeTable
+from gangline.placement.explanation import in_one_line, nearest_fixes
 from gangline.placement.why import with_simulated
 from gangline.workloads.requests import GPU
 

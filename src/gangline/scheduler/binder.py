@@ -18,7 +18,7 @@ from gangline.api.resources import NODES, PODS
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unavailable
 from gangline.kube.events import Recorder
-from gangline.placement.decisions import Binding
+from gangline.placement import Binding
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.requests import GPU
 

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, WORKLOADS, Resource
-from gangline.placement.decisions import Wait
-from gangline.placement.gangs import Group
+from gangline.placement import Group, Wait
 from gangline.placement.read_groups import read_group, read_workload
 from gangline.scheduler.group_status import VOLCANO_WORDS, group_status
 from gangline.scheduler.tally import GangProgress

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gangline.placement.decisions import Wait
+from gangline.placement import Wait
 from gangline.scheduler.tally import GangProgress
 
 REASON: Final = "reason"

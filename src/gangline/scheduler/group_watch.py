@@ -33,8 +33,8 @@ from gangline.kube.errors import (
     Unavailable,
 )
 from gangline.kube.events import Recorder
-from gangline.placement.decisions import Wait
-from gangline.placement.policy import DEFAULT_QUEUE, Policy, Queue
+from gangline.placement import Policy, Queue, Wait
+from gangline.placement.policy import DEFAULT_QUEUE
 from gangline.placement.read_groups import read_queue
 from gangline.scheduler.dialects import DIALECTS, GroupDialect
 from gangline.scheduler.group_status import is_same

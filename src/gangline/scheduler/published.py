@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from gangline.placement.policy import OVERDUE_AFTER_S, Policy
+from gangline.placement import Policy
+from gangline.placement.policy import OVERDUE_AFTER_S
 
 LEASE_NAME = "gangline-scheduler"
 ANNOTATION = "gangline.dev/scheduler"

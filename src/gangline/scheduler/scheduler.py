@@ -25,11 +25,17 @@ from gangline.kube.client import Client
 from gangline.kube.definitions import watch_definitions
 from gangline.kube.errors import Conflict, NotFound, Unavailable
 from gangline.kube.events import Recorder, Regarding
-from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
-from gangline.placement.gangs import Gang
-from gangline.placement.policy import Policy
-from gangline.placement.schedule import SchedulingCycle
-from gangline.placement.snapshot import PodView
+from gangline.placement import (
+    Binding,
+    Decisions,
+    Eviction,
+    Gang,
+    PodView,
+    Policy,
+    SchedulingCycle,
+    Unschedulable,
+    Wait,
+)
 from gangline.scheduler.advice import Advice
 from gangline.scheduler.backoff import GangBackoff
 from gangline.scheduler.binder import Binder, regarding

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gangline.kube.client import Client
 from gangline.kube.leader_service import LeaderOptions, LeaderService
-from gangline.placement.policy import Policy
+from gangline.placement import Policy
 from gangline.scheduler.published import LEASE_NAME, Published
 from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
 

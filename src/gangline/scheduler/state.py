@@ -12,13 +12,21 @@ from collections.abc import Mapping
 import msgspec
 
 from gangline.api.core import Node, Pod, find_condition
+from gangline.placement import (
+    Binding,
+    Gang,
+    Group,
+    Groups,
+    Namespaces,
+    NodeTable,
+    NodeView,
+    PodView,
+    Snapshot,
+    Storage,
+)
 from gangline.placement.allocations import Allocations, gang_key
-from gangline.placement.decisions import Binding
-from gangline.placement.gangs import REPLICA_SLASHES, Gang, Group, Groups, collect_gangs
-from gangline.placement.namespaces import Namespaces
-from gangline.placement.node_table import NodeTable
-from gangline.placement.snapshot import HOSTNAME_LABEL, NodeView, PodView, Snapshot
-from gangline.placement.volumes import Storage
+from gangline.placement.gangs import REPLICA_SLASHES, collect_gangs
+from gangline.placement.snapshot import HOSTNAME_LABEL
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 
 MAIN_ROLES = ("launcher", "master", "chief")

@@ -11,7 +11,7 @@ from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.discovery import resource_for
 from gangline.kube.errors import ApiError, Unavailable
-from gangline.placement.decisions import Binding
+from gangline.placement import Binding
 from gangline.placement.volumes import read_claim, read_class, read_volume
 from gangline.scheduler.state import SchedulerState
 

@@ -18,8 +18,8 @@ from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
 from gangline.placement.snapshot import BY_WIRES, BY_WIRES_TAINT, MODE_LABEL, unknown_mode
+from gangline.topology import read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
-from gangline.topology.annotation import read_annotation
 
 CONFLICT_DELAY_S = 0.2
 

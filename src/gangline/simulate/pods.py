@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from gangline.clock import format_time
+from gangline.placement import Gang, Group, PodView
 from gangline.placement.amounts import PODS
-from gangline.placement.gangs import Gang, Group
-from gangline.placement.snapshot import PodView
 from gangline.simulate.trace import TraceJob
 from gangline.workloads.requests import GPU
 

@@ -20,17 +20,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gangline.placement import Gang, Group, NodeTable, PodView, Policy, SchedulingCycle
 from gangline.placement.allocations import Allocations
 from gangline.placement.fit import fewest
-from gangline.placement.gangs import Gang, Group
-from gangline.placement.node_table import NodeTable
-from gangline.placement.policy import OVERDUE_AFTER_S, Policy
-from gangline.placement.schedule import SchedulingCycle
-from gangline.placement.snapshot import PodView
+from gangline.placement.policy import OVERDUE_AFTER_S
 from gangline.simulate.pods import gang_of, moment
 from gangline.simulate.site import Site
 from gangline.simulate.trace import TraceJob
-from gangline.topology.link_resources import mask_of, members
+from gangline.topology import mask_of, members
 from gangline.workloads.requests import GPU
 
 Masks = dict[int, int]
@@ -53,7 +50,7 @@ class ReplayPolicy(Protocol):
 
 
 class PassScheduler:
-    """Asks :class:`gangline.placement.schedule.SchedulingCycle`, as the scheduler of a cluster does.
+    """Asks :class:`gangline.placement.cycle.SchedulingCycle`, as the scheduler of a cluster does.
 
     Args:
         site: the simulated cluster.

@@ -6,12 +6,10 @@ import json
 from dataclasses import dataclass, replace
 
 from gangline.errors import UserError
+from gangline.placement import NodeView
 from gangline.placement.amounts import PODS
-from gangline.placement.snapshot import NodeView
-from gangline.topology.annotation import read_annotation
-from gangline.topology.known import known_machine
-from gangline.topology.machine import Machine
-from gangline.topology.network import NETWORK_LABEL, Level
+from gangline.topology import Level, Machine, known_machine, read_annotation
+from gangline.topology.network import NETWORK_LABEL
 from gangline.workloads.requests import GPU
 
 BLOCK_LABEL = "gangline.dev/simulated-block"

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from gangline.placement import Gang, NodeTable
 from gangline.placement.fit import place
-from gangline.placement.gangs import Gang
-from gangline.placement.node_table import NodeTable
 from gangline.placement.prediction import STEP_S, masks_of
 from gangline.simulate.pods import pods_of
 from gangline.simulate.site import Site
 from gangline.simulate.trace import TraceJob
-from gangline.topology.all_reduce import Part
-from gangline.topology.network import NetworkDomains
+from gangline.topology import NetworkDomains, Part, Training, predict
 from gangline.topology.rates import OVERLAP
-from gangline.topology.step_time import BYTES_FP32, PARAMETERS, Training, predict
+from gangline.topology.step_time import BYTES_FP32, PARAMETERS
 
 BATCH = 64
 FLOP_PER_MAC = 2

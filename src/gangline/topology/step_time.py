@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gangline.topology.all_reduce import AllReduce, Part, all_reduce
+from gangline.topology.all_reduce_time import AllReduce, Part, all_reduce
 from gangline.topology.rates import BACKWARD_SHARE, OVERLAP
 
 PARAMETERS = {

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from gangline.clock import format_time
 from gangline.placement.affinity import Relations, Spread, Term
+from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
 from gangline.placement.policy import Policy, Queue
-from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.annotation import NodeGpus, read_annotation
 from gangline.topology.known import known_machine

@@ -15,11 +15,11 @@ from gang_scenes import NOW, dgx, group, held, members, pod
 from msgspec import structs
 from ortools.sat.python import cp_model
 
+from gangline.placement.cycle import schedule
 from gangline.placement.fit import place
 from gangline.placement.gangs import Gang, Group
 from gangline.placement.node_table import NodeTable
 from gangline.placement.prediction import Workload, masks_of, outlook
-from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.link_resources import mask_of
 from gangline.topology.network import NETWORK_LABEL

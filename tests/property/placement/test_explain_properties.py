@@ -7,9 +7,9 @@ from drawn_scenes import Draws, drawn, many
 from gang_scenes import NOW, dgx, group, held, members, pod
 from hypothesis import given
 
-from gangline.placement.explain import Explanation, explain
+from gangline.placement.cycle import schedule
+from gangline.placement.explanation import Explanation, explain
 from gangline.placement.gangs import Group
-from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 
 

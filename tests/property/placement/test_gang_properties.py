@@ -29,6 +29,7 @@ from hypothesis import given
 
 from gangline.placement.affinity import Relations, Term
 from gangline.placement.allocations import Allocations
+from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
 from gangline.placement.fit import place
 from gangline.placement.gangs import collect_gangs
@@ -37,7 +38,6 @@ from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy
 from gangline.placement.preempt import find_victims
 from gangline.placement.reserve import release, retake
-from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.known import known_machine
 from gangline.topology.rings import bus_gb_s

@@ -5,7 +5,7 @@ from drawn_scenes import GPU, Draws, drawn, many
 from gang_scenes import NOW
 from hypothesis import given
 
-from gangline.placement.schedule import schedule
+from gangline.placement.cycle import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.workloads.requests import add_amounts
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.topology.choices import choices
+from gangline.topology.gpu_choices import choices
 from gangline.topology.known import known_machine
 from gangline.topology.link_resources import mask_of, members
 from gangline.topology.links import SELF

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
 from gangline.placement.policy import Policy
-from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.annotation import NodeGpus, read_annotation
 from gangline.topology.known import known_machine

@@ -9,11 +9,11 @@ from gang_scenes import NOW, decide, dgx, group, reasons
 from gangline.api.core import Pod
 from gangline.placement.affinity import Term
 from gangline.placement.affinity_index import TERMS_MAX, AffinityIndex
+from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
 from gangline.placement.namespaces import Namespaces
 from gangline.placement.policy import Policy
-from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 
 HOST = "kubernetes.io/hostname"
@@ -314,7 +314,7 @@ def test_gpus_of_a_gang_with_rules_are_still_the_fastest_together():
 
 
 def test_what_ends_frees_neighbours_too():
-    from gangline.placement.explain import explain
+    from gangline.placement.explanation import explain
 
     held = running("s", "a", app="store")
     gang = group("g", 1)

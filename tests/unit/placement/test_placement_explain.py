@@ -9,7 +9,7 @@ from gang_scenes import NOW, dgx, group, held, members, pod
 
 from gangline.api.core import Taint
 from gangline.placement.allocations import Allocations
-from gangline.placement.explain import Explanation, explain
+from gangline.placement.explanation import Explanation, explain
 from gangline.placement.gangs import Group
 from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy, Queue

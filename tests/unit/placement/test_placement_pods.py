@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from gangline.api.core import Node, Pod
+from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
-from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,10 +5,10 @@ from datetime import timedelta
 from gang_scenes import NOW, decide, dgx, gpus_of, group, held, members, pod, reasons
 
 from gangline.placement.allocations import Allocations
+from gangline.placement.cycle import SchedulingCycle
 from gangline.placement.gangs import collect_gangs
 from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy, Queue
-from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import PodView
 
 A, B = dgx("a"), dgx("b")

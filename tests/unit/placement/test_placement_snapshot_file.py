@@ -7,7 +7,7 @@ import yaml
 from gang_scenes import NOW
 
 from gangline.errors import UserError
-from gangline.placement.schedule import schedule
+from gangline.placement.cycle import schedule
 from gangline.placement.snapshot_file import Situation, read_snapshot
 
 NODE = {

@@ -7,7 +7,7 @@ import pytest
 from gang_scenes import NOW, dgx
 
 from gangline.api.core import Pod
-from gangline.placement.schedule import schedule
+from gangline.placement.cycle import schedule
 from gangline.placement.snapshot import PodView, Snapshot
 from gangline.placement.volumes import Storage, read_claim, read_class, read_volume
 

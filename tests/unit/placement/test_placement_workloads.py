@@ -8,9 +8,9 @@ from gang_scenes import NOW, dgx, reasons
 
 from gangline.api.core import Pod
 from gangline.api.pod_group import PodGroup
+from gangline.placement.cycle import schedule
 from gangline.placement.gangs import Groups
 from gangline.placement.read_groups import read_workload
-from gangline.placement.schedule import schedule
 from gangline.placement.snapshot import PodView, Snapshot, gang_of
 from gangline.placement.snapshot_file import read_snapshot
 

@@ -9,11 +9,11 @@ from gang_scenes import NOW, dgx, group, held, members
 
 from gangline.api.core import Node, Pod
 from gangline.placement.allocations import Allocations
+from gangline.placement.cycle import SchedulingCycle
 from gangline.placement.decisions import Binding, Decisions
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy
-from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import NodeView, unknown_mode
 from gangline.scheduler.advice import Advice
 from gangline.scheduler.binder import gpu_annotations

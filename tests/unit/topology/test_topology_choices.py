@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.topology.choices import choices
+from gangline.topology.gpu_choices import choices
 from gangline.topology.known import known_machine
 from gangline.topology.link_resources import mask_of, members
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.topology.all_reduce import Part, all_reduce
+from gangline.topology.all_reduce_time import Part, all_reduce
 from gangline.topology.known import known_machine
 from gangline.topology.step_time import Training, compute_s_from_step, efficiency, predict, step_s
 

@@ -16,7 +16,7 @@ from gangline.errors import UserError
 if TYPE_CHECKING:
     from gangline.cli.jobs.cluster_view import ClusterView
     from gangline.kube.client import Client
-    from gangline.placement.prediction import Workload
+    from gangline.placement import Workload
 
 Obj = dict[str, Any]
 
@@ -87,9 +87,10 @@ def read_workload(model: str, step_ms: float | None, levels: str) -> Workload:
     Raises:
         UserError: the model is unknown, or nobody knows how long its step is.
     """
-    from gangline.placement.prediction import STEP_S, Workload
-    from gangline.topology.network import parse_levels
-    from gangline.topology.step_time import BYTES_FP32, PARAMETERS, Training
+    from gangline.placement import Workload
+    from gangline.placement.prediction import STEP_S
+    from gangline.topology import Training, parse_levels
+    from gangline.topology.step_time import BYTES_FP32, PARAMETERS
 
     if model not in PARAMETERS:
         raise UserError(
@@ -129,7 +130,7 @@ async def _explain(
     from gangline.cli.jobs.job_lookup import list_jobs, warnings_about
     from gangline.cli.jobs.past_failure import why_failed
     from gangline.clock import now
-    from gangline.placement.explain import NO_ROOM
+    from gangline.placement.explanation import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
     from gangline.workloads.job_state import finished
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.cli.output import Column, plural, print_table
 from gangline.clock import format_time
+from gangline.placement import Comparison, Explanation, NodeTable, Outlook, Workload, compare, explain
 from gangline.placement.allocations import Allocations
-from gangline.placement.explain import Explanation, explain, in_one_line
-from gangline.placement.node_table import NodeTable
-from gangline.placement.prediction import Comparison, Outlook, Workload, compare
+from gangline.placement.explanation import in_one_line
 from gangline.placement.why import with_simulated
 from gangline.workloads.job_state import finished
 from gangline.workloads.requests import GPU

@@ -23,13 +23,10 @@ from gangline.api.resources import (
     Resource,
 )
 from gangline.kube.errors import ApiError
+from gangline.placement import Group, Groups, Namespaces, NodeView, PodView, Policy, Queue, Snapshot, Storage
 from gangline.placement.allocations import gang_key
-from gangline.placement.gangs import Group, Groups
-from gangline.placement.namespaces import Namespaces
-from gangline.placement.policy import Policy, Queue
 from gangline.placement.read_groups import read_group, read_queue, read_workload
-from gangline.placement.snapshot import HOSTNAME_LABEL, NodeView, PodView, Snapshot
-from gangline.placement.volumes import Storage
+from gangline.placement.snapshot import HOSTNAME_LABEL
 from gangline.scheduler.published import Published
 from gangline.scheduler.storage_watch import CLAIMS, CLASSES, VOLUMES
 

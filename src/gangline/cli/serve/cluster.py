@@ -120,7 +120,7 @@ async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSu
     from gangline.cluster.server.resources import STORED_KINDS
     from gangline.jobs.settings import Settings
     from gangline.operator.operator import Operator
-    from gangline.placement.policy import Policy
+    from gangline.placement import Policy
     from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
     from gangline.topology.network import DEFAULT_LEVELS
 

@@ -12,8 +12,10 @@ import click
 
 from gangline.cli.serve.service import connection_options, led_options, led_values, service_connection
 from gangline.errors import UserError
-from gangline.placement.policy import OVERDUE_AFTER_S, Policy
-from gangline.topology.network import DEFAULT_LEVELS, parse_levels
+from gangline.placement import Policy
+from gangline.placement.policy import OVERDUE_AFTER_S
+from gangline.topology import parse_levels
+from gangline.topology.network import DEFAULT_LEVELS
 
 GARBAGE_THRESHOLDS = 20_000, 20, 20
 """New objects between collections of each generation. With Python's 700 they take a quarter of the time of

@@ -8,7 +8,8 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from gangline.cli.jobs.gpu_kind import kind_of_nodes
-from gangline.placement.snapshot import BY_WIRES, NodeView, PodView, unknown_mode
+from gangline.placement import NodeView, PodView
+from gangline.placement.snapshot import BY_WIRES, unknown_mode
 from gangline.topology.rings import pair_matrix
 from gangline.workloads.requests import gpu_count
 

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import capacity
+from gangline.placement.cycle import SchedulingCycle
 from gangline.placement.fit import has_rules, place
 from gangline.placement.fragmentation import left_over
 from gangline.placement.gangs import Gang, Group, collect_gangs
@@ -20,7 +21,6 @@ from gangline.placement.policy import Policy
 from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.quota import queue_of
 from gangline.placement.reserve import Reservation, end_of, release, reserve
-from gangline.placement.schedule import SchedulingCycle
 from gangline.placement.snapshot import PodView, Snapshot
 from gangline.placement.unavailable_nodes import when_opened
 from gangline.workloads.requests import GPU
