@@ -2,7 +2,7 @@
 
 Each turn compares what the pod should be (its object), what its containers are (``ObservedContainer``) and
 the time, starts or stops containers, and writes the status when it has changed. What is computed is
-computed by the pure modules ``restart``, ``status``, ``container_plan`` and ``volumes``.
+computed by the pure modules ``restart_policy``, ``pod_status``, ``container_plan`` and ``volumes``.
 """
 
 from __future__ import annotations
@@ -445,7 +445,5 @@ class PodRunner:
 
     async def _sleep(self) -> None:
         timeout_s = None if self._wake_at_s is None else max(0.0, self._wake_at_s - self._context.now_s())
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), timeout_s)
-        except TimeoutError:
-            return
