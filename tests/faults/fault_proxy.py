@@ -17,13 +17,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
-import aiohttp
-
-from gangline.kube import transport
 from gangline.kube.config import Connection
+from gangline.kube.connections import Connections
 from gangline.kube.credentials import read_credential
+from gangline.kube.http_connection import Answer as UpstreamAnswer
+from gangline.kube.stream import LineSplitter
+from gangline.kube.transport import endpoint
 
 _HOP_HEADERS = {"connection", "content-length", "transfer-encoding", "host", "keep-alive"}
 _PLAIN = {"accept-encoding": "identity"}
@@ -128,7 +129,7 @@ class FaultProxy:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._session: aiohttp.ClientSession | None = None
+        self._connections: Connections | None = None
 
     def connection(self) -> Connection:
         """Return how clients reach the proxy: as whom they were before."""
@@ -136,7 +137,7 @@ class FaultProxy:
 
     async def start(self) -> None:
         credential = await read_credential(self.upstream)
-        self._session = transport.open_channel(self.upstream, credential, user_agent="").session
+        self._connections = Connections(endpoint(self.upstream, credential), {}, idle_s=60)
         await self._listen()
 
     async def stop(self) -> None:
@@ -144,8 +145,8 @@ class FaultProxy:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        assert self._session
-        await self._session.close()
+        assert self._connections
+        self._connections.close()
 
     async def refuse(self) -> None:
         """Be away: cut all connections and refuse new ones."""
@@ -176,7 +177,7 @@ class FaultProxy:
         try:
             while await self._exchange(reader, writer):
                 pass
-        except (OSError, asyncio.IncompleteReadError, aiohttp.ClientError):
+        except (OSError, asyncio.IncompleteReadError):
             pass
         except asyncio.CancelledError:
             pass  # the stop of the proxy; asyncio's own callback would print it
@@ -197,35 +198,33 @@ class FaultProxy:
                 return await _write_answer(writer, fault)
             case Late():
                 await asyncio.sleep(fault.delay_s)
-        assert self._session
-        async with self._session.request(
-            request.method,
-            transport.base_url(self.upstream) + request.path,
-            params=request.query,
-            data=request.body or None,
-            headers={k: v for k, v in request.headers.items() if k not in _HOP_HEADERS} | _PLAIN,
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=None),
-        ) as answer:
+        headers = {k: v for k, v in request.headers.items() if k not in _HOP_HEADERS} | _PLAIN
+        assert self._connections
+        answer = await self._connections.request(
+            request.method, request.path, urlencode(request.query), headers, request.body or None
+        )
+        try:
             if request.is_watch and answer.status == 200:
                 return await self._stream(answer, writer, fault)
             body = await answer.read()
-            self.seen(request, True)
-            await self._open.wait()
-            if isinstance(fault, Lost):
-                return False
-            head = _head(answer.status, answer.headers, f"Content-Length: {len(body)}")
-            if isinstance(fault, Truncated):
-                writer.write(head + body[: len(body) // 2])
-                await writer.drain()
-                writer.close()
-                return False
-            writer.write(head + body)
+        finally:
+            answer.close()
+        self.seen(request, True)
+        await self._open.wait()
+        if isinstance(fault, Lost):
+            return False
+        head = _head(answer.status, answer.headers, f"Content-Length: {len(body)}")
+        if isinstance(fault, Truncated):
+            writer.write(head + body[: len(body) // 2])
             await writer.drain()
-            return True
+            writer.close()
+            return False
+        writer.write(head + body)
+        await writer.drain()
+        return True
 
     async def _stream(
-        self, answer: aiohttp.ClientResponse, writer: asyncio.StreamWriter, fault: Fault | None
+        self, answer: UpstreamAnswer, writer: asyncio.StreamWriter, fault: Fault | None
     ) -> bool:
         writer.write(_head(200, answer.headers, "Transfer-Encoding: chunked"))
         if isinstance(fault, WatchError):
@@ -235,16 +234,18 @@ class FaultProxy:
         left = fault.events if isinstance(fault, CutAfter) else -1
         await writer.drain()
         # Lines are passed on whole, so that a cut is where it is meant to be.
-        while line := await answer.content.readuntil(b"\n"):
-            await self._open.wait()
-            writer.write(_chunk(line))
-            left -= b'"BOOKMARK"' not in line[:40]
-            if left == 0:
-                assert isinstance(fault, CutAfter)
-                writer.write(b"0\r\n\r\n" if fault.cleanly else _chunk(line[: len(line) // 2]))
+        splitter = LineSplitter()
+        async for piece in answer.pieces():
+            for line in splitter.feed(piece):
+                await self._open.wait()
+                writer.write(_chunk(line + b"\n"))
+                left -= b'"BOOKMARK"' not in line[:40]
+                if left == 0:
+                    assert isinstance(fault, CutAfter)
+                    writer.write(b"0\r\n\r\n" if fault.cleanly else _chunk(line[: len(line) // 2]))
+                    await writer.drain()
+                    return fault.cleanly
                 await writer.drain()
-                return fault.cleanly
-            await writer.drain()
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True

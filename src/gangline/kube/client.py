@@ -21,7 +21,6 @@ from gangline.kube.deep_json import decode_json
 from gangline.kube.errors import Gone, ServerError, Unavailable
 from gangline.kube.sender import Sender, request_timeout_s
 from gangline.kube.stream import LineSplitter, WatchEvent, read_event
-from gangline.kube.transport import aiohttp, connect_timeout_s
 
 __all__ = ["Client", "Object", "ObjectList", "PatchKind", "WatchEvent"]
 
@@ -266,16 +265,13 @@ class Client:
             "labelSelector": label_selector,
             "fieldSelector": field_selector,
         }
-        timeout = aiohttp.ClientTimeout(
-            total=duration_s + request_timeout_s,
-            sock_connect=connect_timeout_s,
-            sock_read=watch_idle_timeout_s,
-        )
+        until_s = asyncio.get_running_loop().time() + duration_s + request_timeout_s
         splitter = LineSplitter()
-        async with self._sender.open("GET", resource.path(namespace), params, timeout=timeout) as answer:
+        path, idle_s = resource.path(namespace), watch_idle_timeout_s
+        async with self._sender.open(path, params, head_timeout_s=idle_s) as answer:
             try:
-                async for chunk in answer.content.iter_any():
-                    for line in splitter.feed(chunk):
+                async for piece in answer.pieces(idle_timeout_s=idle_s, until_s=until_s):
+                    for line in splitter.feed(piece):
                         yield read_event(line)
             except TimeoutError:
                 return
@@ -306,11 +302,10 @@ class Client:
             "timestamps": timestamps or None,
             "sinceSeconds": since_s,
         }
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s)
         path = PODS.path(self._namespace(PODS, namespace), pod, "log")
-        async with self._sender.open("GET", path, params, timeout=timeout) as answer:
-            async for chunk in answer.content.iter_any():
-                yield chunk
+        async with self._sender.open(path, params) as answer:
+            async for piece in answer.pieces():
+                yield piece
 
     async def create(self, resource: Resource, obj: Object, *, dry_run: bool = False) -> Object:
         """Create an object in the namespace that it names, and return what the server made of it.

@@ -7,19 +7,23 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
-from gangline.kube import credentials, transport
+from gangline.kube import credentials
 from gangline.kube.config import Connection, Credential
-from gangline.kube.connections import HttpAnswer, NotConnected
+from gangline.kube.connections import Connections, NotConnected
 from gangline.kube.errors import ApiError, KubeconfigError, TooManyRequests, Unavailable, error_from_body
-from gangline.kube.transport import aiohttp
+from gangline.kube.http_connection import Answer
+from gangline.kube.transport import endpoint
 
 request_timeout_s = 30.0
 """Bound of one call, its retries included."""
+
+keep_alive_s = 60.0
+"""An idle connection is kept so long; API servers close theirs after 90 s. New ones cost both 1 ms."""
 
 concurrent_requests_max = 64
 """Requests in flight at once; watches and logs do not count."""
@@ -33,18 +37,7 @@ retry_after_default_s = 1.0
 connection_retry_delays_s = (0.05, 0.2, 0.5)
 """Pauses before the next tries when the connection fails."""
 
-_SAFE_METHODS = ("GET", "HEAD")
 _REDIRECT = 300  # API servers redirect nobody: it is the login page of something before them
-
-
-class _Answer(Protocol):
-    @property
-    def status(self) -> int: ...
-
-    def close(self) -> None: ...
-
-
-A = TypeVar("A", bound=_Answer)
 
 
 class Sender:
@@ -60,15 +53,13 @@ class Sender:
     ) -> None:
         self._recover = recover
         self._connection = connection
-        self._base_url = transport.base_url(connection)
-        self._proxy = transport.proxy_for(connection)
         self._user_agent = user_agent
         self._sleep = sleep
         self._slots = asyncio.Semaphore(concurrent_requests_max)
         self._credential: Credential | None = None
         self._credential_lock = asyncio.Lock()
-        self._channels: list[transport.Channel] = []  # the last one is in use; certificates may rotate
-        self._channel_certificate = b""
+        self._pools: list[Connections] = []  # the last one is in use; certificates may rotate
+        self._pool_certificate = b""
         self._is_closed = False
         self.answers: Counter[tuple[str, str]] = Counter()
         """Requests sent, by method and HTTP status; ``error`` where no answer came."""
@@ -76,8 +67,8 @@ class Sender:
     async def close(self) -> None:
         """Close all connections; running requests fail."""
         self._is_closed = True
-        while self._channels:
-            await self._channels.pop().close()
+        while self._pools:
+            self._pools.pop().close()
 
     async def send(
         self,
@@ -111,16 +102,14 @@ class Sender:
         """
         data = body if isinstance(body, bytes) or body is None else msgspec.json.encode(body)
         sent_headers = {**(headers or {}), **({"Content-Type": content_type} if data is not None else {})}
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
         refusals = failures = 0
         while True:
-            left_s = deadline_s - asyncio.get_running_loop().time()
-            left_s = max(left_s, 0.001)
+            until_s = max(deadline_s, loop.time() + 0.001)
             try:
                 async with self._slots:
-                    if data is None or self._proxy:
-                        return await self._read_all(method, path, params, data, sent_headers, left_s)
-                    return await self._write(method, path, params, data, sent_headers, left_s)
+                    return await self._read_all(method, path, params, data, sent_headers, until_s)
             except (TooManyRequests, Unavailable) as error:
                 if error.status:
                     delay_s = _refusal_delay_s(error, refusals)
@@ -128,11 +117,7 @@ class Sender:
                 else:
                     delay_s = _failure_delay_s(error, method, failures, is_patient=self._recover is not None)
                     failures += 1
-                if (
-                    self._is_closed
-                    or delay_s is None
-                    or delay_s >= deadline_s - asyncio.get_running_loop().time()
-                ):
+                if self._is_closed or delay_s is None or delay_s >= deadline_s - loop.time():
                     raise
                 if self._recover is not None and not error.status:
                     await self._recover()
@@ -145,100 +130,65 @@ class Sender:
         params: Mapping[str, Any] | None,
         data: bytes | None,
         headers: Mapping[str, str],
-        timeout_s: float,
+        until_s: float,
     ) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=transport.connect_timeout_s)
-        async with self.open(method, path, params, data, headers=headers, timeout=timeout) as answer:
-            return await answer.read()
-
-    async def _write(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Any] | None,
-        data: bytes,
-        headers: Mapping[str, str],
-        timeout_s: float,
-    ) -> bytes:
-        """Send a request with a body on the way that costs less."""
-        query, deadline_s = urlencode(_query(params)), asyncio.get_running_loop().time() + timeout_s
-
-        async def ask(channel: transport.Channel, authorization: str) -> HttpAnswer:
-            sent = {**headers, "Authorization": authorization} if authorization else headers
-            async with asyncio.timeout_at(deadline_s):
-                return await channel.connections.request(method, path, query, sent, data)
-
-        doing = f"{method} {path}"
         try:
-            answer = await self._authorized(method, ask)
+            answer = await self._authorized(method, path, params, data, headers, until_s)
+            try:
+                async with asyncio.timeout_at(until_s):
+                    body = await answer.read()
+            finally:
+                answer.close()
         except OSError as error:  # TimeoutError is one
-            raise _unavailable(error, doing, self._connection.server) from error
+            raise _unavailable(error, f"{method} {path}", self._connection.server) from error
         if answer.status >= _REDIRECT:
-            retry_after = answer.headers.get("retry-after", "")
-            raise error_from_body(answer.status, answer.body, doing=doing, retry_after=retry_after)
-        return answer.body
+            raise _refusal(answer, body, f"{method} {path}")
+        return body
 
     @asynccontextmanager
     async def open(
+        self, path: str, params: Mapping[str, Any] | None, *, head_timeout_s: float | None = None
+    ) -> AsyncIterator[Answer]:
+        """Open a GET whose answer is a success, to be read in pieces; failures, later too, become ours.
+
+        Args:
+            path: absolute path on the server.
+            params: as for :meth:`send`.
+            head_timeout_s: longest wait for the answer to begin.
+        """
+        doing = f"GET {path}"
+        try:
+            until_s = asyncio.get_running_loop().time() + head_timeout_s if head_timeout_s else None
+            answer = await self._authorized("GET", path, params, None, {}, until_s)
+            try:
+                if answer.status >= _REDIRECT:
+                    async with asyncio.timeout(request_timeout_s):
+                        raise _refusal(answer, await answer.read(), doing)
+                yield answer
+            finally:
+                answer.close()
+        except OSError as error:
+            raise _unavailable(error, doing, self._connection.server) from error
+
+    async def _authorized(
         self,
         method: str,
         path: str,
         params: Mapping[str, Any] | None,
-        data: bytes | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        timeout: aiohttp.ClientTimeout,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open one request whose answer is a success; failures of the transport, later too, become ours."""
-        doing = f"{method} {path}"
-        try:
-            answer = await self._start(method, path, _query(params), data, dict(headers or {}), timeout)
-            async with answer:
-                if answer.status >= _REDIRECT:
-                    retry_after = answer.headers.get("Retry-After", "")
-                    raise error_from_body(
-                        answer.status, await answer.read(), doing=doing, retry_after=retry_after
-                    )
-                yield answer
-        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-            raise _unavailable(error, doing, self._connection.server) from error
-
-    async def _start(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str],
         data: bytes | None,
-        headers: dict[str, str],
-        timeout: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        """Send one request on the way for everything."""
-
-        async def ask(channel: transport.Channel, authorization: str) -> aiohttp.ClientResponse:
-            if authorization:
-                headers["Authorization"] = authorization
-            return await channel.session.request(
-                method,
-                self._base_url + path,
-                params=query,
-                data=data,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-                proxy=self._proxy,
-                server_hostname=self._connection.tls_server_name or None,
-            )
-
-        return await self._authorized(method, ask)
-
-    async def _authorized(self, method: str, ask: Callable[[transport.Channel, str], Awaitable[A]]) -> A:
+        headers: Mapping[str, str],
+        until_s: float | None,
+    ) -> Answer:
         """Ask as whom we are; after a 401 once more with a fresh credential, where there may be one."""
-        is_renewed = False
+        query, is_renewed = urlencode(_query(params)), False
         while True:
-            credential, channel = await self._channel(renew=is_renewed)
+            credential, connections = await self._identity(renew=is_renewed)
+            if credential.authorization:
+                headers = {**headers, "Authorization": credential.authorization}
             try:
-                answer = await ask(channel, credential.authorization)
-            except (aiohttp.ClientError, OSError):
+                async with asyncio.timeout_at(until_s):
+                    answer = await connections.request(method, path, query, headers, data)
+            except OSError:
                 self.answers[method, "error"] += 1
                 raise
             self.answers[method, str(answer.status)] += 1
@@ -247,8 +197,8 @@ class Sender:
             answer.close()
             is_renewed = True
 
-    async def _channel(self, *, renew: bool) -> tuple[Credential, transport.Channel]:
-        """Return the identity to show and the ways that show its certificate.
+    async def _identity(self, *, renew: bool) -> tuple[Credential, Connections]:
+        """Return the identity to show and the connections that show its certificate.
 
         Raises:
             KubeconfigError: it cannot be read.
@@ -268,12 +218,14 @@ class Sender:
         assert credential is not None
         if self._is_closed:
             raise Unavailable(0, "", "the client is closed")
-        if not self._channels or self._channel_certificate != credential.client_cert:
-            self._channels.append(
-                transport.open_channel(self._connection, credential, user_agent=self._user_agent)
-            )
-            self._channel_certificate = credential.client_cert
-        return credential, self._channels[-1]
+        if not self._pools or self._pool_certificate != credential.client_cert:
+            headers = {"User-Agent": self._user_agent, "Accept": "application/json, */*"}
+            target = endpoint(self._connection, credential)
+            if not target.socket:  # which costs less than to compress
+                headers["Accept-Encoding"] = "gzip"
+            self._pools.append(Connections(target, headers, idle_s=keep_alive_s))
+            self._pool_certificate = credential.client_cert
+        return credential, self._pools[-1]
 
 
 def _query(params: Mapping[str, Any] | None) -> dict[str, str]:
@@ -299,19 +251,20 @@ def _failure_delay_s(error: ApiError, method: str, failures: int, *, is_patient:
     last = len(connection_retry_delays_s) - 1
     if failures > last and not is_patient:
         return None
-    if method not in _SAFE_METHODS and not isinstance(
-        error.__cause__, aiohttp.ClientConnectorError | NotConnected
-    ):
+    if method != "GET" and not isinstance(error.__cause__, NotConnected):
         return None  # the server may have done it
     return connection_retry_delays_s[min(failures, last)]
+
+
+def _refusal(answer: Answer, body: bytes, doing: str) -> ApiError:
+    retry_after = answer.headers.get("retry-after", "")
+    return error_from_body(answer.status, body, doing=doing, retry_after=retry_after)
 
 
 def _unavailable(error: Exception, doing: str, server: str) -> Unavailable:
     """Return our error for a failure of the transport."""
     hint = ""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError) or isinstance(
-        error.__cause__, ssl.SSLCertVerificationError
-    ):
+    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
         hint = "the server's certificate is not signed by a CA that the kubeconfig trusts"
     text = "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return Unavailable(0, "", f"{doing} got no answer from {server}: {text}", hint=hint)

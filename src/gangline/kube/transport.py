@@ -1,142 +1,43 @@
-"""How bytes reach an API server: an aiohttp session for a connection, over TLS, plain HTTP or a Unix socket.
-
-Every other module imports ``aiohttp`` from here, because importing it costs 65 ms more than it must: the
-library loads the system's certificates twice at import, and a Unix socket never needs them.
-"""
+"""How an API server is reached: what a connection's words mean for TLS, proxies and Unix sockets."""
 
 from __future__ import annotations
 
 import os
 import ssl
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gangline.kube.config import Connection, Credential
-from gangline.kube.connections import Connections, Endpoint
+from gangline.kube.connections import Endpoint
 from gangline.kube.errors import KubeconfigError
-from gangline.kube.socket_owner import ForeignSocketError, check_peer
 
 connect_timeout_s = 10.0
 """Time to open a connection, TLS included."""
 
-keep_alive_s = 60.0
-"""An idle connection is kept so long; API servers close theirs after 90 s. New ones cost both 1 ms."""
-
-__all__ = ["Channel", "aiohttp", "base_url", "connect_timeout_s", "open_channel", "proxy_for", "tls_context"]
-
 UNIX_SCHEME = "unix://"
 
 
-class _CertificatesOnFirstUse(ssl.SSLContext):
-    """A context that reads the system's certificates when it first opens a connection."""
-
-    def _load(self) -> None:
-        self.__class__ = ssl.SSLContext  # type: ignore[assignment]
-        self.load_default_certs()
-
-    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
-        self._load()
-        return self.wrap_bio(*args, **options)
-
-    def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
-        self._load()
-        return self.wrap_socket(*args, **options)
-
-
-def _postpone(context: ssl.SSLContext, *_purpose: ssl.Purpose) -> None:
-    context.__class__ = _CertificatesOnFirstUse
-
-
-def _import_aiohttp() -> Any:
-    """Import aiohttp; the contexts that it makes meanwhile load their certificates on first use.
-
-    Nothing changes for other users of aiohttp in this process; imported before, it stays as it is.
-    Cost: 65 ms less on Debian 12 (2026-11).
-    """
-    originals = ssl.SSLContext.load_default_certs, ssl.SSLContext.set_default_verify_paths
-    ssl.SSLContext.load_default_certs = _postpone  # type: ignore[method-assign, assignment]
-    ssl.SSLContext.set_default_verify_paths = _postpone  # type: ignore[method-assign, assignment]
-    try:
-        import aiohttp
-    finally:
-        ssl.SSLContext.load_default_certs = originals[0]  # type: ignore[method-assign]
-        del ssl.SSLContext.set_default_verify_paths  # inherited from the C class
-    return aiohttp
-
-
-if TYPE_CHECKING:
-    import aiohttp
-else:
-    aiohttp = _import_aiohttp()
-
-
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """Two ways to a server, as one identity.
-
-    Attributes:
-        session: for everything.
-        connections: for small requests, at less cost.
-    """
-
-    session: aiohttp.ClientSession
-    connections: Connections
-
-    async def close(self) -> None:
-        """Close both; running requests fail."""
-        self.connections.close()
-        await self.session.close()
-
-
-def open_channel(connection: Connection, credential: Credential, *, user_agent: str) -> Channel:
-    """Return the ways to the server; nothing is connected yet. Needs a running event loop.
+def endpoint(connection: Connection, credential: Credential) -> Endpoint:
+    """Return where and how the server is reached; nothing is connected yet.
 
     Raises:
-        KubeconfigError: certificates or keys cannot be read.
+        KubeconfigError: certificates or keys cannot be read, or a URL has an unknown scheme.
     """
-    connector: aiohttp.BaseConnector
-    headers = {"User-Agent": user_agent, "Accept": "application/json, */*"}
-    socket, tls = "", None
-    if connection.server.startswith(UNIX_SCHEME):
-        socket = connection.server.removeprefix(UNIX_SCHEME)
-        connector = _OwnUnixConnector(socket, limit=0, keepalive_timeout=keep_alive_s)
-    elif connection.server.startswith("https://"):
-        tls = tls_context(connection, credential)
-        connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=keep_alive_s)
-    elif connection.server.startswith("http://"):
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=keep_alive_s)
-    else:
+    scheme = connection.server.partition("://")[0]
+    if scheme not in ("https", "http", "unix"):
         raise KubeconfigError(
             f"server `{connection.server}` has no known scheme",
             hint="write https://HOST:PORT, http://HOST:PORT or unix:///PATH",
         )
-    session = aiohttp.ClientSession(
-        connector=connector,
-        headers=headers,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
-        cookie_jar=aiohttp.DummyCookieJar(),
+    return Endpoint(
+        base_url(connection),
+        socket=connection.server.removeprefix(UNIX_SCHEME) if scheme == "unix" else "",
+        tls=tls_context(connection, credential) if scheme == "https" else None,
+        server_name=connection.tls_server_name,
+        proxy=proxy_for(connection),
+        connect_timeout_s=connect_timeout_s,
     )
-    endpoint = Endpoint(
-        base_url(connection), socket, tls, connection.tls_server_name, connect_timeout_s=connect_timeout_s
-    )
-    return Channel(session, Connections(endpoint, headers, idle_s=keep_alive_s))
-
-
-class _OwnUnixConnector(aiohttp.UnixConnector):
-    """Connects to this user's servers only."""
-
-    async def _create_connection(self, *arguments: Any, **options: Any) -> Any:
-        connection = await super()._create_connection(*arguments, **options)
-        try:
-            assert connection.transport is not None
-            check_peer(connection.transport.get_extra_info("socket"), self.path)
-        except ForeignSocketError:
-            connection.close()
-            raise
-        return connection
 
 
 def base_url(connection: Connection) -> str:
@@ -158,19 +59,33 @@ def base_url(connection: Connection) -> str:
     return connection.server.rstrip("/")
 
 
-def proxy_for(connection: Connection) -> str | None:
-    """Return the proxy: the kubeconfig's, else the environment's (``HTTPS_PROXY``, ``NO_PROXY``)."""
+def proxy_for(connection: Connection) -> str:
+    """Return the URL of the proxy: the kubeconfig's, else the environment's (``HTTPS_PROXY``, ``NO_PROXY``).
+
+    Raises:
+        KubeconfigError: it is no HTTP proxy.
+    """
     if connection.server.startswith(UNIX_SCHEME):
-        return None
-    if connection.proxy_url:
-        return connection.proxy_url
+        return ""
+    proxy = connection.proxy_url or _proxy_of_environment(connection.server)
+    try:
+        url = urlsplit(proxy)
+        is_usable = not proxy or (url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0)
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise KubeconfigError(f"proxy `{proxy}` is no HTTP proxy", hint="write http://HOST:PORT")
+    return proxy
+
+
+def _proxy_of_environment(server: str) -> str:
     from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
-    url = urlsplit(connection.server)
+    url = urlsplit(server)
     proxies: dict[str, str] = getproxies_environment()
     if url.scheme not in proxies or url.hostname in ("localhost", "127.0.0.1", "::1"):
-        return None
-    return None if proxy_bypass_environment(url.netloc, proxies) else proxies[url.scheme]
+        return ""
+    return "" if proxy_bypass_environment(url.netloc, proxies) else proxies[url.scheme]
 
 
 def tls_context(connection: Connection, credential: Credential) -> ssl.SSLContext:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tls_server import TlsServer, serve_tls
 
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
@@ -214,6 +215,12 @@ class StandIn:
 
     def _after(self, version: int) -> list[tuple[int, str, Object]]:
         return [entry for entry in self._log if entry[0] > version]
+
+
+@pytest.fixture
+async def tls(tmp_path: Path) -> AsyncIterator[TlsServer]:
+    async with serve_tls(tmp_path) as server:
+        yield server
 
 
 @pytest.fixture

@@ -2,105 +2,19 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import json
-import ssl
 import stat
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tls_server import TlsServer, make_pair
 
 from gangline.api.resources import PODS
 from gangline.kube import credentials, errors
 from gangline.kube.client import Client
 from gangline.kube.config import Connection, ExecPlugin
-
-
-class Pair(NamedTuple):
-    certificate: bytes
-    key: bytes
-
-
-def make_pair(name: str, issuer: tuple[x509.Certificate, Any] | None = None) -> tuple[Pair, Any]:
-    """A key and a certificate: a CA without issuer, else a leaf for localhost. No key identifiers."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer[0].subject if issuer else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-    )
-    if issuer:
-        names = [x509.DNSName("inner"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    certificate = builder.sign(issuer[1] if issuer else key, hashes.SHA256())
-    pair = Pair(
-        certificate.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
-    return pair, (certificate, key)
-
-
-class TlsServer(NamedTuple):
-    url: str
-    authority: bytes
-    client: Pair
-    seen: list[tuple[str, str]]
-    """Authorization and the client certificate's name, of each request."""
-    accepted: set[str]
-    """Values of Authorization that are let in; empty lets everybody in."""
-
-
-@pytest.fixture
-async def tls(tmp_path: Path) -> AsyncIterator[TlsServer]:
-    authority, issuer = make_pair("test CA")
-    leaf, _ = make_pair("server", issuer)
-    client, _ = make_pair("a-client", issuer)
-    (tmp_path / "server.pem").write_bytes(leaf.certificate + leaf.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "server.pem")
-    context.load_verify_locations(cadata=authority.certificate.decode())
-    context.verify_mode = ssl.CERT_OPTIONAL
-    seen: list[tuple[str, str]] = []
-    accepted: set[str] = set()
-
-    async def serve(request: web.Request) -> web.Response:
-        assert request.transport
-        peer = request.transport.get_extra_info("peercert") or {}
-        names = dict(pair for group in peer.get("subject", ()) for pair in group)
-        shown = request.headers.get("Authorization", "")
-        seen.append((shown, names.get("commonName", "")))
-        return web.json_response({}, status=401 if accepted and shown not in accepted else 200)
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", serve)
-    runner = web.AppRunner(app, shutdown_timeout=0.01)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-    await site.start()
-    port = runner.addresses[0][1]
-    yield TlsServer(f"https://127.0.0.1:{port}", authority.certificate, client, seen, accepted)
-    await runner.cleanup()
 
 
 async def read(client: Client) -> None:
@@ -314,20 +228,3 @@ async def test_an_unknown_scheme_is_refused() -> None:
 async def test_a_url_that_can_be_none_is_refused(server: str) -> None:
     with pytest.raises(errors.KubeconfigError, match="cannot be read"):
         await ask(Connection(server=server))
-
-
-def test_certificates_are_loaded_by_the_first_connection_and_not_by_the_import() -> None:
-    program = (
-        "import ssl, gangline.kube.client\n"
-        "from aiohttp import connector\n"
-        "context = connector._SSL_CONTEXT_VERIFIED\n"
-        "before = context.cert_store_stats()['x509']\n"
-        "bio = ssl.MemoryBIO()\n"
-        "context.wrap_bio(bio, bio, server_hostname='x')\n"
-        "plain = ssl.create_default_context()\n"
-        "after = context.cert_store_stats() == plain.cert_store_stats()\n"
-        "print(before, after, type(context) is ssl.SSLContext)\n"
-    )
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert output.stdout.split() == ["0", "True", "True"]

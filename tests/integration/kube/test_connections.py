@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import select
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from gangline.kube.connections import BadAnswer, Connections, Endpoint, HttpAnswer, NotConnected
+from gangline.kube import errors
+from gangline.kube.client import Client
+from gangline.kube.config import Connection
+from gangline.kube.connections import Connections, Endpoint, NotConnected
+from gangline.kube.http_connection import BadAnswer
 
 WAIT_S = 10.0
 PLAIN = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
@@ -63,9 +71,16 @@ async def connections(server: Server, tmp_path: Path) -> AsyncIterator[Connectio
     connections.close()
 
 
-async def post(connections: Connections, path: str = "/a", query: str = "") -> HttpAnswer:
+class Whole(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+async def post(connections: Connections, path: str = "/a", query: str = "") -> Whole:
     async with asyncio.timeout(WAIT_S):
-        return await connections.request("POST", path, query, {"X-One": "1"}, b"{}")
+        answer = await connections.request("POST", path, query, {"X-One": "1"}, b"{}")
+        return Whole(answer.status, dict(answer.headers), await answer.read())
 
 
 async def test_a_request_is_sent_as_http_with_prefix_query_headers_and_length(
@@ -215,3 +230,148 @@ async def test_nobody_there_is_told_apart_from_no_answer(tmp_path: Path) -> None
 async def test_a_header_cannot_bring_another(connections: Connections) -> None:
     with pytest.raises(ValueError, match="end of line"):
         await connections.request("POST", "/", "", {"X": "a\r\nY: b"}, b"")
+
+
+async def test_gzip_is_unpacked_and_cut_gzip_is_an_error(server: Server, connections: Connections) -> None:
+    packed = gzip.compress(b"x" * 100_000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    server.cut = 50
+    server.answers = [head % len(packed) + packed, head % 20 + packed[:20], head % 3 + b"abc"]
+
+    assert (await post(connections)).body == b"x" * 100_000
+    with pytest.raises(BadAnswer, match="ends too early"):
+        await post(connections)
+    with pytest.raises(BadAnswer, match="cannot be decompressed"):
+        await post(connections)
+
+
+async def test_an_unknown_encoding_is_an_error_and_its_connection_is_not_used_again(
+    server: Server, connections: Connections
+) -> None:
+    server.answers = [b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\n{}", PLAIN]
+
+    with pytest.raises(BadAnswer, match="unknown encoding `br`"):
+        await post(connections)
+    assert (await post(connections)).body == b"{}"
+    assert server.connections == 2
+
+
+async def test_a_slow_reader_makes_the_server_wait_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gangline.kube.http_connection.buffered_bytes_max", 1000)
+    total, sent, is_stuck = 8 << 20, 0, asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total)
+        while sent < total:
+            writer.write(b"x" * 65536)
+            sent += 65536
+            draining = asyncio.ensure_future(writer.drain())
+            if not (await asyncio.wait([draining], timeout=0.2))[0]:
+                is_stuck.set()
+            await draining
+
+    listening = await asyncio.start_unix_server(serve, tmp_path / "socket")
+    connections = Connections(Endpoint("http://x", socket=str(tmp_path / "socket")), {}, idle_s=60.0)
+    async with asyncio.timeout(WAIT_S):
+        answer = await connections.request("GET", "/", "", {})
+        await is_stuck.wait()
+        assert sent < total
+        assert len(await answer.read()) == total
+    connections.close()
+    listening.close()
+
+
+class Closer:
+    """Answers the first request of each connection, and closes at a moment that the test names."""
+
+    def __init__(self, moment: str) -> None:
+        self.moment = moment
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.closed = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        is_first = self.connections == 1
+        with suppress(asyncio.IncompleteReadError):
+            await self._read(reader)
+            if not is_first or self.moment != "after the first request":
+                writer.write(PLAIN)
+            while not is_first:
+                await self._read(reader)
+                writer.write(PLAIN)
+            if self.moment == "after the second request":
+                await self._read(reader)
+        writer.close()
+        await writer.wait_closed()
+        self.closed.set()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.requests.append(head + await reader.readexactly(2 * (b"Content-Length: 2" in head)))
+
+
+@pytest.mark.parametrize("moment", ["after the first request", "after the second request", "while idle"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_write_is_never_sent_twice(tmp_path: Path, moment: str, method: str) -> None:
+    closer = Closer(moment)
+    listening = await asyncio.start_unix_server(closer.serve, tmp_path / "socket")
+
+    async def send() -> str:
+        try:
+            await client.request(method, "/api", body={} if method == "POST" else None)
+        except errors.Unavailable:
+            return "failed"
+        return "answered"
+
+    async with (
+        asyncio.timeout(WAIT_S),
+        Client(Connection(server=f"unix://{tmp_path}/socket")) as client,
+    ):
+        first = await send()
+        if moment == "while idle":
+            await closer.closed.wait()
+            await asyncio.sleep(0)
+        second = await send()
+    listening.close()
+
+    sent = len(closer.requests)
+    if method == "GET" or moment == "while idle":  # which the client sees before it sends
+        assert (first, second) == ("answered", "answered")
+        assert sent == (2 if moment == "while idle" else 3)
+    elif moment == "after the first request":
+        assert (first, second, sent) == ("failed", "answered", 2)
+    else:
+        assert (first, second, sent) == ("answered", "failed", 2)
+
+
+async def test_a_write_on_a_connection_that_is_reset_unread_is_not_sent_again(tmp_path: Path) -> None:
+    """The client cannot tell whether the server had read it."""
+    accepted = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(writer)
+        await reader.readuntil(b"\r\n\r\n{}")
+        writer.write(PLAIN)
+        writer.transport.pause_reading()
+
+    listening = await asyncio.start_unix_server(serve, tmp_path / "socket")
+    async with (
+        asyncio.timeout(WAIT_S),
+        Client(Connection(server=f"unix://{tmp_path}/socket")) as client,
+    ):
+        await client.request("POST", "/api", body={})
+        writing = asyncio.create_task(client.request("POST", "/api", body={}))
+        while not select.select([accepted[0].get_extra_info("socket").fileno()], [], [], 0)[0]:
+            await asyncio.sleep(0)
+        accepted[0].transport.abort()
+        with pytest.raises(errors.Unavailable):
+            await writing
+
+        assert client.answers() == {("POST", "201"): 1, ("POST", "error"): 1}
+    assert len(accepted) == 1
+    listening.close()
