@@ -181,6 +181,7 @@ class Sender:
     ) -> Answer:
         """Ask as whom we are; after a 401 once more with a fresh credential, where there may be one."""
         query, is_renewed = urlencode(_query(params)), False
+        headers = {"Accept": "application/json, */*", **headers}
         while True:
             credential, connections = await self._identity(renew=is_renewed)
             if credential.authorization:
@@ -219,7 +220,7 @@ class Sender:
         if self._is_closed:
             raise Unavailable(0, "", "the client is closed")
         if not self._pools or self._pool_certificate != credential.client_cert:
-            headers = {"User-Agent": self._user_agent, "Accept": "application/json, */*"}
+            headers = {"User-Agent": self._user_agent}
             target = endpoint(self._connection, credential)
             if not target.socket:  # which costs less than to compress
                 headers["Accept-Encoding"] = "gzip"

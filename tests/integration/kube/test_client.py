@@ -384,3 +384,16 @@ async def test_a_closed_client_is_unavailable(server: Any) -> None:
     await client.close()
     with pytest.raises(errors.Unavailable, match="closed"):
         await client.get(PODS, "a")
+
+
+async def test_a_header_of_a_request_takes_the_place_of_the_usual_one(server: Any) -> None:
+    async with server.client() as client:
+        with pytest.raises(errors.NotFound):
+            await client.request("GET", f"{NAMESPACED}/a", headers={"Accept": "application/json;as=Table"})
+        with pytest.raises(errors.NotFound):
+            await client.get(PODS, "a")
+
+    assert [sent["Accept"] for sent in server.headers] == [
+        "application/json;as=Table",
+        "application/json, */*",
+    ]
