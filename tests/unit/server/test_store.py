@@ -1,6 +1,7 @@
 """The store alone: order, compare-and-swap, durability, watches. Crashes: tests/integration/server."""
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -71,8 +72,31 @@ async def test_everything_is_there_after_reopening_and_revisions_go_on(tmp_path:
     store = Store(tmp_path / "s")
     try:
         assert [entry.obj for entry in store.entries("/things")] == [kept.obj]
-        assert store.revision == last.revision
-        assert (await store.put(key("new"), thing("new"), None)).revision == last.revision + 1
+        assert store.revision > last.revision
+        assert (await store.put(key("new"), thing("new"), None)).revision > last.revision
+    finally:
+        await store.close()
+
+
+async def test_a_state_that_was_put_back_is_no_past_that_watchers_know(tmp_path: Path) -> None:
+    path, copy = tmp_path / "s", tmp_path / "copy"
+    store = Store(path)
+    await store.put(key("a"), thing("a"), None)
+    await store.close()
+    shutil.copy(path, copy)
+    store = Store(path)
+    seen = (await store.put(key("b"), thing("b"), None)).revision
+    await store.close()
+    for file in tmp_path.glob("s*"):
+        file.unlink()
+    shutil.copy(copy, path)
+
+    store = Store(path)
+    try:
+        for number in range(3):  # the new revisions would reach the ones that the watcher has seen
+            await store.put(key(f"c{number}"), thing("c"), None)
+        with pytest.raises(ExpiredError):
+            store.ring.watch("/things", None, None, seen)
     finally:
         await store.close()
 

@@ -5,9 +5,9 @@ it becomes visible (to reads, lists and watches) and is acknowledged when SQLite
 two, the next write of the same object builds on it: ``latest`` is what a compare-and-swap compares with.
 There is no await between reading ``latest`` and ``put``, so writers cannot overtake one another.
 
-One row for each object: nothing to compact. Changes are kept in memory only (store_events.py); after a
-restart a watch from an older revision is told so (410) and lists again. Reading order: store_events.py
-(states and watchers), this file, store_writer.py (the thread and the file).
+One row for each object: nothing to compact. Changes are kept in memory only (events.py); after a restart a
+watch from before is told so (410) and lists again. Reading order: events.py (states and watchers), this file,
+writer.py (the thread and the file).
 """
 
 from __future__ import annotations
@@ -102,8 +102,14 @@ class Store:
         self._bytes = 0
         self._loop = asyncio.get_running_loop()
         self._writer = StoreWriter(path, self._from_thread)
-        self.revision = self._writer.revision()
-        """The newest committed revision."""
+        found = self._writer.revision()
+        self.revision = max(found, time.time_ns() // 1000) if found else 0
+        """The newest committed revision.
+
+        At a start with objects that of the clock, in microseconds: an older state of the file may have been
+        put back. Whoever watched the newer one is told to list again (410), and takes no new revision for one
+        that it knows.
+        """
         self._assigned = self.revision
         self._batch = 0
         self._collections: dict[str, dict[str, dict[str, Entry]]] = {}
