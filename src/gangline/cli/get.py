@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +14,8 @@ from gangline.cli.output import Column, output_option, print_table, print_value
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.cli.jobs.job_view import JobView
     from gangline.kube.reader import ObjectReader
+    from gangline.workloads.job_view import JobView
 
 INSTANCE_COLUMNS = (
     Column("NAME"),
@@ -70,22 +69,22 @@ async def _get(
 ) -> None:
     from gangline.cli.jobs.gpu_kind import gpu_kind
     from gangline.cli.jobs.job_lookup import open_job, pods_of, warnings_about
-    from gangline.cli.jobs.job_report import job_report
-    from gangline.cli.jobs.job_view import as_run, view_job
     from gangline.cli.jobs.past_failure import why_failed
     from gangline.clock import now
+    from gangline.workloads.job_view import job_report, view_job
 
     async with open_job(target, name, any_namespace=all_namespaces) as place:
         job, reader = place.job, place.reader
         pods = await pods_of(reader, job)
         warnings = await warnings_about(reader, place.namespace, pods)
         kind = await gpu_kind(reader, [job])
-        why = await why_failed(reader, job, pods)
+        cause = await why_failed(reader, job, pods)
         found = await _events(reader, job, pods) if events or output in ("json", "yaml") else []
-    view = view_job(job, pods, now(), warnings)
-    view = replace(view, reason=why or view.reason)
+    view = view_job(job, pods, now(), warnings, cause)
     if place.past is not None:
-        view = as_run(view, place.past.record)
+        from gangline.cluster.runs.record import view_of_run
+
+        view = view_of_run(view, place.past.record, now())
     if output == "name":
         print(f"{view.kind.lower()}/{view.name}")
     elif output in ("json", "yaml"):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gangline.cli.options.job_types import type_option
 from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.cli.output import Column, output_option, print_table, print_value, say
+
+if TYPE_CHECKING:
+    from gangline.workloads.job_view import JobView
 
 COLUMNS = (
     Column("NAMESPACE", least=8, rank=5),
@@ -38,10 +41,10 @@ async def _list(target: ClusterTarget, *, all_namespaces: bool, only: str, outpu
     from gangline.api.resources import PODS
     from gangline.cli.jobs.gpu_kind import gpu_kind
     from gangline.cli.jobs.job_lookup import list_jobs, warnings_about
-    from gangline.cli.jobs.job_report import job_report
-    from gangline.cli.jobs.job_view import view_job
+    from gangline.cli.jobs.past_failure import why_all_failed
     from gangline.clock import now
     from gangline.workloads.job_state import pods_by_job
+    from gangline.workloads.job_view import job_report, view_job
 
     async with open_client(target) as client:
         namespace = None if all_namespaces else client.connection.namespace
@@ -49,9 +52,13 @@ async def _list(target: ClusterTarget, *, all_namespaces: bool, only: str, outpu
         jobs = [job for job in jobs if only in ("", job["kind"])]
         kind = await gpu_kind(client, jobs)
         needs_reasons = output in ("wide", "json", "yaml")
+        members = pods_by_job(jobs, pods.items)
         warnings = await warnings_about(client, namespace, pods.items) if needs_reasons else []
-    members = pods_by_job(jobs, pods.items)
-    views = [view_job(job, own, now(), warnings) for job, own in zip(jobs, members, strict=True)]
+        causes = await why_all_failed(client, jobs, members) if needs_reasons else [None for _ in jobs]
+    views = [
+        view_job(job, own, now(), warnings, cause)
+        for job, own, cause in zip(jobs, members, causes, strict=True)
+    ]
     if output == "name":
         print("".join(f"{view.kind.lower()}/{view.name}\n" for view in views), end="")
     elif output in ("json", "yaml"):
@@ -64,7 +71,7 @@ async def _list(target: ClusterTarget, *, all_namespaces: bool, only: str, outpu
         print_table(COLUMNS[skip:], [row[skip:] for row in rows], wide=output == "wide")
 
 
-def _row(view: Any, kind: str) -> list[str]:
+def _row(view: JobView, kind: str) -> list[str]:
     from gangline.cli.jobs.gpu_kind import gpu_cell
     from gangline.units import format_age
 

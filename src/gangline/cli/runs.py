@@ -112,8 +112,7 @@ async def _list(
 
 
 async def _report(target: ClusterTarget, record: RunRecord, *, is_up: bool) -> dict[str, Any]:
-    from gangline.cli.jobs.past_failure import failed_outcome
-    from gangline.cli.run.result import describe_failure
+    from gangline.cli.jobs.past_failure import why_failed
     from gangline.clock import now
     from gangline.cluster.runs.reading import PastRun
     from gangline.cluster.runs.record import summary_of
@@ -122,8 +121,7 @@ async def _report(target: ClusterTarget, record: RunRecord, *, is_up: bool) -> d
     run, past = summary_of(record, now(), is_up=is_up), PastRun(target.paths, record)
     primaries = primary_pods(record.job, record.pods)
     metrics = past.last_metrics(primaries[-1]) if primaries else {}
-    outcome = await failed_outcome(past, record.job, record.pods)
-    failure = outcome.output.failure(outcome.exit_code) if outcome else None
+    cause = await why_failed(past, record.job, record.pods)
     return {
         "name": run.name,
         "id": run.id,
@@ -132,8 +130,8 @@ async def _report(target: ClusterTarget, record: RunRecord, *, is_up: bool) -> d
         "command": run.command,
         "status": run.status,
         "exitCode": run.exit_code,
-        "failedRank": failure.rank if failure else None,
-        "reason": describe_failure(outcome) if outcome else run.cancelled_why,
+        "failedRank": cause.rank if cause else None,
+        "reason": str(cause or run.cancelled_why),
         "began": run.began,
         "ended": run.ended or None,
         "durationSeconds": run.duration_s,

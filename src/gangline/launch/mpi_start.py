@@ -285,19 +285,22 @@ def _failure(plan: MpiPlan, output: _MpiOutput, error: JobFailedError) -> JobFai
     found = output.failures.failure(error.exit_code)
     if found is None:
         return error
-    if found.rank is None and not found.host:
+    cause = found.cause
+    if cause.rank is None and not cause.host:
         # The launcher ends with the code of the rank that failed; others were ended because of it.
         for state in output.ended_badly:
             if state.exit_code == error.exit_code:
                 return rank_error(state, output.failures.tail(state.place.rank))
-    if found.rank is None:
-        code = 1 if found.host else error.exit_code  # mpirun's own codes for a lost host differ by chance
-        return JobFailedError(f"{found.what}; all ranks were ended", exit_code=code)
-    host = plan.places[found.rank].host if found.rank < len(plan.places) else found.host
-    message = f"rank {found.rank} of {len(plan.places)} on `{host}` {found.what}; all other ranks were ended"
+    if cause.rank is None:
+        code = 1 if cause.host else error.exit_code  # mpirun's own codes for a lost host differ by chance
+        return JobFailedError(f"{cause}; all ranks were ended", exit_code=code)
+    host = plan.places[cause.rank].host if cause.rank < len(plan.places) else cause.host
+    message = (
+        f"rank {cause.rank} of {len(plan.places)} on `{host}` {cause.ending}; all other ranks were ended"
+    )
     if found.lines and not found.is_last:
         message += "\n\nits last lines:\n" + "\n".join(f"  {line}" for line in found.lines[-5:])
-    return JobFailedError(message, exit_code=found.exit_code or error.exit_code)
+    return JobFailedError(message, exit_code=cause.exit_code or error.exit_code)
 
 
 def _without_ranks(environment: Mapping[str, str]) -> dict[str, str]:

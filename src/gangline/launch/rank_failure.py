@@ -7,49 +7,32 @@ Wordings were taken from runs of Open MPI 5.0.11 (``prterun``) and from the publ
 from __future__ import annotations
 
 import re
-import signal
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from gangline.workloads.outcome import Cause, CauseKind, LaunchFailure, cause_of_code
 
 TAIL_LINES = 20
 LAUNCHER_LINES_MAX = 400
 RANKS_MAX = 4096
 LINE_CHARS_MAX = 4096
 
+# [1,0]<stdout>: epoch 1
+# [0,3]<stderr>: Traceback
 _TAG = re.compile(r"^\[(?:\d+,)?(\d+)\](?:\[[^\]]*\])?(?:<(?:stdout|stderr|stddiag)>: ?| )(.*)$", re.DOTALL)
 # @gangline {"kind":"rank-ended","rank":1,"code":3}
 _ENDED = re.compile(r'@gangline \{"kind":"rank-ended","rank":(\d+),"code":(\d+)\}$')
 _WHITE = re.compile(r"\s+")
+# --------------------------------------------------------------------------
 _RULE = re.compile(r"-{70,80}$")
+# =   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+# [mpiexec@host-a] Exit codes: [host-a] 768 [host-b] 9
+# prterun noticed that process rank 1 with PID 0 on node host-b exited on
 _REPORT = re.compile(
     r"^=|plm:ssh: Warning|^YOUR APPLICATION TERMINATED|^\[mpiexec@[^\]]*\] Exit codes:"
     r"|^(?:mpirun|prterun) (?:noticed|detected) that"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RankFailure:
-    """Why a launch ended early.
-
-    Attributes:
-        what: the words, ``exited with code 3``, ``was killed by signal 9 (SIGKILL)``.
-        rank: the first rank that failed; ``None`` when it was not a rank that failed.
-        host: host as the launcher wrote it, else empty. For an exit code Open MPI does not say the host.
-        exit_code: of that rank, ``None`` unless it exited by itself.
-        signal: signal that ended it, ``None`` unless a signal did.
-        lines: the rank's last lines without tags, or the launcher's when no rank is named; at most 20. The
-            launcher's own report of the failure is not among them.
-        is_last: whether nothing but that report came after these lines.
-    """
-
-    what: str
-    rank: int | None = None
-    host: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
-    lines: tuple[str, ...] = ()
-    is_last: bool = True
 
 
 class LauncherOutput:
@@ -94,20 +77,18 @@ class LauncherOutput:
             self._spoken.append(text)
             self._last = None
 
-    def failure(self, exit_code: int | None = None) -> RankFailure | None:
+    def failure(self, exit_code: int | None = None) -> LaunchFailure | None:
         """Return what went wrong; ``None`` when nothing is named and the exit code is 0 or unknown."""
         text = _WHITE.sub(" ", "\n".join(self._launcher))
         found = _find(text, self._abort_text())
         if found is None and self._first_end is not None:
             rank, code = self._first_end
-            words, own_code, number = _ending(code)
-            found = RankFailure(what=words, rank=rank, exit_code=own_code, signal=number)
+            found = cause_of_code(code, rank=rank)
         if found is None:
             if not exit_code:
                 return None
-            found = RankFailure(what=f"the launcher {_ending(exit_code)[0]}")
-        lines = self._tail(found.rank)
-        return replace(found, lines=lines, is_last=self._last == found.rank)
+            found = cause_of_code(exit_code, of_launcher=True)
+        return LaunchFailure(found, self._tail(found.rank), is_last=self._last == found.rank)
 
     def tail(self, rank: int) -> tuple[str, ...]:
         """Return a rank's last lines."""
@@ -124,7 +105,7 @@ class LauncherOutput:
         return tuple(lines)
 
 
-def find_failure(lines: Iterable[str], exit_code: int | None = None) -> RankFailure | None:
+def find_failure(lines: Iterable[str], exit_code: int | None = None) -> LaunchFailure | None:
     """Return what went wrong in a launcher's whole output; see ``LauncherOutput.failure``."""
     output = LauncherOutput()
     for line in lines:
@@ -132,67 +113,77 @@ def find_failure(lines: Iterable[str], exit_code: int | None = None) -> RankFail
     return output.failure(exit_code)
 
 
-def signal_name(number: int) -> str:
-    """Return ``SIGKILL`` for 9, or ``signal 99`` for a number without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _ending(code: int) -> tuple[str, int | None, int | None]:
-    """Return words, exit code and signal; shells report a signal as 128 plus its number."""
-    if 128 < code < 128 + signal.NSIG:
-        number = code - 128
-        return f"was killed by signal {number} ({signal_name(number)})", None, number
-    return f"exited with code {code}", code, None
-
-
+# error[mpi-mismatch]: the program was built for MPICH, but `mpirun` is of Open MPI: each rank would
 _MISMATCH = re.compile(
     r"error\[mpi-mismatch\]: (the program was built .+?|`mpiImplementation` .+?): (?:each rank|it) would "
 )
+# [prterun-vm-7367@1,1] of Open MPI 5, [[41012,1],3] of Open MPI 4
 _NAME = r"\[+[^\[\]]*?(?:\][^\[\]]*)?,(\d+)\]"
+# prterun detected that one or more processes exited with non-zero status, ... Process name: ... Exit code: 3
 _EXIT = re.compile(
     r"detected that one or more processes exited with non-zero status.*?Process name: "
     + _NAME
     + r" Exit code: (\d+)"
 )
+# prterun noticed that process rank 2 with PID 0 on node pi-worker-1 exited on signal 11 (Segmentation fault).
 _SIGNAL = re.compile(
     r"noticed that process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)",
 )
+# prterun has exited due to process rank 2 with PID 0 on node vm calling "abort".
 _ABORT = re.compile(r"has exited due to process rank (\d+) with PID \d+ on node (\S+) calling \"abort\"")
+# MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD with errorcode 5.
 _ABORT_CALL = re.compile(
     r"MPI_ABORT was invoked on rank (\d+) in communicator .*?(?:Errorcode:|with errorcode) (-?\d+)"
 )
+# Abort(7) on node 2 (rank 2 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 2
 _ABORT_HYDRA = re.compile(
     r"Abort\((-?\d+)\) on node \d+ \(rank (\d+) in comm \d+\): application called MPI_Abort"
 )
+# application called MPI_Abort(MPI_COMM_WORLD, 7) - process 2
 _ABORT_HYDRA_OLD = re.compile(r"application called MPI_Abort\([^,)]*, (-?\d+)\) - process (\d+)")
+# gangline: ValueError on rank 1: ending all ranks
 _RAISED = re.compile(r"gangline: (\w+) on rank (\d+): ending all ranks")
 """What ``mpi_check`` says before it calls MPI_Abort in place of the program."""
+# PRTE has lost communication with a remote daemon. HNP daemon : [@0] on node a Remote daemon: [@1] on node b
 _LOST = re.compile(
     r"lost communication with a remote daemon\. HNP daemon : \S+ on node \S+ Remote daemon: \S+ on node (\S+)"
 )
+# A daemon failed to report back after being spawned.
+_NO_REPORT = re.compile(r"failed to report back|unable to reliably start one or more daemons")
+# Remote host: pi-worker-1 Daemon exit status: 255
 _NO_DAEMON = re.compile(r"Remote host: (\S+)(?: Daemon exit status: (\d+))?")
+# prterun was unable to find the specified executable file, and therefore did not launch the job.
 _NOT_FOUND = re.compile(
     r"(?:unable to find the specified executable file|was unable to launch the specified)"
 )
+# Node: pi-worker-0 Executable: nonexistent-program
 _EXECUTABLE = re.compile(r"Executable: (\S+)")
 _NODE = re.compile(r"Node: (\S+)")
+# There are not enough slots available in the system to satisfy the 9 slots that were requested
 _SLOTS = re.compile(r"not enough slots available in the system to satisfy the (\d+) slots")
+# = RANK 1 PID 4711 RUNNING AT host-b
 _HYDRA_RANK = re.compile(r"= RANK (\d+) PID \d+ RUNNING AT (\S+)")
+# = PID 4711 RUNNING AT host-b
 _HYDRA_PID = re.compile(r"= PID \d+ RUNNING AT (\S+)")
+# = EXIT CODE: 3
 _HYDRA_CODE = re.compile(r"= EXIT (?:CODE|STATUS): (\d+)")
+# = KILLED BY SIGNAL: 11 (Segmentation fault)
+# YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)
 _HYDRA_SIGNAL = re.compile(r"(?:KILLED BY SIGNAL: (\d+)|EXIT STRING: .*?\(signal (\d+)\))")
+# [mpiexec@host-a] Exit codes: [host-a] 768,0 [host-b] 9,9
 _HYDRA_CODES = re.compile(r"\[mpiexec@[^\]]*\] Exit codes:((?: *\[[^\]]*\] [\d,]+)+)")
+# [host-a] in the line above
+_HYDRA_HOST = re.compile(r"\[[^\]]*\]")
+_NUMBER = re.compile(r"\d+")
 _HYDRA_KILLS_BY = (9, 15)
 _DEADLY_SIGNALS = (4, 6, 7, 8, 9, 11, 15)
+# [proxy:0@host-b] HYDU_create_process (lib/utils/launch.c:73): execvp error on file foo (No such file)
 _HYDRA_EXEC = re.compile(r"proxy:\S*?@([^\]\s]+)\].*?execvp error on file (\S+)")
 
 
-def _find(text: str, ranks_text: str) -> RankFailure | None:
+def _find(text: str, ranks_text: str) -> Cause | None:
     if match := _MISMATCH.search(text):
-        return RankFailure(what=match.group(1))
+        return Cause(CauseKind.OTHER_MPI, detail=match.group(1))
     for look in (_find_signal, _find_exit, _find_not_found, _find_slots, _find_hydra):
         if found := look(text):
             return _better_abort(found, text, ranks_text)
@@ -201,36 +192,38 @@ def _find(text: str, ranks_text: str) -> RankFailure | None:
     return _find_lost(text) or _first_of_exit_codes(text)
 
 
-def _find_signal(text: str) -> RankFailure | None:
+def _find_signal(text: str) -> Cause | None:
     if not (match := _SIGNAL.search(text)):
         return None
-    number = int(match.group(3))
-    words = f"was killed by signal {number} ({signal_name(number)})"
-    return RankFailure(what=words, rank=int(match.group(1)), host=match.group(2), signal=number)
+    return Cause(
+        CauseKind.SIGNALLED, rank=int(match.group(1)), host=match.group(2), signal=int(match.group(3))
+    )
 
 
-def _find_exit(text: str) -> RankFailure | None:
+def _find_exit(text: str) -> Cause | None:
     if not (match := _EXIT.search(text)):
         return None
-    words, code, number = _ending(int(match.group(2)))
-    return RankFailure(what=words, rank=int(match.group(1)), exit_code=code, signal=number)
+    return cause_of_code(int(match.group(2)), rank=int(match.group(1)))
 
 
-def _find_not_found(text: str) -> RankFailure | None:
+def _find_not_found(text: str) -> Cause | None:
     if not _NOT_FOUND.search(text):
         return None
     program, node = _EXECUTABLE.search(text), _NODE.search(text)
-    name = f"`{program.group(1)}`" if program else "the program"
-    return RankFailure(what=f"{name} was not found", rank=0, host=node.group(1) if node else "")
+    return Cause(
+        CauseKind.NOT_FOUND,
+        rank=0,
+        host=node.group(1) if node else "",
+        detail=program.group(1) if program else "",
+    )
 
 
-def _find_slots(text: str) -> RankFailure | None:
-    if not (match := _SLOTS.search(text)):
-        return None
-    return RankFailure(what=f"{match.group(1)} ranks were asked for, more than there are slots")
+def _find_slots(text: str) -> Cause | None:
+    match = _SLOTS.search(text)
+    return Cause(CauseKind.NO_SLOTS, detail=match.group(1)) if match else None
 
 
-def _find_abort(text: str, ranks_text: str) -> RankFailure | None:
+def _find_abort(text: str, ranks_text: str) -> Cause | None:
     host = ""
     if match := _ABORT.search(text):
         host = match.group(2)
@@ -242,15 +235,15 @@ def _find_abort(text: str, ranks_text: str) -> RankFailure | None:
     elif old := _ABORT_HYDRA_OLD.search(text) or _ABORT_HYDRA_OLD.search(ranks_text):
         rank, code = int(old.group(2)), int(old.group(1))
     elif match:
-        return RankFailure(what="called MPI_Abort", rank=int(match.group(1)), host=host)
+        return Cause(CauseKind.ABORTED, rank=int(match.group(1)), host=host)
     else:
         return None
     raised = next((one for one in _RAISED.finditer(ranks_text) if int(one.group(2)) == rank), None)
-    what = f"raised {raised.group(1)}" if raised else f"called MPI_Abort with code {code}"
-    return RankFailure(what=what, rank=rank, host=host, exit_code=code)
+    kind = CauseKind.RAISED if raised else CauseKind.ABORTED
+    return Cause(kind, rank=rank, host=host, exit_code=code, detail=raised.group(1) if raised else "")
 
 
-def _better_abort(found: RankFailure, text: str, ranks_text: str) -> RankFailure:
+def _better_abort(found: Cause, text: str, ranks_text: str) -> Cause:
     """Prefer a call of MPI_Abort over the ending that it led to, if the same rank or none is named."""
     abort = _find_abort(text, ranks_text)
     if abort is None or found.rank not in (None, abort.rank):
@@ -258,9 +251,9 @@ def _better_abort(found: RankFailure, text: str, ranks_text: str) -> RankFailure
     return replace(abort, host=abort.host or found.host)
 
 
-def _find_hydra(text: str) -> RankFailure | None:
+def _find_hydra(text: str) -> Cause | None:
     if match := _HYDRA_EXEC.search(text):
-        return RankFailure(what=f"`{match.group(2)}` was not found", host=match.group(1))
+        return Cause(CauseKind.NOT_FOUND, host=match.group(1), detail=match.group(2))
     named, plain = _HYDRA_RANK.search(text), _HYDRA_PID.search(text)
     if not (named or plain):
         return None
@@ -268,40 +261,38 @@ def _find_hydra(text: str) -> RankFailure | None:
     rank = int(named.group(1)) if named else listed.rank if listed else None
     host = named.group(2) if named else plain.group(1) if plain else ""
     if killed := _HYDRA_SIGNAL.search(text):
-        number = int(killed.group(1) or killed.group(2))
-        words = f"was killed by signal {number} ({signal_name(number)})"
-        return RankFailure(what=words, rank=rank, host=host, signal=number)
+        return Cause(
+            CauseKind.SIGNALLED, rank=rank, host=host, signal=int(killed.group(1) or killed.group(2))
+        )
     code = _HYDRA_CODE.search(text)
     if code is None:
-        return RankFailure(what="ended badly", rank=rank, host=host)
-    words, exit_code, number_or_none = _ending(int(code.group(1)))
-    if exit_code in _DEADLY_SIGNALS and not named:  # MPICH's word for both, and its explanation is not there
-        words = f"was killed by signal {exit_code} ({signal_name(exit_code)}) or exited with code {exit_code}"
-    return RankFailure(what=words, rank=rank, host=host, exit_code=exit_code, signal=number_or_none)
+        return Cause(CauseKind.ENDED, rank=rank, host=host)
+    found = cause_of_code(int(code.group(1)), rank=rank, host=host)
+    if found.exit_code in _DEADLY_SIGNALS and not named:  # MPICH's word for both, without its explanation
+        return replace(found, kind=CauseKind.EXITED_OR_SIGNALLED)
+    return found
 
 
-def _first_of_exit_codes(text: str) -> RankFailure | None:
+def _first_of_exit_codes(text: str) -> Cause | None:
     """Read the wait statuses that Hydra lists host by host: the first rank that exited badly by itself."""
     if not (match := _HYDRA_CODES.search(text)):
         return None
-    statuses = [int(status) for status in re.findall(r"\d+", re.sub(r"\[[^\]]*\]", "", match.group(1)))]
+    statuses = [int(status) for status in _NUMBER.findall(_HYDRA_HOST.sub("", match.group(1)))]
     bad = [(rank, status) for rank, status in enumerate(statuses) if status]
     if not bad:
         return None
     # Hydra kills all others when one rank has failed: of several that were killed, the first is not known.
     own = [one for one in bad if one[1] >> 8] or [one for one in bad if one[1] not in _HYDRA_KILLS_BY]
     rank, status = (own or bad)[0]
-    words, code, number = _ending(status >> 8 or 128 + status)
     is_known = own or len(bad) == 1
-    return RankFailure(what=words, rank=rank if is_known else None, exit_code=code, signal=number)
+    return cause_of_code(status >> 8 or 128 + status, rank=rank if is_known else None)
 
 
-def _find_lost(text: str) -> RankFailure | None:
+def _find_lost(text: str) -> Cause | None:
     if match := _LOST.search(text):
-        return RankFailure(what=f"the connection to host `{match.group(1)}` was lost", host=match.group(1))
-    if "failed to report back" in text or "unable to reliably start one or more daemons" in text:
-        remote = _NO_DAEMON.search(text)
-        host = remote.group(1) if remote else ""
-        status = f" (its remote shell ended with {remote.group(2)})" if remote and remote.group(2) else ""
-        return RankFailure(what=f"host `{host}` could not be reached{status}", host=host)
-    return None
+        return Cause(CauseKind.HOST_LOST, host=match.group(1))
+    if not _NO_REPORT.search(text):
+        return None
+    remote = _NO_DAEMON.search(text)
+    host, status = remote.groups() if remote else ("", "")
+    return Cause(CauseKind.HOST_UNREACHED, host=host, detail=status or "")

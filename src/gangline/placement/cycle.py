@@ -283,18 +283,18 @@ class SchedulingCycle:
     ) -> None:
         position = line.waiting(gang, blocks=blocks)
         said = f"{message}; {note}" if note else message
-        self._waits.append(Wait(gang=gang.key, reason=reason, message=said, position=position))
-        is_single = len(gang.pods) == 1 and not gang.pods[0].gang
-        for pod in gang.pods:
-            text = f"gang {gang.key} waits: {said}"
-            if is_single:
-                is_common = reason == "NoRoom" and bool(pod.shape) and not has_rules(self._table, gang)
-                text = self._verdicts.get(pod.shape, "") if is_common else ""
-                text = text or (pod_message(self._table, pod) if reason in ("NoRoom", "NoNode") else message)
-                if is_common and self._reservation is None:
-                    self._verdicts[pod.shape] = text
-                text = f"{text} {note}." if note else text
-            self._unschedulable.append(Unschedulable(pod.key, pod.uid, text))
+        wait = Wait(gang=gang.key, reason=reason, message=said, position=position)
+        self._waits.append(wait)
+        if len(gang.pods) > 1 or gang.pods[0].gang:
+            self._unschedulable += (Unschedulable.with_gang(pod.key, pod.uid, wait) for pod in gang.pods)
+            return
+        pod = gang.pods[0]
+        is_common = reason == "NoRoom" and bool(pod.shape) and not has_rules(self._table, gang)
+        text = self._verdicts.get(pod.shape, "") if is_common else ""
+        text = text or (pod_message(self._table, pod) if reason in ("NoRoom", "NoNode") else message)
+        if is_common and self._reservation is None:
+            self._verdicts[pod.shape] = text
+        self._unschedulable.append(Unschedulable(pod.key, pod.uid, f"{text} {note}." if note else text))
 
 
 def _membership(gang: Gang) -> tuple[str, str] | None:

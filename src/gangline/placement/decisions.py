@@ -26,11 +26,24 @@ class Binding(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unschedulable(msgspec.Struct, frozen=True, gc=False):
-    """One pod waits; ``message`` says why, for a pod of no gang in the wording of Kubernetes."""
+    """One pod waits.
+
+    Attributes:
+        message: why, for a pod of no gang in the wording of Kubernetes.
+        gang: key of the gang that it waits with; empty for a pod alone.
+        reason: of its gang, as in ``Wait``, or ``NeverFits``.
+    """
 
     pod: str
     uid: str
     message: str
+    gang: str = ""
+    reason: str = ""
+
+    @classmethod
+    def with_gang(cls, pod: str, uid: str, wait: Wait) -> Unschedulable:
+        """Return that a pod waits because its gang does."""
+        return cls(pod, uid, f"gang {wait.gang} waits: {wait.message}", wait.gang, wait.reason)
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gangline.placement import Decisions, Gang, NodeTable, Wait
+from gangline.placement import Decisions, Gang, NodeTable, Unschedulable, Wait
 from gangline.placement.allocations import Allocations
-from gangline.placement.explanation import in_one_line, nearest_fixes
+from gangline.placement.explanation import Fix, in_one_line, nearest_fixes
 from gangline.placement.why import with_simulated
+from gangline.workloads.pending import NEVER_FITS
 from gangline.workloads.requests import GPU
 
 NEW_MAX = 1
@@ -28,7 +29,7 @@ class Advice:
     """What was found out for the gangs that wait now."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, str]] = {}
+        self._known: dict[str, tuple[str, Sequence[Fix]]] = {}
 
     def added(
         self, decisions: Decisions, gangs: Sequence[Gang], table: NodeTable, allocations: Allocations
@@ -47,7 +48,7 @@ class Advice:
             self._known.clear()
             return decisions
         by_key = {gang.key: gang for gang in gangs if gang.pods[0].gang}
-        fresh, known = 0, {}
+        fresh, known = 0, dict[str, tuple[str, Sequence[Fix]]]()
         for wait in waits:
             gang, before = by_key.get(wait.gang), self._known.get(wait.gang)
             if gang is None:
@@ -57,10 +58,9 @@ class Advice:
             elif fresh < NEW_MAX:
                 fresh += 1
                 core = gang.first(gang.needed) if gang.needed else gang
-                fixes = nearest_fixes(table, allocations, core, trials=TRIALS)
-                known[wait.gang] = wait.message, in_one_line(fixes)
+                known[wait.gang] = wait.message, nearest_fixes(table, allocations, core, trials=TRIALS)
         self._known = known
-        return _with_messages(decisions, {key: fix for key, (_, fix) in known.items() if fix})
+        return _with_fixes(decisions, {key: fixes for key, (_, fixes) in known.items() if fixes})
 
 
 def _of_simulated(decisions: Decisions, table: NodeTable) -> Decisions:
@@ -79,20 +79,19 @@ def _of_simulated(decisions: Decisions, table: NodeTable) -> Decisions:
     return msgspec.structs.replace(decisions, waits=waits, unschedulable=unschedulable)
 
 
-def _with_messages(decisions: Decisions, fixes: dict[str, str]) -> Decisions:
+def _with_fixes(decisions: Decisions, fixes: dict[str, Sequence[Fix]]) -> Decisions:
     if not fixes:
         return decisions
     waits: list[Wait] = []
-    texts: dict[str, str] = {}
+    fixed: dict[str, Wait] = {}
     for wait in decisions.waits:
-        if wait.reason != "NoRoom" or wait.gang not in fixes:
-            waits.append(wait)
-            continue
-        longer = f"{wait.message}; {fixes[wait.gang]}"
-        texts[f"gang {wait.gang} waits: {wait.message}"] = f"gang {wait.gang} waits: {longer}"
-        waits.append(msgspec.structs.replace(wait, message=longer))
+        if wait.reason == "NoRoom" and (found := fixes.get(wait.gang)):
+            wait = msgspec.structs.replace(wait, message=f"{wait.message}; {in_one_line(found)}")
+            is_never = any(fix.kind == "never" for fix in found)
+            fixed[wait.gang] = msgspec.structs.replace(wait, reason=NEVER_FITS) if is_never else wait
+        waits.append(wait)
     unschedulable = tuple(
-        msgspec.structs.replace(entry, message=texts.get(entry.message, entry.message))
+        Unschedulable.with_gang(entry.pod, entry.uid, fixed[entry.gang]) if entry.gang in fixed else entry
         for entry in decisions.unschedulable
     )
     return msgspec.structs.replace(decisions, waits=tuple(waits), unschedulable=unschedulable)

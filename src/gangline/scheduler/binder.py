@@ -18,8 +18,9 @@ from gangline.api.resources import NODES, PODS
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unavailable
 from gangline.kube.events import Recorder
-from gangline.placement import Binding
+from gangline.placement import Binding, Unschedulable
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
+from gangline.workloads.pending import GANG_WAITED, UNSCHEDULABLE
 from gangline.workloads.requests import GPU
 
 WRITES_AT_ONCE_MAX = 48
@@ -153,18 +154,25 @@ class Binder:
             else:
                 return True
 
-    async def report(self, key: str, uid: str, message: str) -> bool:
-        """Write why a pod waits into its condition, and an event; return whether it was written."""
-        namespace, name = key.split("/", 1)
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": message,
-            "lastTransitionTime": clock.format_time(clock.now()),
-        }
-        patch = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
-        self._recorder.event(regarding(key, uid), "Warning", "FailedScheduling", message)
+    async def report(self, waiting: Unschedulable) -> bool:
+        """Write why a pod waits into its conditions, and an event; return whether it was written."""
+        namespace, name = waiting.pod.split("/", 1)
+        now = clock.format_time(clock.now())
+        conditions = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": UNSCHEDULABLE,
+                "message": waiting.message,
+                "lastTransitionTime": now,
+            }
+        ]
+        if waiting.gang:
+            gang = {"type": GANG_WAITED, "status": "True", "reason": waiting.reason}
+            conditions.append({**gang, "lastTransitionTime": now})
+        patch = {"metadata": {"uid": waiting.uid}, "status": {"conditions": conditions}}
+        about = regarding(waiting.pod, waiting.uid)
+        self._recorder.event(about, "Warning", "FailedScheduling", waiting.message)
         try:
             async with self._writes:
                 await self._client.patch(PODS, name, patch, namespace, kind="strategic", subresource="status")

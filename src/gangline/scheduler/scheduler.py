@@ -342,7 +342,7 @@ class Scheduler:
             self._evicted.discard(eviction.gang)
 
     async def _report(self, entry: Unschedulable) -> None:
-        if not await self._binder.report(entry.pod, entry.uid, entry.message):
+        if not await self._binder.report(entry):
             self._state.unsay(entry.uid)  # said again with the next pass
 
 

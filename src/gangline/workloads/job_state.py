@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from gangline.workloads.kinds import is_worker, kind_of, role_of
 from gangline.workloads.requests import pod_gpus
@@ -26,14 +26,12 @@ def condition(obj: Obj, kind: str) -> Obj | None:
     return None
 
 
-def finished(job: Obj) -> str:
+def finished(job: Obj) -> Literal["", "SUCCEEDED", "FAILED"]:
     """Return ``SUCCEEDED`` or ``FAILED`` for a job that is over, else an empty text."""
     phase = job.get("status", {}).get("phase", "")  # of a pod
-    if phase in ("Succeeded", "Failed"):
-        return str(phase).upper()
-    if condition(job, "Succeeded") or condition(job, "Complete"):
+    if phase == "Succeeded" or condition(job, "Succeeded") or condition(job, "Complete"):
         return "SUCCEEDED"
-    return "FAILED" if condition(job, "Failed") else ""
+    return "FAILED" if phase == "Failed" or condition(job, "Failed") else ""
 
 
 def primary_pods(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
@@ -113,6 +111,11 @@ def is_suspended(job: Obj) -> bool:
     """Return whether a job is suspended by its own spec."""
     spec = kind_of(job).spec(job)
     return bool(spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend"))
+
+
+def is_controlled(obj: Obj) -> bool:
+    """Return whether another object controls this one."""
+    return any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences") or [])
 
 
 def exit_code_of(pod: Obj) -> int | None:

@@ -15,7 +15,6 @@ import pytest
 from gangline.api.core import Pod
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.cli.jobs.gpu_kind import gpu_cell, kind_of_nodes
-from gangline.cli.jobs.job_view import view_pod
 from gangline.cli.options.gpus import GpuOptions
 from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom, nodes_for
 from gangline.cli.run.gpu_fit import JobSize, fit_object, fit_shape
@@ -27,6 +26,7 @@ from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import rank_script
 from gangline.placement.snapshot import PodView
 from gangline.workloads.job_state import requested_gpus
+from gangline.workloads.job_view import view_pod
 
 REAL_2 = GpuRoom((2,), "real", cores=4)
 SIMULATED = GpuRoom((8, 8), "simulated", cores=4)

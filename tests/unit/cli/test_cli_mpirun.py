@@ -9,13 +9,13 @@ import pytest
 from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi, parse_version
 from gangline.launch.mpirun import (
     RankRequest,
-    host_of_rank,
     master_port,
     mpirun_line,
     rank_script,
     ranks_asked_for,
 )
 from gangline.train.records import parse_record
+from gangline.workloads.rank_hosts import host_of_rank
 
 HOSTS = [("w0", 2), ("w1", 2)]
 

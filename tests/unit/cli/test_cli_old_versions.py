@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gangline.cli.run.result import _hosts, _launcher_command
 from gangline.workloads.job_state import expected_pods, requested_gpus
+from gangline.workloads.rank_hosts import hosts_of, launcher_command
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "examples" / "published"
 
@@ -46,6 +46,6 @@ def test_pods_gpus_and_hosts_are_read_by_shape(
 
     assert expected_pods(found) == pods
     assert requested_gpus(found) == gpus
-    assert [count for _, count in _hosts(found)] == slots
-    assert _launcher_command(found)[0] == "mpirun"
+    assert [count for _, count in hosts_of(found)] == slots
+    assert launcher_command(found)[0] == "mpirun"
     assert found == before

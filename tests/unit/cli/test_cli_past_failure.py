@@ -24,11 +24,15 @@ def test_the_rank_that_failed_is_found_in_a_log(has_tags: bool) -> None:
     failure = read_output(REPORT.encode(), has_tags=has_tags).failure(3)
 
     assert failure is not None
-    assert (failure.rank, failure.what, failure.lines) == (3, "exited with code 3", ("ValueError: boom",))
+    assert (failure.cause.rank, failure.cause.ending, failure.lines) == (
+        3,
+        "exited with code 3",
+        ("ValueError: boom",),
+    )
 
 
 def test_an_empty_log_leaves_the_exit_code() -> None:
     failure = read_output(b"", has_tags=False).failure(7)
 
     assert failure is not None
-    assert failure.what == "the launcher exited with code 7"
+    assert str(failure.cause) == "the launcher exited with code 7"

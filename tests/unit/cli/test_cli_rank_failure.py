@@ -140,8 +140,9 @@ INTEL_SIGNAL = """\
 def test_a_launcher_names_what_failed(text, rank, host, exit_code, signal, what):
     failure = find_failure(text.splitlines(), 1)
     assert failure is not None
-    assert failure.what.startswith(what)
-    assert (failure.rank, failure.host, failure.exit_code, failure.signal) == (rank, host, exit_code, signal)
+    assert failure.cause.ending.startswith(what)
+    cause = failure.cause
+    assert (cause.rank, cause.host, cause.exit_code, cause.signal) == (rank, host, exit_code, signal)
 
 
 def test_the_last_lines_are_those_of_the_rank_that_failed_without_tags():
@@ -166,7 +167,7 @@ def test_only_the_last_twenty_lines_are_kept():
 def test_an_untagged_log_gives_the_launchers_last_lines():
     failure = find_failure(["starting", "cannot read data.csv", ""], 2)
     assert failure is not None
-    assert (failure.what, failure.rank) == ("the launcher exited with code 2", None)
+    assert (str(failure.cause), failure.cause.rank) == ("the launcher exited with code 2", None)
     assert failure.lines == ("starting", "cannot read data.csv")
 
 
@@ -175,7 +176,7 @@ def test_a_shells_exit_code_above_128_is_a_signal():
         [line.replace("3", "137") if "Exit code" in line else line for line in OPENMPI5_EXIT.splitlines()]
     )
     assert failure is not None
-    assert (failure.signal, failure.exit_code) == (9, None)
+    assert (failure.cause.signal, failure.cause.exit_code) == (9, None)
 
 
 def test_success_is_no_failure():
@@ -185,7 +186,7 @@ def test_success_is_no_failure():
 def test_a_lost_host_is_a_failure_even_when_the_launcher_ends_with_0():
     failure = find_failure(OPENMPI5_LOST.splitlines(), 0)
     assert failure is not None
-    assert failure.host == "pi-worker-1"
+    assert failure.cause.host == "pi-worker-1"
 
 
 @pytest.mark.parametrize(
@@ -215,5 +216,5 @@ def test_a_rank_that_says_its_own_end_is_named_where_the_launcher_names_none():
     found = find_failure(lines, exit_code=3)
 
     assert found is not None
-    assert (found.rank, found.exit_code, found.what) == (1, 3, "exited with code 3")
-    assert find_failure(lines[:1], exit_code=3).rank is None
+    assert (found.cause.rank, found.cause.exit_code, found.cause.ending) == (1, 3, "exited with code 3")
+    assert find_failure(lines[:1], exit_code=3).cause.rank is None

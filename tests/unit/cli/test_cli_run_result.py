@@ -1,8 +1,8 @@
 """The end of a run in words: rank, pod, exit code or signal, last lines."""
 
-from gangline.cli.run.follow import Outcome
 from gangline.cli.run.result import failure_of, last_lines
-from gangline.launch.rank_failure import LauncherOutput
+from gangline.launch.rank_failure import find_failure
+from gangline.workloads.job_outcome import JobOutcome
 
 EXIT = [
     "[1,0]<stdout>: epoch 1",
@@ -17,9 +17,6 @@ EXIT = [
 
 
 def outcome(lines, *, status="FAILED", exit_code=3, kind="MPIJob", pods=(), replicas=2, slots=2):
-    output = LauncherOutput()
-    for line in lines:
-        output.feed(line)
     launcher = {"template": {"spec": {"containers": [{"command": ["mpirun", "-n", "4", "x"]}]}}}
     job = {
         "kind": kind,
@@ -30,7 +27,7 @@ def outcome(lines, *, status="FAILED", exit_code=3, kind="MPIJob", pods=(), repl
         },
         "status": {"conditions": [{"type": "Failed", "status": "True", "message": "back-off limit"}]},
     }
-    return Outcome(job, list(pods), output, status, exit_code)
+    return JobOutcome(job, list(pods), status, exit_code, find_failure(lines, exit_code))
 
 
 def pod(name, role, code, *, reason="Error"):

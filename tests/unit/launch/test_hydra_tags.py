@@ -56,7 +56,7 @@ def test_the_list_of_wait_statuses_names_the_rank_that_failed(
     failure = find_failure([f"[mpiexec@x] Exit codes: {codes}"], 3)
 
     assert failure is not None
-    assert (failure.rank, failure.what) == (rank, what)
+    assert (failure.cause.rank, failure.cause.ending) == (rank, what)
 
 
 def test_a_call_of_mpi_abort_says_more_than_the_codes_of_those_it_ended() -> None:
@@ -67,7 +67,7 @@ def test_a_call_of_mpi_abort_says_more_than_the_codes_of_those_it_ended() -> Non
     failure = find_failure(lines, 7)
 
     assert failure is not None
-    assert (failure.rank, failure.what) == (3, "called MPI_Abort with code 7")
+    assert (failure.cause.rank, failure.cause.ending) == (3, "called MPI_Abort with code 7")
 
 
 def test_an_exception_is_named_and_not_the_call_that_ended_the_others() -> None:
@@ -78,7 +78,7 @@ def test_an_exception_is_named_and_not_the_call_that_ended_the_others() -> None:
     failure = find_failure(lines, 1)
 
     assert failure is not None
-    assert (failure.rank, failure.what, failure.exit_code) == (1, "raised KeyError", 1)
+    assert (failure.cause.rank, failure.cause.ending, failure.cause.exit_code) == (1, "raised KeyError", 1)
 
 
 def test_a_program_of_another_mpi_is_told_before_what_its_ranks_ended_with() -> None:
@@ -90,7 +90,7 @@ def test_a_program_of_another_mpi_is_told_before_what_its_ranks_ended_with() -> 
     failure = find_failure(lines, 78)
 
     assert failure is not None
-    assert (failure.rank, failure.what) == (
+    assert (failure.cause.rank, failure.cause.ending) == (
         None,
         "the program was built for Open MPI, but `mpirun` is of MPICH",
     )

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import pytest
 
 from gangline.api.resources import Resource
-from gangline.cli.jobs.job_view import view_job
 from gangline.cli.options.job_types import qualified
 from gangline.cli.options.manifests import pod_templates
 from gangline.cli.run.capacity import _gang
@@ -19,6 +18,7 @@ from gangline.workloads.job_state import (
     priority_class,
     requested_gpus,
 )
+from gangline.workloads.job_view import view_job
 from gangline.workloads.kinds import KINDS, Replicas, WorkloadKind, find_kind, kind_called, kind_of
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from gangline.api.resources import PODS
-from gangline.cli.jobs.job_view import view_pod
 from gangline.cluster.server.tables.tables import to_table
+from gangline.workloads.job_view import view_pod
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 RUNNING = {"running": {"startedAt": "2026-01-02T11:00:00Z"}}

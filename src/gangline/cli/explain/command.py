@@ -149,7 +149,7 @@ async def _explain(
         waits = any(not pod["spec"].get("nodeName") for pod in subject.pods)
         guessed = await _guessed(client, view) if waits else view
         jobs = await list_jobs(client, None) if view.waiting() else []
-        why = await why_failed(client, subject.job, subject.pods) if subject.job else ""
+        why = await why_failed(client, subject.job, subject.pods) if subject.job else None
         definitions = await _definitions(client) if subject.job else []
     gates = gates_of(
         subject.job,
@@ -170,7 +170,7 @@ async def _explain(
     value = with_schedulers(value, seen)
     value["definitions"] = definitions
     if why:
-        value["message"] = why
+        value["message"] = str(why)
     if placement:
         value["placement"] = placement_report(subject.pods, view, workload, measured)
     if output:
@@ -251,6 +251,8 @@ async def _complaints(client: Client, view: ClusterView, subject: Subject) -> li
             found += (await client.list(EVENTS, meta.get("namespace"), field_selector=selector)).items
         except ApiError:  # not everybody may read events
             return []
+    since = meta.get("creationTimestamp") or ""  # one of the same name may have been there before
+    found = [event for event in found if (event.get("lastTimestamp") or since) >= since]
     return sorted(found, key=lambda event: event.get("lastTimestamp") or "", reverse=True)
 
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangline.cli.jobs.cluster_view import scheduler_of
-from gangline.cli.jobs.pending_reason import one_line, pending_reason_of
 from gangline.cli.output import plural
 from gangline.workloads.job_state import KUBE_QUEUE_ANNOTATION, finished, is_suspended
 from gangline.workloads.kinds import kind_of
+from gangline.workloads.pending import UNSCHEDULABLE, one_line, pending_reason_of
 
 Obj = dict[str, Any]
 
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
+NOT_CREATED = ("FailedCreate", "MPIJobFailed")
+"""Reasons of warnings about a job that lacks pods: of the Job controller, and of MPI operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +100,12 @@ def _not_made(complaints: Sequence[Obj]) -> StartGate | None:
     """Return that pods cannot be made, by the newest warning that says so."""
     for event in complaints:
         message = one_line(event.get("message") or "")
+        # exceeded quota: team-quota, requested: pods=1 (Kubernetes' own words, in its answer to a creation)
         if "exceeded quota" in message:
             return StartGate(
                 "QuotaExceeded", f"a ResourceQuota of its namespace allows no more pods: {message}"
             )
-        if event.get("reason") == "FailedCreate" or "created failed" in message:
+        if event.get("reason") in NOT_CREATED:
             return StartGate("NotMade", f"pods of it cannot be made: {message}")
     return None
 
@@ -169,8 +172,8 @@ def _held(pods: Sequence[Obj], warnings: Sequence[Obj]) -> list[StartGate]:
         if not pod["spec"].get("nodeName"):
             continue
         found = pending_reason_of(pod, warnings)
-        if found is not None and found.reason != "Unschedulable":
-            gates.setdefault((found.reason, found.message), []).append(found.pod)
+        if found is not None and found.pod and found.kind != UNSCHEDULABLE:
+            gates.setdefault((found.kind, found.message), []).append(found.pod)
     return [
         StartGate(reason, f"{plural(len(names), 'pod')} on a node: {message or reason}", tuple(names))
         for (reason, message), names in gates.items()

@@ -17,7 +17,7 @@ async def explain_past(target: ClusterTarget, name: str, output: str | None) -> 
         return False
     record = found.past.record
     run = summary_of(record, now(), is_up=False)
-    why = await why_failed(found.past, record.job, record.pods) or run.cancelled_why
+    why = str(await why_failed(found.past, record.job, record.pods) or run.cancelled_why)
     title = f"{run.kind.lower()} {run.namespace}/{run.name}"
     if output:
         times = {"id": run.id, "began": run.began, "ended": run.ended}

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import EVENTS, PODS, Resource
-from gangline.cli.jobs.pending_reason import is_silent
 from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.errors import ClusterError, UserError
+from gangline.workloads.job_state import is_controlled
 from gangline.workloads.kinds import KINDS, kind_called, kind_of
+from gangline.workloads.pending import is_silent
 
 if TYPE_CHECKING:
     from gangline.cluster.runs.reading import PastRun
@@ -168,11 +169,6 @@ async def _list(client: Client, resource: Resource, namespace: str | None) -> li
         return (await client.list(resource, namespace)).items
     except NotFound:  # the cluster does not know the kind
         return []
-
-
-def is_controlled(obj: Obj) -> bool:
-    """Return whether another object controls this one."""
-    return any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences") or [])
 
 
 async def pods_of(client: ObjectReader, job: Obj) -> list[Obj]:

@@ -27,8 +27,8 @@ def complete_job_name(
     """Return the jobs of the namespace that begin as typed, each with its status; none twice on a line."""
     from click.shell_completion import CompletionItem
 
-    from gangline.cli.jobs.job_view import view_job
     from gangline.clock import now
+    from gangline.workloads.job_view import view_job
 
     given = context.params
     typed = given.get(parameter.name or "")

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
-from gangline.cli.run.follow import Outcome
-from gangline.cli.run.result import describe_failure
 from gangline.errors import ClusterError, UserError
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_failure import LAUNCHER_LINES_MAX, LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, split_line
+from gangline.workloads.job_outcome import JobOutcome, cause_of
 from gangline.workloads.job_state import exit_code_of, finished, primary_pods
+from gangline.workloads.outcome import Cause
 
 if TYPE_CHECKING:
     from gangline.kube.reader import ObjectReader
 
 Obj = dict[str, Any]
 
-
-async def why_failed(client: ObjectReader, job: Obj, pods: Sequence[Obj]) -> str:
-    """Return what `gangline run` says of a job that failed, in one line; empty for any other job."""
-    outcome = await failed_outcome(client, job, pods)
-    return describe_failure(outcome) if outcome else ""
+LOGS_AT_ONCE = 8
 
 
-async def failed_outcome(client: ObjectReader, job: Obj, pods: Sequence[Obj]) -> Outcome | None:
-    """Return how a job failed, None for any other job.
+async def why_failed(client: ObjectReader, job: Obj, pods: Sequence[Obj]) -> Cause | None:
+    """Return the cause that `gangline run` tells of a job that failed, None for any other job.
 
     Reads the last 400 lines of one log. Where that is gone only pods and conditions tell.
     """
@@ -37,7 +34,21 @@ async def failed_outcome(client: ObjectReader, job: Obj, pods: Sequence[Obj]) ->
     log = await _end_of_log(client, primaries[-1]) if primaries else b""
     code = exit_code_of(primaries[-1]) if primaries else None
     has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
-    return Outcome(job, list(pods), read_output(log, has_tags=has_tags), "FAILED", code)
+    failure = read_output(log, has_tags=has_tags).failure(code)
+    return cause_of(JobOutcome(job, list(pods), "FAILED", code, failure))
+
+
+async def why_all_failed(
+    client: ObjectReader, jobs: Sequence[Obj], members: Sequence[Sequence[Obj]]
+) -> list[Cause | None]:
+    """Return why each of many jobs failed; a few logs are read at a time."""
+    turns = asyncio.Semaphore(LOGS_AT_ONCE)
+
+    async def one(job: Obj, pods: Sequence[Obj]) -> Cause | None:
+        async with turns:
+            return await why_failed(client, job, pods)
+
+    return await asyncio.gather(*map(one, jobs, members))
 
 
 def read_output(log: bytes, *, has_tags: bool) -> LauncherOutput:

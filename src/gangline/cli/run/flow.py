@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gangline.api.codec import Document
 from gangline.api.resources import Resource
 from gangline.cli.jobs.gpu_kind import gpu_kind
-from gangline.cli.jobs.job_view import lifetime_s
-from gangline.cli.jobs.pending_reason import PendingReason
 from gangline.cli.options.images import substitutions
 from gangline.cli.options.manifests import WORKLOADS, in_order
 from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.cli.output import say
 from gangline.cli.run.create_or_attach import apply_object, claim_job, delete_job
-from gangline.cli.run.follow import Follower, Outcome
+from gangline.cli.run.follow import Follower
 from gangline.cli.run.program_session import HandOver, no_handover
 from gangline.cli.run.result import failure_of, last_lines
 from gangline.cli.run.view import PlainView, advice_for, job_title, open_view, result_line
 from gangline.errors import GanglineError, UnschedulableError
+from gangline.workloads.job_outcome import JobOutcome
+from gangline.workloads.job_view import lifetime_s
 from gangline.workloads.kinds import kind_of
+from gangline.workloads.pending import IMAGE_REFUSED, PendingReason
 from gangline.workloads.removed_writes import removed_writes
 
 if TYPE_CHECKING:
@@ -160,8 +161,8 @@ async def _wait(
 
 
 async def _results(
-    client: Client, following: asyncio.Future[list[Outcome]], claimed: list[Claimed]
-) -> list[Outcome]:
+    client: Client, following: asyncio.Future[list[JobOutcome]], claimed: list[Claimed]
+) -> list[JobOutcome]:
     """Return the outcomes; jobs of which a pod can never start are deleted before the error goes on."""
     try:
         return following.result()
@@ -172,7 +173,7 @@ async def _results(
         raise
 
 
-async def _follow(client: Client, claimed: Claimed, target: ClusterTarget, view: PlainView) -> Outcome:
+async def _follow(client: Client, claimed: Claimed, target: ClusterTarget, view: PlainView) -> JobOutcome:
     resource, job, was_there = claimed
     if not target.is_local:
         return await Follower(client, resource, job, view).run()
@@ -202,7 +203,7 @@ def _bring_back(target: ClusterTarget) -> Callable[[], object]:
 
 def _refuse_image(job: Obj, pod: Obj, reason: PendingReason) -> None:
     """End the wait for an image that this machine will never have: nothing here pulls it."""
-    if "ErrImage" in reason.reason or reason.reason == "InvalidImageName":
+    if reason.kind in IMAGE_REFUSED:
         raise UnschedulableError(
             f"{job_title(job)} can never start: {reason}", hint=advice_for(job, pod, reason)
         )
@@ -258,7 +259,7 @@ def way_back(job: Obj, target: ClusterTarget) -> str:
     return (f" -n {namespace}" if namespace != "default" else "") + target.options
 
 
-def _conclude(outcomes: list[Outcome], took_s: float, view: PlainView, images: ImageMap | None) -> int:
+def _conclude(outcomes: list[JobOutcome], took_s: float, view: PlainView, images: ImageMap | None) -> int:
     """Say how each job ended; the first failure becomes the command's."""
     failures: list[GanglineError] = []
     for outcome in outcomes:
@@ -284,7 +285,7 @@ def _conclude(outcomes: list[Outcome], took_s: float, view: PlainView, images: I
     return 0
 
 
-def _say_removed_writes(outcome: Outcome) -> None:
+def _say_removed_writes(outcome: JobOutcome) -> None:
     for pod in outcome.pods:
         if words := removed_writes(pod):
             say(f"warning: pod {pod['metadata']['name']} {words}")

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gangline.api.resources import EVENTS, PODS, Resource
-from gangline.cli.jobs.pending_reason import PendingReason, is_silent, pending_reason_of
 from gangline.cli.run.watching import Recover, watch_objects
 from gangline.errors import ClusterError, GanglineError
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, RankTags, split_line
 from gangline.train.records import RecordFilter, parse_record
+from gangline.workloads.job_outcome import EndStatus, JobOutcome
 from gangline.workloads.job_state import (
     exit_code_of,
     finished,
@@ -25,6 +25,7 @@ from gangline.workloads.job_state import (
     sort_pods,
 )
 from gangline.workloads.kinds import kind_of
+from gangline.workloads.pending import PendingReason, is_silent, pending_reason_of
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -61,27 +62,6 @@ class FollowView(Protocol):
 
     def record(self, job: Obj, record: Obj) -> None:
         """A training said in its log how it is; see `gangline.train.records`."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How a job ended.
-
-    Attributes:
-        job: its last state.
-        pods: its pods as last seen, those deleted meanwhile included.
-        output: what the launcher wrote, for finding the rank that failed.
-        status: ``SUCCEEDED``, ``FAILED`` or ``DELETED``.
-        exit_code: of the last primary pod; ``None`` when there is none.
-        over_at: when the job was over, on the monotonic clock.
-    """
-
-    job: Obj
-    pods: list[Obj]
-    output: LauncherOutput
-    status: str
-    exit_code: int | None = None
-    over_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -142,7 +122,7 @@ class Follower:
         self._changed = asyncio.Event()
         self._error: Exception | None = None
 
-    async def run(self) -> Outcome:
+    async def run(self) -> JobOutcome:
         """Wait for the end of the job and of its log.
 
         Raises:
@@ -187,7 +167,7 @@ class Follower:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _wait(self) -> Outcome:
+    async def _wait(self) -> JobOutcome:
         state = self._state
         while True:
             await self._changed.wait()
@@ -239,12 +219,13 @@ class Follower:
         primaries = primary_pods(self._state.job, self._state.pods.values())
         return bool(primaries) and exit_code_of(primaries[-1]) is not None
 
-    def _outcome(self, status: str) -> Outcome:
+    def _outcome(self, status: EndStatus) -> JobOutcome:
         state = self._state
         pods = sort_pods(state.pods.values())
         primaries = primary_pods(state.job, pods)
         code = exit_code_of(primaries[-1]) if primaries else None
-        return Outcome(state.job, pods, self._output, status, code, state.over_at or time.monotonic())
+        failure = self._output.failure(code)
+        return JobOutcome(state.job, pods, status, code, failure, state.over_at or time.monotonic())
 
     # Changes -----------------------------------------------------------------------------------------------
 

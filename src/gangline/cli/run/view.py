@@ -11,12 +11,20 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gangline.cli.jobs.gpu_kind import gpu_cell, gpus_of_pods
-from gangline.cli.jobs.pending_reason import START_ERRORS, PendingReason, pending_reason_of, tries
 from gangline.cli.logs.progress_bar import ProgressBar
 from gangline.cli.output import plural, say
 from gangline.units import format_age
 from gangline.workloads.job_state import expected_pods, has_started
 from gangline.workloads.kinds import is_worker, kind_of
+from gangline.workloads.pending import (
+    GPUS_TAKEN,
+    NEVER_FITS,
+    START_ERRORS,
+    UNSCHEDULABLE,
+    PendingReason,
+    pending_reason_of,
+    tries,
+)
 from gangline.workloads.pod_state import read_pod_state
 from gangline.workloads.requests import pod_gpus
 
@@ -26,25 +34,27 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 
 ROWS_MAX = 16
+GANG_ADVICE = (
+    "it starts as soon as there is room; `gangline explain` says what would help, Ctrl-C deletes the job"
+)
 ADVICE: dict[str, str] = {
-    "must start together": "it starts once the missing pods are there; a job of fewer pods than its "
+    "Incomplete": "it starts once the missing pods are there; a job of fewer pods than its "
     "`schedulingPolicy.minAvailable` never does: lower that; Ctrl-C deletes the job",
-    "nothing else running": "it can never start here: lower its requests or "
+    NEVER_FITS: "it can never start here: lower its requests or "
     "`schedulingPolicy.minAvailable`, or run it on a larger cluster with --context; Ctrl-C deletes the job",
-    " waits: ": "it starts as soon as there is room; `gangline explain` says what would help, "
+    UNSCHEDULABLE: "it starts as soon as there is room; `gangline list` shows what holds it, "
     "Ctrl-C deletes the job",
-    "fits on no node": "it starts as soon as there is room; `gangline list` shows what holds it, "
-    "Ctrl-C deletes the job",
-    "waits for": "it starts as soon as they are free; Ctrl-C deletes the job",
+    GPUS_TAKEN: "it starts as soon as they are free; Ctrl-C deletes the job",
     "ErrImagePull": "check the image's name and tag, and that its registry can be reached from here; "
     "--image NAME=FOLDER serves it from a folder of yours",
-    "ImagePull": "check the image's name and the pull secret of its namespace",
+    "ImagePullBackOff": "check the image's name and the pull secret of its namespace",
     "InvalidImageName": "correct the image's name in the manifest",
     "CreateContainerConfigError": "the pod names a ConfigMap, Secret or key that does not exist: "
     "add it to the manifest, or apply it now",
-    "not found": "create what is missing, and the pod starts by itself; Ctrl-C deletes the job",
 }
-"""What to do, by a part of the reason for which a pod cannot start."""
+"""What to do, by the kind of reason for which a pod cannot start."""
+
+_MISSING = "create what is missing, and the pod starts by itself; Ctrl-C deletes the job"
 
 
 def job_title(job: Obj) -> str:
@@ -55,10 +65,11 @@ def job_title(job: Obj) -> str:
 
 def advice_for(job: Obj, pod: Obj, reason: PendingReason) -> str:
     """Return what to do about a pod that cannot start, empty when nothing is known."""
-    if reason.reason in (*START_ERRORS, "CrashLoopBackOff"):
+    if reason.kind in (*START_ERRORS, "CrashLoopBackOff"):
         again = tries(job, pod)
         return f"{again}; Ctrl-C deletes the job" if again else ""
-    return next((text for part, text in ADVICE.items() if part in str(reason)), "")
+    otherwise = GANG_ADVICE if reason.scope == "gang" else _MISSING if reason.names_missing_object else ""
+    return ADVICE.get(reason.kind, otherwise)
 
 
 class PlainView:

@@ -15,8 +15,8 @@ from gangline.cli.subcommands import Subcommands
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.cli.jobs.job_view import JobView
     from gangline.cli.top.view import NodeGpuView
+    from gangline.workloads.job_view import JobView
 
 output = click.option(
     "-o", "--output", type=click.Choice(["wide", "json", "yaml"]), default=None, help="Print JSON or YAML."
@@ -190,10 +190,10 @@ def job(name: str | None, all_namespaces: bool, output: str | None, target: Clus
 async def _job(target: ClusterTarget, name: str | None, *, all_namespaces: bool, output: str | None) -> None:
     from gangline.cli.jobs.cluster_view import look
     from gangline.cli.jobs.job_lookup import find_job, list_jobs
-    from gangline.cli.jobs.job_view import view_job
     from gangline.cli.top.view import view_nodes
     from gangline.clock import now
     from gangline.workloads.job_state import pods_by_job
+    from gangline.workloads.job_view import view_job
 
     async with open_client(target) as client:
         namespace = None if all_namespaces else client.connection.namespace
@@ -215,7 +215,7 @@ async def _job(target: ClusterTarget, name: str | None, *, all_namespaces: bool,
 
 
 def _job_report(view: JobView, kind: str, indices: dict[str, tuple[int, ...] | None]) -> dict[str, Any]:
-    from gangline.cli.jobs.job_report import job_report
+    from gangline.workloads.job_view import job_report
 
     value = job_report(view, kind)
     for instance in value["instances"]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import msgspec
 
 from gangline.clock import parse_time
 from gangline.workloads.job_state import condition, exit_code_of, finished, primary_pods
+from gangline.workloads.job_view import JobView
 from gangline.workloads.kinds import kind_of
 
 Obj = dict[str, Any]
@@ -116,6 +118,19 @@ def summary_of(record: RunRecord, now: datetime, *, is_up: bool = True) -> RunSu
         ended=ended,
         duration_s=max(0.0, (end - parse_time(began)).total_seconds()) if began else 0.0,
         exit_code=exit_code_of(chiefs[-1]) if chiefs else None,
+    )
+
+
+def view_of_run(view: JobView, record: RunRecord, now: datetime) -> JobView:
+    """Return the view of a job that is gone, or whose cluster is not up, as that of its run."""
+    run = summary_of(record, now, is_up=False)
+    return replace(
+        view,
+        status=run.status,
+        duration_s=run.duration_s,
+        ended=run.ended,
+        reason=run.cancelled_why or view.reason,
+        gpus_allocated=None,
     )
 
 

@@ -32,6 +32,7 @@ from gangline.cluster.node.shim_client import ShimError
 from gangline.devices.ledger import GpuChoiceError, GpusTakenError
 from gangline.errors import ClusterError
 from gangline.kube.errors import ApiError
+from gangline.workloads.pending import GPUS_TAKEN
 from gangline.workloads.removed_writes import REASON
 
 RETRY_S = 2.0
@@ -193,7 +194,7 @@ class PodRunner:
         except GpusTakenError as error:
             # Mostly a pod that has just ended still lets go of its own: nothing to tell anybody of yet.
             if self._is_waiting_for_gpus:
-                self._containers.all_wait("ContainerCreating", str(error))
+                self._containers.all_wait(GPUS_TAKEN, str(error))
             self._is_waiting_for_gpus = True
             self._context.gpus.call_when_free(uid, self._wake.set)
             self._wake_by(self._context.now_s() + RETRY_S)

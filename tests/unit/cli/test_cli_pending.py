@@ -3,15 +3,19 @@
 import pytest
 
 from gangline.api.resources import MPIJOBS
-from gangline.cli.jobs.pending_reason import is_silent, pending_reason_of, tries, why_pending
 from gangline.cli.run.follow import Follower
 from gangline.cli.run.view import advice_for
+from gangline.workloads.pending import GANG_WAITED, is_silent, pending_reason_of, tries
 
 NOT_FOUND = 'exec: "mpirunn": executable file not found in $PATH'
 START_ERROR = {"terminated": {"exitCode": 128, "reason": "StartError", "message": NOT_FOUND}}
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}}
 CREATING = {"waiting": {"reason": "ContainerCreating"}}
 MOUNT = 'MountVolume.SetUp failed for volume "v": configmap "nope" not found'
+
+
+def why_pending(pod, warnings=()):
+    return str(pending_reason_of(pod, warnings) or "")
 
 
 def pod(state, *, last=None, phase="Pending", role="launcher", restart_policy="OnFailure"):
@@ -87,7 +91,7 @@ class Listener:
         pass
 
     def pending_reason_of(self, job, pod, reason):
-        self.reasons.append(reason.reason)
+        self.reasons.append(reason.kind)
 
 
 def test_a_reason_is_told_once_and_again_when_it_changes():
@@ -102,15 +106,34 @@ def test_a_reason_is_told_once_and_again_when_it_changes():
     assert heard.reasons == ["StartError", "ErrImagePull"]
 
 
-def test_a_gang_that_waits_is_said_once_for_all_of_its_pods():
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [("NoRoom", "gangline explain"), ("NeverFits", "can never start here"), ("Incomplete", "missing pods")],
+)
+def test_a_gang_that_waits_is_said_once_for_all_of_its_pods(reason, advice):
     waiting = pod(CREATING)
     message = "gang default/pi waits: needs 8 nvidia.com/gpu on one node; best node a has 6 free"
     waiting["status"] = {
         "phase": "Pending",
-        "conditions": [{"type": "PodScheduled", "status": "False", "message": message}],
+        "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message},
+            {"type": GANG_WAITED, "status": "True", "reason": reason},
+        ],
     }
     other = {**waiting, "metadata": {**waiting["metadata"], "name": "pi-y", "uid": "u2"}}
+    found = pending_reason_of(waiting)
 
-    assert pending_reason_of(waiting) == pending_reason_of(other)
-    assert str(pending_reason_of(waiting)) == message
-    assert "gangline explain" in advice_for(job(), waiting, pending_reason_of(waiting))
+    assert found == pending_reason_of(other)
+    assert (found.scope, found.kind, str(found)) == ("gang", reason, message)
+    assert advice in advice_for(job(), waiting, found)
+
+
+def test_whose_wait_it_is_is_not_read_from_the_message():
+    waiting = pod(CREATING)
+    message = "gang default/pi waits: needs 8 nvidia.com/gpu"
+    waiting["status"] = {
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "message": message}],
+    }
+
+    assert pending_reason_of(waiting).scope == "pod"

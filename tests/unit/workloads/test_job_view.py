@@ -2,11 +2,15 @@
 
 from datetime import UTC, datetime
 
-from gangline.cli.jobs.job_view import view_job
-from gangline.cli.jobs.pending_reason import why_pending
+from gangline.workloads.job_view import view_job
+from gangline.workloads.pending import pending_reason_of
 
 NOW = datetime(2026, 1, 1, 0, 2, 5, tzinfo=UTC)
 CREATED = "2026-01-01T00:00:00Z"
+
+
+def why_pending(pod, warnings=()):
+    return str(pending_reason_of(pod, warnings) or "")
 
 
 def pod(

@@ -1,9 +1,9 @@
-"""Why a pod does not start, in one line: from its status, else from the warnings about it. Pure."""
+"""Why a pod or its gang does not start, as a value: from its status, else from warnings about it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gangline.workloads.kinds import is_worker, kind_of
 
@@ -12,8 +12,20 @@ Obj = dict[str, Any]
 START_ERRORS = ("StartError", "ContainerCannotRun")
 """Reasons with which a container ends whose program could not be started at all."""
 
-GANG_WAITS = "gang "
-"""Beginning of the scheduler's message when a pod waits with its whole gang."""
+GANG_WAITED = "gangline.dev/GangWaited"
+"""Condition of a pod that waits, or waited last, with its whole gang; its reason is one of ``Wait``.
+
+Beside ``PodScheduled``, whose reason has to be ``Unschedulable`` for whoever adds nodes.
+"""
+
+UNSCHEDULABLE = "Unschedulable"
+NEVER_FITS = "NeverFits"
+"""A gang for which there would be no room if nothing else ran."""
+GPUS_TAKEN = "GPUsTaken"
+"""A container that is on its node, and whose GPUs other pods still hold."""
+
+IMAGE_REFUSED = ("ErrImagePull", "ErrImageNeverPull", "InvalidImageName")
+"""An image that cannot be had, where nothing pulls it later."""
 
 _QUIET = (None, "", "ContainerCreating", "PodInitializing")
 _NOT_OVER = (None, "Pending")
@@ -21,27 +33,38 @@ _EVENTS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "Faile
 
 
 class PendingReason(NamedTuple):
-    """What keeps a pod from running; equal for the same reason, however often it was tried.
+    """What keeps a pod or its gang from running; equal for the same reason, however often it was tried.
 
     Attributes:
+        kind: the word of Kubernetes, ``StartError``; of a gang that of its scheduler, ``NoRoom``.
+        message: the sentence that belongs to it.
         pod: its name; empty when its whole gang waits.
         container: name of the container; empty when the whole pod waits.
-        reason: the word of Kubernetes, ``StartError``.
-        message: the sentence that belongs to it.
     """
 
-    pod: str
-    container: str
-    reason: str
+    kind: str
     message: str
+    pod: str = ""
+    container: str = ""
+
+    @property
+    def scope(self) -> Literal["pod", "gang"]:
+        """Who waits."""
+        return "pod" if self.pod else "gang"
+
+    @property
+    def names_missing_object(self) -> bool:
+        """Whether an object that the pod names is not there, in the words of the API server."""
+        # configmap "settings" not found
+        return "not found" in self.message
 
     def __str__(self) -> str:
-        if not self.pod:
+        if self.scope == "gang":
             return self.message
-        if self.reason == "Unschedulable":
+        if self.kind == UNSCHEDULABLE:
             return f"pod {self.pod} fits on no node: {self.message}".rstrip(": ")
         place = f"pod {self.pod}" + (f", container {self.container}" if self.container else "")
-        return f"{place}: {self.reason}: {self.message}".rstrip(": ")
+        return f"{place}: {self.kind}: {self.message}".rstrip(": ")
 
 
 def pending_reason_of(pod: Obj, warnings: Iterable[Obj] = ()) -> PendingReason | None:
@@ -52,12 +75,9 @@ def pending_reason_of(pod: Obj, warnings: Iterable[Obj] = ()) -> PendingReason |
         warnings: events about it, used when its own status says nothing.
     """
     status = pod.get("status") or {}
+    if status.get("phase") in _NOT_OVER and (found := _unschedulable(pod, status)):
+        return found
     name = pod["metadata"]["name"]
-    for found in status.get("conditions") or []:
-        is_placed = found.get("type") != "PodScheduled" or found.get("status") != "False"
-        if not is_placed and status.get("phase") in _NOT_OVER:
-            message = found.get("message") or found.get("reason") or ""
-            return PendingReason("" if message.startswith(GANG_WAITS) else name, "", "Unschedulable", message)
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         if found := _held_container(name, container):
             return found
@@ -66,22 +86,34 @@ def pending_reason_of(pod: Obj, warnings: Iterable[Obj] = ()) -> PendingReason |
     return next((found for event in warnings if (found := _from_event(pod, event))), None)
 
 
+def _unschedulable(pod: Obj, status: Obj) -> PendingReason | None:
+    conditions = {entry.get("type"): entry for entry in status.get("conditions") or []}
+    placed = conditions.get("PodScheduled") or {}
+    if placed.get("status") != "False":
+        return None
+    message = placed.get("message") or placed.get("reason") or ""
+    if gang := conditions.get(GANG_WAITED):
+        return PendingReason(gang["reason"], message)
+    return PendingReason(UNSCHEDULABLE, message, pod["metadata"]["name"])
+
+
 def _held_container(pod: str, status: Obj) -> PendingReason | None:
     state, name = status.get("state") or {}, status.get("name") or ""
     waiting = state.get("waiting")
     ended = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
     if not state.get("running") and ended.get("reason") in START_ERRORS:
-        return PendingReason(pod, name, ended["reason"], one_line(ended.get("message") or ""))
+        return PendingReason(ended["reason"], one_line(ended.get("message") or ""), pod, name)
     if not waiting:
         return None
     reason, message = waiting.get("reason"), one_line(waiting.get("message") or "")
     if reason == "CrashLoopBackOff" and ended:
-        return PendingReason(pod, name, reason, f"it is started again after it {_how(ended)}")
+        return PendingReason(reason, f"it is started again after it {_how(ended)}", pod, name)
     if reason in _QUIET:
         if not message:
             return None
+        # What the kubelet says, and our agent after it: MountVolume.SetUp failed for volume "v": ...
         reason = "FailedMount" if "MountVolume" in message else reason or "Waiting"
-    return PendingReason(pod, name, str(reason), message)
+    return PendingReason(str(reason), message, pod, name)
 
 
 def _how(ended: Obj) -> str:
@@ -94,12 +126,7 @@ def _from_event(pod: Obj, event: Obj) -> PendingReason | None:
     about = event.get("involvedObject") or {}
     if about.get("uid") != pod["metadata"].get("uid") or event.get("reason") not in _EVENTS:
         return None
-    return PendingReason(pod["metadata"]["name"], "", event["reason"], one_line(event.get("message") or ""))
-
-
-def why_pending(pod: Obj, warnings: Iterable[Obj] = ()) -> str:
-    """Return why a pod does not start, in one line; empty when nothing holds it up."""
-    return str(pending_reason_of(pod, warnings) or "")
+    return PendingReason(event["reason"], one_line(event.get("message") or ""), pod["metadata"]["name"])
 
 
 def one_line(text: str) -> str:
@@ -117,7 +144,7 @@ def start_error(pods: Iterable[Obj]) -> PendingReason | None:
     last = None
     for pod in pods:
         found = pending_reason_of(pod)
-        if found is not None and found.reason in START_ERRORS:
+        if found is not None and found.kind in START_ERRORS:
             last = found
     return last
 
