@@ -12,10 +12,13 @@ import msgspec
 
 from gangline.placement import Decisions, Gang, NodeTable, Unschedulable, Wait
 from gangline.placement.allocations import Allocations
-from gangline.placement.explanation import Fix, in_one_line, nearest_fixes
+from gangline.placement.explanation import in_one_line, nearest_fixes
 from gangline.placement.why import with_simulated
 from gangline.workloads.pending import NEVER_FITS
 from gangline.workloads.requests import GPU
+
+Help = tuple[str, bool]
+"""What would help, in one line, and whether nothing does."""
 
 NEW_MAX = 1
 """Gangs that are looked at in one pass, the first that wait."""
@@ -29,7 +32,7 @@ class Advice:
     """What was found out for the gangs that wait now."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, Sequence[Fix]]] = {}
+        self._known: dict[str, tuple[str, Help]] = {}
 
     def added(
         self, decisions: Decisions, gangs: Sequence[Gang], table: NodeTable, allocations: Allocations
@@ -48,7 +51,7 @@ class Advice:
             self._known.clear()
             return decisions
         by_key = {gang.key: gang for gang in gangs if gang.pods[0].gang}
-        fresh, known = 0, dict[str, tuple[str, Sequence[Fix]]]()
+        fresh, known = 0, dict[str, tuple[str, Help]]()
         for wait in waits:
             gang, before = by_key.get(wait.gang), self._known.get(wait.gang)
             if gang is None:
@@ -58,9 +61,11 @@ class Advice:
             elif fresh < NEW_MAX:
                 fresh += 1
                 core = gang.first(gang.needed) if gang.needed else gang
-                known[wait.gang] = wait.message, nearest_fixes(table, allocations, core, trials=TRIALS)
+                fixes = nearest_fixes(table, allocations, core, trials=TRIALS)
+                is_never = any(fix.kind == "never" for fix in fixes)
+                known[wait.gang] = wait.message, (in_one_line(fixes), is_never)
         self._known = known
-        return _with_fixes(decisions, {key: fixes for key, (_, fixes) in known.items() if fixes})
+        return _with_help(decisions, {key: found for key, (_, found) in known.items() if found[0]})
 
 
 def _of_simulated(decisions: Decisions, table: NodeTable) -> Decisions:
@@ -79,19 +84,19 @@ def _of_simulated(decisions: Decisions, table: NodeTable) -> Decisions:
     return msgspec.structs.replace(decisions, waits=waits, unschedulable=unschedulable)
 
 
-def _with_fixes(decisions: Decisions, fixes: dict[str, Sequence[Fix]]) -> Decisions:
-    if not fixes:
+def _with_help(decisions: Decisions, help_for: dict[str, Help]) -> Decisions:
+    if not help_for:
         return decisions
     waits: list[Wait] = []
-    fixed: dict[str, Wait] = {}
+    longer: dict[str, Wait] = {}
     for wait in decisions.waits:
-        if wait.reason == "NoRoom" and (found := fixes.get(wait.gang)):
-            wait = msgspec.structs.replace(wait, message=f"{wait.message}; {in_one_line(found)}")
-            is_never = any(fix.kind == "never" for fix in found)
-            fixed[wait.gang] = msgspec.structs.replace(wait, reason=NEVER_FITS) if is_never else wait
+        if wait.reason == "NoRoom" and wait.gang in help_for:
+            text, is_never = help_for[wait.gang]
+            wait = msgspec.structs.replace(wait, message=f"{wait.message}; {text}")
+            longer[wait.gang] = msgspec.structs.replace(wait, reason=NEVER_FITS) if is_never else wait
         waits.append(wait)
     unschedulable = tuple(
-        Unschedulable.with_gang(entry.pod, entry.uid, fixed[entry.gang]) if entry.gang in fixed else entry
+        Unschedulable.with_gang(entry.pod, entry.uid, longer[entry.gang]) if entry.gang in longer else entry
         for entry in decisions.unschedulable
     )
     return msgspec.structs.replace(decisions, waits=tuple(waits), unschedulable=unschedulable)
