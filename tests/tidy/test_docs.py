@@ -13,6 +13,8 @@ from gangline import errors
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
+SOURCES = REPOSITORY / "src" / "gangline"
+PACKAGES = sorted(path.name for path in SOURCES.iterdir() if (path / "__init__.py").is_file())
 PAGES = [
     *sorted(DOCS.rglob("*.md")),
     *sorted(REPOSITORY.glob("*.md")),
@@ -34,6 +36,63 @@ def test_command_line_reference_is_fresh() -> None:
     generator = load(DOCS / "update_reference.py")
 
     assert generator.TARGET.read_text() == generator.reference()
+
+
+def test_drawings_are_those_of_the_code() -> None:
+    """Run `python docs/update_diagrams.py` when this fails."""
+    generator = load(DOCS / "update_diagrams.py")
+
+    assert [path.name for path in generator.PAGES if generator.page(path) != path.read_text()] == []
+
+
+def test_a_drawing_tells_when_a_contract_changes() -> None:
+    generator = load(DOCS / "update_diagrams.py")
+    layers = ["gangline.cli", "(gangline.not_there)", "gangline.api | (gangline.units)"]
+
+    assert generator.floors_of(layers, SOURCES) == [["cli"], ["api", "units"]]
+
+
+def test_the_map_has_a_paragraph_for_every_package() -> None:
+    told = set(re.findall(r"\*\*`([\w/]+)/`\*\*", (DOCS / "architecture.md").read_text()))
+    folders = [path for path in SOURCES.iterdir() if (path / "__init__.py").is_file()]
+    for name in ("cluster", "cluster/server", "cluster/node", "cli"):
+        folders += [path for path in (SOURCES / name).iterdir() if (path / "__init__.py").is_file()]
+
+    assert told == {folder.relative_to(SOURCES).as_posix() for folder in folders}
+
+
+def test_every_file_and_module_that_a_page_names_exists() -> None:
+    """Paths from the root or from src/gangline; dotted names of modules, or of what a module has."""
+    roots = "|".join(["src", "tests", "docs", "tools", "benchmarks", "deploy", *PACKAGES])
+    # `cluster/server/store/writer.py`, `tests/tidy/test_tree.py`, `src/gangline/api/KIND.py`
+    path = re.compile(rf"`((?:{roots})/[\w./-]*[\w/](?=[ `:])|\w+/[\w./-]+\.py(?=`))")
+    # `gangline.train.init`, gangline.placement.Policy
+    dotted = re.compile(rf"\bgangline((?:\.(?:{'|'.join(PACKAGES)}))(?:\.\w+)*)")
+    missing = []
+    for page in PAGES:
+        if page.name == "CHANGELOG.md":  # history
+            continue
+        text = page.read_text()
+        for name in path.findall(text):
+            is_there = any((root / name).exists() for root in (REPOSITORY, SOURCES))
+            if not is_there and "KIND" not in name:
+                missing.append(f"{page.name}: {name}")
+        missing += [
+            f"{page.name}: gangline{name}" for name in dotted.findall(text) if not is_known(f"gangline{name}")
+        ]
+
+    assert missing == []
+
+
+def is_known(dotted: str) -> bool:
+    """Whether a dotted name is a package, a module, or a name that a module's text has."""
+    parent, _, last = dotted.rpartition(".")
+    for name in (dotted, parent):
+        path = REPOSITORY / "src" / name.replace(".", "/")
+        files = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
+        if files and (name == dotted or re.search(rf"\b{last}\b", files[0].read_text())):
+            return True
+    return False
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())

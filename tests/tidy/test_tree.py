@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from gangline.workloads.kinds import KINDS
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = REPOSITORY / "src" / "gangline"
 
@@ -193,16 +191,3 @@ def test_nothing_names_a_place_of_one_machine() -> None:
                 found.append(f"{path.relative_to(REPOSITORY)}:{number}: {line.strip()[:80]}")
 
     assert found == []
-
-
-def test_commands_take_kinds_of_workloads_from_the_table() -> None:
-    """What a command does with a kind stands in workloads/kinds.py, so that a new kind is one entry."""
-    kinds = {kind.name for kind in KINDS}
-    found = [
-        f"{name}:{node.lineno} {node.value!r}"
-        for name, path in python_files("src/gangline/cli/")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and node.value in kinds
-    ]
-
-    assert not found
