@@ -5,7 +5,7 @@ import pytest
 
 from gangline.api.core import Pod
 from gangline.cluster.node.pods.observed_containers import AttemptEnd, ObservedContainer
-from gangline.cluster.node.pods.restart_policy import Step, back_off_s, next_step
+from gangline.cluster.node.pods.restart_policy import Step, back_off_s, initialized, next_step
 
 NOW_S = 1000.0
 
@@ -61,6 +61,25 @@ def test_sidecar_that_has_started_lets_the_others_start_and_does_not_keep_the_po
 
     assert step_of(pod, running("side")).start == ("main",)
     assert step_of(pod, running("side"), ended("main", 0)) == Step(ended=True)
+
+
+def test_sidecar_that_runs_and_has_not_started_holds_the_others_back():
+    """Its startup probe has not passed yet: Kubernetes starts what comes next only then."""
+    pod = make_pod(init=("side", "second"), sidecars=("side",))
+    begun = ObservedContainer("side", state="running", started=False, started_at=900.0)
+
+    assert step_of(pod, begun) == Step()
+    assert not initialized(pod, {"side": begun, "second": ended("second", 0)})
+    assert step_of(pod, running("side")).start == ("second",)
+    assert initialized(pod, {"side": running("side"), "second": ended("second", 0)})
+
+
+def test_sidecar_that_is_started_again_does_not_hold_back_what_runs():
+    """Once initialized, a pod stays so: the gate is for the first start."""
+    pod = make_pod(init=("side",), sidecars=("side",))
+
+    assert step_of(pod, ended("side", 1), running("main")).start == ("side",)
+    assert initialized(pod, {"side": ended("side", 1)})
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,28 @@ def test_schema_rule(spec, want):
     assert want == [(error.reason, error.path) for error in schema.validate(make(**spec), SCHEMA)]
 
 
+@pytest.mark.parametrize(
+    ("bounds", "held", "broken"),
+    [
+        ({"minimum": 1}, [1, 1.5, 2], [0.999, 0, -1]),
+        ({"minimum": 1, "exclusiveMinimum": False}, [1], [0]),
+        ({"minimum": 1, "exclusiveMinimum": True}, [1.001, 2], [1, 0]),
+        ({"maximum": 8}, [8, 7], [8.001, 9]),
+        ({"maximum": 8, "exclusiveMaximum": True}, [7.999, 0], [8, 9]),
+        ({"minimum": 0, "maximum": 1, "exclusiveMinimum": True, "exclusiveMaximum": True}, [0.5], [0, 1]),
+        ({"exclusiveMinimum": True}, [-1, 0], []),  # says nothing without the bound itself
+    ],
+)
+def test_a_bound_may_be_exclusive(bounds, held, broken):
+    """In OpenAPI v3.0, as Kubernetes has it, the two are booleans beside ``minimum`` and ``maximum``."""
+    number = {"type": "object", "properties": {"n": {"type": "number"} | bounds}}
+
+    for value in held:
+        assert schema.validate({"n": value}, number) == [], value
+    for value in broken:
+        assert [error.path for error in schema.validate({"n": value}, number)] == ["n"], value
+
+
 def test_missing_part_of_the_top_level_is_required():
     assert [error.path for error in schema.validate({"kind": "K"}, SCHEMA)] == ["spec"]
 
