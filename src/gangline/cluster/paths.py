@@ -18,6 +18,17 @@ DEFAULT_CLUSTER = "default"
 RUN_BYTES_MAX = 107 - len("/01234567-89ab-cdef-0123-456789abcdef.sock")
 """A longer folder leaves no room for the path of a pod's socket."""
 
+NAME_CHARS_MAX = 120
+"""Of an object's name within a file's name: with a namespace (63), a time and a uid beside it the whole stays
+under the 255 bytes that file systems take. Names of pods have up to 253 characters."""
+CUT = "~"
+"""Ends a name that was cut for a file's name; names of objects do not have it."""
+
+
+def name_in_file(name: str) -> str:
+    """Return an object's name as part of a file's name, which a uid tells from others; cut where it is long."""
+    return name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - len(CUT)] + CUT
+
 
 def gangline_home() -> Path:
     """Return the folder that holds one folder for each cluster of this user."""
@@ -113,7 +124,7 @@ class ClusterPaths:
 
     def pod_logs(self, namespace: str, name: str, uid: str) -> Path:
         """Folder of one pod's logs."""
-        return self.logs / f"{namespace}_{name}_{uid}"
+        return self.logs / f"{namespace}_{name_in_file(name)}_{uid}"
 
     @property
     def runs(self) -> Path:

@@ -89,3 +89,12 @@ async def test_mpirun_puts_one_rank_into_each_of_two_pods(cluster):
 
     # Open MPI warns before it, now and then: a race over process groups, or a shell that it does not know.
     assert (await cluster.logs("launcher")).splitlines()[-1] == "sum 3 w-0 w-1"
+
+
+async def test_a_name_of_253_characters_runs_and_is_logged(cluster):
+    name = "p" * 253
+    await cluster.create_pod(name, "echo", "here")
+
+    await cluster.wait_phase(name, "Succeeded")
+
+    assert await cluster.logs(name) == "here\n"

@@ -33,6 +33,23 @@ def record(number, *, name="train", namespace="default", began="2026-11-22T12:00
     return RunRecord(job={"kind": "MPIJob", "metadata": metadata}, pods=[pod], **more)
 
 
+def test_a_name_of_253_characters_is_whole_but_in_the_file_name(history, paths):
+    namespace, name = "n" * 63, "p" * 250 + ".2"
+    long, other = record(1, name=name, namespace=namespace), record(2, name=name + "3", namespace=namespace)
+    long.pods[0]["metadata"]["name"] = name
+    for run in (long, other):
+        history.write(run)
+    logs = paths.pod_logs(namespace, name, "pod-1")
+    logs.mkdir(parents=True)
+
+    assert [file.name for file in history.files()] == [name + "3", name]
+    past = find_past(paths, name, namespace)
+    assert past is not None and past.record == long
+    history.delete(history.files()[1])
+    assert [file.name for file in history.files()] == [name + "3"]
+    assert not logs.exists()
+
+
 def write_log(paths, number, size=100):
     folder = paths.pod_logs("default", "train-0", f"pod-{number}") / "main"
     folder.mkdir(parents=True)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from gangline import clock
-from gangline.cluster.paths import DEFAULT_CLUSTER, ClusterPaths
+from gangline.cluster.paths import CUT, DEFAULT_CLUSTER, ClusterPaths, name_in_file
 from gangline.cluster.runs.bounds import Bounds, RunSize, choose_expired
 from gangline.cluster.runs.record import RunRecord, summary_of
 from gangline.errors import GanglineError
@@ -60,6 +60,10 @@ class _PodsOnly(msgspec.Struct):
     pods: list[_PodMeta] = []
 
 
+class _JobOnly(msgspec.Struct):
+    job: _PodMeta
+
+
 class History:
     """The runs of one cluster. Every call reads the disk; any number of processes may use it at once."""
 
@@ -69,7 +73,7 @@ class History:
         self.folder = paths.runs
 
     def files(self) -> list[RunFile]:
-        """Return every run, the newest first; nothing is opened."""
+        """Return every run, the newest first; only files whose names hold a part of the run's are opened."""
         found = []
         try:
             with os.scandir(self.folder) as entries:
@@ -83,6 +87,7 @@ class History:
                     except FileNotFoundError:  # another command removed it
                         continue
                     if stat.S_ISREG(there.st_mode):
+                        name = _whole_name(entry.path) or name if name.endswith(CUT) else name
                         found.append(RunFile(Path(entry.path), began, namespace, name, uid, there.st_mtime))
         except (FileNotFoundError, NotADirectoryError):
             return []
@@ -190,7 +195,16 @@ def file_name(job: dict[str, Any]) -> str:
     """Return the name of a run's file: it sorts by the time of the job's creation."""
     metadata = job["metadata"]
     began = str(metadata.get("creationTimestamp") or "").replace("-", "").replace(":", "")
-    return "_".join([began, metadata.get("namespace", ""), metadata["name"], metadata["uid"]]) + _SUFFIX
+    name = name_in_file(metadata["name"])
+    return "_".join([began, metadata.get("namespace", ""), name, metadata["uid"]]) + _SUFFIX
+
+
+def _whole_name(path: str) -> str:
+    """Return a run's name as its record tells it; empty for a damaged one, or one that is gone."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=_JobOnly).job.metadata.name
+    except (OSError, msgspec.MsgspecError, RecursionError):
+        return ""
 
 
 def _is_plain(pod: _PodName) -> bool:
