@@ -13,7 +13,7 @@ import signal
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gangline.train.waiting import Frame, RankLook, RankStack
@@ -161,6 +161,8 @@ class RankReader:
     rank: Rank
     _read_to: int = 0
     _libraries: frozenset[str] = field(default_factory=frozenset)
+    _unanswered: RankStack | None = None
+    _is_repeated: bool = False
 
     def look(self) -> RankLook | None:
         """Return how the rank is now, None when it has ended."""
@@ -187,7 +189,14 @@ class RankReader:
         )
 
     def ask(self) -> None:
-        """Ask for an answer, which is there at the next look; a process that does not expect it is let be."""
+        """Ask for an answer, which is there at the next look; a process that does not expect it is let be.
+
+        A rank that has not run Python since its last answer is where it was, and gets no signal: the hook's
+        handler restarts a system call once, until Python runs again.
+        """
+        if self._unanswered is not None:
+            self._is_repeated = True
+            return
         number = signal.SIGURG
         with suppress(OSError, ValueError):
             status = Path("/proc", str(self.rank.pid), "status").read_text(encoding="utf-8", errors="replace")
@@ -212,7 +221,13 @@ class RankReader:
                 data = os.pread(channel, ANSWER_BYTES_MAX, self._read_to)
         self._read_to += len(data)
         before, *texts = data.decode(errors="replace").split(_HEAD)
-        return "=" in before.split(), tuple(self._answer(text) for text in texts)
+        ran_since, answers = "=" in before.split(), [self._answer(text) for text in texts]
+        if self._unanswered is not None and self._is_repeated:
+            answers.insert(0, replace(self._unanswered, is_alive=ran_since))
+        last = answers[-1] if answers else None if ran_since else self._unanswered
+        self._unanswered = None if last is None or last.is_alive else last
+        self._is_repeated = False
+        return ran_since, tuple(answers)
 
     def _answer(self, text: str) -> RankStack:
         frames: tuple[Frame, ...] = tuple(

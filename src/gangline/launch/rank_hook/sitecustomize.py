@@ -4,7 +4,8 @@ This folder is put on PYTHONPATH of ranks. Python imports ``sitecustomize`` at i
 path is imported as well. The answer has two parts: faulthandler writes the stack at once, even where the
 interpreter is locked, and a mark follows as soon as the main thread runs Python again. So whoever asks knows
 whether a rank is still in one and the same native call. `gangline.train.rank_processes` asks, and only where
-a rank may be waiting. SIGURG, for what does not expect it ignores it. Nothing is done in a process that is no
+a rank may be waiting, and not again before the mark: a system call in which the rank waits is restarted then
+(poll, select, epoll_wait and sleeps never are, signal(7), and are called again by who uses them). SIGURG, for what does not expect it ignores it. Nothing is done in a process that is no
 rank. Standard library only, Python 3.7 or newer (which answers from 3.8 on); 2 ms of a start.
 """
 
@@ -40,6 +41,7 @@ def arm() -> None:
     fcntl.fcntl(channel, fcntl.F_SETFL, fcntl.fcntl(channel, fcntl.F_GETFL) | os.O_APPEND)
 
     def say_alive(number: int, frame: object) -> None:
+        _signal.siginterrupt(number, False)  # faulthandler has put its handler there without SA_RESTART
         try:
             os.write(channel, _ALIVE)
         except OSError:  # the program has closed files that it did not open
@@ -52,6 +54,7 @@ def arm() -> None:
 
     _signal.signal(number, say_alive)
     faulthandler.register(number, file=channel, all_threads=False, chain=True)
+    _signal.siginterrupt(number, False)
     atexit.register(ignore)
 
 
