@@ -26,7 +26,7 @@ CUT = "~"
 
 
 def name_in_file(name: str) -> str:
-    """Return an object's name as part of a file's name, which a uid tells from others; cut where it is long."""
+    """Return an object's name as part of a file's name, cut where it is long; a uid tells it from others."""
     return name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - len(CUT)] + CUT
 
 

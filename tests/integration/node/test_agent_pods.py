@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gangline.api.resources import CONFIG_MAPS, SECRETS
+from gangline.api.resources import CONFIG_MAPS, EVENTS, SECRETS
 
 
 async def test_pod_sees_its_files_and_variables_and_its_exit_code_is_reported(cluster):
@@ -98,3 +98,30 @@ async def test_a_name_of_253_characters_runs_and_is_logged(cluster):
     await cluster.wait_phase(name, "Succeeded")
 
     assert await cluster.logs(name) == "here\n"
+
+
+async def test_a_volume_shows_nothing_of_the_clusters_own_files(cluster):
+    def spec(path):
+        mount = {"name": "host", "mountPath": "/host"}
+        return {
+            "container": {"volumeMounts": [mount]},
+            "volumes": [{"name": "host", "hostPath": {"path": str(path)}}],
+        }
+
+    state = cluster.paths.state
+    await cluster.create_pod("refused", "true", **spec(state / "sessions"))
+    await cluster.create_pod("around", "ls", "-A", f"/host/{state.name}", **spec(state.parent))
+
+    async def is_refused():
+        events = (await cluster.client.list(EVENTS, "default")).items
+        return [
+            event["message"]
+            for event in events
+            if event["involvedObject"]["name"] == "refused"
+            and "among the files of a cluster" in event["message"]
+        ]
+
+    assert await cluster.wait_for(is_refused, "the refusal")
+    await cluster.wait_phase("around", "Succeeded", "Failed")
+    if cluster.mode != "plain":  # where programs see the machine's files, with the user's own rights
+        assert await cluster.logs("around") == ""

@@ -7,11 +7,13 @@ import msgspec
 import pytest
 
 from gangline.api.core import ConfigMap, Pod, Secret
+from gangline.api.volumes import HostPathVolume
 from gangline.cluster.node.pods.container_env import Lookup, PodFacts
 from gangline.cluster.node.pods.volumes import (
     MountError,
     ProjectedFile,
     TokenSource,
+    check_host_path,
     plan_volume,
     write_projection,
 )
@@ -135,3 +137,15 @@ def test_same_files_change_nothing(tmp_path):
 
     assert not write_projection(tmp_path, files)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o400
+
+
+@pytest.mark.parametrize("path", ["state", "state/sessions", "link", "link/sessions", "free/../state"])
+def test_a_host_path_leads_to_no_private_folder(tmp_path, path):
+    for name in ("state/sessions", "free"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("state")
+    private = [str(tmp_path / "state")]
+
+    check_host_path(HostPathVolume(path=str(tmp_path / "free")), private)
+    with pytest.raises(MountError, match="among the files of a cluster"):
+        check_host_path(HostPathVolume(path=str(tmp_path / path)), private)

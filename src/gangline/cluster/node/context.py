@@ -234,6 +234,7 @@ class AgentContext:
     allocatable: dict[str, str]
     bin: Path
     hide: tuple[str, ...]
+    private: tuple[str, ...]
     guard: str
     log: Any
     rank_reports: RankReports

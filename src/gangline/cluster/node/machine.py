@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import pwd
 import sys
 from pathlib import Path
 
+from gangline.cluster.paths import ClusterPaths
 from gangline.units import format_bytes
 
 PODS_MAX = 1000
@@ -112,3 +114,14 @@ def hidden_folders(state: Path) -> tuple[str, ...]:
         if not _below(path, tuple(kept)) and Path(path).is_dir():
             kept.append(path)
     return tuple(kept)
+
+
+def private_folders(paths: ClusterPaths) -> tuple[str, ...]:
+    """Return the folders that no volume may show: the files and sockets of this and other users' clusters.
+
+    They hold tokens, sessions with whole environments, and a socket that asks for no token.
+    """
+    others = [Path(user.pw_dir, ".local/state/gangline") for user in pwd.getpwall()]
+    sockets = [*Path("/tmp").glob("gangline-*"), *Path("/run/user").glob("*/gangline")]
+    found = {path.resolve() for path in (paths.state, paths.run, *others, *sockets) if path.is_dir()}
+    return tuple(sorted(map(str, found)))

@@ -226,6 +226,7 @@ def _context(
         allocatable=machine.capacity(paths.state),
         bin=bin_folder,
         hide=hide,
+        private=machine.private_folders(paths),
         guard=_start_folders(),
         log=log,
         rank_reports=rank_reports,

@@ -7,6 +7,7 @@ its launcher. The job's uid names the file that the command has written.
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 HANDOVER_LIMIT_S = 5.0
 """How long after its start a pod waits for the command that has created its job a moment ago."""
 _LOOK_S = 0.01
+# 5f3a2c1b-8d1e-4a1c-9a55-0123456789ab
+_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FINISHED = ("Succeeded", "Failed")
 
 
@@ -82,7 +85,7 @@ class Sessions:
             await asyncio.sleep(_LOOK_S)
 
     async def _job_uid(self, pod: Pod) -> str:
-        """Return the uid of the pod's MPIJob, empty when it has none."""
+        """Return the uid of the pod's MPIJob, empty when it has none: what a pod says may be no uid."""
         owners: list[Any] = [
             {"kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": owner.controller}
             for owner in pod.metadata.owner_references
@@ -96,7 +99,8 @@ class Sessions:
             if job["metadata"]["uid"] != owner["uid"]:
                 return ""
             owner = _controller(job["metadata"].get("ownerReferences") or [])
-        return str(owner.get("uid", "")) if owner.get("kind") == MPIJOBS.kind else ""
+        uid = str(owner.get("uid", ""))
+        return uid if owner.get("kind") == MPIJOBS.kind and _UID.fullmatch(uid) else ""
 
     async def sweep(self) -> None:
         """Remove the sessions of jobs that are over or gone."""

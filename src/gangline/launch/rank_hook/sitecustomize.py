@@ -5,8 +5,9 @@ path is imported as well. The answer has two parts: faulthandler writes the stac
 interpreter is locked, and a mark follows as soon as the main thread runs Python again. So whoever asks knows
 whether a rank is still in one and the same native call. `gangline.train.rank_processes` asks, and only where
 a rank may be waiting, and not again before the mark: a system call in which the rank waits is restarted then
-(poll, select, epoll_wait and sleeps never are, signal(7), and are called again by who uses them). SIGURG, for what does not expect it ignores it. Nothing is done in a process that is no
-rank. Standard library only, Python 3.7 or newer (which answers from 3.8 on); 2 ms of a start.
+(poll, select, epoll_wait and sleeps never are, signal(7), and are called again by who uses them). SIGURG, for
+what does not expect it ignores it. Nothing is done in a process that is no rank. Standard library only,
+Python 3.7 or newer (which answers from 3.8 on); 2 ms of a start.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ from gangline.train.rank_processes import RANKS_OF
 BIN_IN_POD = "/run/gangline/bin"
 NAMES_IN_POD = "/run/gangline/names"
 ACCOUNT_IN_POD = "/var/run/secrets/kubernetes.io/serviceaccount"
+COVER = "cover"
+"""Empty folder of a pod, in place of what a volume must not show."""
 IDLE = ("sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done")
 """What a worker that asks for an ssh server runs instead: it waits for its end."""
 
@@ -50,6 +52,7 @@ class PodFolders:
         resolv: file for ``/etc/resolv.conf``, empty to keep the machine's.
         api_host, api_port: where pods reach the API server.
         hide: folders that pods must not see.
+        private: folders that volumes must not show.
         host_mounts: further file systems of the machine to show, read-only.
         guard: folder put first on PYTHONPATH.
         account: folder of token, certificate and namespace of the pod's service account, None for none.
@@ -70,6 +73,7 @@ class PodFolders:
     api_host: str
     api_port: int
     hide: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
     host_mounts: tuple[str, ...] = ()
     guard: str = ""
     account: Path | None = None
@@ -351,6 +355,11 @@ def _mounts(
         target = mount.mount_path.rstrip("/") or "/"
         read_only = mount.read_only or mount.name in written_by_us
         mounts[target] = (str(volumes[mount.name]), mount.sub_path, read_only)
+        shown = volume_source(volumes, mount).resolve()
+        for private in filter(shown.__ne__, map(Path, place.private)):
+            if private.is_relative_to(shown):
+                cover = Path(target, private.relative_to(shown))
+                mounts[str(cover)] = (str(place.folder / COVER), "", True)
     return [
         {"source": source, "inside": inside, "target": target, "read_only": read_only}
         for target, (source, inside, read_only) in sorted(mounts.items(), key=lambda item: item[0].count("/"))

@@ -15,7 +15,7 @@ from gangline.api.core import Container, Pod
 from gangline.cluster.images.image import Image
 from gangline.cluster.node.context import AgentContext
 from gangline.cluster.node.network.pod_network import INTERFACE_IN_POD
-from gangline.cluster.node.pods.container_plan import PodFolders, hostname_of, volume_source
+from gangline.cluster.node.pods.container_plan import COVER, PodFolders, hostname_of, volume_source
 from gangline.cluster.node.pods.oci_containers import delete_containers, describe, was_out_of_memory
 from gangline.cluster.node.pods.pod_record import PodRecord
 from gangline.cluster.node.pods.volumes import (
@@ -79,6 +79,7 @@ class Sandbox:
             api_host=context.api_host,
             api_port=context.api_port,
             hide=context.hide,
+            private=context.private,
             host_mounts=context.host_mounts(),
             guard=context.guard,
             account=account,
@@ -262,12 +263,13 @@ class Sandbox:
         gid = self._group(pod)
         for volume, plan in zip(pod.spec.volumes, plans, strict=True):
             if volume.host_path is not None:
-                check_host_path(volume.host_path)
+                check_host_path(volume.host_path, self.context.private)
             elif plan.files is not None:
                 write_projection(self.volumes[plan.name], plan.files, gid=gid)
             else:
                 self.volumes[plan.name].chmod(0o777)
-        _make_sub_paths(pod, self.volumes)
+        _make_sub_paths(pod, self.volumes, self.context.private)
+        (self.folder / COVER).mkdir(exist_ok=True)
         (self.folder / "hostname").write_text(f"{hostname_of(pod)}\n", encoding="utf-8")
         if self.context.isolation == "plain":
             for name in ("home", "tmp"):
@@ -277,12 +279,17 @@ class Sandbox:
         return pod.spec.security_context.fs_group if self.context.isolation == "network" else None
 
 
-def _make_sub_paths(pod: Pod, volumes: Mapping[str, Path]) -> None:
+def _make_sub_paths(pod: Pod, volumes: Mapping[str, Path], private: Sequence[str]) -> None:
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         for mount in container.volume_mounts:
             if mount.sub_path and mount.name in volumes:
                 source = volume_source(volumes, mount)
                 if not source.resolve().is_relative_to(volumes[mount.name].resolve()):
                     raise MountError(f"subPath `{mount.sub_path}` leads out of the volume `{mount.name}`")
+                if any(source.resolve().is_relative_to(folder) for folder in private):
+                    raise MountError(
+                        f"subPath `{mount.sub_path}` of volume `{mount.name}` is among the files of a "
+                        "cluster, which no pod may mount"
+                    )
                 if not source.exists():
                     source.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -262,13 +262,19 @@ def _current(link: Path) -> dict[str, tuple[bytes, int]] | None:
     }
 
 
-def check_host_path(source: HostPathVolume) -> None:
+def check_host_path(source: HostPathVolume, private: Sequence[str]) -> None:
     """Make or check a host path according to its type.
 
+    Args:
+        source: of the volume.
+        private: folders that no volume may show.
+
     Raises:
-        MountError: it is missing or of another kind.
+        MountError: it is missing, of another kind, or private.
     """
     path = Path(source.path)
+    if any(path.resolve().is_relative_to(folder) for folder in private):
+        raise MountError(f"hostPath `{path}` is among the files of a cluster, which no pod may mount")
     kind = source.type
     if kind == "DirectoryOrCreate":
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
