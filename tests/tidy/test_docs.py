@@ -84,6 +84,19 @@ def test_every_file_and_module_that_a_page_names_exists() -> None:
     assert missing == []
 
 
+def test_every_word_of_the_glossary_has_its_place_in_the_code() -> None:
+    """The last cell of each row: a class, or a file below src/gangline."""
+    places = re.findall(r"^\| .* \| `([^`]+)` \|$", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    classes = {
+        name
+        for file in SOURCES.rglob("*.py")
+        for name in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE)
+    }
+
+    assert len(places) > 60
+    assert [place for place in places if place not in classes and not (SOURCES / place).is_file()] == []
+
+
 def is_known(dotted: str) -> bool:
     """Whether a dotted name is a package, a module, or a name that a module's text has."""
     parent, _, last = dotted.rpartition(".")

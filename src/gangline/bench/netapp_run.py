@@ -30,7 +30,7 @@ from gangline.bench.log_figures import read_figures
 from gangline.errors import JobFailedError, UserError
 from gangline.launch.hosts import Host, host_list, plan_ranks
 from gangline.launch.mpi import find_mpi
-from gangline.launch.mpi_start import front_line
+from gangline.launch.mpi_start import wrapped_line
 from gangline.launch.plain_hosts import ask, preflight_error, wanted_of
 from gangline.launch.preflight_findings import judge
 from gangline.launch.remote_host import RemoteShell, is_this_host
@@ -318,7 +318,7 @@ def execute(run: NetappRun, environment: dict[str, str]) -> float:
     say(f"{shlex.join(line)} > {shlex.quote(str(results))} 2>&1")
     with results.open("wb") as file:
         done = subprocess.run(
-            front_line(mpi, line), env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
+            wrapped_line(mpi, line), env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
         )
     lines = results.read_text(encoding="utf-8", errors="replace").splitlines()
     figures = read_figures(lines)
@@ -360,7 +360,7 @@ def clean_caches(run: NetappRun, agent: str, environment: dict[str, str]) -> Non
     else:
         say(shlex.join(line))
         done = subprocess.run(
-            front_line(find_mpi(environment.get("PATH")), line), env=environment, check=False
+            wrapped_line(find_mpi(environment.get("PATH")), line), env=environment, check=False
         )
         if done.returncode:
             say(

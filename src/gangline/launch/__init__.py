@@ -1,1 +1,1 @@
-"""Gets ranks started: finds the MPI, writes ``mpirun`` lines, remote shell, guards. Standard library only."""
+"""Gets ranks started: the MPI, ``mpirun`` lines, remote shell, supervisors. Standard library only."""

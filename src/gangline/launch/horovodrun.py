@@ -23,7 +23,7 @@ from gangline.launch.horovod_line import HorovodFlavour, MpirunOptions, horovod_
 from gangline.launch.horovod_options import apply_config, knob_variables, parser
 from gangline.launch.hosts import Host, RankHost, parse_hostfile, parse_hosts, plan_ranks
 from gangline.launch.mpi import MpiInstallation
-from gangline.launch.mpi_start import front_line, launcher_variables
+from gangline.launch.mpi_start import launcher_variables, wrapped_line
 from gangline.launch.mpirun import master_port
 from gangline.launch.mpirun_deadline import run_until_begun, saying_command
 from gangline.launch.plain_hosts import (
@@ -301,11 +301,11 @@ def _run_mpi(
         environment |= launcher_variables(mpi, _shell(arguments))
     environment["PATH"] = f"{mpi.bin}{os.pathsep}{environment.get('PATH', os.defpath)}"
     if options.output_filename:
-        ready = front_line(mpi, line)
+        ready = wrapped_line(mpi, line)
         os.execve(ready[0], ready, environment)
     limit_s = _start_timeout(arguments)
     saying = [*line[: len(line) - len(command)], *saying_command(command)]
-    return run_until_begun(front_line(mpi, saying), environment, places, limit_s)
+    return run_until_begun(wrapped_line(mpi, saying), environment, places, limit_s)
 
 
 def _read(path: str) -> str:

@@ -1,7 +1,7 @@
 """Start ranks on hosts with the MPI that is there, follow them, and say which failed or never started.
 
-``mpirun`` runs under the same guard as ranks without MPI, so it ends with the launcher in every case. Each
-rank says a line when it starts; those lines make the table of states, and are not shown.
+``mpirun`` runs under the same supervisor as ranks without MPI, so it ends with the launcher in every case.
+Each rank says a line when it starts; those lines make the table of states, and are not shown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gangline.launch.remote_host import RemoteShell
 
 _MARK = "gangline-rank-started"
 _STARTED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-started (\d+) (\S+)$")
-_FRONT = Path(__file__).with_name("mpirun_wrapper.py")
+_WRAPPER = Path(__file__).with_name("mpirun_wrapper.py")
 _ENDED = re.compile(rb"(?:^\[\d+,\d+\]<stdout>: ?)?gangline-rank-ended (\d+) (\d+)$")
 _PATH = "GANGLINE_RANK_PATH"
 _OWN_PATH = f'PATH="${_PATH}"; export PATH; unset {_PATH}; '
@@ -149,13 +149,13 @@ def _shell_words(shell: RemoteShell) -> list[str]:
     return words + (["-i", shell.identity] if shell.identity else [])
 
 
-def front_line(mpi: MpiInstallation, line: Sequence[str]) -> list[str]:
-    """Return the line with ``mpirun`` behind the front that mends it, unless it is such a front itself."""
+def wrapped_line(mpi: MpiInstallation, line: Sequence[str]) -> list[str]:
+    """Return the line with ``mpirun`` behind the wrapper that mends it, unless it is that wrapper itself."""
     with mpi.mpirun.open("rb") as file:
-        is_front = b"mpirun_wrapper" in file.read(2048)
-    if is_front:
+        is_wrapper = b"mpirun_wrapper" in file.read(2048)
+    if is_wrapper:
         return [str(mpi.mpirun), *line[1:]]
-    return [sys.executable, "-I", "-S", str(_FRONT), str(_FRONT.with_name("mpirun")), *line[1:]]
+    return [sys.executable, "-I", "-S", str(_WRAPPER), str(_WRAPPER.with_name("mpirun")), *line[1:]]
 
 
 class _MpiOutput(RankOutput):
@@ -235,7 +235,7 @@ async def run_with_mpi(plan: MpiPlan, show: Callable[[str, bytes], None]) -> Non
     environment["PATH"] = f"{plan.mpi.bin}{os.pathsep}{environment.get('PATH', os.defpath)}"
     launcher = replace(
         plan.options,
-        command=front_line(plan.mpi, mpi_line(plan)),
+        command=wrapped_line(plan.mpi, mpi_line(plan)),
         environment=_without_ranks(environment),
         is_local=lambda name: True,
         start_timeout_s=plan.options.start_timeout_s

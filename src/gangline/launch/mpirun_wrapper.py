@@ -153,7 +153,7 @@ def find_launcher(own: str, name: str, environment: dict[str, str]) -> Launcher 
     """Return the launcher to start, told by the programs beside it; None when there is none.
 
     Args:
-        own: folder of this front.
+        own: folder of this wrapper.
         name: ``mpirun`` or ``mpiexec``.
         environment: its PATH is searched behind the folder that ``$GANGLINE_MPI_BIN`` names.
     """

@@ -188,7 +188,7 @@ class RankStart:
             if name in silent:
                 session.kill()  # its remote shell never answered
             else:
-                # An mpirun asks its ranks by its front, and would end them at once if it were told too.
+                # An mpirun asks its ranks by its wrapper, and would end them at once if it were told too.
                 patience = {"grace_s": SAVING_LIMIT_S, "only_first": not self._tell_place}
                 session.send({"stop": True} | (patience if self._signal == signal.SIGTERM else {}))
 
@@ -218,7 +218,7 @@ class RankStart:
         await asyncio.wait([*self._hellos.values()])
 
     async def _start_all(self) -> None:
-        """Tell every guard its ranks; all hosts have answered."""
+        """Tell every supervisor its ranks; all hosts have answered."""
         options = self._options
         places = [state.place for state in self.states]
         hello = self._hellos[places[0].host].result()

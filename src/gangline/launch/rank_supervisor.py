@@ -131,7 +131,7 @@ class RankSupervisor:
         for end in (self.woken, wake):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(wake)
-        # Handlers, not SIG_IGN: ranks would inherit that. Only the end of standard input ends a guard.
+        # Handlers, not SIG_IGN: ranks would inherit that. Only the end of standard input ends a supervisor.
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
 

@@ -54,7 +54,7 @@ def take_request(connection: socket.socket, key: str) -> dict[str, str] | None:
 
 
 def serve_one(connection: socket.socket, key: str) -> None:
-    """Run one connection's command: this process becomes a guard that talks over the connection."""
+    """Run one connection's command: this process becomes a supervisor that talks over the connection."""
     try:
         request = take_request(connection, key)
     except (OSError, ValueError):

@@ -42,7 +42,7 @@ class Allocations:
         self._priorities: Counter[int] = Counter()
         self._by_uid: dict[str, tuple[PodView, str, int]] = {}
         self._by_job: dict[str, Counter[tuple[str, str]]] = {}
-        self.neighbours = AffinityIndex(self)
+        self.affinity_index = AffinityIndex(self)
         self.over: set[str] = set()
         """Jobs that are finished, by ``NAMESPACE/JOB``: pods of them that hold room are idle."""
         for pod in pods:
@@ -64,7 +64,7 @@ class Allocations:
         self.remove(pod.uid)
         queue, priority = self.queue_of(pod), self.priority_of(pod)
         self._by_uid[pod.uid] = (pod, queue, priority)
-        self.neighbours.add(pod)
+        self.affinity_index.add(pod)
         self.by_node.setdefault(pod.node_name, {})[pod.uid] = pod
         self.by_gang.setdefault(gang_key(pod), {})[pod.uid] = pod
         _add_amounts(self.used[queue], pod.request, 1)
@@ -82,7 +82,7 @@ class Allocations:
         if found is None:
             return None
         pod, queue, priority = found  # as they were when it came
-        self.neighbours.remove(pod)
+        self.affinity_index.remove(pod)
         _discard(self.by_node, pod.node_name, uid)
         _discard(self.by_gang, gang_key(pod), uid)
         _add_amounts(self.used[queue], pod.request, -1)

@@ -87,7 +87,7 @@ class SchedulingCycle:
 
     def __init__(self, table: NodeTable, allocations: Allocations, policy: Policy, *, now: datetime) -> None:
         self._table = table
-        table.neighbours = allocations.neighbours
+        table.affinity_index = allocations.affinity_index
         self._allocations = allocations
         self._policy = policy
         self._now = now

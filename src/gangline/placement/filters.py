@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def refusal(node: NodeView, pod: PodView) -> str:
+def filter_reason(node: NodeView, pod: PodView) -> str:
     """Return why the pod may not use the node, or an empty text. Cost: 1 µs without rules."""
     if node.unschedulable and not is_tolerated(UNSCHEDULABLE_TAINT, pod.tolerations):
         return "node(s) were unschedulable"

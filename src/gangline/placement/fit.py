@@ -82,7 +82,7 @@ def has_rules(table: NodeTable, gang: Gang) -> bool:
     """Return whether neighbours matter: to pods of the gang, or pods that run to them."""
     if any(pod.relations is not None and pod.relations.is_required for pod in gang.pods):
         return True
-    return table.neighbours is not None and bool(table.neighbours.keeping_away(gang.pods))
+    return table.affinity_index is not None and bool(table.affinity_index.keeping_away(gang.pods))
 
 
 def _on_rows(table: NodeTable, room: FreeResources, assigned: list[list[tuple[PodView, int]]]) -> list[Spot]:

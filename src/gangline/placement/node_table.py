@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gangline.placement.affinity_index import AffinityIndex
 from gangline.placement.amounts import CPU, MEMORY, PODS
-from gangline.placement.filters import refusal
+from gangline.placement.filters import filter_reason
 from gangline.placement.gpu_tables import GpuTables, tables_of
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology import NodeGpus, choices
@@ -44,11 +44,11 @@ class NodeTable:
         names: of the nodes, in the order of the rows.
         views: of the nodes.
         room: what is left on them.
-        neighbours: who is on them, for pods that ask something of their neighbours; None: nobody.
+        affinity_index: who is on them, for pods that ask something of their neighbours; None: nobody.
         fits_idle: whether gangs would fit if nothing ran, by their form; forgotten when a node changes.
     """
 
-    neighbours: AffinityIndex | None = None
+    affinity_index: AffinityIndex | None = None
 
     def __init__(self, levels: Sequence[str] = (), *, seed: int = 0) -> None:
         self.levels = tuple(levels)
@@ -137,7 +137,7 @@ class NodeTable:
             self.hold(pod)
         if not is_same:
             for pod, mask in self._eligible.values():
-                mask[index] = not pod.refusal and not refusal(node, pod)
+                mask[index] = not pod.refusal and not filter_reason(node, pod)
 
     def _insert(self, node: NodeView) -> int:
         index = self._position(node.name)
@@ -204,7 +204,7 @@ class NodeTable:
             return known[1]
         allowed = not pod.refusal
         mask = np.fromiter(
-            (allowed and not refusal(node, pod) for node in self.views), np.bool_, len(self.views)
+            (allowed and not filter_reason(node, pod) for node in self.views), np.bool_, len(self.views)
         )
         if pod.shape:
             while len(self._eligible) >= SHAPES_MAX:

@@ -41,7 +41,7 @@ class Rules:
         self._gone = room.gone
         asked = [pod.relations for pod in pods if pod.relations]
         own = {term for found in asked for term in (*found.near, *found.apart, *(s.term for s in found.even))}
-        near = table.neighbours
+        near = table.affinity_index
         self._counts = {term: self._by_domain(term, near.matching(term) if near else {}) for term in own}
         keeping = near.keeping_away(pods) if near else {}
         self._keeping = {term: self._by_domain(term, at) for term, at in keeping.items()}

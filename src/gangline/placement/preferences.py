@@ -23,7 +23,7 @@ def preferences(table: NodeTable, pod: PodView) -> Ints | None:
     if not pod.node_preferences and not about_pods:
         return None
     total = table.of_nodes(pod.shape, lambda: _of_nodes(table, pod)).copy()
-    near = table.neighbours
+    near = table.affinity_index
     if near is None:
         return total
     for weight, term in about_pods:

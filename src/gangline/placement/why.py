@@ -10,7 +10,7 @@ import numpy as np
 
 from gangline.placement.amounts import PODS
 from gangline.placement.capacity import capacity
-from gangline.placement.filters import refusal
+from gangline.placement.filters import filter_reason
 from gangline.placement.fit import place
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import NO_DOMAIN, FreeResources, NodeTable
@@ -37,7 +37,7 @@ def pod_message(table: NodeTable, pod: PodView) -> str:
     apart = rule_refusals(table, table.room, pod)
     for row in range(len(table)):
         if not eligible[row]:
-            reasons[refusal(table.views[row], pod)] += 1
+            reasons[filter_reason(table.views[row], pod)] += 1
             continue
         reasons.update(_shortfalls(table, row, pod) or ([apart[row]] if row in apart else []))
     counted = sorted(f"{count} {reason}" for reason, count in reasons.items())

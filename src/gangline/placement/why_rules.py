@@ -80,7 +80,7 @@ def _changed(gang: Gang, pods: Sequence[PodView]) -> Gang:
 
 def _kept_away(table: NodeTable, room: FreeResources, gang: Gang) -> str:
     """Return which running pods keep the gang away, where it would fit but for them."""
-    near = table.neighbours
+    near = table.affinity_index
     for term, pods in (near.keeping_away(gang.pods) if near is not None else {}).items():
         there = [uid for uid in pods if uid not in room.gone]
         if there:

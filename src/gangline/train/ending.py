@@ -2,7 +2,7 @@
 
 A rank that has no more steps waits in ``close()`` for the others. Where uneven data left these in a
 collective that it never comes to, all would wait for torch's limit of half an hour. The first rank that waits
-in ``close()`` sees it in the beats that all ranks write into the store, and tells all.
+in ``close()`` sees it in the heartbeats that all ranks write into the store, and tells all.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _not_there(store: Any, name: str, ranks: list[int], limit_s: float = _LOOK_E
 
 
 def _all_wait(store: Any, ranks: list[int]) -> bool:
-    """Return whether all these ranks wait in a collective, and have for long, by their last beats."""
+    """Return whether all these ranks wait in a collective, and have for long, by their last heartbeats."""
     keys = [f"beat/{rank}" for rank in ranks]
     if not store.check(keys):
         return False

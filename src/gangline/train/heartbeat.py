@@ -1,8 +1,8 @@
-"""Beats between ranks, one datagram each: they reach the watchers whatever has become of the store.
+"""Heartbeats between ranks, one datagram each: they reach the watchers whatever has become of the store.
 
 The store lies with rank 0 and answers nobody once that is stopped. A datagram needs no answer, blocks no
 thread, and waits in the receiver's socket while that is stopped itself. Where datagrams do not pass, the
-beats in the store are left.
+heartbeats in the store are left.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Facts = list[dict[str, Any]]
 
 
 class HeartbeatSocket:
-    """Sends this rank's beats and receives those of others; without a socket it does neither.
+    """Sends this rank's heartbeats and receives those of others; without a socket it does neither.
 
     Attributes:
-        key: what this rank's beats carry, so that no stranger's are taken for them.
+        key: what this rank's heartbeats carry, so that no stranger's are taken for them.
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class HeartbeatSocket:
 
     @property
     def port(self) -> int:
-        """Where others send their beats, 0 for nowhere."""
+        """Where others send their heartbeats, 0 for nowhere."""
         return int(self._socket.getsockname()[1]) if self._socket else 0
 
     def send(self, rank: int, beat: dict[str, Any], places: Iterable[tuple[str, int]]) -> None:
-        """Send a beat of this rank; one that is lost is followed by the next."""
+        """Send a heartbeat of this rank; one that is lost is followed by the next."""
         beat = beat | {"stack": str(beat.get("stack", ""))[:STACK_CHARACTERS_MAX]}
         data = json.dumps({"rank": rank, "key": self.key, "beat": beat}).encode()
         for place in places:
@@ -52,7 +52,7 @@ class HeartbeatSocket:
                     self._socket.sendto(data, place)
 
     def receive(self, facts: Facts) -> list[tuple[int, dict[str, Any]]]:
-        """Return rank and beat of all that came since the last call, in order."""
+        """Return rank and heartbeat of all that came since the last call, in order."""
         found = []
         while self._socket is not None:
             try:

@@ -85,10 +85,10 @@ class ProcessInspector:
 
 
 def ask(questions: Iterable[tuple[tuple[str, int], str, int, Mapping[str, Any]]]) -> dict[int, ProcessState]:
-    """Return what witnesses on other nodes see, by rank; a rank is missing where nobody answered in time.
+    """Return what inspectors on other nodes see, by rank; a rank is missing where nobody answered in time.
 
     Args:
-        questions: place and key of a witness, and a rank of its node with that rank's fact.
+        questions: place and key of an inspector, and a rank of its node with that rank's fact.
     """
     open_ = {
         rank: (place, json.dumps({"key": key, "rank": rank, **_asked(fact)}).encode())

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gangline.train.waiting import Frame, RankLook, RankStack
+from gangline.train.waiting import Frame, ObservedRank, RankStack
 
 RANKS_OF = "GANGLINE_RANKS_OF"
 """Variable of a rank's environment: ``PROGRAM/PLACE``, set by who starts the program."""
@@ -164,7 +164,7 @@ class RankReader:
     _unanswered: RankStack | None = None
     _is_repeated: bool = False
 
-    def look(self) -> RankLook | None:
+    def look(self) -> ObservedRank | None:
         """Return how the rank is now, None when it has ended."""
         folder = Path("/proc", str(self.rank.pid))
         process, main = read_process(folder / "stat"), read_process(folder / f"task/{self.rank.pid}/stat")
@@ -174,7 +174,7 @@ class RankReader:
         ran_since, answers = self._answers()
         if not self._libraries and self.rank.channel:
             self._libraries = _libraries(folder / "maps")
-        return RankLook(
+        return ObservedRank(
             rank=self.rank.rank,
             pid=self.rank.pid,
             place=self.rank.place,

@@ -29,7 +29,7 @@ _CONNECT_TIMEOUT_S = 3.0
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID", "HOROVOD_RANK")
 
 
-class MeetingError(ClusterError):
+class RendezvousError(ClusterError):
     """The ranks of a job did not find each other."""
 
     code = "ranks-not-met"
@@ -44,7 +44,7 @@ def open_store(ranks: Ranks, *, turn: int = 1, timeout_s: float = MEETING_TIMEOU
         timeout_s: how long the others are waited for.
 
     Raises:
-        MeetingError: the others did not come in time, or the port is taken; the message names the place.
+        RendezvousError: the others did not come in time, or the port is taken; the message names the place.
         UserError: nothing says how ranks on several nodes are to meet.
     """
     import torch.distributed as dist
@@ -78,7 +78,7 @@ def exchange(store: Any, ranks: Ranks, facts: dict[str, Any], *, name: str = "fa
     """Return what every rank says, in the order of the ranks; waits for all.
 
     Raises:
-        MeetingError: some rank said nothing in time; the message names the missing ones.
+        RendezvousError: some rank said nothing in time; the message names the missing ones.
     """
     store.set(f"{name}/{ranks.rank}", json.dumps(facts))
     keys = [f"{name}/{rank}" for rank in range(ranks.size)]
@@ -87,7 +87,7 @@ def exchange(store: Any, ranks: Ranks, facts: dict[str, Any], *, name: str = "fa
     except RuntimeError as error:
         missing = [rank for rank, key in enumerate(keys) if not has_key(store, key)]
         shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-        raise MeetingError(
+        raise RendezvousError(
             f"rank {ranks.rank} of {ranks.size} waited for ranks that did not come: {shown or 'unknown'}",
             hint="look at their logs; each must start with the same job's variables",
         ) from error
@@ -132,7 +132,7 @@ def _connect(host: str, port: int, deadline: float, ranks: Ranks) -> Any:
     try:
         return dist.TCPStore(host, port, is_master=False, timeout=_left(deadline), wait_for_workers=False)
     except RuntimeError as error:
-        raise MeetingError(
+        raise RendezvousError(
             f"rank {ranks.rank} cannot reach rank 0 at {host}:{port} ({ranks.launcher})",
             hint="see whether rank 0 runs there, and whether its log says that the port is taken",
         ) from error
@@ -149,7 +149,7 @@ def _wait_for_name(host: str, deadline: float, ranks: Ranks) -> None:
             socket.getaddrinfo(host, None)
         except OSError as error:
             if time.monotonic() > deadline:
-                raise MeetingError(
+                raise RendezvousError(
                     f"rank {ranks.rank} cannot resolve `{host}`, where rank 0 should be: {error}",
                     hint="MASTER_ADDR must be a name that every pod can resolve",
                 ) from error
@@ -170,7 +170,7 @@ def _at_master(ranks: Ranks, deadline: float) -> Any:
         listener = _listen(address, port)
     except OSError as error:
         reason = "is taken by another process" if error.errno == errno.EADDRINUSE else str(error)
-        raise MeetingError(
+        raise RendezvousError(
             f"rank 0 cannot listen at {host}:{port}: the port {reason}",
             hint="set another MASTER_PORT for this job, or end the other one",
         ) from error
@@ -193,13 +193,14 @@ def _through_file(ranks: Ranks, deadline: float) -> Any:
             store.wait([f"gangline/here/{rank}" for rank in range(1, ranks.size)], _left(deadline))
         except RuntimeError as error:
             missing = [str(r) for r in range(1, ranks.size) if not has_key(store, f"gangline/here/{r}")]
-            raise MeetingError(f"rank 0 waited for ranks that did not come: {', '.join(missing)}") from error
+            text = f"rank 0 waited for ranks that did not come: {', '.join(missing)}"
+            raise RendezvousError(text) from error
         finally:
             path.unlink(missing_ok=True)
         return store
     while (note := _read_note(path)) is None:
         if time.monotonic() > deadline:
-            raise MeetingError(
+            raise RendezvousError(
                 f"rank {ranks.rank} of {ranks.size} found no rank 0 on this node: no fresh `{path}`",
                 hint="rank 0 has not called init(), or the ranks do not share this folder: set MASTER_ADDR",
             )
@@ -297,7 +298,7 @@ def _through_mpi(ranks: Ranks, world: Any, deadline: float) -> Any:
     for address in candidates:
         with suppress(OSError), socket.create_connection((address, port), _CONNECT_TIMEOUT_S):
             return _connect(address, port, deadline, ranks)
-    raise MeetingError(
+    raise RendezvousError(
         f"rank {ranks.rank} on {socket.gethostname()} reaches rank 0 on {host} at none of "
         f"{', '.join(candidates)}, port {port}",
         hint="set MASTER_ADDR to an address of rank 0's node that the others reach",

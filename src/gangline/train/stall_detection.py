@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 SILENT_AFTER_S = 25.0
-"""No rank steps for this long before anybody is named who speaks; the name is out two beats later."""
+"""No rank steps for this long before anybody is named who speaks; the name is out two heartbeats later."""
 BEATS = 5
 """Beats within that time. A rank that says nothing for three is mute."""
 WAITING_BEATS = 3
-"""Others wait for so many beats before a busy rank is named, however long it has taken until then."""
+"""Others wait for so many heartbeats before a busy rank is named, however long it has taken until then."""
 STEPS_OF_PATIENCE = 3.0
 """Where a step takes long, this many of the longest steps may pass instead, as far as time allows."""
 PATIENCE_MAX = 1.8
@@ -28,7 +28,7 @@ PATIENCE_MAX = 1.8
 LONG_STEPS_OF_PATIENCE = 1.25
 """A step may always take so much longer than the longest before it, as long as others wait within bounds."""
 WATCHERS_MAX = 16
-"""Ranks that every rank sends its beats to."""
+"""Ranks that every rank sends its heartbeats to."""
 WORSE = 1.5
 """A rank that was late before is named again when others wait so much longer than they did then."""
 NEAR_STEPS = 3
@@ -36,7 +36,7 @@ NEAR_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """What a rank last said, with ages on the reader's own clock.
 
     Attributes:
@@ -102,12 +102,12 @@ def watchers(nodes: Sequence[str]) -> list[int]:
     return [*firsts, *more][:WATCHERS_MAX]
 
 
-def is_mute(beat: Beat, silent_after_s: float = SILENT_AFTER_S) -> bool:
+def is_mute(beat: Heartbeat, silent_after_s: float = SILENT_AFTER_S) -> bool:
     """Return whether a rank says nothing: its process is stopped, hung inside C code, or gone."""
     return not beat.is_over and beat.beat_age_s > 3 * silent_after_s / BEATS
 
 
-def speaks(rank: int, watching: Sequence[int], beats: Sequence[Beat], silent_after_s: float) -> bool:
+def speaks(rank: int, watching: Sequence[int], beats: Sequence[Heartbeat], silent_after_s: float) -> bool:
     """Return whether a watcher is the first that is there to speak: those before are mute, or have ended."""
     absent = {beat.rank for beat in beats if beat.is_over or is_mute(beat, silent_after_s)}
     return absent.issuperset(watching[: watching.index(rank)])
@@ -119,7 +119,7 @@ def patience_s(step_s: float, silent_after_s: float = SILENT_AFTER_S) -> float:
     return max(silent_after_s, min(STEPS_OF_PATIENCE * step_s, most))
 
 
-def silent_ranks(beats: Sequence[Beat], silent_after_s: float = SILENT_AFTER_S) -> list[Silence]:
+def silent_ranks(beats: Sequence[Heartbeat], silent_after_s: float = SILENT_AFTER_S) -> list[Silence]:
     """Return the ranks that keep others waiting, empty while training goes on or all compute.
 
     A phase in which nobody steps and nobody waits (compiling, evaluation on all ranks) is no silence.
@@ -131,20 +131,20 @@ def silent_ranks(beats: Sequence[Beat], silent_after_s: float = SILENT_AFTER_S) 
     waited_s = max((beat.waits_s for beat in waiting), default=0.0)
     step_s = max((beat.step_s for beat in active), default=0.0)
 
-    def named(beat: Beat, kind: str) -> Silence:
+    def named(beat: Heartbeat, kind: str) -> Silence:
         return Silence(
             *(beat.rank, beat.step, beat.step_age_s, kind, len(waiting), beat.stack), waited_s, step_s
         )
 
     patience = patience_s(step_s, silent_after_s)
-    chosen: list[Beat] = []
+    chosen: list[Heartbeat] = []
     if waiting or idle_s > silent_after_s:
         chosen = [beat for beat in mute if beat.is_halted]
     # Who says nothing is not known to compute: where others wait, a long step explains nothing then.
     if idle_s > (silent_after_s if waiting else patience):
         chosen = mute
     if chosen:
-        # Who waits for a rank has done no more steps than it: its last beat may be older than its last step.
+        # Who waits for a rank has done no more steps than it: its heartbeat may be older than its last step.
         least = min((beat.step for beat in waiting), default=0)
         return [named(replace(beat, step=max(beat.step, least)), "stale") for beat in chosen]
     is_waited_for = waited_s >= WAITING_BEATS * silent_after_s / BEATS

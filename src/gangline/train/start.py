@@ -215,7 +215,7 @@ def init(
 
     Raises:
         UserError: the launcher's variables are incomplete or contradict each other.
-        MeetingError: the other ranks did not come.
+        RendezvousError: the other ranks did not come.
     """
     global _session, _turns
     if _session is not None:

@@ -17,7 +17,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gangline.train.stacks import shorten
-from gangline.train.stall_detection import PATIENCE_MAX, SILENT_AFTER_S, Beat, Notices, Silence, silent_ranks
+from gangline.train.stall_detection import (
+    PATIENCE_MAX,
+    SILENT_AFTER_S,
+    Heartbeat,
+    Notices,
+    Silence,
+    silent_ranks,
+)
 
 LOOK_PERIOD_S = 2.0
 LATE_LOOK_S = 5 * LOOK_PERIOD_S
@@ -62,7 +69,7 @@ class RankStack:
 
 
 @dataclass(frozen=True, slots=True)
-class RankLook:
+class ObservedRank:
     """What is seen of a rank at one time.
 
     Attributes:
@@ -105,7 +112,7 @@ class Said:
 class _Track:
     """What is known of a rank over time."""
 
-    last: RankLook
+    last: ObservedRank
     idle_since: float | None = None
     is_asleep: bool = False
     unanswered_since: float | None = None
@@ -149,7 +156,7 @@ class World:
     _longest_s: float = 0.0
     _notices: Notices = field(default_factory=Notices)
 
-    def take(self, looks: Sequence[RankLook], now_s: float) -> None:
+    def take(self, looks: Sequence[ObservedRank], now_s: float) -> None:
         """Take what is seen now; a rank that was seen before and is missing has ended.
 
         Args:
@@ -175,7 +182,7 @@ class World:
         self._turn += self._is_troubled and not is_troubled
         self._is_troubled = is_troubled
 
-    def _follow(self, track: _Track, look: RankLook, now_s: float, since_s: float) -> None:
+    def _follow(self, track: _Track, look: ObservedRank, now_s: float, since_s: float) -> None:
         most_s = IDLE_SHARE * max(since_s, LOOK_PERIOD_S)
         is_idle = look.main_cpu_s - track.last.main_cpu_s < most_s
         track.is_asleep = is_idle and look.cpu_s - track.last.cpu_s < most_s
@@ -235,7 +242,7 @@ class World:
             return 0.0
         return max(0.0, self._looked_at - track.unanswered_since)
 
-    def _beats(self) -> list[Beat]:
+    def _beats(self) -> list[Heartbeat]:
         """Return the ranks in silence's terms: a step is what lies between two long waits of anybody."""
         now_s = self._looked_at or 0.0
         beats = []
@@ -243,7 +250,9 @@ class World:
             waits_s = self._waits_s(track)
             idle_s = waits_s or now_s - track.waited_at
             beats.append(
-                Beat(rank, self._turn, idle_s, idle_s, 0.0, waits_s, step_s=STEP_S, is_over=track.is_over)
+                Heartbeat(
+                    rank, self._turn, idle_s, idle_s, 0.0, waits_s, step_s=STEP_S, is_over=track.is_over
+                )
             )
         return beats
 

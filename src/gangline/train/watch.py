@@ -1,9 +1,9 @@
 """Watches over the ranks: every rank says how it is, a watcher names who keeps the others waiting.
 
-A thread in every rank sends a small beat to a few watchers: rank 0, then ranks of other nodes. The first of
-them that is not mute itself speaks, so that somebody does whichever ranks stop together. Another thread
-writes the same beats into the job's store, from which rank 0 and the second watcher read where datagrams do
-not pass; a store whose rank is stopped answers nobody and holds that thread up. What is found goes to
+A thread in every rank sends a small heartbeat to a few watchers: rank 0, then ranks of other nodes. The first
+of them that is not mute itself speaks, so that somebody does whichever ranks stop together. Another thread
+writes the same heartbeats into the job's store, from which rank 0 and the second watcher read where datagrams
+do not pass; a store whose rank is stopped answers nobody and holds that thread up. What is found goes to
 standard error as a line for people, and to standard output as a record. The rule is in
 `gangline.train.stall_detection`.
 """
@@ -31,7 +31,7 @@ from gangline.train.stacks import StackFile, collective_of, describe, is_halted,
 from gangline.train.stall_detection import (
     BEATS,
     SILENT_AFTER_S,
-    Beat,
+    Heartbeat,
     Notices,
     Silence,
     is_mute,
@@ -55,9 +55,9 @@ class Watch:
         store: that all ranks share.
         traffic: of gradient buckets.
         stack_file: of this process.
-        beats: what beats are sent and received with.
+        beats: what heartbeats are sent and received with.
         silent_after_s: how long no rank steps before one is named.
-        look: is called with the store after every beat.
+        look: is called with the store after every heartbeat.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Watch:
         self._store = None
 
     def _read_from_store(self) -> range:
-        """Return the ranks whose beats this one reads from the store."""
+        """Return the ranks whose heartbeats this one reads from the store."""
         if self._ranks.rank == 0:
             return range(1, self._ranks.size)
         return range(1 if self._watchers[1:2] == [self._ranks.rank] else 0)
@@ -143,7 +143,7 @@ class Watch:
     # The threads -------------------------------------------------------------------------------------------
 
     def _talk(self) -> None:
-        """Write beats into the store and read others'; may be held up by a store that does not answer."""
+        """Write heartbeats into the store and read others'; a store that does not answer holds this up."""
         while not self._stop.wait(self._beat_s):
             self._write(self._beat)
             for rank in self._read_from_store():
@@ -215,7 +215,7 @@ class Watch:
         return waits_s if waits_s > self._waits_after_s else 0.0
 
     def _look_at(self, rank: int) -> None:
-        """Read a rank's last beat; one that cannot be read grows old."""
+        """Read a rank's last heartbeat; one that cannot be read grows old."""
         key = f"beat/{rank}"
         with suppress(RuntimeError):
             if (store := self._store) is not None and store.check([key]):
@@ -239,9 +239,9 @@ class Watch:
             _note(f"rank {rank} on {self._node(rank)} goes on at step {steps[rank]}")
             _record(format_record("going-on", rank=rank, node=self._node(rank), step=steps[rank]))
 
-    def _beat_of_own(self) -> Beat:
+    def _beat_of_own(self) -> Heartbeat:
         own, now = self._own_beat(), time.monotonic()
-        return Beat(
+        return Heartbeat(
             *(self._ranks.rank, self.step, now - self._stepped_at, self._age_s(), 0.0),
             waits_s=float(own["waits_s"]),
             step_s=self._longest_step_s,
@@ -292,7 +292,7 @@ class Watch:
 
 
 class _Seen:
-    """The last beat of another rank, with the times at which it changed on this rank's clock."""
+    """The last heartbeat of another rank, with the times at which it changed on this rank's clock."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -301,11 +301,11 @@ class _Seen:
 
     @property
     def witness(self) -> int:
-        """Port of the witness that the rank has started, 0 for none."""
+        """Port of the inspector that the rank has started, 0 for none."""
         return int(self._last.get("witness", 0))
 
     def take(self, beat: dict[str, Any]) -> None:
-        """Take a beat; one from the store may be older than what a datagram brought."""
+        """Take a heartbeat; one from the store may be older than what a datagram brought."""
         if int(beat["number"]) <= int(self._last.get("number", 0)):
             return
         now = self._beat_at = time.monotonic()
@@ -315,11 +315,11 @@ class _Seen:
             self._got_on_at = now
         self._last, self.step = beat, int(beat["step"])
 
-    def beat(self, rank: int) -> Beat:
+    def beat(self, rank: int) -> Heartbeat:
         """Return what the rank last said; who waited then is taken to wait still."""
         now = time.monotonic()
         waits_s = float(self._last.get("waits_s", 0.0))
-        return Beat(
+        return Heartbeat(
             *(rank, self.step, now - self._step_at, now - self._got_on_at, now - self._beat_at),
             waits_s=waits_s + now - self._beat_at if waits_s else 0.0,
             step_s=float(self._last.get("step_s", 0.0)),

@@ -294,7 +294,7 @@ async def test_pods_of_a_machine_that_was_restarted_have_failed_and_say_so(plain
     assert never.count == 1
 
 
-async def test_pods_go_on_and_new_ones_start_when_the_nursery_is_killed(plain, counted):
+async def test_pods_go_on_and_new_ones_start_when_the_fork_server_is_killed(plain, counted):
     program = counted()
     await begun(plain, "steady", program)
     fork_server = children(plain.agent.pid)

@@ -64,7 +64,7 @@ def test_ranks_of_other_nodes_are_reached_at_their_address() -> None:
     assert place_of(facts, 0, 2, 5000) is None
 
 
-def test_witness_tells_of_processes_of_its_node(sleeper: subprocess.Popen[bytes]) -> None:
+def test_inspector_tells_of_processes_of_its_node(sleeper: subprocess.Popen[bytes]) -> None:
     stopped = fact_of(sleeper.pid)
     gone = {**fact_of(os.getpid()), "process": "another process with this id"}
     sleeper.send_signal(signal.SIGSTOP)
@@ -82,7 +82,7 @@ def test_witness_tells_of_processes_of_its_node(sleeper: subprocess.Popen[bytes]
         inspector.close()
 
 
-def test_witness_ends_with_its_starter(tmp_path: Any) -> None:
+def test_inspector_ends_with_its_starter(tmp_path: Any) -> None:
     line = "import sys; from gangline.train.process_inspector import ProcessInspector"
     line += "; inspector = ProcessInspector('k'); print(inspector._process.pid, flush=True)"
     starter = subprocess.Popen(

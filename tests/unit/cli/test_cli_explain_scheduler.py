@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gangline.cli.explain.scheduler import SchedulerSight, judge, published_by, with_schedulers
+from gangline.cli.explain.scheduler import SchedulerLiveness, judge, published_by, with_schedulers
 from gangline.clock import format_micro_time
 from gangline.scheduler.published import Published
 
@@ -30,7 +30,7 @@ def refused() -> dict[str, Any]:
     return pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
 
 
-def see(name: str, *leases: dict[str, Any], pods: Any = None, **more: Any) -> SchedulerSight:
+def see(name: str, *leases: dict[str, Any], pods: Any = None, **more: Any) -> SchedulerLiveness:
     return judge(name, leases, pods or [pod()], NOW, start="gangline scheduler", **more)
 
 
@@ -99,8 +99,8 @@ def test_a_scheduler_under_another_name_is_known_by_what_its_lease_says():
 def test_options_of_the_scheduler_are_used_where_it_says_them():
     said = Published(names=(OURS,), preempt=False)
 
-    assert published_by([SchedulerSight(OURS, "runs", "", published=said)]) == said
-    assert "gangline.dev/rack" in published_by([SchedulerSight("volcano", "runs", "")]).levels
+    assert published_by([SchedulerLiveness(OURS, "runs", "", published=said)]) == said
+    assert "gangline.dev/rack" in published_by([SchedulerLiveness("volcano", "runs", "")]).levels
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_options_of_the_scheduler_are_used_where_it_says_them():
 def test_a_scheduler_that_does_not_run_is_the_first_reason(reason, message, fix):
     value = {"reason": reason, "message": "needs 8", "fix": "" if reason == "Fits" else "fits when x ends"}
 
-    found = with_schedulers(value, [SchedulerSight("night", "gone", "does not run", start="start")])
+    found = with_schedulers(value, [SchedulerLiveness("night", "gone", "does not run", start="start")])
 
     assert (found["reason"], found["message"], found["fix"]) == ("NoScheduler", message, fix)
     assert found["schedulers"] == [
@@ -124,8 +124,8 @@ def test_a_scheduler_that_does_not_run_is_the_first_reason(reason, message, fix)
 def test_nothing_is_promised_for_a_scheduler_of_others():
     value = {"reason": "Fits", "message": "the next pass places it", "fix": ""}
 
-    found = with_schedulers(value, [SchedulerSight("volcano", "runs", "runs")])
+    found = with_schedulers(value, [SchedulerLiveness("volcano", "runs", "runs")])
 
     assert found["message"] == "there is room for it: `volcano` may place it, if it runs"
-    ours = with_schedulers(value, [SchedulerSight(OURS, "runs", "runs", is_ours=True)])
+    ours = with_schedulers(value, [SchedulerLiveness(OURS, "runs", "runs", is_ours=True)])
     assert ours["message"] == "the next pass places it"

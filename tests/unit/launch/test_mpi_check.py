@@ -1,4 +1,4 @@
-"""The guard against a script whose MPI is not the launcher's, with a made-up mpi4py."""
+"""The check of a script whose MPI is not the launcher's, with a made-up mpi4py."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 import gangline.launch
 
-GUARD = Path(gangline.launch.__file__).parent / "mpi_check"
+MPI_CHECK = Path(gangline.launch.__file__).parent / "mpi_check"
 FAKE = """
 import os
 SIZE = int(os.environ.get("WORLD", 1))
@@ -28,7 +28,7 @@ def run(tmp_path: Path, script: str, **env: str) -> subprocess.CompletedProcess[
     (package / "__init__.py").write_text("")
     (package / "MPI.py").write_text(FAKE)
     (package / "run.py").write_text("def set_abort_status(status): print('abort with', status)")
-    search = f"{GUARD}{os.pathsep}{tmp_path / 'site'}"
+    search = f"{MPI_CHECK}{os.pathsep}{tmp_path / 'site'}"
     return subprocess.run(
         [sys.executable, "-S", "-c", f"import sitecustomize\n{script}"],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": search} | env,
@@ -99,7 +99,7 @@ def test_sitecustomize_that_the_guard_hides_is_imported_too(tmp_path):
 
     done = subprocess.run(
         [sys.executable, "-S", "-c", "import sitecustomize"],
-        env={"PYTHONPATH": f"{GUARD}{os.pathsep}{tmp_path / 'site'}", "OMPI_COMM_WORLD_SIZE": "2"},
+        env={"PYTHONPATH": f"{MPI_CHECK}{os.pathsep}{tmp_path / 'site'}", "OMPI_COMM_WORLD_SIZE": "2"},
         capture_output=True,
         text=True,
         check=True,

@@ -1,4 +1,4 @@
-"""The front of mpirun: old options made new, a lost host and a wrong MPI told, streams and signals kept.
+"""The wrapper of mpirun: old options made new, a lost host and a wrong MPI told, streams and signals kept.
 
 A shell script stands in for the real launcher; `tests/e2e` run the real one.
 """
@@ -21,7 +21,7 @@ from gangline.launch.mpirun_wrapper import (
     modern_options,
 )
 
-FRONT = mpirun_wrapper.__file__
+WRAPPER = mpirun_wrapper.__file__
 GUARD = f"-x PMI_PORT={NO_PMI} -x PMI_ID=0 "
 ATTACHED = "--leave-session-attached "
 
@@ -73,13 +73,13 @@ def mpi(folder: Path, family: str, script: str = "") -> Path:
     return program(folder / "bin" / "mpirun", script)
 
 
-def front(
+def wrapped(
     tmp_path: Path, script: str, family: str = "open mpi 5", environment: dict[str, str] | None = None
 ) -> subprocess.Popen[str]:
-    own = program(tmp_path / "own" / "mpirun", "echo the front itself; exit 99")
+    own = program(tmp_path / "own" / "mpirun", "echo the wrapper itself; exit 99")
     real = mpi(tmp_path / "real", family, script)
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", FRONT, f"{own}/mpirun", "-np", "2", "prog"],
+        [sys.executable, "-I", "-S", WRAPPER, f"{own}/mpirun", "-np", "2", "prog"],
         env={"PATH": f"{own}:{real}:{os.environ['PATH']}"} | (environment or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -89,14 +89,14 @@ def front(
 
 @pytest.mark.parametrize("code", [0, 3, 127])
 def test_streams_and_exit_code_are_the_launchers(tmp_path: Path, code: int) -> None:
-    process = front(tmp_path, f'echo "out $*"; echo err >&2; exit {code}')
+    process = wrapped(tmp_path, f'echo "out $*"; echo err >&2; exit {code}')
 
     assert process.communicate(timeout=60) == (f"out {GUARD}{ATTACHED}-np 2 prog\n", "err\n")
     assert process.returncode == code
 
 
 def test_a_lost_host_ends_with_code_1(tmp_path: Path) -> None:
-    process = front(tmp_path, 'echo "PRTE has lost communication with a remote daemon." >&2')
+    process = wrapped(tmp_path, 'echo "PRTE has lost communication with a remote daemon." >&2')
     _, errors = process.communicate(timeout=60)
 
     assert process.returncode == 1
@@ -106,13 +106,13 @@ def test_a_lost_host_ends_with_code_1(tmp_path: Path) -> None:
 def test_the_harmless_warning_is_left_out(tmp_path: Path) -> None:
     host = os.uname().nodename
     warning = f"[{host}:12] plm:ssh: Warning: setpgid(7,7) failed in parent with errno=x"
-    process = front(tmp_path, f'echo "{warning}" >&2; echo kept >&2')
+    process = wrapped(tmp_path, f'echo "{warning}" >&2; echo kept >&2')
 
     assert process.communicate(timeout=60)[1] == "kept\n"
 
 
 def test_a_signal_reaches_the_launcher(tmp_path: Path) -> None:
-    process = front(tmp_path, "trap 'echo got it; exit 9' TERM; echo ready; while :; do sleep 0.02; done")
+    process = wrapped(tmp_path, "trap 'echo got it; exit 9' TERM; echo ready; while :; do sleep 0.02; done")
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
 
@@ -140,19 +140,19 @@ def test_the_named_folder_comes_before_the_path_and_the_front_is_never_its_own_l
 def test_options_are_changed_for_open_mpi_5_alone(tmp_path: Path) -> None:
     script = 'echo "$OMPI_MCA_pml $*"'
 
-    assert front(tmp_path, script, "mpich").communicate(timeout=60)[0].startswith(f"{NO_PML} -genvlist ")
-    assert front(tmp_path / "4", script, "open mpi 4").communicate(timeout=60)[0] == f" {GUARD}-np 2 prog\n"
+    assert wrapped(tmp_path, script, "mpich").communicate(timeout=60)[0].startswith(f"{NO_PML} -genvlist ")
+    assert wrapped(tmp_path / "4", script, "open mpi 4").communicate(timeout=60)[0] == f" {GUARD}-np 2 prog\n"
 
 
 def test_ranks_under_hydra_keep_the_variables_of_their_own_pod(tmp_path: Path) -> None:
     environment = {"HOSTNAME": "l", "CUDA_VISIBLE_DEVICES": "", "GANGLINE_POD_NAME": "l", "MINE": "1"}
-    out, _ = front(tmp_path, 'echo "$2"', "intel", environment).communicate(timeout=60)
+    out, _ = wrapped(tmp_path, 'echo "$2"', "intel", environment).communicate(timeout=60)
 
     assert set(out.strip().split(",")) - {"LC_CTYPE"} == {"PATH", "MINE", "OMPI_MCA_pml"}
 
 
 def test_programs_beside_the_launcher_are_on_its_path(tmp_path: Path) -> None:
-    process = front(tmp_path, "command -v hydra_pmi_proxy", "mpich")
+    process = wrapped(tmp_path, "command -v hydra_pmi_proxy", "mpich")
 
     assert process.communicate(timeout=60)[0] == f"{tmp_path}/real/bin/hydra_pmi_proxy\n"
 
@@ -172,7 +172,7 @@ def test_programs_beside_the_launcher_are_on_its_path(tmp_path: Path) -> None:
 def test_a_program_of_another_mpi_ends_with_78_and_both_names(
     tmp_path: Path, family: str, said: str, built_for: str
 ) -> None:
-    process = front(tmp_path, f'echo "{said}" >&2; exit 16', family)
+    process = wrapped(tmp_path, f'echo "{said}" >&2; exit 16', family)
     _, errors = process.communicate(timeout=60)
 
     assert process.returncode == 78
@@ -193,7 +193,7 @@ def test_a_program_of_another_mpi_ends_with_78_and_both_names(
 def test_an_image_of_another_mpi_than_the_job_names_does_not_run_all_ranks_on_the_launcher(
     tmp_path: Path, family: str, variable: str, written: str
 ) -> None:
-    process = front(tmp_path, "echo started", family, {variable: "/etc/mpi/hostfile"})
+    process = wrapped(tmp_path, "echo started", family, {variable: "/etc/mpi/hostfile"})
     out, errors = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (78, "")
@@ -213,7 +213,7 @@ def test_hosts_that_the_command_names_itself_are_the_commands_affair(tmp_path: P
 
 def test_an_image_without_an_mpi_says_so(tmp_path: Path) -> None:
     own = program(tmp_path / "own" / "mpirun")
-    line = [sys.executable, "-I", "-S", FRONT, f"{own}/mpirun", "-n", "2", "prog"]
+    line = [sys.executable, "-I", "-S", WRAPPER, f"{own}/mpirun", "-n", "2", "prog"]
     done = subprocess.run(
         line, env={"PATH": str(own)}, capture_output=True, text=True, check=False, timeout=60
     )
@@ -237,7 +237,7 @@ DEAF = 'echo "The PMIx server\'s listener thread failed to start. We cannot\ncon
 @pytest.mark.parametrize("words", [CRASH.format(status=139), DEAF])
 def test_a_daemon_that_died_before_any_rank_is_tried_once_more(tmp_path: Path, words: str) -> None:
     once = f"[ -e {tmp_path}/again ] && echo ran && exit 0; touch {tmp_path}/again\n"
-    process = front(tmp_path, once + words + "exit 1")
+    process = wrapped(tmp_path, once + words + "exit 1")
     out, errors = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (0, "ran\n")
@@ -246,7 +246,7 @@ def test_a_daemon_that_died_before_any_rank_is_tried_once_more(tmp_path: Path, w
 
 @pytest.mark.parametrize("status", [139, 255])
 def test_a_daemon_that_crashes_again_or_cannot_be_reached_fails_the_run(tmp_path: Path, status: int) -> None:
-    process = front(tmp_path, f"echo x >> {tmp_path}/starts\n" + CRASH.format(status=status) + "exit 1")
+    process = wrapped(tmp_path, f"echo x >> {tmp_path}/starts\n" + CRASH.format(status=status) + "exit 1")
     process.communicate(timeout=60)
 
     assert process.returncode == 1

@@ -54,7 +54,7 @@ def plan(container, image=WHOLE, isolation="network"):
         api_host="10.0.0.1",
         api_port=16443,
         hide=("/home",),
-        guard="/guard",
+        start_folders="/guard",
     )
     lookup = Lookup(lambda _: None, lambda _: None)
     return plan_container(pod, pod.spec.containers[0], 0, image, place, {}, PodFacts("", "", {}), lookup)

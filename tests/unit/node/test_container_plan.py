@@ -37,7 +37,7 @@ def plan(
         resolv=Path("/state/resolv.conf") if isolation == "network" else None,
         api_host="10.0.0.1",
         api_port=16443,
-        guard="/guard",
+        start_folders="/guard",
         account=account,
         session=session,
         session_kind=kind if session else "",

@@ -94,7 +94,7 @@ def test_process_without_a_launcher_is_the_only_rank() -> None:
     assert Ranks(0, 1, 0, 1, 0) == read_ranks({"PATH": "/bin", "OMP_NUM_THREADS": "2"})
 
 
-def test_torchrun_agent_holds_the_store_and_a_restart_is_another_meeting() -> None:
+def test_torchrun_agent_holds_the_store_and_a_restart_is_another_rendezvous() -> None:
     ranks = read_ranks(TORCHRUN)
 
     assert ranks.agent_store

@@ -6,7 +6,7 @@ import pytest
 
 from gangline.train.stall_detection import (
     SILENT_AFTER_S,
-    Beat,
+    Heartbeat,
     Notices,
     Silence,
     silence_line,
@@ -16,13 +16,15 @@ from gangline.train.stall_detection import (
 )
 
 
-def beat(rank: int, *, step: int = 240, age_s: float = 30, beat_age_s: float = 1, **more: object) -> Beat:
+def beat(
+    rank: int, *, step: int = 240, age_s: float = 30, beat_age_s: float = 1, **more: object
+) -> Heartbeat:
     waits_s = float(more.pop("waits_s", 0.0))  # type: ignore[arg-type]
     idle_s = float(more.pop("idle_s", age_s))  # type: ignore[arg-type]
-    return Beat(rank, step, age_s, idle_s, beat_age_s, waits_s, **more)  # type: ignore[arg-type]
+    return Heartbeat(rank, step, age_s, idle_s, beat_age_s, waits_s, **more)  # type: ignore[arg-type]
 
 
-def named(beats: list[Beat]) -> list[tuple[int, str]]:
+def named(beats: list[Heartbeat]) -> list[tuple[int, str]]:
     return [(one.rank, one.kind) for one in silent_ranks(beats)]
 
 
@@ -51,7 +53,7 @@ def test_rank_that_says_nothing_is_named_with_the_step_that_its_peers_have_done(
     [(beat(0), False), (beat(0, beat_age_s=20), True), (beat(0, is_over=True), True)],
     ids=["is there", "says nothing", "has ended properly"],
 )
-def test_second_watcher_speaks_when_the_first_does_not(first: Beat, is_second_heard: bool) -> None:
+def test_second_watcher_speaks_when_the_first_does_not(first: Heartbeat, is_second_heard: bool) -> None:
     beats = [first, beat(1), beat(2)]
 
     assert speaks(1, [0, 1, 2], beats, SILENT_AFTER_S) is is_second_heard
@@ -98,7 +100,7 @@ def test_rank_locked_in_c_code_counts_as_in_its_long_step_until_others_wait() ->
     assert named([beat(0, step_s=100, waits_s=8), beat(1, beat_age_s=20)]) == [(1, "stale")]
 
 
-def busy(step_s: float, into_step_s: float) -> list[Beat]:
+def busy(step_s: float, into_step_s: float) -> list[Heartbeat]:
     """Rank 1 hangs where its step began; the others came to its end in time, and wait."""
     waits_s = max(0.0, into_step_s - step_s)
     return [beat(0, age_s=into_step_s, waits_s=waits_s, step_s=step_s), beat(1, age_s=into_step_s)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.train.waiting import LOOK_PERIOD_S, RankLook, RankStack, Said, World
+from gangline.train.waiting import LOOK_PERIOD_S, ObservedRank, RankStack, Said, World
 
 TORCH, MPI, CUDA = frozenset({"torch"}), frozenset({"mpi"}), frozenset({"torch", "cuda"})
 OWN = (("/code/train.py", 12, "step"), ("/code/train.py", 30, "<module>"))
@@ -53,7 +53,7 @@ class Ranks:
 
     def __post_init__(self) -> None:
         self.world = World(self.size)
-        self._looks = {rank: RankLook(rank, 4000 + rank) for rank in range(self.size)}
+        self._looks = {rank: ObservedRank(rank, 4000 + rank) for rank in range(self.size)}
         self._calls: dict[int, Doing | None] = {}
         self._asked: list[int] = []
 
@@ -76,7 +76,7 @@ class Ranks:
             self.said += [(self.now_s - began_s, said) for said in self.world.news()]
         return [said.text for _, said in self.said[before:]]
 
-    def _next(self, rank: int, what: Doing, is_new: bool) -> RankLook:
+    def _next(self, rank: int, what: Doing, is_new: bool) -> ObservedRank:
         last = self._looks[rank]
         used_s = what.cpu * LOOK_PERIOD_S
         answers = (RankStack(what.frames, what.line, not what.is_native),) if rank in self._asked else ()
@@ -236,7 +236,7 @@ def test_many_ranks_make_one_short_line() -> None:
 
 def test_ranks_that_watch_themselves_are_left_to_that_unless_stopped() -> None:
     class Themselves(Ranks):
-        def _next(self, rank: int, what: Doing, is_new: bool) -> RankLook:
+        def _next(self, rank: int, what: Doing, is_new: bool) -> ObservedRank:
             return replace(super()._next(rank, what, is_new), tells_itself=True)
 
     ranks = Themselves(2)

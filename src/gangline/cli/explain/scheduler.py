@@ -34,7 +34,7 @@ RENEWED_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulerSight:
+class SchedulerLiveness:
     """One scheduler that pods wait for, as far as the cluster shows it.
 
     Attributes:
@@ -54,7 +54,9 @@ class SchedulerSight:
     start: str = ""
 
 
-async def see_schedulers(client: Client, target: ClusterTarget, pods: Sequence[Obj]) -> list[SchedulerSight]:
+async def see_schedulers(
+    client: Client, target: ClusterTarget, pods: Sequence[Obj]
+) -> list[SchedulerLiveness]:
     """Return what is known of the schedulers that some of these pods wait for.
 
     A Lease that looks dead costs 4 seconds, in which a living holder renews it.
@@ -67,14 +69,14 @@ async def see_schedulers(client: Client, target: ClusterTarget, pods: Sequence[O
         return []
     built_in = DEFAULT_NAMES if target.is_local or await _is_one_machine(client) else ()
     return [
-        SchedulerSight(name, "runs", "runs: it is part of the one-machine cluster", is_ours=True)
+        SchedulerLiveness(name, "runs", "runs: it is part of the one-machine cluster", is_ours=True)
         if name in built_in
         else await _see(client, name, held, _start(name, target))
         for name, held in sorted(waiting.items())
     ]
 
 
-async def _see(client: Client, name: str, pods: Sequence[Obj], start: str) -> SchedulerSight:
+async def _see(client: Client, name: str, pods: Sequence[Obj], start: str) -> SchedulerLiveness:
     leases = await _leases(client, name)
     found = judge(name, leases, pods, now(), start=start)
     if found.state != "gone" or not leases:
@@ -94,7 +96,7 @@ def judge(
     *,
     start: str = "",
     was_renewed: bool = False,
-) -> SchedulerSight:
+) -> SchedulerLiveness:
     """Return what Leases and waiting pods tell of a scheduler. Pure.
 
     Args:
@@ -109,32 +111,32 @@ def judge(
     said = next(filter(None, map(Published.of, own)), None)
     is_ours = said is not None or name == DEFAULT_NAMES[0]
 
-    def sight(state: Literal["runs", "gone", "unknown"], message: str) -> SchedulerSight:
-        return SchedulerSight(name, state, message, is_ours, said, "" if state == "runs" else start)
+    def liveness(state: Literal["runs", "gone", "unknown"], message: str) -> SchedulerLiveness:
+        return SchedulerLiveness(name, state, message, is_ours, said, "" if state == "runs" else start)
 
     if own:
         lease = max(own, key=_renewed)
         title = f"its Lease {lease['metadata']['namespace']}/{lease['metadata']['name']}"
         spec = lease.get("spec") or {}
         if not spec.get("holderIdentity"):
-            return sight("gone", f"does not run: {title} was given back, and nobody holds it")
+            return liveness("gone", f"does not run: {title} was given back, and nobody holds it")
         age_s = (moment - parse_time(_renewed(lease))).total_seconds() if _renewed(lease) else None
         if was_renewed or (age_s is not None and age_s <= float(spec.get("leaseDurationSeconds") or 15)):
-            return sight("runs", f"runs: `{spec['holderIdentity']}` holds {title}")
+            return liveness("runs", f"runs: `{spec['holderIdentity']}` holds {title}")
         ago = f"was last renewed {format_age(age_s)} ago" if age_s is not None else "was never renewed"
-        return sight("gone", f"does not run: {title} {ago}")
+        return liveness("gone", f"does not run: {title} {ago}")
     lack = "no Lease of it is there" if leases is not None else "its Lease may not be read"
     if any(_was_looked_at(pod) for pod in pods):
-        return sight("unknown", f"has looked at these pods; whether it still runs is not known: {lack}")
+        return liveness("unknown", f"has looked at these pods; whether it still runs is not known: {lack}")
     age_s = max((moment - parse_time(pod["metadata"]["creationTimestamp"])).total_seconds() for pod in pods)
     if age_s < LOOKED_AT_S:
-        return sight("unknown", f"may not have seen these pods yet; {lack}")
-    return sight(
+        return liveness("unknown", f"may not have seen these pods yet; {lack}")
+    return liveness(
         "gone", f"seems not to run: {lack}, and nobody has looked at these pods in {format_age(age_s)}"
     )
 
 
-def with_schedulers(value: dict[str, Any], seen: Sequence[SchedulerSight]) -> dict[str, Any]:
+def with_schedulers(value: dict[str, Any], seen: Sequence[SchedulerLiveness]) -> dict[str, Any]:
     """Return a report with the schedulers in it; where none runs, that is the first reason. Pure."""
     if not seen:
         return value
@@ -155,7 +157,7 @@ def with_schedulers(value: dict[str, Any], seen: Sequence[SchedulerSight]) -> di
     return value
 
 
-def published_by(seen: Sequence[SchedulerSight]) -> Published:
+def published_by(seen: Sequence[SchedulerLiveness]) -> Published:
     """Return the options that a scheduler says it has, Gangline's defaults where none says."""
     said = next(filter(None, (one.published for one in seen)), None)
     return said or Published(levels=DEFAULT_LEVELS)

@@ -2,7 +2,7 @@
 
 ``gangline/base`` (any tag, with or without a registry before it) is the machine's own files with Gangline's
 Python and the MPI that Gangline found first on the PATH, and an environment in which MPI starts ranks on
-other pods through ``gangline-rsh``. Before every ``mpirun`` stands a front, ``launch/mpirun_wrapper.py``.
+other pods through ``gangline-rsh``. Before every ``mpirun`` stands ``launch/mpirun_wrapper.py``.
 """
 
 from __future__ import annotations
@@ -192,14 +192,14 @@ def _library_file(folder: Path) -> str:
 
 
 def write_programs(folder: Path) -> None:
-    """Write what stands first on the PATH of a local image: remote shell, horovodrun, front of ``mpirun``."""
+    """Write what stands first on the PATH of a local image: remote shell, horovodrun, ``mpirun``."""
     folder.mkdir(parents=True, exist_ok=True)
     launch = Path(__file__).parents[2] / "launch"
     python = " ".join(shlex.quote(word) for word in [sys.executable, "-I", "-S"])
-    shell, front = (shlex.quote(str(launch / name)) for name in ("remote_shell.py", "mpirun_wrapper.py"))
+    shell, wrapper = (shlex.quote(str(launch / name)) for name in ("remote_shell.py", "mpirun_wrapper.py"))
     _write_script(folder / REMOTE_SHELL, f'#!/bin/sh\nexec {python} {shell} "$@"\n')
     for name in ("mpirun", "mpiexec"):
-        _write_script(folder / name, f'#!/bin/sh\nexec {python} {front} "$0" "$@"\n')
+        _write_script(folder / name, f'#!/bin/sh\nexec {python} {wrapper} "$0" "$@"\n')
     entry = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from gangline.launch.horovodrun import main; main()"
     )

@@ -235,7 +235,7 @@ class AgentContext:
     bin: Path
     hide: tuple[str, ...]
     private: tuple[str, ...]
-    guard: str
+    start_folders: str
     log: Any
     rank_reports: RankReports
     now_s: Callable[[], float] = time.time

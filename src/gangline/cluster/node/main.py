@@ -227,7 +227,7 @@ def _context(
         bin=bin_folder,
         hide=hide,
         private=machine.private_folders(paths),
-        guard=_start_folders(),
+        start_folders=_start_folders(),
         log=log,
         rank_reports=rank_reports,
         host_mounts=lambda: machine.host_mounts(hide),

@@ -107,7 +107,7 @@ class _Checking:
         return getattr(self._loader, name)
 
 
-class _Guard:
+class _MpiCheck:
     """A finder that wraps the loader of the guarded module and finds nothing else."""
 
     @staticmethod
@@ -118,7 +118,7 @@ class _Guard:
         if name != _GUARDED:
             return None
         for finder in sys.meta_path:
-            if finder is _Guard or not hasattr(finder, "find_spec"):
+            if finder is _MpiCheck or not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
@@ -167,6 +167,6 @@ if launched_size():
     let_the_script_start()
     if "PMI_SIZE" in os.environ:
         _write_whole_lines()
-    sys.meta_path.insert(0, _Guard)
+    sys.meta_path.insert(0, _MpiCheck)
 sys.meta_path.append(_Gangline)
 _import_next()

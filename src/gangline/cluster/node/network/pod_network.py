@@ -1,4 +1,4 @@
-"""The wires of network isolation: one bridge for the cluster, one veth pair for each pod, over netlink.
+"""The interfaces of network isolation: one bridge for the cluster, one veth pair for each pod, over netlink.
 
 Interface names are at most 15 bytes, so a pod's is made from hashes: ``gl`` + 5 digits of the cluster + 8 of
 the pod's uid. Everything with the cluster's prefix that belongs to no living pod is swept at start.

@@ -54,7 +54,7 @@ class PodFolders:
         hide: folders that pods must not see.
         private: folders that volumes must not show.
         host_mounts: further file systems of the machine to show, read-only.
-        guard: folder put first on PYTHONPATH.
+        start_folders: folder put first on PYTHONPATH.
         account: folder of token, certificate and namespace of the pod's service account, None for none.
         gpus: the variables that name the container's GPUs, or say that it has none.
         rights: variables that tell programs what is allowed, see ``run_rights``.
@@ -75,7 +75,7 @@ class PodFolders:
     hide: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
     host_mounts: tuple[str, ...] = ()
-    guard: str = ""
+    start_folders: str = ""
     account: Path | None = None
     gpus: Mapping[str, str] = field(default_factory=dict)
     rights: Mapping[str, str] = field(default_factory=dict)
@@ -326,8 +326,8 @@ def _marked(
     env[processes.CLUSTER_MARKER] = place.cluster_id
     env[processes.CONTAINER_MARKER] = container.name
     env[RANKS_OF] = ranks_of(pod)
-    if place.guard and not image.is_whole:
-        env["PYTHONPATH"] = ":".join(filter(None, (place.guard, env.get("PYTHONPATH", ""))))
+    if place.start_folders and not image.is_whole:
+        env["PYTHONPATH"] = ":".join(filter(None, (place.start_folders, env.get("PYTHONPATH", ""))))
     return env
 
 

@@ -81,7 +81,7 @@ class Sandbox:
             hide=context.hide,
             private=context.private,
             host_mounts=context.host_mounts(),
-            guard=context.guard,
+            start_folders=context.start_folders,
             account=account,
             gpus=gpus or {},
             rights=right_variables(context.paths),
