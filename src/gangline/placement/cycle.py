@@ -259,7 +259,12 @@ class SchedulingCycle:
             self._heads += 1
             victims = self._make_room(core)
             if victims:
-                reason, message = "Preempting", f"{message}; {victims} gangs of lower priority give way"
+                who = (
+                    "1 gang of lower priority gives"
+                    if victims == 1
+                    else f"{victims} gangs of lower priority give"
+                )
+                reason, message = "Preempting", f"{message}; {who} way"
             uids = {uid for eviction in self._evictions for uid in eviction.uids}
             self._reservation = reserve(
                 self._table, self._allocations, core, self._now, victims=uids, is_due=line.is_overdue(gang)

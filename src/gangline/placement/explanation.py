@@ -257,8 +257,10 @@ def _job(pods: Sequence[PodView]) -> str:
 
 
 def _idle(pods: Sequence[PodView]) -> str:
-    """Return what frees the room of a job that is over and keeps its workers."""
+    """Return what frees the room of a job that is over and keeps its workers, or has not removed them yet."""
     who, go = (f"{len(pods)} idle pods", "go") if len(pods) > 1 else ("idle pod", "goes")
+    if all(pod.is_ending for pod in pods):
+        return f"{who} of finished job {pods[0].job}, now ending, {go}"
     return f"{who} of finished job {pods[0].job} {go}: set its cleanPodPolicy: Running, or delete it"
 
 

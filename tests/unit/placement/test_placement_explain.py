@@ -216,6 +216,14 @@ def test_idle_workers_of_a_finished_job_are_told_from_a_running_one():
     )
 
 
+def test_pods_of_a_finished_job_that_are_ending_need_nothing_done():
+    bound = [msgspec.structs.replace(held("x", "a", *range(8), job="t/x"), is_ending=True)]
+
+    found = why("g", [dgx("a")], members("g", 4), group("g", 4), bound=bound, over=["t/x"])
+
+    assert found.fix == "fits when the idle pod of finished job t/x, now ending, goes"
+
+
 def test_a_running_job_and_a_finished_one_that_are_both_in_the_way_are_both_named():
     bound = [held("x", "a", *range(4), job="t/x"), held("y", "a", *range(4, 8), job="t/y")]
 

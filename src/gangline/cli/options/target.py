@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+USE_NOTED_EVERY_S = 60.0
+"""Well within the ten minutes after which an unused cluster ends itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
@@ -152,10 +155,21 @@ async def open_client(
 
     own = recover if target.is_local else None
     async with Client(target.connection(), user_agent="gangline-cli", recover=own) as client:
+        noting = asyncio.create_task(_note_use(target), name="note use")
         try:
             yield client
         finally:
+            noting.cancel()
             target.note_use()
+
+
+async def _note_use(target: ClusterTarget) -> None:
+    """Note again and again that a command uses the cluster: it may wait for hours for a job without pods."""
+    import asyncio
+
+    while True:
+        target.note_use()
+        await asyncio.sleep(USE_NOTED_EVERY_S)
 
 
 def target_options(*, namespace: bool = True, short_namespace: bool = True) -> Callable[[F], F]:

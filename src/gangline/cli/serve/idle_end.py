@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gangline.api.resources import PODS
 from gangline.cluster.daemon.cluster_facts import last_used, load_facts
 from gangline.cluster.paths import ClusterPaths
+from gangline.errors import ClusterError
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -29,7 +30,11 @@ async def end_when_idle(client: Client, paths: ClusterPaths) -> None:
     while True:
         await asyncio.sleep(IDLE_LOOK_S)
         facts = load_facts(paths)
-        pods = await client.list(PODS, field_selector=_UNFINISHED, limit=1)
+        try:
+            pods = await client.list(PODS, field_selector=_UNFINISHED, limit=1)
+        except ClusterError:  # overloaded, for example
+            busy = time.time()
+            continue
         if facts is None or facts.keep or pods.items:
             busy = time.time()
         if time.time() - max(busy, last_used(paths)) >= IDLE_END_S:
