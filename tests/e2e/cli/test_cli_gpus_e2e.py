@@ -101,7 +101,7 @@ def test_who_asks_for_none_sees_none(simulated: Any) -> None:
 def test_a_job_of_more_than_all_is_refused_and_nothing_is_created(simulated: Any) -> None:
     done = simulated("run", "-n", "17", "--gpus-per-rank", "1", "--name", "much", "--", "true")
 
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert "it asks for 17 GPUs, this cluster has 16 simulated GPUs" in done.stderr
     for way in ("`--fit` shrinks it", "`--simulate-gpus 17 ", "`--context CONTEXT`"):
         assert way in done.stderr
@@ -243,7 +243,7 @@ def test_real_gpus_are_used_and_said_to_be_real(stand_in: Any) -> None:
     ids = [f"GPU-5a0d1e5f-0000-4000-8000-{index:012}" for index in range(2)]
     assert sorted(line.rpartition(": ")[2] for line in done.stdout.splitlines()) == ids
     refused = stand_in("run", "-n", "16", *line[2:])
-    assert refused.returncode == 2
+    assert refused.returncode == 4
     assert "it asks for 16 GPUs, this machine has 2" in refused.stderr
 
 
@@ -323,5 +323,5 @@ def test_a_real_gpu_is_seen_by_the_rank_that_asks_and_by_no_other(fresh: Any) ->
     assert "devices 1" not in fresh("run", "--name", "none", "--", sys.executable, "count.py").stdout
     asked = len(REAL.gpus) + 1
     refused = fresh("run", "-n", str(asked), "--gpus-per-rank", "1", "--", "true")
-    assert refused.returncode == 2
+    assert refused.returncode == 4
     assert f"it asks for {asked} GPUs, this machine has {len(REAL.gpus)}" in refused.stderr

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gangline.errors import UserError
+from gangline.errors import UnschedulableError, UserError
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
@@ -157,7 +157,7 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
     Says what was changed, and tells of real GPUs that nobody asked for. Nothing is created.
 
     Raises:
-        UserError: one asks more, with the ways on.
+        UnschedulableError: one asks more, with the ways on.
     """
     from gangline.api.resources import NODES
     from gangline.cli.output import say
@@ -175,7 +175,7 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
         room = GpuRoom.of(nodes, demand.resource)
         shortage = demand.shortage(room)
         if shortage and not options.fit:
-            raise UserError(
+            raise UnschedulableError(
                 f"cannot run {document.kind.lower()} `{document.name}`: {shortage}",
                 hint=_ways_on(cluster, document, demand, room),
             )
@@ -197,7 +197,7 @@ def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuR
         ways.append(f"`--nodes {-(-demand.each // room.largest)}` spreads the ranks over nodes")
     try:
         ways.append(f"`--fit` shrinks it: {', '.join(fit_object(document.value, room)[1])}")
-    except UserError:
+    except UnschedulableError:
         pass
     each, count = nodes_for(demand)
     nodes = f" --nodes {count}" if count > 1 else ""

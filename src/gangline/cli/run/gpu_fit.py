@@ -17,7 +17,7 @@ from gangline.api.mpijob_v1alpha1 import UNITS_PER_NODE
 from gangline.api.resources import MPIJOBS
 from gangline.cli.options.manifests import pod_templates
 from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom
-from gangline.errors import UserError
+from gangline.errors import UnschedulableError
 from gangline.workloads.requests import GPU, GPU_ALIASES, GPU_RESOURCES, pod_gpus
 
 Obj = dict[str, Any]
@@ -72,7 +72,7 @@ def fit_object(obj: Obj, room: GpuRoom) -> tuple[Obj, list[str]]:
     """Return a manifest that fits, and what was changed in it: ``workers 2 -> 1``.
 
     Raises:
-        UserError: it cannot be made to fit by these means.
+        UnschedulableError: it cannot be made to fit by these means.
     """
     demand = GpuDemand.of(obj)
     smaller = copy.deepcopy(obj)
@@ -82,7 +82,7 @@ def fit_object(obj: Obj, room: GpuRoom) -> tuple[Obj, list[str]]:
         changes = _fit_pods(smaller, demand, room)
     if left := GpuDemand.of(smaller).shortage(room):
         name = f"{str(obj.get('kind')).lower()} `{(obj.get('metadata') or {}).get('name')}`"
-        raise UserError(
+        raise UnschedulableError(
             f"--fit cannot make {name} small enough: {left}", hint="lower its GPUs in the manifest"
         )
     return smaller, changes
