@@ -22,7 +22,11 @@ from gangline.train import checkpoint_contents, same_state, sharded_state
 from gangline.train.checkpoint_file import Name, digest_of, is_sharded, is_whole, name_of, remove
 from gangline.train.checkpoint_save import Saving
 from gangline.train.environment import Ranks
+from gangline.train.peers import Peers
 from gangline.train.rendezvous import exchange
+
+WRITE_LIMIT_S = 3600.0
+"""One rank may write for so much longer than the others: rank 0 writes what is the same on all."""
 
 
 class CheckpointError(GanglineError):
@@ -54,6 +58,7 @@ class Checkpoints:
         folder: made if absent; on several nodes it may be a shared one or one on each node.
         ranks: this rank's place, complete.
         store: that all ranks share.
+        peers: tells which of them have ended.
         keep: how many newest steps are kept, at least 1.
         device_type: where state that is spread over ranks goes when it is resumed.
 
@@ -62,12 +67,19 @@ class Checkpoints:
     """
 
     def __init__(
-        self, folder: Path, ranks: Ranks, store: Any, *, keep: int = 3, device_type: str = "cpu"
+        self,
+        folder: Path,
+        ranks: Ranks,
+        store: Any,
+        peers: Peers,
+        *,
+        keep: int = 3,
+        device_type: str = "cpu",
     ) -> None:
         if keep < 1:
             raise UserError(f"checkpoints in `{folder}`: keep={keep} keeps none; keep at least 1")
         self._folder, self._ranks, self._store, self._keep = folder, ranks, store, keep
-        self._device_type = device_type
+        self._device_type, self._peers = device_type, peers
         self._lock: IO[bytes] | None = None
         problem = ""
         try:
@@ -98,6 +110,7 @@ class Checkpoints:
             UserError: something could not be read back, is spread in a way that could not be put together
                 again, or differs between the ranks; the message names the key. Raised on all ranks.
             CheckpointError: it cannot be written, for example to a full disk; raised on all ranks.
+            PeerLostError: a rank ended meanwhile.
         """
         doing = f"save the checkpoint of step {step}"
         saving = Saving(
@@ -122,6 +135,7 @@ class Checkpoints:
         Raises:
             UserError: it has contents that this script does not know as data, or was spread over ranks that
                 these cannot be laid out as.
+            PeerLostError: a rank ended meanwhile.
         """
         found = self._listed()
         said = self._exchange({"steps": sorted(found)})
@@ -249,7 +263,10 @@ class Checkpoints:
     def _exchange(self, facts: dict[str, Any]) -> list[dict[str, Any]]:
         global _calls
         _calls += 1  # the same on all ranks, for they call together
-        return exchange(self._store, self._ranks, facts, name=f"checkpoint/{_calls}")
+        return exchange(self._store, self._ranks, facts, name=f"checkpoint/{_calls}", wait=self._wait)
+
+    def _wait(self, name: str) -> None:
+        self._peers.wait_for_all(self._store, name, "a checkpoint", WRITE_LIMIT_S)
 
     def _reads_of_rank_0(self) -> bool:
         try:

@@ -41,6 +41,7 @@ class Saving:
         self._shards: sharded_state.Shards | None = None
         # All ranks write into this one, and rank 0 answers for it.
         self._shards_draft = folder / f".step-{step:08d}.shards.rank-0.part"
+        self._own: Path | None = None
         self.marks: dict[str, str] = {}
 
     def _draft(self, place: str) -> Draft:
@@ -69,7 +70,7 @@ class Saving:
 
     def commit_own(self) -> Facts:
         """Give this rank's own file its name, and write its part of what is spread, all together."""
-        self._mine.commit()
+        self._own = self._mine.commit()
         if self._shards is None:
             return {}
         sharded_state.write(self._shards_draft, self._shards)
@@ -107,8 +108,10 @@ class Saving:
         return folder
 
     def drop(self) -> None:
-        """Remove what has no name yet."""
+        """Remove what has no name yet, and what belongs to a step that has no model: the disk may be full."""
         self._mine.drop()
+        if self._own is not None and not any(self._folder.glob(f"step-{self._step:08d}.*model-*.pt")):
+            remove(self._own)
         self._model.drop()
         if self._ranks.rank == 0:
             remove(self._shards_draft)

@@ -13,10 +13,9 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from gangline.train.peers import UNEVEN_HINT, PeerLostError
+from gangline.train.peers import UNEVEN_HINT, PeerLostError, not_there
 from gangline.train.rendezvous import has_key
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ EARLY_END_S = 20.0
 """All ranks that have not ended wait in one collective for so long: then it has no end."""
 EXIT_LIMIT_S = 10.0
 """A rank that still waits then is ended: nothing else frees it."""
-_LOOK_EVERY_S = 1.0
 EARLY_KEY = "ended-early"
 
 
@@ -41,10 +39,9 @@ def end_together(session: Session) -> None:
     store.set(f"end/{ranks.rank}", "")
     missing = [rank for rank in range(ranks.size) if rank != ranks.rank]
     try:
-        while missing := _not_there(store, "end", missing):
+        while missing := not_there(store, "end", missing):
             _raise_early_end(session, store)
-            gone = [rank for rank in session.peers.ended() if rank in missing]
-            if gone and (lost := _not_there(store, "end", gone)):
+            if lost := session.peers.ended_without(store, "end", missing):
                 names = ", ".join(map(session.peers.name, lost))
                 raise PeerLostError(f"{names} ended before the others", ranks=lost, hint="its log says why")
             if is_first and _all_wait(store, missing):
@@ -52,18 +49,9 @@ def end_together(session: Session) -> None:
                 store.set(EARLY_KEY, json.dumps({"ended": done, "waiting": missing}))
         store.set(f"left/{ranks.rank}", "")
         if ranks.rank == 0:
-            _not_there(store, "left", [*range(1, ranks.size)], limit_s=EXIT_LIMIT_S)
+            not_there(store, "left", [*range(1, ranks.size)], limit_s=EXIT_LIMIT_S)
     except RuntimeError as error:
         raise session.peers.lost(error, "the end of the training") from error
-
-
-def _not_there(store: Any, name: str, ranks: list[int], limit_s: float = _LOOK_EVERY_S) -> list[int]:
-    """Return the ranks that have not come within a while."""
-    keys = [f"{name}/{rank}" for rank in ranks]
-    with suppress(RuntimeError):
-        store.wait(keys, timedelta(seconds=limit_s))
-        return []
-    return [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
 
 
 def _all_wait(store: Any, ranks: list[int]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 from gangline.errors import GanglineError
@@ -14,6 +15,7 @@ from gangline.train.stacks import ENDED, process_letter
 LOOK_LIMIT_S = 2.0
 """A process that is ending closes its connections before it is gone: so long is its end waited for."""
 _LOOK_EVERY_S = 0.05
+_WAIT_EVERY_S = 1.0
 UNEVEN_HINT = "give all ranks the same number of steps, or train in `with parallel.join():`"
 
 
@@ -57,6 +59,34 @@ class Peers:
             if rank != self._rank and fact["node"] == here and _has_ended(fact)
         ]
 
+    def ended_without(self, store: Any, name: str, missing: Sequence[int]) -> list[int]:
+        """Return which of the missing ranks of this node have ended, and had not set their key."""
+        gone = [rank for rank in self.ended() if rank in missing]
+        return not_there(store, name, gone) if gone else []
+
+    def wait_for_all(self, store: Any, name: str, what: str, limit_s: float) -> None:
+        """Return when all ranks have set their key, however long they take.
+
+        Args:
+            store: of all ranks.
+            name: of the keys, ``NAME/RANK``.
+            what: the ranks wait in.
+            limit_s: for ranks of other nodes, whose end nobody sees here.
+
+        Raises:
+            PeerLostError: a rank ended without it, or did not come within the limit.
+        """
+        deadline = time.monotonic() + limit_s
+        missing = [*range(len(self._facts))]
+        try:
+            while missing := not_there(store, name, missing):
+                if self.ended_without(store, name, missing):
+                    raise RuntimeError("ranks have ended")
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{', '.join(map(self.name, missing[:8]))} did not come")
+        except RuntimeError as error:
+            raise self.lost(error, what) from error
+
     def lost(self, cause: BaseException, what: str) -> PeerLostError:
         """Return the error for a collective that failed, with the ranks that have ended where they are known.
 
@@ -80,6 +110,19 @@ class Peers:
         return PeerLostError(
             f"{shown} ended while others waited in {what}", ranks=ranks, hint="its log says why"
         )
+
+
+def not_there(store: Any, name: str, ranks: Sequence[int], limit_s: float = _WAIT_EVERY_S) -> list[int]:
+    """Return the ranks that have not set ``NAME/RANK`` within a while.
+
+    Raises:
+        RuntimeError: the store is gone.
+    """
+    keys = [f"{name}/{rank}" for rank in ranks]
+    with suppress(RuntimeError):
+        store.wait(keys, timedelta(seconds=limit_s))
+        return []
+    return [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
 
 
 def is_of_collective(error: BaseException) -> bool:

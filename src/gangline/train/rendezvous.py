@@ -14,6 +14,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -74,14 +75,29 @@ def _open(ranks: Ranks, deadline: float) -> Any:
     )
 
 
-def exchange(store: Any, ranks: Ranks, facts: dict[str, Any], *, name: str = "facts") -> list[dict[str, Any]]:
+def exchange(
+    store: Any,
+    ranks: Ranks,
+    facts: dict[str, Any],
+    *,
+    name: str = "facts",
+    wait: Callable[[str], None] = lambda name: None,
+) -> list[dict[str, Any]]:
     """Return what every rank says, in the order of the ranks; waits for all.
+
+    Args:
+        store: of all ranks.
+        ranks: this rank's place.
+        facts: what this one says.
+        name: of the exchange, another one each time.
+        wait: waits for all of that name, longer or less long than the store does.
 
     Raises:
         RendezvousError: some rank said nothing in time; the message names the missing ones.
     """
     store.set(f"{name}/{ranks.rank}", json.dumps(facts))
     keys = [f"{name}/{rank}" for rank in range(ranks.size)]
+    wait(name)
     try:
         return [json.loads(value) for value in store.multi_get(keys)]
     except RuntimeError as error:

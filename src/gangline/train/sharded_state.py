@@ -138,13 +138,29 @@ def write(folder: Path, shards: Shards) -> None:
     """Write the parts of all ranks, which call this together, into a folder, synced.
 
     Raises:
+        OSError: the disk of some rank is full, for example; raised on all.
         RuntimeError: some rank could not; raised on all.
     """
     from torch.distributed import checkpoint
 
-    writer = checkpoint.FileSystemWriter(folder, sync_files=True)
     with _plain_errors():
-        checkpoint.save(dict(shards.tensors), storage_writer=writer)
+        checkpoint.save(dict(shards.tensors), storage_writer=_writer(folder))
+
+
+def _writer(folder: Path) -> Any:
+    """Return torch's writer, except that it says of a full disk that it is full."""
+    from torch.distributed.checkpoint import FileSystemWriter
+
+    class Writer(FileSystemWriter):
+        def write_data(self, *words: Any, **named: Any) -> Any:
+            try:
+                return super().write_data(*words, **named)
+            except RuntimeError as error:  # of the archive that could not be closed any more
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
+
+    return Writer(folder, sync_files=True)
 
 
 @contextmanager
@@ -156,6 +172,8 @@ def _plain_errors() -> Iterator[None]:
         yield
     except CheckpointException as error:
         rank, (cause, _) = next(iter(error.failures.items()))
+        if isinstance(cause, OSError) and cause.strerror:
+            raise OSError(cause.errno, f"{cause.strerror} (on rank {rank})") from error
         raise RuntimeError(f"{cause} (on rank {rank})") from error
 
 

@@ -107,7 +107,9 @@ class Session:
         """Return the checkpoints of this training in a folder that all ranks see."""
         from gangline.train.checkpoint import Checkpoints
 
-        return Checkpoints(Path(folder), self.ranks, self.store, keep=keep, device_type=self.device.type)
+        return Checkpoints(
+            *(Path(folder), self.ranks, self.store, self.peers), keep=keep, device_type=self.device.type
+        )
 
     def should_stop(self) -> bool:
         """Return whether the job was asked to stop, by SIGTERM or SIGUSR1 to any rank; the same on all ranks.

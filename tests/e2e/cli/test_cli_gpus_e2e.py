@@ -112,7 +112,7 @@ def test_fit_shrinks_the_job_and_not_the_manifest(simulated: Any, tmp_path: Path
     path = manifest(tmp_path, "shrunk", workers=4, line="echo $OMPI_COMM_WORLD_SIZE")
     before = path.read_text()
 
-    assert simulated("run", str(path)).returncode == 2
+    assert simulated("run", str(path)).returncode == 4
     done = simulated("run", "--fit", str(path))
 
     assert done.returncode == 0, done.stderr

@@ -106,3 +106,30 @@ def test_damaged_file_is_skipped_with_a_message(ranks, torch_python, script, tmp
     assert ranks.wait() == [0, 0], ranks.log(0)
     assert f"checkpoint of step 5 is damaged: {newest.name}" in ranks.log(0)
     assert "resumed 4" in ranks.log(0)
+
+
+LOST = """
+import os
+import torch, gangline.train
+session = gangline.train.init()
+checkpoints = session.checkpoints("folder")
+checkpoints.save(1, {"weight": torch.ones(3)})
+if session.rank == 1:
+    os._exit(9)
+try:
+    checkpoints.save(2, {"weight": torch.ones(3)})
+except gangline.train.PeerLostError as error:
+    print("lost", error.ranks, flush=True)
+"""
+
+
+def test_rank_that_is_lost_in_a_save_is_named_and_leaves_no_file_of_the_step(
+    ranks, torch_python, tmp_path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LOST)
+    ranks.start(torch_python, script, 2)
+
+    assert ranks.wait() == [0, 9], ranks.log(0)
+    assert "lost (1,)\n" in ranks.log(0)
+    assert {path.name[:13] for path in (tmp_path / "folder").glob("*step-*")} == {"step-00000001"}

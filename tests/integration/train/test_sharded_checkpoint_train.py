@@ -51,6 +51,39 @@ def test_damaged_part_of_a_rank_is_found(ranks, torch_python, tmp_path) -> None:
     assert said(ranks.log(0))["resumed"][0] == 1
 
 
+NO_ROOM = """
+import resource
+import torch, gangline.train
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+with gangline.train.init() as session:
+    checkpoints = session.checkpoints("folder")
+    weight = distribute_tensor(torch.ones(50000), init_device_mesh("cpu", (2,)), [Shard(0)])
+    checkpoints.save(1, {"weight": weight})
+    if session.rank == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60000, -1))  # within its part of 100 kB
+    try:
+        checkpoints.save(2, {"weight": weight})
+    except gangline.errors.GanglineError as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+    if session.rank == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    print("resumed", checkpoints.resume().step, flush=True)
+"""
+
+
+def test_disk_without_room_is_said_and_nothing_of_the_step_is_left(ranks, torch_python, tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(NO_ROOM)
+    ranks.start(torch_python, script, 2)
+
+    assert ranks.wait() == [0, 0], ranks.log(0)
+    for rank in range(2):
+        assert re.search(r"CheckpointError: cannot save .* step 2 .*File too large", ranks.log(rank))
+        assert "resumed 1" in ranks.log(rank)
+    assert not [*(tmp_path / "folder").glob("*step-00000002*")]
+
+
 REFUSED = """
 import os, sys
 import torch, gangline.train
