@@ -20,6 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as shells count it: 128 and the signal's number."""
 EXIT_RESUME = 75
 """EX_TEMPFAIL of sysexits.h, of ranks that saved when they were asked to stop: start it again."""
 

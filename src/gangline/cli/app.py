@@ -24,6 +24,11 @@ def run(argv: list[str]) -> int:
             return 0
         except OSError:
             pass  # said below, as for every command
-    from gangline.cli.group import invoke  # click costs 40 ms
+    try:
+        from gangline.cli.group import invoke  # click costs 40 ms
+    except KeyboardInterrupt:
+        from gangline.errors import EXIT_INTERRUPTED
 
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
     return invoke(argv)

@@ -13,14 +13,13 @@ import click
 
 from gangline.cli.output import plural
 from gangline.cli.subcommands import Subcommands
-from gangline.errors import UserError
+from gangline.errors import EXIT_INTERRUPTED, UserError
 
 if TYPE_CHECKING:
     from gangline.bench.scaling import Series
 
 CLUSTER_STARTED = "started cluster "
 """How `gangline run` begins to say that it has started the one-machine cluster, which then stays."""
-EXIT_INTERRUPTED = 130
 DELETE_LIMIT_S = 30.0
 """How long a run that was interrupted is waited for."""
 

@@ -12,9 +12,8 @@ import click
 
 from gangline import __version__
 from gangline.cli.commands import ALIASES, COMMANDS, ELSEWHERE, NOT_SERVED, SECTIONS
-from gangline.errors import EXIT_BUG, GanglineError
+from gangline.errors import EXIT_BUG, EXIT_INTERRUPTED, GanglineError
 
-EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 EXIT_MACHINE = 3
 NAME_SHOWN_MAX = 60

@@ -2,9 +2,11 @@
 
 import io
 import os
+import sys
 
 import pytest
 
+from gangline.cli.app import run
 from gangline.cli.group import EXIT_MACHINE, invoke
 from gangline.cli.options.home import usable_paths
 from gangline.cluster.service_log import ServiceLog
@@ -140,3 +142,14 @@ def test_choices_of_a_missing_argument_stand_on_one_line(capsys):
     assert invoke(["completion"]) == 2
 
     assert "Choose from: bash, zsh, fish\n" in capsys.readouterr().err
+
+
+def test_interrupt_while_the_commands_are_imported_is_no_traceback(monkeypatch, capsys):
+    class Importing:
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "gangline.cli.group", Importing())
+
+    assert run(["list"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"

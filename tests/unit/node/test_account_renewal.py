@@ -1,11 +1,13 @@
 """Tokens in pods are replaced before they end, and only then."""
 
 import base64
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from gangline.api.core import Pod
 from gangline.cluster.node.context import Objects
@@ -50,3 +52,39 @@ def test_an_agent_renews_what_the_one_before_it_left(tmp_path: Path) -> None:
 
     assert folder is not None
     assert claims(folder)["expires_s"] == 12_600
+
+
+def test_a_full_disk_at_the_renewal_delays_it_and_no_more(tmp_path: Path, monkeypatch: Any) -> None:
+    clock = [1_000_000.0]
+    (tmp_path / "ca.crt").write_text("CA")
+    (tmp_path / "token.key").write_text("key")
+    objects = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: clock[0])  # type: ignore[arg-type]
+    pods = [
+        msgspec.convert({**POD, "metadata": {**POD["metadata"], "uid": uid}}, Pod)
+        for uid in ("u1", "u2", "u3")
+    ]
+    folders = [objects.account_folder(pod) for pod in pods]
+    objects.renew_tokens(pods)
+    clock[0] += 0.81 * 3600
+    with monkeypatch.context() as full:
+        full.setattr("gangline.cluster.node.context.write_projection", refuse_second())
+        with pytest.raises(OSError, match="No space left"):
+            objects.renew_tokens(pods)
+    clock[0] += 60
+
+    assert objects.renew_tokens(pods) == pods
+    assert [claims(folder)["expires_s"] for folder in folders if folder] == [int(clock[0]) + 3600] * 3
+    assert objects.renew_tokens(pods) == []
+
+
+def refuse_second() -> Any:
+    """Return a writer that refuses the second folder and writes nothing for the others."""
+    calls = []
+
+    def write(folder: Path, files: Any) -> bool:
+        calls.append(folder)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return True
+
+    return write

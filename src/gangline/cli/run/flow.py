@@ -20,7 +20,7 @@ from gangline.cli.run.follow import Follower
 from gangline.cli.run.program_session import HandOver, no_handover
 from gangline.cli.run.result import failure_of, last_lines
 from gangline.cli.run.view import PlainView, advice_for, job_title, open_view, result_line
-from gangline.errors import GanglineError, UnschedulableError
+from gangline.errors import EXIT_INTERRUPTED, GanglineError, UnschedulableError
 from gangline.workloads.job_outcome import JobOutcome
 from gangline.workloads.job_view import lifetime_s
 from gangline.workloads.kinds import kind_of
@@ -42,7 +42,6 @@ class Claimed(NamedTuple):
     was_there: bool = False
 
 
-EXIT_INTERRUPTED = 130
 DETACH_WINDOW_S = 1.0
 """A second Ctrl-C within this time detaches; jobs are deleted only after it."""
 

@@ -67,6 +67,7 @@ class Objects:
         self._tokens: dict[tuple[str, int], tuple[str, float]] = {}
         """Tokens by pod uid and lifetime, and when each is to be renewed."""
         self._seen: set[str] = set()
+        self._unwritten: set[str] = set()
         self._asked: dict[tuple[str, str], ConfigMap | Secret] = {}
 
     async def ensure(self, pod: Pod) -> None:
@@ -128,18 +129,26 @@ class Objects:
         An agent does not know the tokens of the agent before it, and renews those in any case.
 
         Raises:
-            OSError: a folder cannot be written.
+            OSError: a folder cannot be written; the next call tries all of these again.
         """
         pods = list(pods)
         now_s, before = self._now_s(), self._seen
         self._seen = {pod.metadata.uid for pod in pods}
-        due = {uid for (uid, _), (_, renew_s) in self._tokens.items() if renew_s <= now_s}
+        ending = {uid for (uid, _), (_, renew_s) in self._tokens.items() if renew_s <= now_s}
+        due, self._unwritten = ending | self._unwritten, set()
         gone = due | (before - self._seen)
         self._tokens = {key: kept for key, kept in self._tokens.items() if key[0] not in gone}
+        wanted = due | (self._seen - before)
+        problem: OSError | None = None
         for pod in pods:
-            is_new = pod.metadata.uid not in before
-            if (is_new or pod.metadata.uid in due) and self._account_folder(pod).exists():
-                self.account_folder(pod)
+            if pod.metadata.uid in wanted and self._account_folder(pod).exists():
+                try:
+                    self.account_folder(pod)
+                except OSError as error:
+                    problem = error
+        if problem is not None:
+            self._unwritten = wanted
+            raise problem
         return [pod for pod in pods if pod.metadata.uid in due]
 
     def _account_folder(self, pod: Pod) -> Path:
