@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gangline.cluster.daemon.socket_request import SocketRequestError, socket_request
+from gangline.cluster.daemon.cluster import Cluster
 from gangline.cluster.paths import ClusterPaths
 
 START_TIMEOUT_S = 60.0
@@ -82,9 +82,8 @@ def attacked_server(
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             assert process.poll() is None, log.read_text()
-            with suppress(SocketRequestError):
-                if socket_request(paths.api_socket, "GET", "/readyz")[0] == 200:
-                    break
+            if Cluster(paths).status().ready:
+                break
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         yield AttackedServer(paths, process, log)

@@ -221,19 +221,17 @@ def start_once(state: Path) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    from gangline.cluster.daemon.socket_request import SocketRequestError, socket_request
+    from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.paths import ClusterPaths
 
     paths = ClusterPaths("dev", state)
     deadline = time.monotonic() + START_LIMIT_S
     try:
         while process.poll() is None and time.monotonic() < deadline:
-            try:
-                if socket_request(paths.api_socket, "GET", "/api/v1/configmaps")[0]:
-                    process.terminate()
-                    return 0, process.communicate(timeout=30)[0]
-            except SocketRequestError:
-                time.sleep(0.05)
+            if Cluster(paths).status().ready:
+                process.terminate()
+                return 0, process.communicate(timeout=30)[0]
+            time.sleep(0.05)
         assert process.poll() is not None, "it neither serves nor ends"
         return process.returncode, process.communicate()[0]
     finally:

@@ -15,6 +15,7 @@ from gangline.cluster.images.runtime.containerd import end_containerd
 from gangline.cluster.node.left_pods import end_left_pods, remove_left_bridge, remove_left_gate
 from gangline.cluster.node.pods.oci_containers import remove_cgroups
 from gangline.errors import ClusterError
+from gangline.kube.errors import ApiError, NotFound
 
 PODS_TIMEOUT_S = 15.0
 BACK_TIMEOUT_S = 10.0
@@ -61,9 +62,12 @@ def stop_workloads(cluster: Cluster) -> None:
             if is_kept or _is_over(item) or metadata.get("deletionTimestamp"):
                 continue
             target = f"{root}/namespaces/{metadata['namespace']}/{plural_name}/{metadata['name']}"
-            status, answer = cluster.request("DELETE", target, {"propagationPolicy": "Background"})
-            if status >= 400 and status != 404:
-                say(f"cannot delete {metadata['name']}: {answer.get('message', status)}")
+            try:
+                cluster.request("DELETE", target, {"propagationPolicy": "Background"})
+            except NotFound:
+                pass
+            except ApiError as error:
+                say(f"cannot delete {metadata['name']}: {error}")
                 continue
             if not owned:
                 deleted.append(f"{metadata['namespace']}/{metadata['name']}")
@@ -81,10 +85,9 @@ def stop_workloads(cluster: Cluster) -> None:
 
 def _items(cluster: Cluster, target: str) -> list[dict[str, Any]]:
     try:
-        status, answer = cluster.request("GET", target)
+        return cluster.request("GET", target).get("items") or []
     except ClusterError:
         return []
-    return answer.get("items") or [] if status == 200 else []
 
 
 def _is_over(item: dict[str, Any]) -> bool:

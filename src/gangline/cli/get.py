@@ -14,7 +14,7 @@ from gangline.cli.output import Column, output_option, print_table, print_value
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.kube.reader import ObjectReader
+    from gangline.kube.verbs import ObjectReader
     from gangline.workloads.job_view import JobView
 
 INSTANCE_COLUMNS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -255,11 +256,12 @@ def _jobs_there(target: ClusterTarget) -> Callable[[str], bool]:
     """Return a test for uids of jobs and pods that are still in the cluster."""
     from gangline.api.resources import JOBS, MPIJOBS, PODS
     from gangline.cluster.daemon.cluster import Cluster
+    from gangline.kube.errors import NotFound
 
     cluster = Cluster(target.paths)
     uids: set[str] = set()
     for resource in (MPIJOBS, JOBS, PODS):
-        status, answer = cluster.request("GET", resource.path())
-        if status == 200:
-            uids |= {item["metadata"]["uid"] for item in answer.get("items") or []}
+        with suppress(NotFound):
+            found = cluster.request("GET", resource.path())
+            uids |= {item["metadata"]["uid"] for item in found.get("items") or []}
     return uids.__contains__

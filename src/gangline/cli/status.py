@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import click
 
+from gangline.api.resources import NODES, PODS
 from gangline.cli.options.home import usable_paths
 from gangline.cli.options.images import describe_map
 from gangline.cli.options.target import cluster_option
@@ -15,6 +15,7 @@ from gangline.cli.output import Column, plural, print_table, print_value
 from gangline.cluster.daemon.cluster import Cluster, ClusterStatus
 from gangline.cluster.daemon.kept_image_map import load_image_map
 from gangline.cluster.daemon.restarts import read_restarts
+from gangline.kube.errors import NotFound
 from gangline.units import format_bytes
 
 EXIT_DOWN = 3
@@ -89,10 +90,12 @@ def _strangers(cluster: Cluster) -> list[str]:
 
     found = []
     for crd in (*crds(), *gang_crds()):
-        status, live = cluster.request("GET", CRDS.path(name=crd["metadata"]["name"]))
-        verdict = judge(crd, live) if status == HTTPStatus.OK else None
-        gone = f"definition {crd['metadata']['name']} is gone: `gangline down` and `gangline up` put it back"
-        found.append(verdict.message if verdict else gone if status == HTTPStatus.NOT_FOUND else "")
+        name = crd["metadata"]["name"]
+        try:
+            verdict = judge(crd, cluster.request("GET", CRDS.path(name=name)))
+            found.append(verdict.message if verdict else "")
+        except NotFound:
+            found.append(f"definition {name} is gone: `gangline down` and `gangline up` put it back")
     return [message for message in found if message]
 
 
@@ -112,7 +115,7 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
     from gangline.units import quantity_ceil
     from gangline.workloads.requests import pod_gpus, read_gpu_count
 
-    pods = (cluster.request("GET", "/api/v1/pods")[1] or {}).get("items") or []
+    pods = cluster.call(lambda client: client.list(PODS)).items
     running: dict[str, int] = {}
     held: dict[str, int] = {}
     for pod in pods:
@@ -121,7 +124,7 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
             running[node] = running.get(node, 0) + 1
             held[node] = held.get(node, 0) + pod_gpus(pod["spec"])
     rows = []
-    for node in (cluster.request("GET", "/api/v1/nodes")[1] or {}).get("items") or []:
+    for node in cluster.call(lambda client: client.list(NODES)).items:
         status = node.get("status", {})
         ready = any(
             one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or []

@@ -110,6 +110,10 @@ class Client:
         """Close all connections; running requests fail."""
         await self._sender.close()
 
+    async def is_ready(self) -> bool:
+        """Return whether the server says that it is ready to serve; it is asked once."""
+        return await self._sender.probe("/readyz")
+
     async def request(
         self,
         method: str,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -130,6 +129,8 @@ def _program(plugin: ExecPlugin) -> str:
     name = plugin.command[0]
     if os.sep in name:
         return str((plugin.folder or Path()) / name)
+    import shutil  # late, as tempfile is: 3 ms that a start without plugins does not pay
+
     return shutil.which(name) or name
 
 

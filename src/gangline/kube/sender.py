@@ -22,6 +22,9 @@ from gangline.kube.transport import endpoint
 request_timeout_s = 30.0
 """Bound of one call, its retries included."""
 
+probe_timeout_s = 5.0
+"""Bound of a look whether the server is ready."""
+
 keep_alive_s = 60.0
 """An idle connection is kept so long; API servers close theirs after 90 s. New ones cost both 1 ms."""
 
@@ -122,6 +125,15 @@ class Sender:
                 if self._recover is not None and not error.status:
                     await self._recover()
             await self._sleep(delay_s)
+
+    async def probe(self, path: str) -> bool:
+        """Return whether a GET is answered with success, at once and without another try."""
+        until_s = asyncio.get_running_loop().time() + probe_timeout_s
+        try:
+            await self._read_all("GET", path, None, None, {}, until_s)
+        except ApiError:
+            return False
+        return True
 
     async def _read_all(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -111,6 +110,8 @@ def tls_context(connection: Connection, credential: Credential) -> ssl.SSLContex
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Load a certificate and key; OpenSSL takes them from files only, so they pass through a private one."""
+    import tempfile
+
     descriptor, name = tempfile.mkstemp(prefix="gangline-")  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:

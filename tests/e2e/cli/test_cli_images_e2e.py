@@ -135,10 +135,10 @@ def test_a_pod_that_kubectl_applied_waits_and_says_why(gangline, until):
     from gangline.cluster.paths import ClusterPaths
 
     cluster = Cluster(ClusterPaths("default", gangline.home / "default"))
-    assert cluster.request("POST", "/api/v1/namespaces/default/pods", pod)[0] == 201
+    cluster.request("POST", "/api/v1/namespaces/default/pods", pod)
 
     def waiting():
-        status = cluster.request("GET", "/api/v1/namespaces/default/pods/none")[1]["status"]
+        status = cluster.request("GET", "/api/v1/namespaces/default/pods/none")["status"]
         states = [one["state"].get("waiting") or {} for one in status.get("containerStatuses") or []]
         return next((state for state in states if state.get("reason") == "ErrImageNeverPull"), None)
 
@@ -146,7 +146,7 @@ def test_a_pod_that_kubectl_applied_waits_and_says_why(gangline, until):
     assert "--image acme/none=FOLDER" in waiting()["message"]
 
     def told():
-        events = cluster.request("GET", "/api/v1/namespaces/default/events")[1]["items"]
+        events = cluster.request("GET", "/api/v1/namespaces/default/events")["items"]
         return any(event["reason"] == "Failed" and "--runtime" in event["message"] for event in events)
 
     until(told, "the event")

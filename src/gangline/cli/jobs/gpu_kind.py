@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gangline.devices.inventory import SOURCE_LABEL, gpus_in_words, kind_of
 
 if TYPE_CHECKING:
-    from gangline.kube.reader import ObjectReader
+    from gangline.kube.verbs import ObjectReader
 
 Obj = dict[str, Any]
 

@@ -18,7 +18,7 @@ from gangline.workloads.pending import is_silent
 if TYPE_CHECKING:
     from gangline.cluster.runs.reading import PastRun
     from gangline.kube.client import Client
-    from gangline.kube.reader import ObjectReader
+    from gangline.kube.verbs import ObjectReader
 
 Obj = dict[str, Any]
 

@@ -16,7 +16,7 @@ from gangline.workloads.job_state import exit_code_of, finished, primary_pods
 from gangline.workloads.outcome import Cause
 
 if TYPE_CHECKING:
-    from gangline.kube.reader import ObjectReader
+    from gangline.kube.verbs import ObjectReader
 
 Obj = dict[str, Any]
 

@@ -169,7 +169,7 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
         if _DRIVER.exists() and any(document.file == COMMAND_LINE for document in documents):
             say("no GPU is asked for, so the ranks see none; --gpus-per-rank 1 gives each rank one")
         return list(documents)
-    nodes = cluster.request("GET", NODES.path())[1].get("items") or []
+    nodes = cluster.call(lambda client: client.list(NODES)).items
     fitted = []
     for document, demand in zip(documents, demands, strict=True):
         room = GpuRoom.of(nodes, demand.resource)

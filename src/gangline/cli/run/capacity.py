@@ -35,7 +35,7 @@ def check_capacity(cluster: Cluster, documents: Sequence[Document]) -> None:
     ]
     if not wanted:
         return
-    nodes = cluster.request("GET", NODES.path())[1].get("items") or []
+    nodes = cluster.call(lambda client: client.list(NODES)).items
     for document in documents:
         if problem := gang_never_fits(_gang(document), nodes):
             raise UnschedulableError(

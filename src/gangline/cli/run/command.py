@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -333,14 +333,11 @@ def _run(
     images: ImageOptions,
     job: ProgramJob | None = None,
 ) -> int:
-    created: dict[int, dict[str, Any]] = {}
     if not target.is_local:
-        return _follow(documents, target, created, time.monotonic())
+        return _follow(documents, target)
     from gangline.cli.options.gpus import fitting
     from gangline.cli.output import say
     from gangline.cli.run.capacity import check_capacity
-    from gangline.cli.run.early_create import create_early, delete_created
-    from gangline.cli.run.program_name import is_taken
     from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.runs.history import History
 
@@ -354,19 +351,10 @@ def _run(
     known = images.save(cluster)
     for line in substitutions([document.value for document in documents], known):
         say(line)
-    started_s = time.monotonic()
-    try:
-        created = create_early(cluster, documents)
-        while job is not None and not (job.name or created) and is_taken(cluster, documents[0]):
-            documents = fitting(cluster, [job.document(next(names))], gpus)
-            created = create_early(cluster, documents)
-        hand_over = no_handover if job is None else job.hand_over
-        for one in created.values():
-            hand_over(one)
-        return _follow(documents, target, created, started_s, known, hand_over)
-    except KeyboardInterrupt:  # before the follower takes Ctrl-C over
-        delete_created(cluster, documents, created)
-        raise
+    if job is None:
+        return _follow(documents, target, known)
+    rename = None if job.name else lambda: fitting(cluster, [job.document(next(names))], gpus)[0].value
+    return _follow(documents, target, known, job.hand_over, rename)
 
 
 def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
@@ -393,13 +381,13 @@ def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
 def _follow(
     documents: list[Document],
     target: ClusterTarget,
-    created: dict[int, dict[str, Any]],
-    started_s: float,
     images: ImageMap | None = None,
     hand_over: HandOver = no_handover,
+    rename: Callable[[], dict[str, Any]] | None = None,
 ) -> int:
     import asyncio
 
+    started_s = time.monotonic()
     from gangline.cli.run.flow import run_documents
 
-    return asyncio.run(run_documents(documents, target, created, started_s, images, hand_over))
+    return asyncio.run(run_documents(documents, target, started_s, images, hand_over, rename))

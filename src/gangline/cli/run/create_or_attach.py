@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import PODS, Resource
 from gangline.cli.output import say
-from gangline.cli.run.creation import CREATIONS_MAX, is_same_creation, with_creation_mark
 from gangline.cli.run.view import job_title
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION
 from gangline.errors import ClusterError, UserError
@@ -16,9 +18,15 @@ from gangline.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
 
+CLAIMS_MAX = 5
+"""Times that a creation is tried while jobs of its name come and go."""
+CREATIONS_MAX = 5
+"""Times that a creation is tried when the server is killed under it."""
+CREATION_ANNOTATION = "gangline.dev/creation"
 REMOVAL_TIMEOUT_S = 60.0
 REMOVAL_LOOK_S = 0.05
 
@@ -26,14 +34,41 @@ REMOVAL_LOOK_S = 0.05
 async def apply_object(client: Client, resource: Resource, obj: Obj) -> Obj:
     """Create or change an object that does not end, and say what was done when it was there."""
     from gangline.kube.apply import apply
+    from gangline.kube.errors import Unavailable
 
-    verb, result = await apply(client, resource, obj)
+    for left in reversed(range(CREATIONS_MAX)):
+        try:
+            verb, result = await apply(client, resource, obj)
+            break
+        except Unavailable:  # to apply it again changes nothing that was done
+            if not left:
+                raise
     if verb == "configured":
         say(f"{job_title(result)} {verb}")
     return result
 
 
-async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: str) -> tuple[Obj, bool]:
+async def create_job(client: ObjectClient, resource: Resource, obj: Obj, next_obj: Callable[[], Obj]) -> Obj:
+    """Create a job under the first name that is free, and return it.
+
+    Args:
+        client: of the API server.
+        resource: kind of the job.
+        obj: the job under the first name to try.
+        next_obj: returns it under the next one; called in a thread.
+    """
+    from gangline.kube.errors import AlreadyExists
+
+    while True:
+        try:
+            return await create_once(client, resource, _desired(client, obj))
+        except AlreadyExists:
+            obj = await asyncio.to_thread(next_obj)
+
+
+async def claim_job(
+    client: ObjectClient, resource: Resource, obj: Obj, *, logs_hint: str
+) -> tuple[Obj, bool]:
     """Return the job to follow, and whether it ran already with this name and specification; else it is new.
 
     A finished one is replaced, which is said; one that is being deleted is waited for.
@@ -41,19 +76,20 @@ async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: 
     Raises:
         UserError: a job of that name runs with another specification.
     """
-    from gangline.kube.apply import LAST_APPLIED, with_last_applied
+    from gangline.kube.apply import LAST_APPLIED
     from gangline.kube.errors import AlreadyExists, NotFound
 
-    desired = with_last_applied(obj, obj["metadata"].get("namespace") or client.connection.namespace)
+    desired = _desired(client, obj)
     name, namespace = desired["metadata"]["name"], desired["metadata"]["namespace"]
-    for _ in range(3):  # a job of that name may come or go between the look and the creation
+    for _ in range(CLAIMS_MAX):
+        try:
+            return await create_once(client, resource, desired), False
+        except AlreadyExists:
+            pass
         try:
             live = await client.get(resource, name, namespace)
         except NotFound:
-            try:
-                return await create_once(client, resource, desired), False
-            except AlreadyExists:
-                continue
+            continue
         live.setdefault("kind", resource.kind)
         title = job_title(live)
         if live["metadata"].get("deletionTimestamp"):
@@ -82,7 +118,13 @@ async def claim_job(client: Client, resource: Resource, obj: Obj, *, logs_hint: 
     raise ClusterError(f"cannot create {job_title(desired)}: others create and delete it at the same time")
 
 
-async def create_once(client: Client, resource: Resource, obj: Obj) -> Obj:
+def _desired(client: ObjectClient, obj: Obj) -> Obj:
+    from gangline.kube.apply import with_last_applied
+
+    return with_last_applied(obj, obj["metadata"].get("namespace") or client.connection.namespace)
+
+
+async def create_once(client: ObjectClient, resource: Resource, obj: Obj) -> Obj:
     """Create an object; one that the server kept and could not answer for is not created a second time.
 
     Raises:
@@ -91,7 +133,8 @@ async def create_once(client: Client, resource: Resource, obj: Obj) -> Obj:
     """
     from gangline.kube.errors import AlreadyExists, NotFound, Unavailable
 
-    marked = with_creation_mark(obj)
+    annotations = {**(obj["metadata"].get("annotations") or {}), CREATION_ANNOTATION: os.urandom(16).hex()}
+    marked = {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
     metadata = marked["metadata"]
     for _ in range(CREATIONS_MAX):
         try:
@@ -104,7 +147,8 @@ async def create_once(client: Client, resource: Resource, obj: Obj) -> Obj:
             if isinstance(failure, AlreadyExists):
                 raise failure from None
             continue
-        if is_same_creation(live, marked):
+        found = (live["metadata"].get("annotations") or {}).get(CREATION_ANNOTATION)
+        if found == annotations[CREATION_ANNOTATION]:
             return live
         raise failure
     raise failure
@@ -114,25 +158,23 @@ def _annotation(obj: Obj, name: str) -> str:
     return str(obj["metadata"]["annotations"][name])
 
 
-async def delete_job(client: Client, resource: Resource, job: Obj) -> None:
+async def delete_job(client: ObjectClient, resource: Resource, job: Obj) -> None:
     """Delete a job and wait until it and its pods are gone.
 
     Raises:
         ClusterError: something is still there after 60 s; the message names it.
     """
-    from gangline.kube.errors import NotFound
+    from gangline.kube.errors import Conflict, NotFound
 
     metadata = job["metadata"]
-    try:
+    with suppress(NotFound, Conflict):  # gone, or replaced by another command
         await client.delete(
             resource, metadata["name"], metadata.get("namespace"), uid=metadata.get("uid", "")
         )
-    except NotFound:
-        pass
     await wait_gone(client, resource, job)
 
 
-async def wait_gone(client: Client, resource: Resource, job: Obj) -> None:
+async def wait_gone(client: ObjectClient, resource: Resource, job: Obj) -> None:
     """Wait until a job and its pods are gone, at most 60 s."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + REMOVAL_TIMEOUT_S
@@ -148,14 +190,15 @@ async def wait_gone(client: Client, resource: Resource, job: Obj) -> None:
     )
 
 
-async def _remaining(client: Client, resource: Resource, job: Obj) -> list[str]:
+async def _remaining(client: ObjectClient, resource: Resource, job: Obj) -> list[str]:
     from gangline.kube.errors import NotFound
 
     metadata = job["metadata"]
     try:
         found = await client.get(resource, metadata["name"], metadata.get("namespace"))
-        if found["metadata"].get("uid") == metadata.get("uid"):
-            return [job_title(job)]
+        if found["metadata"].get("uid") != metadata.get("uid"):
+            return []  # another command was first, and these pods are of the job that it created
+        return [job_title(job)]
     except NotFound:
         pass
     kind = kind_of(job)

@@ -15,7 +15,7 @@ from gangline.cli.options.images import substitutions
 from gangline.cli.options.manifests import WORKLOADS, in_order
 from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.cli.output import say
-from gangline.cli.run.create_or_attach import apply_object, claim_job, delete_job
+from gangline.cli.run.create_or_attach import apply_object, claim_job, create_job, delete_job
 from gangline.cli.run.follow import Follower
 from gangline.cli.run.program_session import HandOver, no_handover
 from gangline.cli.run.result import failure_of, last_lines
@@ -66,20 +66,20 @@ class Interrupts:
 async def run_documents(
     documents: Sequence[Document],
     target: ClusterTarget,
-    created: dict[int, Obj],
     started_s: float,
     images: ImageMap | None = None,
     hand_over: HandOver = no_handover,
+    next_obj: Callable[[], Obj] | None = None,
 ) -> int:
     """Create every object, wait for all that end, and return the exit code.
 
     Args:
         documents: checked manifests.
         target: where to.
-        created: what exists already, by the document's ``id``.
         started_s: time on the monotonic clock just before the first object was created.
         images: what serves images, on the one-machine cluster.
         hand_over: is called with each job that is created here.
+        next_obj: returns the one document's job under another name, where Gangline chooses it.
 
     Raises:
         JobFailedError: a job failed; its exit code is the launcher's.
@@ -89,7 +89,7 @@ async def run_documents(
     interrupts = Interrupts()
     interrupts.install()
     async with open_client(target, bring_back=_bring_back(target)) as client:
-        claimed = await _create(client, documents, target, created, hand_over)
+        claimed = await _create(client, documents, target, hand_over, next_obj)
         if not claimed:
             return 0
         kind = await gpu_kind(client, (job for _, job, _ in claimed))
@@ -110,20 +110,21 @@ async def _create(
     client: Client,
     documents: Sequence[Document],
     target: ClusterTarget,
-    created: dict[int, Obj],
     hand_over: HandOver,
+    next_obj: Callable[[], Obj] | None,
 ) -> list[Claimed]:
     from gangline.kube.discovery import resource_for
 
     claimed: list[Claimed] = []
     for document in in_order(documents):
         resource = await resource_for(client, document.api_version, document.kind)
-        if id(document) in created:
-            if document.kind in WORKLOADS:
-                claimed.append(Claimed(resource, created[id(document)]))
-        elif document.kind in WORKLOADS:
-            hint = f"{document.name}{way_back(document.value, target)}"
-            job, was_there = await claim_job(client, resource, document.value, logs_hint=hint)
+        if document.kind in WORKLOADS:
+            was_there = False
+            if next_obj is not None:
+                job = await create_job(client, resource, document.value, next_obj)
+            else:
+                hint = f"{document.name}{way_back(document.value, target)}"
+                job, was_there = await claim_job(client, resource, document.value, logs_hint=hint)
             if not was_there:
                 hand_over(job)
             claimed.append(Claimed(resource, job, was_there))

@@ -8,10 +8,8 @@ from itertools import repeat
 from typing import Any
 
 from gangline.api.codec import Document
-from gangline.api.resources import MPIJOBS
 from gangline.cli.options.gpus import COMMAND_LINE
 from gangline.cli.run.program_session import HandOver, no_handover
-from gangline.cluster.daemon.cluster import Cluster
 from gangline.cluster.runs.history import History
 from gangline.cluster.runs.names import names_after
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION, program_text
@@ -50,9 +48,3 @@ class ProgramJob:
             return repeat(self.name)
         taken = {file.name for file in history.files() if file.namespace == namespace}
         return names_after(self.base, taken)
-
-
-def is_taken(cluster: Cluster, document: Document) -> bool:
-    """Return whether a job of that name is there."""
-    namespace = document.value["metadata"]["namespace"]
-    return cluster.request("GET", MPIJOBS.path(namespace, document.name))[0] == 200

@@ -6,18 +6,20 @@ server starts. Each starts the other again when that was killed, and holds a loc
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from gangline.api.resources import NODES
+from gangline.api.resources import NODES, PODS
 from gangline.cluster.daemon.cluster_facts import (
     ISOLATIONS,
     NO_SIMULATION,
@@ -31,13 +33,16 @@ from gangline.cluster.daemon.cluster_facts import (
 )
 from gangline.cluster.daemon.daemon import is_alive, log_tail, spawn_daemon
 from gangline.cluster.daemon.folders import make_private_folders, mounts_under
+from gangline.cluster.daemon.readiness import AGENT_LABEL, missing
 from gangline.cluster.daemon.restarts import forget_restarts, note_restart, take_notices
 from gangline.cluster.daemon.simulation import Simulation, refuse_another
-from gangline.cluster.daemon.socket_request import SocketRequestError, socket_request
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.process_lock import LockState, ProcessLock, read_lock
 from gangline.cluster.runs.bounds import Bounds
 from gangline.errors import ClusterError, UserError
+from gangline.kube.client import Client
+from gangline.kube.config import Connection
+from gangline.kube.errors import AlreadyExists
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
@@ -45,9 +50,9 @@ START_LOCK_TIMEOUT_S = 60.0
 STARTS_MAX = 5
 """Times that a command starts the server when that is killed while it starts."""
 POLL_S = 0.02
-AGENT_LABEL = "gangline.dev/agent"
 
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 class _ServerGoneError(ClusterError):
@@ -177,18 +182,30 @@ class Cluster:
         shutil.rmtree(self.paths.run, ignore_errors=True)
         shutil.rmtree(self.paths.state, ignore_errors=True)
 
-    def request(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
-        """Send one request to the API server; a GET waits for one that was killed to be back.
+    def request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """Send one request to the API server and return its answer; see :meth:`call`."""
+        return self.call(lambda client: client.request(method, path, body=body))
+
+    def call(self, ask: Callable[[Client], Awaitable[T]]) -> T:
+        """Return what a client is asked, in an event loop of its own; a server that was killed is waited for.
 
         Raises:
+            ApiError: the server refuses.
             ClusterError: it cannot be reached.
         """
-        try:
-            return self._ask(method, target, body)
-        except ClusterError:
-            if method != "GET" or not self.wait_back():
-                raise
-            return self._ask(method, target, body)
+
+        async def recover() -> None:
+            if not await asyncio.to_thread(self.wait_back):
+                raise ClusterError(f"cannot reach cluster `{self.paths.name}`: its server does not answer")
+
+        return asyncio.run(self._ask(ask, recover))
+
+    async def _ask(
+        self, ask: Callable[[Client], Awaitable[T]], recover: Callable[[], Awaitable[None]] | None = None
+    ) -> T:
+        connection = Connection(server=f"unix://{self.paths.api_socket}")
+        async with Client(connection, user_agent="gangline-cli", recover=recover) as client:
+            return await ask(client)
 
     def wait_back(self, timeout_s: float = START_TIMEOUT_S) -> bool:
         """Wait for a server that was killed and that the node agent starts again; whether it answers."""
@@ -199,12 +216,6 @@ class Cluster:
                 return False
             time.sleep(POLL_S)
         return True
-
-    def _ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
-        try:
-            return socket_request(self.paths.api_socket, method, target, body)
-        except SocketRequestError as error:
-            raise ClusterError(f"cannot reach cluster `{self.paths.name}`: {error}") from error
 
     # Start -------------------------------------------------------------------------------------------------
 
@@ -267,7 +278,8 @@ class Cluster:
         if wanted.nodes != facts.nodes:
             self._wait_answering(None)
             for index in range(facts.nodes, wanted.nodes):
-                self.request("POST", "/api/v1/nodes", node_object(node_name(index)))
+                with suppress(AlreadyExists):
+                    self.request("POST", NODES.path(), node_object(node_name(index)))
         save_facts(self.paths, wanted)
         return wanted
 
@@ -275,17 +287,13 @@ class Cluster:
         """Wait until the API server answers, the job kinds are served and every node is Ready."""
         deadline = time.monotonic() + START_TIMEOUT_S
         self._wait_answering(server)
-        waiting = "its nodes"
         while time.monotonic() < deadline:
             try:
-                status, answer = self._ask("GET", f"/api/v1/nodes?labelSelector={AGENT_LABEL}%3Dlocal")
-                if status == 200 and _ready_names(answer, Simulation.of(facts)) >= set(facts.node_names):
-                    status, _ = self._ask("GET", "/apis/kubeflow.org/v2beta1")
-                    if status == 200:
-                        return
-                    waiting = "the job kinds"
+                waiting = asyncio.run(self._ask(lambda client: missing(client, facts)))
             except ClusterError:
                 waiting = "its server"
+            if not waiting:
+                return
             self._check_alive(server)
             self._check_agent()
             time.sleep(POLL_S)
@@ -307,10 +315,7 @@ class Cluster:
             time.sleep(POLL_S)
 
     def _is_ready(self) -> bool:
-        try:
-            return socket_request(self.paths.api_socket, "GET", "/readyz")[0] == 200
-        except SocketRequestError:
-            return False
+        return asyncio.run(self._ask(Client.is_ready))
 
     def _check_alive(self, server: subprocess.Popen[bytes] | None) -> None:
         """Raise when the server that is waited for has ended; ``server`` when it was started here."""
@@ -354,10 +359,11 @@ class Cluster:
     def running_pods(self) -> int:
         """Return how many pods are running, 0 when the server does not answer."""
         try:
-            status, answer = self.request("GET", "/api/v1/pods?fieldSelector=status.phase%3DRunning")
+            return len(
+                self.call(lambda client: client.list(PODS, field_selector="status.phase=Running")).items
+            )
         except ClusterError:
             return 0
-        return len(answer.get("items") or []) if status == 200 else 0
 
     def isolation_in_use(self) -> str:
         """Return how the node agent keeps pods apart, as it reports; empty while it has not."""
@@ -429,14 +435,3 @@ def _check_arguments(nodes: int, isolation: str) -> None:
         raise UserError(f"a one-machine cluster has 1 to {NODES_MAX} nodes, {nodes} were asked for")
     if isolation and isolation not in ISOLATIONS:
         raise UserError(f"no isolation is called `{isolation}`; there are `{'`, `'.join(ISOLATIONS)}`")
-
-
-def _ready_names(answer: Any, simulation: Simulation) -> set[str]:
-    """Return the nodes that are ready and show the GPUs of this start, not of the one before."""
-    names = set()
-    for node in answer.get("items") or []:
-        conditions = node.get("status", {}).get("conditions") or []
-        is_ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
-        if is_ready and simulation.is_shown(node):
-            names.add(node["metadata"]["name"])
-    return names

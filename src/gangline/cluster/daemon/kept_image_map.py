@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gangline.cluster.images.image_map import MAP_NAME, MAP_NAMESPACE, ImageMap, UserImage
 from gangline.cluster.process_lock import read_lock
 from gangline.errors import ClusterError
+from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 if TYPE_CHECKING:
     from gangline.cluster.daemon.cluster import Cluster
@@ -24,8 +25,10 @@ def load_image_map(cluster: Cluster) -> ImageMap:
     """Return the cluster's map; of one that is down or still starting from its store, as it is."""
     if read_lock(cluster.paths.lock("server")).state == "held":
         with suppress(ClusterError):  # another command has just started it: it does not listen yet
-            status, answer = cluster.request("GET", f"{_FOLDER}/{MAP_NAME}")
-            return ImageMap.from_object(answer) if status == 200 else ImageMap()
+            try:
+                return ImageMap.from_object(cluster.request("GET", f"{_FOLDER}/{MAP_NAME}"))
+            except NotFound:
+                return ImageMap()
     try:
         store = sqlite3.connect(f"{cluster.paths.store.as_uri()}?mode=ro", uri=True)
     except sqlite3.Error:
@@ -50,22 +53,27 @@ def change_image_map(
     Raises:
         ClusterError: the server refuses, or others change the map all the time.
     """
-    status, answer = 0, None
+    failure: ApiError | None = None
     for _ in range(ATTEMPTS_MAX):
-        status, found = cluster.request("GET", f"{_FOLDER}/{MAP_NAME}")
-        before = ImageMap.from_object(found) if status == 200 else ImageMap()
+        try:
+            found = cluster.request("GET", f"{_FOLDER}/{MAP_NAME}")
+        except NotFound:
+            found = {}
+        before = ImageMap.from_object(found) if found else ImageMap()
         after = before.changed(images, runtime, bench_limits)
         if after == before:
             return after
         wanted = after.to_object()
-        if status == 200:
-            wanted["metadata"] = found["metadata"]
-            status, answer = cluster.request("PUT", f"{_FOLDER}/{MAP_NAME}", wanted)
-        else:
-            status, answer = cluster.request("POST", _FOLDER, wanted)
-        if status < 300:
+        try:
+            if found:
+                wanted["metadata"] = found["metadata"]
+                cluster.request("PUT", f"{_FOLDER}/{MAP_NAME}", wanted)
+            else:
+                cluster.request("POST", _FOLDER, wanted)
             return after
-        if status != 409:
+        except (Conflict, AlreadyExists) as error:
+            failure = error
+        except ApiError as error:
+            failure = error
             break
-    message = answer.get("message") if isinstance(answer, dict) else answer
-    raise ClusterError(f"cannot keep the image map of cluster `{cluster.paths.name}`: {message or status}")
+    raise ClusterError(f"cannot keep the image map of cluster `{cluster.paths.name}`: {failure}") from failure

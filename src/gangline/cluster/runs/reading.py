@@ -30,7 +30,7 @@ _ID = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}")
 
 
 class PastRun:
-    """One run of the history; the reading half of a client, see :class:`gangline.kube.reader.ObjectReader`.
+    """One run of the history; the reading half of a client, see :class:`gangline.kube.verbs.ObjectReader`.
 
     Args:
         paths: of its cluster.

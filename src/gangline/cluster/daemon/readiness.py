@@ -1,0 +1,36 @@
+"""What a cluster whose server answers still waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangline.api.resources import MPIJOBS, NODES
+from gangline.cluster.daemon.cluster_facts import ClusterFacts
+from gangline.cluster.daemon.simulation import Simulation
+from gangline.kube.client import Client
+from gangline.kube.errors import NotFound
+
+AGENT_LABEL = "gangline.dev/agent"
+
+
+async def missing(client: Client, facts: ClusterFacts) -> str:
+    """Return what a cluster that answers waits for, nothing when it is ready."""
+    nodes = (await client.list(NODES, label_selector=f"{AGENT_LABEL}=local")).items
+    if not _ready_names(nodes, Simulation.of(facts)) >= set(facts.node_names):
+        return "its nodes"
+    try:
+        await client.send("GET", MPIJOBS.root)
+    except NotFound:
+        return "the job kinds"
+    return ""
+
+
+def _ready_names(nodes: list[dict[str, Any]], simulation: Simulation) -> set[str]:
+    """Return the nodes that are ready and show the GPUs of this start, not of the one before."""
+    names = set()
+    for node in nodes:
+        conditions = node.get("status", {}).get("conditions") or []
+        is_ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+        if is_ready and simulation.is_shown(node):
+            names.add(node["metadata"]["name"])
+    return names
