@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gangline.placement.affinity.namespaces import Namespaces as Namespaces
     from gangline.placement.cycle import SchedulingCycle as SchedulingCycle
     from gangline.placement.cycle import schedule as schedule
     from gangline.placement.decisions import Binding as Binding
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from gangline.placement.gangs import Gang as Gang
     from gangline.placement.gangs import Group as Group
     from gangline.placement.gangs import Groups as Groups
-    from gangline.placement.namespaces import Namespaces as Namespaces
     from gangline.placement.node_table import NodeTable as NodeTable
     from gangline.placement.policy import Policy as Policy
     from gangline.placement.policy import Queue as Queue
@@ -54,7 +54,7 @@ _HOMES = {
     "Gang": "gangs",
     "Group": "gangs",
     "Groups": "gangs",
-    "Namespaces": "namespaces",
+    "Namespaces": "affinity.namespaces",
     "NodeTable": "node_table",
     "NodeView": "snapshot",
     "Outlook": "prediction",

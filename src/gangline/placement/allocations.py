@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from gangline.placement.affinity_index import AffinityIndex
+from gangline.placement.affinity.affinity_index import AffinityIndex
+from gangline.placement.affinity.preferences import preferences
 from gangline.placement.fit import SPREAD_STEP
 from gangline.placement.gangs import Group
 from gangline.placement.node_table import Ints, NodeTable
 from gangline.placement.policy import DEFAULT_QUEUE
-from gangline.placement.preferences import preferences
 from gangline.placement.snapshot import PodView
 
 PREFERRED_STEP = 16 * SPREAD_STEP

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from gangline.placement.affinity.pod_affinity import assign
+from gangline.placement.affinity.preferences import preferences
 from gangline.placement.capacity import UNBOUNDED, Spot, by_preferences, capacity, node_scores, take
 from gangline.placement.gangs import Gang
 from gangline.placement.multi_shape import mixes_on
 from gangline.placement.node_table import NO_DOMAIN, Bools, Floats, FreeResources, Ints, NodeTable
-from gangline.placement.pod_affinity import assign
-from gangline.placement.preferences import preferences
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from gangline.placement.affinity_index import AffinityIndex
+from gangline.placement.affinity.affinity_index import AffinityIndex
 from gangline.placement.amounts import CPU, MEMORY, PODS
 from gangline.placement.filters import filter_reason
 from gangline.placement.gpu_tables import GpuTables, tables_of

@@ -13,7 +13,7 @@ import msgspec
 from gangline.api.core import NEVER_PREEMPTS, Node, Pod, PodSpec, Taint, Toleration, find_condition
 from gangline.api.pod_group import QUEUE_ANNOTATION
 from gangline.errors import UserError
-from gangline.placement.affinity import PREFERRED, REQUIRED, Relations, read_relations
+from gangline.placement.affinity.terms import PREFERRED, REQUIRED, Relations, read_relations
 from gangline.placement.amounts import capacity_amounts, pod_request
 from gangline.topology import NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION

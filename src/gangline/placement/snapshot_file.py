@@ -15,8 +15,8 @@ import yaml
 from gangline.api.core import Node, Pod
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.errors import UserError
+from gangline.placement.affinity.namespaces import Namespaces
 from gangline.placement.gangs import Group, Groups
-from gangline.placement.namespaces import Namespaces
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.read_groups import read_group, read_workload
 from gangline.placement.snapshot import NodeView, PodView, Snapshot

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
+from gangline.placement.affinity.why_rules import rule_refusals, rule_shortfall
 from gangline.placement.amounts import PODS
 from gangline.placement.capacity import capacity
 from gangline.placement.filters import filter_reason
@@ -15,7 +16,6 @@ from gangline.placement.fit import place
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import NO_DOMAIN, FreeResources, NodeTable
 from gangline.placement.snapshot import NodeView, PodView
-from gangline.placement.why_rules import rule_refusals, rule_shortfall
 from gangline.workloads.requests import GPU
 
 NO_NODES = "no nodes available to schedule pods"

@@ -9,7 +9,7 @@ from typing import Any
 from gangline.api.resources import NAMESPACES
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
-from gangline.placement.namespaces import labels_of
+from gangline.placement.affinity.namespaces import labels_of
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_readable, synced
 

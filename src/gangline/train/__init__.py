@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gangline.train.checkpoint import CheckpointError as CheckpointError
-    from gangline.train.checkpoint import Checkpoints as Checkpoints
+    from gangline.train.checkpoints.checkpoint import CheckpointError as CheckpointError
+    from gangline.train.checkpoints.checkpoint import Checkpoints as Checkpoints
     from gangline.train.environment import Ranks as Ranks
     from gangline.train.environment import read_ranks as read_ranks
     from gangline.train.peers import PeerLostError as PeerLostError
@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Checkpoints": "checkpoint",
-    "CheckpointError": "checkpoint",
+    "Checkpoints": "checkpoints.checkpoint",
+    "CheckpointError": "checkpoints.checkpoint",
     "PeerLostError": "peers",
     "Progress": "progress",
     "Ranks": "environment",

@@ -28,7 +28,7 @@ from gangline.train.stall_detection import SILENT_AFTER_S
 from gangline.train.watch import Watch
 
 if TYPE_CHECKING:
-    from gangline.train.checkpoint import Checkpoints
+    from gangline.train.checkpoints.checkpoint import Checkpoints
     from gangline.train.progress import Progress
 
 TIMEOUT_S = 1800.0
@@ -105,7 +105,7 @@ class Session:
 
     def checkpoints(self, folder: str | Path, *, keep: int = 3) -> Checkpoints:
         """Return the checkpoints of this training in a folder that all ranks see."""
-        from gangline.train.checkpoint import Checkpoints
+        from gangline.train.checkpoints.checkpoint import Checkpoints
 
         return Checkpoints(
             *(Path(folder), self.ranks, self.store, self.peers), keep=keep, device_type=self.device.type

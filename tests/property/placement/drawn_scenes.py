@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from gangline.clock import format_time
-from gangline.placement.affinity import Relations, Spread, Term
+from gangline.placement.affinity.terms import Relations, Spread, Term
 from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group

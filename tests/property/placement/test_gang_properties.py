@@ -27,7 +27,7 @@ from drawn_scenes import (
 from gang_scenes import NOW, group
 from hypothesis import given
 
-from gangline.placement.affinity import Relations, Term
+from gangline.placement.affinity.terms import Relations, Term
 from gangline.placement.allocations import Allocations
 from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions

@@ -7,12 +7,12 @@ import pytest
 from gang_scenes import NOW, decide, dgx, group, reasons
 
 from gangline.api.core import Pod
-from gangline.placement.affinity import Term
-from gangline.placement.affinity_index import TERMS_MAX, AffinityIndex
+from gangline.placement.affinity.affinity_index import TERMS_MAX, AffinityIndex
+from gangline.placement.affinity.namespaces import Namespaces
+from gangline.placement.affinity.terms import Term
 from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
-from gangline.placement.namespaces import Namespaces
 from gangline.placement.policy import Policy
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 

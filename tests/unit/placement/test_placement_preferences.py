@@ -7,7 +7,7 @@ import pytest
 from gang_scenes import decide, dgx, group, held, members, pod
 
 from gangline.api.core import Pod
-from gangline.placement.affinity import Relations, Term
+from gangline.placement.affinity.terms import Relations, Term
 from gangline.placement.policy import Policy
 from gangline.placement.snapshot import PodView
 

@@ -12,11 +12,11 @@ from itertools import islice
 
 import numpy as np
 
-from gangline.placement.affinity import Relations, Spread, Term
+from gangline.placement.affinity.preferences import preferences
+from gangline.placement.affinity.terms import Relations, Spread, Term
 from gangline.placement.capacity import Spot, by_preferences, capacity, node_scores, take
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import NO_DOMAIN, Bools, Floats, FreeResources, Ints, NodeTable
-from gangline.placement.preferences import preferences
 from gangline.placement.snapshot import PodView
 from gangline.topology import members
 from gangline.workloads.requests import GPU

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from gangline.placement.affinity import Relations, Term
+from gangline.placement.affinity.pod_affinity import NO_RELATIONS, Rules
+from gangline.placement.affinity.terms import Relations, Term
 from gangline.placement.capacity import capacity
 from gangline.placement.fit import has_rules, place
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import FreeResources, NodeTable
-from gangline.placement.pod_affinity import NO_RELATIONS, Rules
 from gangline.placement.snapshot import PodView
 
 NOT_NEAR = "node(s) didn't match pod affinity rules"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gangline.placement.affinity import Term
+from gangline.placement.affinity.terms import Term
 from gangline.placement.snapshot import PodView
 
 TERMS_MAX = 256

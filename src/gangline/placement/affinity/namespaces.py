@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.placement.affinity import NEEDS_NAMESPACES, Relations, Term
+from gangline.placement.affinity.terms import NEEDS_NAMESPACES, Relations, Term
 from gangline.placement.snapshot import PodView
 
 NAME_LABEL = "kubernetes.io/metadata.name"

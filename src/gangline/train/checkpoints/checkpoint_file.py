@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gangline.errors import UserError
-from gangline.train import checkpoint_contents
+from gangline.train.checkpoints import checkpoint_contents
 
 DIGEST_CHARACTERS = 32
 _READ_BYTES = 1 << 20

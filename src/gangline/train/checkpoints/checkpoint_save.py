@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gangline.errors import UserError
-from gangline.train import same_state, sharded_state
-from gangline.train.checkpoint_file import (
+from gangline.train.checkpoints import same_state, sharded_state
+from gangline.train.checkpoints.checkpoint_file import (
     Draft,
     digest_of,
     digest_of_names,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from gangline.train.sharded_state import Place, leaves, named
+from gangline.train.checkpoints.sharded_state import Place, leaves, named
 
 SAMPLES = 16
 """Numbers of each tensor that are compared."""

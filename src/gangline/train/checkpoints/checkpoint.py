@@ -3,7 +3,7 @@
 First every rank writes what is its own, then rank 0 (or one rank of each node, where the folder is not
 shared) writes the model: a step with a model is complete. State that is spread over the ranks is written by
 all of them into a folder before that. What cannot be read back is refused when it is saved, on all ranks.
-The files' names are in `gangline.train.checkpoint_file`.
+The files' names are in `gangline.train.checkpoints.checkpoint_file`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from gangline.errors import GanglineError, UserError
-from gangline.train import checkpoint_contents, same_state, sharded_state
-from gangline.train.checkpoint_file import Name, digest_of, is_sharded, is_whole, name_of, remove
-from gangline.train.checkpoint_save import Saving
+from gangline.train.checkpoints import checkpoint_contents, same_state, sharded_state
+from gangline.train.checkpoints.checkpoint_file import Name, digest_of, is_sharded, is_whole, name_of, remove
+from gangline.train.checkpoints.checkpoint_save import Saving
 from gangline.train.environment import Ranks
 from gangline.train.peers import Peers
 from gangline.train.rendezvous import exchange
