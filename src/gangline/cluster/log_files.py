@@ -39,53 +39,74 @@ class LogQuery:
 
 
 class LogReader:
-    """Reads one log file from where the query starts; follows it into its successor when it is rotated."""
+    """Reads the log of a container from where the query starts, through all files that it was rotated into.
+
+    With ``tail_lines`` it starts in the newest one. What was removed before it was reached is left out.
+    """
 
     def __init__(self, path: Path, query: LogQuery) -> None:
         self._path = path
         self._query = query
         self._file: BinaryIO | None = None
+        self._successor: BinaryIO | None = None
         self._rest = b""
         self._line_open = False
 
     def close(self) -> None:
-        """Let go of the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Let go of the files."""
+        for file in (self._file, self._successor):
+            if file is not None:
+                file.close()
+        self._file = self._successor = None
 
     def read(self) -> bytes:
         """Return the text of the next records, up to a block; empty when there are no more now."""
         if self._file is None:
-            try:
-                self._file = self._path.open("rb")
-            except FileNotFoundError:
+            self._file = self._open_next() if self._query.tail_lines is None else self._open(self._path)
+            if self._file is None:
                 return b""
             if self._query.tail_lines is not None:
                 self._file.seek(tail_offset(self._file, self._query.tail_lines))
         while True:
             block = self._file.read(BLOCK_BYTES)
-            if not block:
-                if not self._rotated():
-                    return b""
-                continue
-            data = self._rest + block
-            whole, _, self._rest = data.rpartition(b"\n")
-            if text := self._text(whole):
-                return text
+            if block:
+                whole, _, self._rest = (self._rest + block).rpartition(b"\n")
+                if text := self._text(whole):
+                    return text
+            elif self._successor is not None:
+                self._file.close()
+                self._file, self._successor = self._successor, None
+            elif (found := self._open_next()) is not None:
+                self._successor = found  # the file may have grown until it was rotated: it is read once more
+            else:
+                return b""
 
-    def _rotated(self) -> bool:
-        """Go on with the file that has taken the name, if there is one."""
-        assert self._file is not None
+    def _open_next(self) -> BinaryIO | None:
+        """Open the file that came after this one, at first the oldest; None while there is none."""
+        here = None if self._file is None else os.fstat(self._file.fileno()).st_ino
+        while True:
+            try:
+                newest = self._path.stat().st_ino
+            except FileNotFoundError:  # not there yet, or just being rotated
+                return None
+            if newest == here:
+                return None
+            rotated = sorted(self._path.parent.glob(f"{self._path.name}.*"))  # by their dates
+            places = [index for index, path in enumerate(rotated) if _inode(path) == here]
+            path = [*rotated[places[0] + 1 if places else 0 :], self._path][0]
+            file = self._open(path)
+            if file is None:
+                continue
+            if path != self._path or os.fstat(file.fileno()).st_ino == newest:
+                return file
+            file.close()  # rotated since its name was looked at
+
+    @staticmethod
+    def _open(path: Path) -> BinaryIO | None:
         try:
-            now = self._path.stat()
+            return path.open("rb")
         except FileNotFoundError:
-            return False
-        if now.st_ino == os.fstat(self._file.fileno()).st_ino:
-            return False
-        self._file.close()
-        self._file = self._path.open("rb")
-        return True
+            return None
 
     def _text(self, records: bytes) -> bytes:
         query = self._query
@@ -105,6 +126,13 @@ class LogReader:
             if not self._line_open:
                 parts.append(b"\n")
         return b"".join(parts)
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return 0
 
 
 def tail_offset(file: BinaryIO, lines: int) -> int:
