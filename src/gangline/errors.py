@@ -17,7 +17,7 @@ Anything else that escapes is a bug and ends with exit code 70.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
@@ -41,13 +41,16 @@ class GanglineError(Exception):
             self.add_note(f"hint: {hint}")  # for programs of users, who see the traceback
 
     def render(self) -> str:
-        """Return the text that the command line prints: message, place, hint."""
-        lines = [f"error[{self.code}]: {self.message}"]
+        """Return the text that the command line prints: message, what belongs to it, place, hint."""
+        lines = [f"error[{self.code}]: {self.message}", *self._details()]
         if self.where:
             lines.append(f"  at {self.where}")
         if self.hint:
             lines += ["", f"hint: {self.hint}"]
         return "\n".join(lines)
+
+    def _details(self) -> list[str]:
+        return []
 
 
 class UserError(GanglineError):
@@ -73,6 +76,7 @@ class FieldError:
         message: the rule, for people.
         value: the value found, already formatted; empty when there is none.
         where: ``file:line:column`` for a manifest, else empty.
+        is_unknown: whether the kind has no such field.
     """
 
     reason: str
@@ -80,6 +84,7 @@ class FieldError:
     message: str
     value: str = ""
     where: str = ""
+    is_unknown: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         found = f" (found `{self.value}`)" if self.value else ""
@@ -99,10 +104,8 @@ class InvalidObjectError(UserError):
         super().__init__(f"{subject} {verb} {count} {noun}", where=where, hint=hint)
         self.errors = errors
 
-    def render(self) -> str:
-        """Return the message with one line for each field error."""
-        head, *tail = super().render().split("\n")
-        return "\n".join([head, *(f"  - {error}" for error in self.errors), *tail])
+    def _details(self) -> list[str]:
+        return [f"  - {error}" for error in self.errors]
 
 
 class ClusterError(GanglineError):

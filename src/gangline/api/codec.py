@@ -63,10 +63,7 @@ class Document:
 
     def place(self, errors: list[FieldError]) -> list[FieldError]:
         """Return the errors with the place of each."""
-        return [
-            replace(error, where=self.locate(error.path, key=error.message.startswith("unknown field")))
-            for error in errors
-        ]
+        return [replace(error, where=self.locate(error.path, key=error.is_unknown)) for error in errors]
 
 
 def load_file(path: Path | str) -> list[Document]:

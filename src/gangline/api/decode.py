@@ -20,7 +20,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 Unknown = Literal["error", "similar", "ignore"]
 
 _VALUE_CHARACTERS_MAX = 64
-_UNKNOWN_FIELD = "unknown field"
 _SKIP = object()
 
 
@@ -58,12 +57,7 @@ def similar_name(name: str, known: Iterable[str]) -> str:
 
 def unknown_field(path: str, advice: str = "") -> FieldError:
     """Return the error of a field that the kind does not have."""
-    return FieldError("Invalid", path, _UNKNOWN_FIELD + (f"; {advice}" if advice else ""))
-
-
-def is_unknown_field(error: FieldError) -> bool:
-    """Whether an error says that the kind does not have a field."""
-    return error.message.startswith(_UNKNOWN_FIELD)
+    return FieldError("Invalid", path, "unknown field" + (f"; {advice}" if advice else ""), is_unknown=True)
 
 
 def join_path(path: str, name: str) -> str:

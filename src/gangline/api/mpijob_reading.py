@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gangline.api.core import ObjectMeta, Wire
-from gangline.api.decode import decode, is_deeper, is_unknown_field, join_path, similar_name, unknown_field
+from gangline.api.decode import decode, is_deeper, join_path, similar_name, unknown_field
 from gangline.api.mpijob import JobMeta, MPIJob, MPIJobSpec, MPIJobStatus
 from gangline.api.mpijob_defaults import apply_defaults
 from gangline.api.mpijob_legacy import LEGACY_NAMES, OLD_VERSIONS, SUCCESSORS
@@ -115,16 +115,16 @@ def _read(metadata: ObjectMeta, normalised: Normalised, errors: list[FieldError]
         job = replace(job, version=normalised.version, needs_exec=normalised.needs_exec)
     broken = normalised.as_written(validate_mpijob(job, unknown="error" if is_old else "ignore"))
     everything = [*errors, *normalised.errors, *normalised.as_written(found)]
-    known = [error for error in everything if not is_unknown_field(error)]
-    strange = [error for error in [*everything, *broken] if is_unknown_field(error)]
-    rules = [error for error in broken if not is_unknown_field(error)]
+    known = [error for error in everything if not error.is_unknown]
+    strange = [error for error in [*everything, *broken] if error.is_unknown]
+    rules = [error for error in broken if not error.is_unknown]
     return ReadJob(job, _merge(known, rules), [*normalised.warnings, *strange])
 
 
 def _advise(error: FieldError) -> FieldError:
     """Say where v2beta1 has a field of an old version."""
     name = error.path.removeprefix("spec.")
-    if not is_unknown_field(error) or name not in LEGACY_NAMES:
+    if not error.is_unknown or name not in LEGACY_NAMES:
         return error
     successor = SUCCESSORS.get(name)
     advice = f"; in v2beta1 it is `{successor}`" if successor else ""

@@ -177,10 +177,9 @@ def _not_negative(value: int | None, path: str) -> list[FieldError]:
 def _one_of(value: str, allowed: tuple[str, ...], path: str, *, empty: bool = False) -> list[FieldError]:
     if value in allowed or (empty and not value):
         return []
+    rule, meant = "must be " + " or ".join(f"`{item}`" for item in allowed), similar_name(value, allowed)
     return [
-        FieldError(
-            "NotSupported", path, "must be " + " or ".join(f"`{item}`" for item in allowed), show(value)
-        )
+        FieldError("NotSupported", path, rule + (f"; did you mean `{meant}`?" if meant else ""), show(value))
     ]
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gangline.api.core import ObjectMeta
@@ -71,9 +71,7 @@ class Normalised:
                 (old + error.path[len(new) :] for new, old in self.moved if _is_within(error.path, new)),
                 error.path,
             )
-            placed.setdefault(
-                (path, error.message), FieldError(error.reason, path, error.message, error.value)
-            )
+            placed.setdefault((path, error.message), replace(error, path=path))
         return list(placed.values())
 
 

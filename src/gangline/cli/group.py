@@ -12,7 +12,7 @@ import click
 
 from gangline import __version__
 from gangline.cli.commands import ALIASES, COMMANDS, ELSEWHERE, NOT_SERVED, SECTIONS
-from gangline.errors import EXIT_BUG, EXIT_INTERRUPTED, GanglineError
+from gangline.errors import EXIT_BUG, EXIT_INTERRUPTED, GanglineError, UserError
 
 EXIT_BROKEN_PIPE = 141
 EXIT_MACHINE = 3
@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
         """Resolve a command; an unknown one is an error that names the nearest."""
         name = args[0]
         if ALIASES.get(name, name) not in COMMANDS and not name.startswith("-"):
-            ctx.fail(_unknown_command(name, args[1:]))
+            raise UserError(f"no such command `{name}`", hint=_instead_of(name, args[1:]))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -80,18 +80,16 @@ class LazyGroup(click.Group):
                 formatter.write_dl(rows, col_max=14)
 
 
-def _unknown_command(name: str, words: list[str]) -> str:
-    """Return the message for a command that is not there: which does it, else the nearest by its name."""
+def _instead_of(name: str, words: list[str]) -> str:
+    """Return what to do instead of a command that is not there: which does it, else the nearest."""
     from difflib import get_close_matches
 
     if line := ELSEWHERE.get(name):
         job = next((word for word in reversed(words) if not word.startswith("-")), "NAME")
-        return f"no such command `{name}`\n\nhint: {line.replace('NAME', job)}"
-    if words_there := NOT_SERVED.get(name):
-        return f"no such command `{name}`\n\nhint: {words_there}"
+        return line.replace("NAME", job)
     known = [known for known, entry in COMMANDS.items() if entry.section]
     near = get_close_matches(name, known, n=1)
-    return f"no such command `{name}`" + (f"\n\nhint: did you mean `{near[0]}`?" if near else "")
+    return NOT_SERVED.get(name) or (f"did you mean `{near[0]}`?" if near else "see `gangline --help`")
 
 
 @click.group(
@@ -113,7 +111,7 @@ def invoke(argv: list[str]) -> int:
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
     except GanglineError as error:
-        error.hint = error.hint or _hint_for(error.message)
+        error.hint = error.hint or _hint_for(error)
         print(error.render(), file=sys.stderr)
         return error.exit_code
     except click.exceptions.Exit as leave:
@@ -146,10 +144,11 @@ def invoke(argv: list[str]) -> int:
         return _show_bug()
 
 
-def _hint_for(message: str) -> str:
+def _hint_for(error: GanglineError) -> str:
     """Return the way on from what any command may hear of the API server."""
-    if message.startswith('namespaces "') and message.endswith('" not found'):
-        name = message.split('"')[1]
+    details: dict[str, Any] = getattr(error, "details", {})  # of a Status; its class is not loaded for this
+    if details.get("kind") == "namespaces" and getattr(error, "reason", "") == "NotFound":
+        name = details.get("name")
         return f"make it with `kubectl create namespace {name}`, or with a Namespace object in your manifest"
     return ""
 
@@ -157,7 +156,7 @@ def _hint_for(message: str) -> str:
 def _show_usage(error: click.UsageError) -> int:
     message = error.format_message().replace("\n\t", " ")  # click puts each choice on a line of its own
     print(f"error[bad-input]: {message}", file=sys.stderr)
-    if error.ctx is not None and "hint:" not in message:
+    if error.ctx is not None:
         path = error.ctx.command_path
         print(f"\nhint: see `{path} --help`", file=sys.stderr)
     return 2

@@ -6,6 +6,8 @@ from difflib import get_close_matches
 
 import click
 
+from gangline.errors import UserError
+
 
 class Subcommands(click.Group):
     """Shows its help without a command, and says of an unknown one which is near, else which there are."""
@@ -26,5 +28,5 @@ class Subcommands(click.Group):
             known = self.list_commands(ctx)
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}"
-            ctx.fail(f"`{ctx.command_path}` has no command `{name}`\n\nhint: {hint}")
+            raise UserError(f"`{ctx.command_path}` has no command `{name}`", hint=hint)
         return super().resolve_command(ctx, args)

@@ -38,7 +38,9 @@ class _Machines(Subcommands):
             if machine_of_name(name) is not None or Path(name).is_file():
                 args = ["show", *args]
             elif near := near_names(name):
-                ctx.fail(f"no command and no known machine is called `{name}`\n\nhint: did you mean {near}?")
+                raise UserError(
+                    f"no command and no known machine is called `{name}`", hint=f"did you mean {near}?"
+                )
         return super().resolve_command(ctx, args)
 
 

@@ -190,8 +190,8 @@ class _MpiOutput(RankOutput):
     def _note(self, stream: str, line: bytes) -> None:
         if match := _STARTED.match(line.rstrip()):
             state = self._states[int(match.group(2))]
-            state.to(f"runs on {match.group(3).decode(errors='replace')}")
-            if all(one.state.startswith(("runs", "exited")) for one in self._states):
+            state.to(f"runs on {match.group(3).decode(errors='replace')}", started=True)
+            if all(one.has_started for one in self._states):
                 self.all_started.set()
             return
         if match := _ENDED.search(line.rstrip()):
@@ -199,7 +199,8 @@ class _MpiOutput(RankOutput):
             if not match.start():
                 return
             line = line[: match.start()] + b"\n"  # the program's last line had no end
-        self.failures.feed(line.decode(errors="replace"))
+        if self.failures.feed(line.decode(errors="replace")):
+            return
         # Ranks' lines come on both streams with tags; the launcher's own words have none.
         self._show_text(stream, self._rank_tags.feed(line) if stream == "stdout" else RankTags().feed(line))
 

@@ -19,6 +19,7 @@ Cost: one small Python process beside the launcher, 15 ms at its start.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -31,6 +32,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))  # run with -I: no folder is on the path
 
@@ -338,31 +340,47 @@ def run(
         )
         return run(launcher, arguments, environment, is_retry=True)
     if code != 0 and stream.mpi_was_another:
-        _write_all(2, mismatch(launcher).encode())
+        _say_mismatch(program_mismatch(launcher))
         return EXIT_MISMATCH
     return 128 - code if code < 0 else code
 
 
-def wrong_implementation(launcher: Launcher, meant: str) -> str:
-    """Return the error for an image whose launcher is of another MPI than the job says."""
+class Mismatch(NamedTuple):
+    """Two implementations of MPI that cannot work together: what is so, what it leads to, what to do."""
+
+    what: str
+    effect: str
+    hint: str
+
+
+def wrong_implementation(launcher: Launcher, meant: str) -> Mismatch:
+    """Return what is wrong with an image whose launcher is of another MPI than the job says."""
     value = {"Open MPI": "OpenMPI", "MPICH": "MPICH", "Intel MPI": "Intel"}
-    return (
-        f"error[mpi-mismatch]: `mpiImplementation` of this job is `{value[meant]}`, but the image's "
-        f"`{launcher.program}` is of {launcher.family}: it would start every rank on the launcher\n\n"
-        f"hint: write `mpiImplementation: {value[launcher.family]}`, or use an image that has {meant}; on "
-        "the one-machine cluster `--image NAME=FOLDER` lends the image an environment of yours\n"
+    return Mismatch(
+        f"`mpiImplementation` of this job is `{value[meant]}`, but the image's "
+        f"`{launcher.program}` is of {launcher.family}",
+        "it would start every rank on the launcher",
+        f"write `mpiImplementation: {value[launcher.family]}`, or use an image that has {meant}; on "
+        "the one-machine cluster `--image NAME=FOLDER` lends the image an environment of yours",
     )
 
 
-def mismatch(launcher: Launcher) -> str:
-    """Return the error for a program that was built for another MPI than the launcher's."""
+def program_mismatch(launcher: Launcher) -> Mismatch:
+    """Return what is wrong with a program that was built for another MPI than the launcher's."""
     other = "MPICH or Intel MPI" if launcher.family == "Open MPI" else "Open MPI"
-    return (
-        f"\nerror[mpi-mismatch]: the program was built for {other}, but `{launcher.program}` is of "
-        f"{launcher.family}: each rank would have called itself rank 0\n\n"
-        "hint: build the program with the `mpicc` beside that mpirun, or put the program's own mpirun first: "
-        "an image or a virtual environment that has it, and `mpiImplementation` in the manifest\n"
+    return Mismatch(
+        f"the program was built for {other}, but `{launcher.program}` is of {launcher.family}",
+        "each rank would have called itself rank 0",
+        "build the program with the `mpicc` beside that mpirun, or put the program's own mpirun first: "
+        "an image or a virtual environment that has it, and `mpiImplementation` in the manifest",
     )
+
+
+def _say_mismatch(found: Mismatch) -> None:
+    """Write it for people, and as a record for whoever reads the log."""
+    record = json.dumps({"kind": "mpi-mismatch", "what": found.what})
+    text = f"error[mpi-mismatch]: {found.what}: {found.effect}\n\nhint: {found.hint}\n"
+    _write_all(2, f"\n{text}@gangline {record}\n".encode())
 
 
 def main() -> None:
@@ -375,7 +393,7 @@ def main() -> None:
         _write_all(2, NOT_FOUND.format(name=name).encode())
         sys.exit(EXIT_NOT_FOUND)
     if meant := hosts_meant_for(launcher, arguments, environment):
-        _write_all(2, wrong_implementation(launcher, meant).encode())
+        _say_mismatch(wrong_implementation(launcher, meant))
         sys.exit(EXIT_MISMATCH)
     arguments = guarded(launcher, arguments, environment)
     sys.exit(run(launcher, arguments, environment))

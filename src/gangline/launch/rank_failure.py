@@ -6,10 +6,13 @@ Wordings were taken from runs of Open MPI 5.0.11 (``prterun``) and from the publ
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from gangline.workloads.outcome import Cause, CauseKind, LaunchFailure, cause_of_code
 
@@ -21,8 +24,10 @@ LINE_CHARS_MAX = 4096
 # [1,0]<stdout>: epoch 1
 # [0,3]<stderr>: Traceback
 _TAG = re.compile(r"^\[(?:\d+,)?(\d+)\](?:\[[^\]]*\])?(?:<(?:stdout|stderr|stddiag)>: ?| )(.*)$", re.DOTALL)
+FAILURE_RECORDS = ("rank-ended", "rank-raised", "mpi-mismatch")
+"""Kinds of the records that tell why a launch failed: of a rank, of ``mpi_check``, of ``mpirun_wrapper``."""
 # @gangline {"kind":"rank-ended","rank":1,"code":3}
-_ENDED = re.compile(r'@gangline \{"kind":"rank-ended","rank":(\d+),"code":(\d+)\}$')
+_RECORD = re.compile(rf'@gangline (\{{"kind": ?"(?:{"|".join(FAILURE_RECORDS)})".*\}})$')
 _WHITE = re.compile(r"\s+")
 # --------------------------------------------------------------------------
 _RULE = re.compile(r"-{70,80}$")
@@ -47,27 +52,33 @@ class LauncherOutput:
         self._spoken: deque[str] = deque(maxlen=TAIL_LINES)
         self._in_report = False
         self._last: int | None = None
-        self._first_end: tuple[int, int] | None = None
+        self._records: list[dict[str, Any]] = []
 
-    def feed(self, line: str) -> None:
-        """Take one line, with or without its newline. About a microsecond."""
+    def feed(self, line: str) -> bool:
+        """Take one line, with or without its newline; return whether it is a record. About a microsecond."""
         text = line.rstrip("\r\n")[:LINE_CHARS_MAX]
-        if ended := _ENDED.search(text):
-            self._first_end = self._first_end or (int(ended.group(1)), int(ended.group(2)))
-            return
+        if match := _RECORD.search(text):
+            self._take_record(match.group(1))
+            return True
         tag = _TAG.match(text)
         if tag is None:
             self._launcher.append(text)
             self._take_launchers(text)
-            return
+            return False
         rank = int(tag.group(1))
         self._last = rank
         lines = self._ranks.get(rank)
         if lines is None:
             if len(self._ranks) >= RANKS_MAX:
-                return
+                return False
             lines = self._ranks[rank] = deque(maxlen=TAIL_LINES)
         lines.append(tag.group(2))
+        return False
+
+    def _take_record(self, text: str) -> None:
+        if len(self._records) < RANKS_MAX:
+            with suppress(ValueError):
+                self._records.append(json.loads(text))
 
     def _take_launchers(self, text: str) -> None:
         """Tell what the launcher's side wrote from the launcher's report of a failure."""
@@ -80,15 +91,28 @@ class LauncherOutput:
     def failure(self, exit_code: int | None = None) -> LaunchFailure | None:
         """Return what went wrong; ``None`` when nothing is named and the exit code is 0 or unknown."""
         text = _WHITE.sub(" ", "\n".join(self._launcher))
-        found = _find(text, self._abort_text())
-        if found is None and self._first_end is not None:
-            rank, code = self._first_end
-            found = cause_of_code(code, rank=rank)
+        found = self._mismatch() or _find(text, self._abort_text())
+        if found is not None and found.kind is CauseKind.ABORTED:
+            found = self._raised(found)
+        if found is None:
+            ends = [record for record in self._records if record["kind"] == "rank-ended"]
+            found = cause_of_code(ends[0]["code"], rank=ends[0]["rank"]) if ends else None
         if found is None:
             if not exit_code:
                 return None
             found = cause_of_code(exit_code, of_launcher=True)
         return LaunchFailure(found, self._tail(found.rank), is_last=self._last == found.rank)
+
+    def _mismatch(self) -> Cause | None:
+        said = next((record["what"] for record in self._records if record["kind"] == "mpi-mismatch"), None)
+        return Cause(CauseKind.OTHER_MPI, detail=said) if said else None
+
+    def _raised(self, aborted: Cause) -> Cause:
+        """Name the exception for which ``mpi_check`` called MPI_Abort in place of the program."""
+        for record in self._records:
+            if record["kind"] == "rank-raised" and record["rank"] == aborted.rank:
+                return replace(aborted, kind=CauseKind.RAISED, detail=record["error"])
+        return aborted
 
     def tail(self, rank: int) -> tuple[str, ...]:
         """Return a rank's last lines."""
@@ -113,10 +137,6 @@ def find_failure(lines: Iterable[str], exit_code: int | None = None) -> LaunchFa
     return output.failure(exit_code)
 
 
-# error[mpi-mismatch]: the program was built for MPICH, but `mpirun` is of Open MPI: each rank would
-_MISMATCH = re.compile(
-    r"error\[mpi-mismatch\]: (the program was built .+?|`mpiImplementation` .+?): (?:each rank|it) would "
-)
 # [prterun-vm-7367@1,1] of Open MPI 5, [[41012,1],3] of Open MPI 4
 _NAME = r"\[+[^\[\]]*?(?:\][^\[\]]*)?,(\d+)\]"
 # prterun detected that one or more processes exited with non-zero status, ... Process name: ... Exit code: 3
@@ -141,9 +161,6 @@ _ABORT_HYDRA = re.compile(
 )
 # application called MPI_Abort(MPI_COMM_WORLD, 7) - process 2
 _ABORT_HYDRA_OLD = re.compile(r"application called MPI_Abort\([^,)]*, (-?\d+)\) - process (\d+)")
-# gangline: ValueError on rank 1: ending all ranks
-_RAISED = re.compile(r"gangline: (\w+) on rank (\d+): ending all ranks")
-"""What ``mpi_check`` says before it calls MPI_Abort in place of the program."""
 # PRTE has lost communication with a remote daemon. HNP daemon : [@0] on node a Remote daemon: [@1] on node b
 _LOST = re.compile(
     r"lost communication with a remote daemon\. HNP daemon : \S+ on node \S+ Remote daemon: \S+ on node (\S+)"
@@ -182,8 +199,6 @@ _HYDRA_EXEC = re.compile(r"proxy:\S*?@([^\]\s]+)\].*?execvp error on file (\S+)"
 
 
 def _find(text: str, ranks_text: str) -> Cause | None:
-    if match := _MISMATCH.search(text):
-        return Cause(CauseKind.OTHER_MPI, detail=match.group(1))
     for look in (_find_signal, _find_exit, _find_not_found, _find_slots, _find_hydra):
         if found := look(text):
             return _better_abort(found, text, ranks_text)
@@ -238,9 +253,7 @@ def _find_abort(text: str, ranks_text: str) -> Cause | None:
         return Cause(CauseKind.ABORTED, rank=int(match.group(1)), host=host)
     else:
         return None
-    raised = next((one for one in _RAISED.finditer(ranks_text) if int(one.group(2)) == rank), None)
-    kind = CauseKind.RAISED if raised else CauseKind.ABORTED
-    return Cause(kind, rank=rank, host=host, exit_code=code, detail=raised.group(1) if raised else "")
+    return Cause(CauseKind.ABORTED, rank=rank, host=host, exit_code=code)
 
 
 def _better_abort(found: Cause, text: str, ranks_text: str) -> Cause:

@@ -22,6 +22,7 @@ from gangline.launch.rank_output import RankOutput
 from gangline.launch.rank_places import forwarded_variables, master_address, place_variables
 from gangline.launch.rank_watch import name_of_program, watch_until_cancelled, watched
 from gangline.launch.remote_host import EXIT_NO_PYTHON, RemoteShell, is_this_host
+from gangline.workloads.outcome import cause_of_code, is_signal
 
 START_TIMEOUT_S = 30.0
 EXIT_INTERRUPTED = 130
@@ -45,10 +46,14 @@ class RankState:
     state: str = "waits for its host"
     since: float = field(default_factory=time.monotonic)
     exit_code: int | None = None
+    has_answered: bool = False
+    has_started: bool = False
 
-    def to(self, state: str) -> None:
-        """Change the state."""
+    def to(self, state: str, *, started: bool = False) -> None:
+        """Change the words; whoever says something of a rank is its host, which has answered."""
         self.state, self.since = state, time.monotonic()
+        self.has_answered = True
+        self.has_started |= started
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ class RankStart:
         self._sessions: dict[str, HostSession] = {}
         self._hellos: dict[str, asyncio.Future[dict[str, object]]] = {}
         self._failure: RankState | None = None
-        self._lost = ""
+        self._lost = self._lost_words = ""
         self._stopping = asyncio.Event()
         self._all_started = asyncio.Event()
         self._signal = 0
@@ -183,7 +188,7 @@ class RankStart:
         await self._stopping.wait()
         for hello in self._hellos.values():
             hello.cancel()
-        silent = {state.place.host for state in self.states if state.state == "waits for its host"}
+        silent = {state.place.host for state in self.states if not state.has_answered}
         for name, session in self._sessions.items():
             if name in silent:
                 session.kill()  # its remote shell never answered
@@ -257,7 +262,7 @@ class RankStart:
             )
             for state in left:
                 state.to(f"lost: {words}")
-            self._lost = session.host
+            self._lost, self._lost_words = session.host, words
             self._stopping.set()
 
     def _take(self, session: HostSession, event: str, rank: int, payload: bytes) -> None:
@@ -272,8 +277,8 @@ class RankStart:
         if event in ("out", "err"):
             self._output.feed(rank, "stdout" if event == "out" else "stderr", payload)
         elif event == "started":
-            state.to(f"runs as process {payload.decode()}")
-            if all(one.state.startswith(("runs", "exited")) for one in self.states):
+            state.to(f"runs as process {payload.decode()}", started=True)
+            if all(one.has_started for one in self.states):
                 self._all_started.set()
         elif event == "failed":
             state.exit_code = EXIT_NO_PYTHON
@@ -312,8 +317,7 @@ class RankStart:
                 hint="`gangline check --hosts …` says what is wrong; --start-timeout waits longer",
             )
         if self._lost:
-            state = next(one for one in self.states if one.place.host == self._lost)
-            words = state.state.removeprefix("lost: ")
+            words = self._lost_words
             if self._all_started.is_set():
                 raise JobFailedError(f"host `{self._lost}` was lost: {words}; all other ranks were ended")
             raise StartError(
@@ -325,10 +329,7 @@ class RankStart:
 def rank_error(state: RankState, tail: Sequence[str]) -> JobFailedError:
     """Return the error that names a failed rank, its host, how it ended and its last lines."""
     place, code = state.place, state.exit_code or 1
-    if code > 128 and code - 128 in {int(number) for number in signal.Signals}:
-        words = f"was killed by signal {code - 128} ({signal.Signals(code - 128).name})"
-    else:
-        words = state.state
+    words = cause_of_code(code).ending if is_signal(code) else state.state
     message = f"rank {place.rank} of {place.size} on `{place.host}` {words}; all other ranks were ended"
     if tail and place.size > 1:
         shown = "\n".join(f"  {line}" for line in tail[-5:])

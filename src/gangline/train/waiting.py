@@ -291,7 +291,7 @@ class World:
         tracks = [self._tracks[one.rank] for one in silences]
         waiting = [track for track in self._active() if track.call]
         parts = [
-            f"{_others(silences[0].waiting)} for {_ranks([one.rank for one in silences])} since "
+            f"{_others_have(silences[0].waiting)} waited for {_ranks([one.rank for one in silences])} for "
             f"{silences[0].waited_s:.0f} s",
             *(self._where(track) for track in tracks[:SHOWN_MAX]),
             f"{self._names(waiting[:1])} waits{self._at(waiting[0])}",
@@ -302,12 +302,11 @@ class World:
         waiting = [track for track in self._active() if track.call]
         places = {self._at(track): track for track in reversed(waiting)}
         is_all = len(self._tracks) == self.size
-        who = f"all {self.size} ranks wait" if is_all else "all ranks that run on this machine wait"
+        who = f"all {self.size} ranks" if is_all else "all ranks that run on this machine"
         if len(self._active()) < len(self._tracks):
-            who = "all ranks that still run wait"
-        parts = [
-            f"{who} since {silences[0].waited_s:.0f} s{'' if len(places) == 1 else ', at different calls'}"
-        ]
+            who = "all ranks that still run"
+        apart = "" if len(places) == 1 else ", at different calls"
+        parts = [f"{who} have waited for {silences[0].waited_s:.0f} s{apart}"]
         parts += [
             f"{self._names([track])} waits{at}" for at, track in [*places.items()][: -SHOWN_MAX - 1 : -1]
         ]
@@ -348,6 +347,10 @@ def _ranks(ranks: Iterable[int]) -> str:
     shown = ", ".join(map(str, numbers[:SHOWN_MAX]))
     more = f" and {len(numbers) - SHOWN_MAX} more" if len(numbers) > SHOWN_MAX else ""
     return f"rank{'s' if len(numbers) > 1 else ''} {shown}{more}"
+
+
+def _others_have(count: int) -> str:
+    return f"{count} other rank{' has' if count == 1 else 's have'}"
 
 
 def _others(count: int) -> str:

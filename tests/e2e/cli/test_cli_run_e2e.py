@@ -131,12 +131,13 @@ def test_bad_input_is_one_clear_error_with_exit_code_2(gangline, words, part):
     assert result.stdout == ""
 
 
-def test_one_interrupt_deletes_the_job_and_waits(gangline, pod_manifest, until):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_interrupt_deletes_the_job_and_waits(gangline, pod_manifest, until, number, code):
     process = gangline.start("run", str(pod_manifest("stopped", "echo on; exec sleep 600")))
     assert process.stdout.readline() == "on\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "nothing is left running" in err
     assert gangline("delete", "pod/stopped").returncode == 2, "it is there no more"
     assert json.loads(gangline("get", "pod/stopped", "-o", "json").stdout)["status"] == "CANCELLED"

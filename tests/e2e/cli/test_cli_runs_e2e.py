@@ -70,6 +70,9 @@ def test_two_runs_of_one_script_at_the_same_time_have_names_of_their_own(fresh, 
     assert failed["command"].endswith("go 3")
     assert failed["metrics"] == {"step": 3, "steps": 9, "rate": 12.5, "unit": "images", "loss": 0.25}
     assert [report["name"] for report in runs(fresh, "--failed")] == [failed["name"]]
+    (listed,) = [job for job in json.loads(fresh("list", "-o", "json").stdout) if job["status"] == "FAILED"]
+    cause = {"kind": "Exited", "rank": 1, "pod": f"{failed['name']}-launcher", "exitCode": 3}
+    assert (listed["reason"], listed["cause"]) == (failed["reason"], cause)
     assert len(runs(fresh, "--limit", "1")) == 1
 
     third = fresh("run", "-n", "2", "--code", str(script), *program, "0")
@@ -91,6 +94,11 @@ def test_a_run_stays_after_deletion_interruption_and_down(fresh, script, program
     assert fresh("down").returncode == 0
     process.communicate(timeout=120)
 
+    for words in (["get", "nothing"], ["logs", "nothing"], ["explain", "nothing"]):
+        unknown = fresh(*words)
+        assert unknown.returncode == 3
+        assert "no past run is called `nothing`, and cluster" in unknown.stderr
+        assert "gangline runs" in unknown.stderr
     assert states(fresh) == {"done": "SUCCEEDED", "cut": "CANCELLED", "down": "CANCELLED"}
     assert fresh("logs", "done").stdout == "hello\n"
     for name in ("done", "cut", "down"):

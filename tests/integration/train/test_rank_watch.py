@@ -85,7 +85,7 @@ def test_mpi4py_rank_that_never_reaches_the_barrier_is_named(ranks, program: str
 
     (line,) = follow(RankWatch(program), 600, bool)
 
-    assert line.startswith("1 other rank waits for rank 1 since ")
+    assert line.startswith("1 other rank has waited for rank 1 for ")
     assert re.search(r"is at script.py:[56] spin < script.py:11 <module>", line)
     assert "waits at script.py:8 step" in line
 
@@ -145,7 +145,7 @@ def test_rank_outside_of_the_all_reduce_is_named_with_its_place(
 
     (line,) = follow(watch, 600, bool)
 
-    assert line.startswith("1 other rank waits for rank 1 since ")
+    assert line.startswith("1 other rank has waited for rank 1 for ")
     assert re.search(rf"; rank 1 \(process {ranks.processes[1].pid}\) is at {place}", line)
     assert re.search(r"; rank 0 \(process \d+\) waits at \S+ \w+", line)
 
@@ -176,7 +176,7 @@ def test_evaluation_on_rank_0_is_told_once_and_ends_nothing(
 
     first, second = follow(watch, 400)
 
-    assert first.startswith("1 other rank waits for rank 0 since ")
+    assert first.startswith("1 other rank has waited for rank 0 for ")
     assert second.startswith("rank 0 goes on; ")
     assert all(process.poll() is None for process in ranks.processes)
 

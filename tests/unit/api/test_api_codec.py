@@ -59,7 +59,7 @@ def test_locate_gives_line_and_column_of_the_field_or_its_nearest_parent(path: s
 def test_locate_points_at_the_key_of_an_unknown_field() -> None:
     document = load_one("a: 1\nspce: {x: 1}\nslots: 2\n")
 
-    (placed,) = document.place([FieldError("Invalid", "slots", "unknown field")])
+    (placed,) = document.place([FieldError("Invalid", "slots", "any words", is_unknown=True)])
 
     assert placed.where == "job.yaml:3:1"
     assert str(placed).endswith("at job.yaml:3:1")

@@ -192,6 +192,12 @@ def test_an_unknown_field_gets_a_suggestion(document: Build) -> None:
     }
 
 
+def test_a_value_that_is_nearly_one_of_a_few_gets_a_suggestion(document: Build) -> None:
+    job = document(runPolicy={"cleanPodPolicy": "running"})
+
+    assert paths(job)["spec.runPolicy.cleanPodPolicy"].endswith("; did you mean `Running`?")
+
+
 def test_an_unknown_role_is_not_supported(document: Build) -> None:
     job = document()
     job["spec"]["mpiReplicaSpecs"]["worker"] = job["spec"]["mpiReplicaSpecs"].pop("Worker")

@@ -72,7 +72,7 @@ def test_a_call_of_mpi_abort_says_more_than_the_codes_of_those_it_ended() -> Non
 
 def test_an_exception_is_named_and_not_the_call_that_ended_the_others() -> None:
     lines = [
-        "[0,1]<stdout>: gangline: KeyError on rank 1: ending all ranks",
+        '[0,1]<stderr>: @gangline {"kind":"rank-raised","rank":1,"error":"KeyError"}',
         "[0,1]<stdout>: Abort(1) on node 1 (rank 1 in comm 0): application called MPI_Abort(comm=0x84, 1)",
     ]
     failure = find_failure(lines, 1)
@@ -84,8 +84,8 @@ def test_an_exception_is_named_and_not_the_call_that_ended_the_others() -> None:
 def test_a_program_of_another_mpi_is_told_before_what_its_ranks_ended_with() -> None:
     lines = [
         "[mpiexec@x] Exit codes: [a] 3584,3584",
-        "error[mpi-mismatch]: the program was built for Open MPI, but `mpirun` is of MPICH: "
-        "each rank would have called itself rank 0",
+        '@gangline {"kind": "mpi-mismatch", "what": '
+        '"the program was built for Open MPI, but `mpirun` is of MPICH"}',
     ]
     failure = find_failure(lines, 78)
 

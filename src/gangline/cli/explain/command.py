@@ -72,7 +72,9 @@ async def _explain_or_past(
     from gangline.cli.explain.past import explain_past
     from gangline.cli.jobs.job_lookup import NoSuchJobError
 
-    if not target.is_up() and await explain_past(target, name, output):
+    if not target.is_up():
+        if not await explain_past(target, name, output):
+            target.check_up(name)
         return
     try:
         await _explain(target, name, workload, placement=placement, output=output)

@@ -87,7 +87,7 @@ async def open_job(
     if not target.is_up():
         past = find_past(target, name, wanted)
         if past is None:
-            target.check_up()
+            target.check_up(name)
         else:
             yield past
             return

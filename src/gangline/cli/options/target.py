@@ -114,8 +114,11 @@ class ClusterTarget:
 
         return Cluster(self.paths).wait_back()
 
-    def check_up(self) -> None:
+    def check_up(self, job: str = "") -> None:
         """Refuse when the one-machine cluster is not up; a context is found out by its first request.
+
+        Args:
+            job: a name that no past run has.
 
         Raises:
             ClusterError: with the command that starts it.
@@ -126,8 +129,9 @@ class ClusterTarget:
             return
         found = read_lock(self.paths.lock("server"))
         how = "its server was killed" if found.state == "killed" else "it is not up"
+        past = f"no past run is called `{job}`, and " if job else ""
         raise ClusterError(
-            f"cannot reach cluster `{self.cluster}`: {how}",
+            f"{past}cluster `{self.cluster}` cannot be reached: {how}",
             hint=f"start it with `gangline up{self.options}`; `gangline runs{self.options}` lists what ran",
         )
 

@@ -47,9 +47,14 @@ DETACH_WINDOW_S = 1.0
 
 
 class Interrupts:
-    """Counts Ctrl-C: the first ends the jobs, the second leaves them alone."""
+    """Counts Ctrl-C: the first ends the jobs, the second leaves them alone.
+
+    Attributes:
+        exit_code: 128 plus the number of the first signal, as of a program that it ends.
+    """
 
     def __init__(self) -> None:
+        self.exit_code = 0
         self.first = asyncio.Event()
         self.second = asyncio.Event()
 
@@ -57,9 +62,10 @@ class Interrupts:
         """Take SIGINT and SIGTERM over for the running loop."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._take)
+            loop.add_signal_handler(number, self._take, number)
 
-    def _take(self) -> None:
+    def _take(self, number: int) -> None:
+        self.exit_code = self.exit_code or 128 + number
         (self.second if self.first.is_set() else self.first).set()
 
 
@@ -217,7 +223,7 @@ async def _interrupted(
         _say_detached(theirs, target, "which another command started and which goes on")
     claimed = [one for one in claimed if not one.was_there]
     if not claimed:
-        return EXIT_INTERRUPTED
+        return interrupts.exit_code
     names = ", ".join(job_title(job) for _, job, _ in claimed)
     say(f"\ninterrupted: deleting {names} (Ctrl-C again within {DETACH_WINDOW_S:.0f} s leaves it running)")
     try:
@@ -225,7 +231,7 @@ async def _interrupted(
     except TimeoutError:
         return await _delete_all(client, claimed, target, interrupts)
     _say_detached(claimed, target, "which goes on")
-    return EXIT_INTERRUPTED
+    return interrupts.exit_code
 
 
 async def _delete_all(
@@ -239,11 +245,11 @@ async def _delete_all(
     if deleting.done():
         deleting.result()
         say("deleted; nothing is left running")
-        return EXIT_INTERRUPTED
+        return interrupts.exit_code
     deleting.cancel()
     await asyncio.gather(deleting, return_exceptions=True)
     _say_detached(claimed, target, "which is being deleted")
-    return EXIT_INTERRUPTED
+    return interrupts.exit_code
 
 
 def _say_detached(claimed: list[Claimed], target: ClusterTarget, state: str) -> None:

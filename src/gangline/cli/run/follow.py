@@ -13,7 +13,7 @@ from gangline.api.resources import EVENTS, PODS, Resource
 from gangline.cli.run.watching import Recover, watch_objects
 from gangline.errors import ClusterError, GanglineError
 from gangline.launch.hydra_tags import HydraTags
-from gangline.launch.rank_failure import LauncherOutput
+from gangline.launch.rank_failure import FAILURE_RECORDS, LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, RankTags, split_line
 from gangline.train.records import RecordFilter, parse_record
 from gangline.workloads.job_outcome import EndStatus, JobOutcome
@@ -375,7 +375,7 @@ class Follower:
         for part in [line] if self._tags is None else split_line(line):
             text = part.decode(errors="replace")
             record = parse_record(text)
-            if record is None or record["kind"] == "rank-ended":
+            if record is None or record["kind"] in FAILURE_RECORDS:
                 self._output.feed(text)
 
     def _flush_line(self) -> None:

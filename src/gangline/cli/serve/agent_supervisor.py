@@ -10,12 +10,11 @@ import time
 
 import structlog
 
-from gangline.cluster.daemon.cluster import refusal_path
-from gangline.cluster.daemon.daemon import log_tail, spawn_daemon
+from gangline.cluster.daemon.agent_refusal import forget_refusal
+from gangline.cluster.daemon.daemon import spawn_daemon
 from gangline.cluster.daemon.restarts import RestartDelay, note_restart
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.process_lock import read_lock
-from gangline.errors import UserError
 
 STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.5
@@ -33,7 +32,7 @@ class AgentSupervisor:
 
     def start(self) -> None:
         """Start the agent unless one lives; returns at once."""
-        refusal_path(self._paths).unlink(missing_ok=True)
+        forget_refusal(self._paths)
         held = read_lock(self._paths.lock("agent"))
         if held.state == "held" and held.pid:
             self._pid, self._child = held.pid, None
@@ -51,7 +50,6 @@ class AgentSupervisor:
             await self._wait_end()
             if self._stopping:
                 return
-            self._note_refusal()
             await asyncio.sleep(delay.after(time.monotonic() - started))
             structlog.get_logger().warning("the node agent has ended; started again", pid=self._pid)
             self.start()
@@ -86,14 +84,6 @@ class AgentSupervisor:
     async def _poll_end(self) -> None:
         while read_lock(self._paths.lock("agent")).state == "held":
             await asyncio.sleep(_POLL_S)
-
-    def _note_refusal(self) -> None:
-        """Note the agent's own words when it ended because of bad input, for whoever waits for it."""
-        if self._child is None or self._child.returncode != UserError.exit_code:
-            return
-        text = "\n".join(log_tail(self._paths.log("agent")))
-        start = text.rfind("error[")
-        refusal_path(self._paths).write_text(text[start:] if start >= 0 else text)
 
 
 async def _wait_readable(descriptor: int) -> None:

@@ -78,12 +78,17 @@ def _serve(
 
 
 async def _serve_agent(paths: ClusterPaths, facts: ClusterFacts) -> None:
+    from gangline.cluster.daemon.agent_refusal import note_refusal
     from gangline.cluster.node.main import run_agent
 
     _quiet_logs()
     agent = asyncio.create_task(run_agent(paths, isolation=facts.isolation))
     stopped = _stop_event()
-    await _first_of(agent, stopped)
+    try:
+        await _first_of(agent, stopped)
+    except UserError as error:
+        note_refusal(paths, error)
+        raise
 
 
 async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:

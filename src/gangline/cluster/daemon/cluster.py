@@ -16,10 +16,10 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from gangline.api.resources import NODES, PODS
+from gangline.cluster.daemon.agent_refusal import check_refusal
 from gangline.cluster.daemon.cluster_facts import (
     ISOLATIONS,
     NO_SIMULATION,
@@ -295,7 +295,7 @@ class Cluster:
             if not waiting:
                 return
             self._check_alive(server)
-            self._check_agent()
+            check_refusal(self.paths)
             time.sleep(POLL_S)
         raise ClusterError(
             f"cluster `{self.paths.name}` did not become ready within {START_TIMEOUT_S:.0f} s: "
@@ -332,19 +332,6 @@ class Cluster:
             f"the server of cluster `{self.paths.name}` ended with code {server.returncode} while starting:\n"
             + "\n".join(f"  {line}" for line in tail),
             hint=f"its log is {self.paths.log('server')}",
-        )
-
-    def _check_agent(self) -> None:
-        """Raise what the node agent refused, once the server has noted it: it will refuse it again."""
-        try:
-            text = refusal_path(self.paths).read_text()
-        except FileNotFoundError:
-            return
-        head, _, rest = text.partition("\n")
-        message = head.partition("]: ")[2] or head
-        raise UserError(
-            f"cannot start the node agent of cluster `{self.paths.name}`: {message}",
-            hint=rest.partition("hint: ")[2].strip(),
         )
 
     # What is found -----------------------------------------------------------------------------------------
@@ -410,11 +397,6 @@ class Cluster:
 def describe_adopted(count: int) -> str:
     """Return the words for that many pods found running."""
     return f"{count} running pod{'' if count == 1 else 's'} adopted"
-
-
-def refusal_path(paths: ClusterPaths) -> Path:
-    """Return the file in which the server notes why the node agent refuses to work."""
-    return paths.state / "agent.refused"
 
 
 def node_object(name: str) -> dict[str, Any]:

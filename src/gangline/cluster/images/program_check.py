@@ -110,5 +110,5 @@ def _has_another_mpi(words: Sequence[str], path: str, environment: Mapping[str, 
     meant = mpirun_wrapper.hosts_meant_for(launcher, list(words[1:]), dict(environment))
     if not meant:
         return None
-    error, _, hint = mpirun_wrapper.wrong_implementation(launcher, meant).partition("\n\n")
-    return error.partition("]: ")[2], hint.removeprefix("hint: ").rstrip()
+    found = mpirun_wrapper.wrong_implementation(launcher, meant)
+    return f"{found.what}: {found.effect}", found.hint

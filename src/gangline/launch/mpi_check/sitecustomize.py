@@ -78,9 +78,9 @@ def end_all_after_exception(mpi: ModuleType) -> None:
         return
     from mpi4py.run import set_abort_status
 
-    sys.stderr.write(
-        f"gangline: {type(error).__name__} on rank {mpi.COMM_WORLD.Get_rank()}: ending all ranks\n"
-    )
+    name, rank = type(error).__name__, mpi.COMM_WORLD.Get_rank()
+    record = f'@gangline {{"kind":"rank-raised","rank":{rank},"error":"{name}"}}'
+    sys.stderr.write(f"gangline: {name} on rank {rank}: ending all ranks\n{record}\n")
     set_abort_status(1)
 
 

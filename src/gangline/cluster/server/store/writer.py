@@ -115,7 +115,7 @@ class StoreWriter:
                 found = _prepare(connection)
                 stack.pop_all()
         except (sqlite3.OperationalError, OSError) as error:
-            if "locked" in str(error):
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise StoreInUseError(
                     f"the store `{path}` is in use by another process",
                     hint="only one server may run on a cluster's state folder",
