@@ -112,3 +112,8 @@ def format_age(seconds: float) -> str:
     years = days // 365
     rest_d = days % 365
     return f"{years}y{rest_d}d" if years < 8 and rest_d else f"{years}y"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 pod``, ``2 pods``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.output import plural
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import EXIT_INTERRUPTED, UserError
+from gangline.units import plural
 
 if TYPE_CHECKING:
     from gangline.bench.scaling import Series

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.options.remote_hosts import read_hosts, read_interfaces, read_shell, remote_options
-from gangline.cli.output import Column, plural, print_table, print_value, say
+from gangline.cli.output import Column, print_table, print_value, say
+from gangline.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.options.target import ClusterTarget, open_client, target_options
-from gangline.cli.output import plural
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import ClusterError, UserError
+from gangline.units import plural
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client

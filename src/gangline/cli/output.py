@@ -118,8 +118,3 @@ def print_value(value: Any, output: str) -> None:
 def say(line: str) -> None:
     """Print a line for people, on standard error."""
     print(line, file=sys.stderr, flush=True)
-
-
-def plural(count: int, noun: str) -> str:
-    """Return ``1 pod``, ``2 pods``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

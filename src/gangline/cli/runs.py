@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.options.target import ClusterTarget, cluster_option
-from gangline.cli.output import Column, plural, print_table, print_value, say, terminal_width
+from gangline.cli.output import Column, print_table, print_value, say, terminal_width
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import UserError
+from gangline.units import plural
 
 if TYPE_CHECKING:
     from gangline.cluster.runs.history import RunFile

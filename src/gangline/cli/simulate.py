@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.output import Column, plural, print_table, print_value, say
+from gangline.cli.output import Column, print_table, print_value, say
 from gangline.errors import UserError
 from gangline.placement.policy import OVERDUE_AFTER_S
+from gangline.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable

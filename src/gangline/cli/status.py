@@ -11,12 +11,12 @@ from gangline.api.resources import NODES, PODS
 from gangline.cli.options.home import usable_paths
 from gangline.cli.options.images import describe_map
 from gangline.cli.options.target import cluster_option
-from gangline.cli.output import Column, plural, print_table, print_value
+from gangline.cli.output import Column, print_table, print_value
 from gangline.cluster.daemon.cluster import Cluster, ClusterStatus
 from gangline.cluster.daemon.kept_image_map import load_image_map
 from gangline.cluster.daemon.restarts import read_restarts
 from gangline.kube.errors import NotFound
-from gangline.units import format_bytes
+from gangline.units import format_bytes, plural
 
 EXIT_DOWN = 3
 

@@ -25,9 +25,9 @@ from gangline.api.resources import (
 )
 from gangline.cli.options.home import usable_paths
 from gangline.cli.options.target import cluster_option
-from gangline.cli.output import plural
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import UserError
+from gangline.units import plural
 
 _MADE_BY_THE_CLUSTER = frozenset(
     resource.kind for resource in (EVENTS, NODES, LEASES, ENDPOINTS, ENDPOINT_SLICES)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.output import Column, plural, print_table, print_value
+from gangline.cli.output import Column, print_table, print_value
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import UserError
+from gangline.units import plural
 
 if TYPE_CHECKING:
     from gangline.topology import Machine

@@ -10,8 +10,9 @@ from gangline.cli.options.gpus import GpuOptions, simulated, simulation_options
 from gangline.cli.options.home import usable_paths
 from gangline.cli.options.images import ImageOptions, describe_map, image_options
 from gangline.cli.options.target import cluster_option
-from gangline.cli.output import plural, say
+from gangline.cli.output import say
 from gangline.cluster.paths import DEFAULT_CLUSTER
+from gangline.units import plural
 
 
 @click.command("up")

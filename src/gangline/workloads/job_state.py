@@ -113,6 +113,11 @@ def is_suspended(job: Obj) -> bool:
     return bool(spec.get("suspend") or (spec.get("runPolicy") or {}).get("suspend"))
 
 
+def scheduler_of(pod: Obj) -> str:
+    """Return which scheduler places a pod."""
+    return str(pod["spec"].get("schedulerName") or "default-scheduler")
+
+
 def is_controlled(obj: Obj) -> bool:
     """Return whether another object controls this one."""
     return any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences") or [])

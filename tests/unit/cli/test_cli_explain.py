@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gangline.cli.explain.command import _is_of, read_workload
-from gangline.cli.explain.gates import gates_of
 from gangline.cli.explain.report import placement_report, print_report, report
 from gangline.cli.explain.training_progress import TrainingProgress
 from gangline.cli.jobs.cluster_view import view_of
@@ -16,6 +15,7 @@ from gangline.placement.prediction import Workload
 from gangline.placement.volumes import Storage
 from gangline.scheduler.published import Published
 from gangline.topology.known import known_machine
+from gangline.workloads.start_gates import gates_of
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

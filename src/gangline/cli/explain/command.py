@@ -124,17 +124,17 @@ class Subject:
 async def _explain(
     target: ClusterTarget, name: str, workload: Workload, *, placement: bool, output: str | None
 ) -> None:
-    from gangline.cli.explain.gates import gates_of
     from gangline.cli.explain.report import placement_report, print_placement, print_report, report
     from gangline.cli.explain.scheduler import published_by, see_schedulers, with_schedulers
     from gangline.cli.explain.training_progress import read_progress
-    from gangline.cli.jobs.cluster_view import look, scheduler_of
+    from gangline.cli.jobs.cluster_view import look
     from gangline.cli.jobs.job_lookup import list_jobs, warnings_about
     from gangline.cli.jobs.past_failure import why_failed
     from gangline.clock import now
     from gangline.placement.explanation import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
-    from gangline.workloads.job_state import finished
+    from gangline.workloads.job_state import finished, scheduler_of
+    from gangline.workloads.start_gates import gates_of
 
     async with open_client(target) as client:
         namespace = client.connection.namespace

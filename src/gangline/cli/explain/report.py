@@ -6,19 +6,20 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gangline.cli.output import Column, plural, print_table
+from gangline.cli.output import Column, print_table
 from gangline.clock import format_time
 from gangline.placement import Comparison, Explanation, NodeTable, Outlook, Workload, compare, explain
 from gangline.placement.allocations import Allocations
 from gangline.placement.explanation import in_one_line
 from gangline.placement.why import with_simulated
+from gangline.units import plural
 from gangline.workloads.job_state import finished
 from gangline.workloads.requests import GPU
 
 if TYPE_CHECKING:
-    from gangline.cli.explain.gates import StartGate
     from gangline.cli.explain.training_progress import TrainingProgress
     from gangline.cli.jobs.cluster_view import ClusterView
+    from gangline.workloads.start_gates import StartGate
 
 Obj = dict[str, Any]
 

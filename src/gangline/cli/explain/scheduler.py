@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from gangline.api.resources import LEASES
-from gangline.cli.jobs.cluster_view import scheduler_of
 from gangline.clock import now, parse_time
 from gangline.kube.errors import ApiError
 from gangline.scheduler.published import LEASE_NAME, Published
 from gangline.scheduler.scheduler import DEFAULT_NAMES
 from gangline.topology.network import DEFAULT_LEVELS
 from gangline.units import format_age
+from gangline.workloads.job_state import scheduler_of
 
 if TYPE_CHECKING:
     from gangline.cli.options.target import ClusterTarget

@@ -29,6 +29,7 @@ from gangline.placement.read_groups import read_group, read_queue, read_workload
 from gangline.placement.snapshot import HOSTNAME_LABEL
 from gangline.scheduler.published import Published
 from gangline.scheduler.storage_watch import CLAIMS, CLASSES, VOLUMES
+from gangline.workloads.job_state import scheduler_of
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -88,11 +89,6 @@ class ClusterView:
         """Return the key of the gang of a pod that is not over, else nothing."""
         view = self.views.get(pod["metadata"]["uid"])
         return gang_key(view) if view else ""
-
-
-def scheduler_of(pod: Obj) -> str:
-    """Return which scheduler places a pod."""
-    return str(pod["spec"].get("schedulerName") or "default-scheduler")
 
 
 async def look(client: Client) -> ClusterView:

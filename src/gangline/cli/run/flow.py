@@ -20,7 +20,7 @@ from gangline.cli.run.follow import Follower
 from gangline.cli.run.program_session import HandOver, no_handover
 from gangline.cli.run.result import failure_of, last_lines
 from gangline.cli.run.view import PlainView, advice_for, job_title, open_view, result_line
-from gangline.errors import EXIT_INTERRUPTED, GanglineError, UnschedulableError
+from gangline.errors import GanglineError, UnschedulableError
 from gangline.workloads.job_outcome import JobOutcome
 from gangline.workloads.job_view import lifetime_s
 from gangline.workloads.kinds import kind_of

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.cli.jobs.gpu_kind import gpu_cell, gpus_of_pods
 from gangline.cli.logs.progress_bar import ProgressBar
-from gangline.cli.output import plural, say
-from gangline.units import format_age
+from gangline.cli.output import say
+from gangline.units import format_age, plural
 from gangline.workloads.job_state import expected_pods, has_started
 from gangline.workloads.kinds import is_worker, kind_of
 from gangline.workloads.pending import (

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gangline.cli.jobs.cluster_view import scheduler_of
-from gangline.cli.output import plural
-from gangline.workloads.job_state import KUBE_QUEUE_ANNOTATION, finished, is_suspended
+from gangline.units import plural
+from gangline.workloads.job_state import KUBE_QUEUE_ANNOTATION, finished, is_suspended, scheduler_of
 from gangline.workloads.kinds import kind_of
 from gangline.workloads.pending import UNSCHEDULABLE, one_line, pending_reason_of
 
