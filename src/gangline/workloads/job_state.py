@@ -34,6 +34,17 @@ def finished(job: Obj) -> Literal["", "SUCCEEDED", "FAILED"]:
     return "FAILED" if phase == "Failed" or condition(job, "Failed") else ""
 
 
+def ended_at(job: Obj) -> str:
+    """Return when a job that is over ended, RFC 3339; empty for one that goes on or does not say."""
+    if not finished(job):
+        return ""
+    status = job.get("status") or {}
+    times = [found.get("lastTransitionTime") or "" for found in status.get("conditions") or []]
+    for container in status.get("containerStatuses") or []:  # of a pod alone
+        times.append(((container.get("state") or {}).get("terminated") or {}).get("finishedAt") or "")
+    return str(status.get("completionTime") or max(times, default=""))
+
+
 def primary_pods(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
     """Return the pods whose log is the job's, oldest first: launchers of an MPIJob, all pods of a Job."""
     primary = kind_of(job).primary

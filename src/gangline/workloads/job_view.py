@@ -10,6 +10,7 @@ from typing import Any
 from gangline.clock import parse_time
 from gangline.workloads.job_state import (
     condition,
+    ended_at,
     finished,
     is_suspended,
     primary_pods,
@@ -104,7 +105,7 @@ def view_job(
     )
     over = finished(job)
     pending = None if over or is_suspended(job) else _pending(pods, warnings)
-    status, ended = over or _status(job, pods, pending), _end_of(job) if over else ""
+    status, ended = over or _status(job, pods, pending), ended_at(job)
     created = metadata.get("creationTimestamp") or ""
     end = parse_time(ended) if ended else now
     duration_s = (end - parse_time(created)).total_seconds() if created else 0.0
@@ -136,7 +137,7 @@ def lifetime_s(job: Obj) -> float:
 
     A second less, since both times are cut to seconds; 0 when one of them is missing.
     """
-    created, ended = job["metadata"].get("creationTimestamp"), _end_of(job) if finished(job) else ""
+    created, ended = job["metadata"].get("creationTimestamp"), ended_at(job)
     lasted_s = (parse_time(ended) - parse_time(created)).total_seconds() if created and ended else 0.0
     return max(0.0, lasted_s - 1)
 
@@ -181,15 +182,6 @@ def _reason(job: Obj, status: str, pending: PendingReason | None) -> str:
         return str(pending or "")
     failed = (condition(job, "Failed") or {}) if status == "FAILED" else {}
     return str(failed.get("message") or (job.get("status") or {}).get("message") or "")
-
-
-def _end_of(job: Obj) -> str:
-    """Return when a job that is over ended, RFC 3339; empty where it does not say."""
-    status = job.get("status") or {}
-    last = max(
-        (found.get("lastTransitionTime") or "" for found in status.get("conditions") or []), default=""
-    )
-    return str(status.get("completionTime") or last)
 
 
 def _is_over(pod: Obj) -> bool:

@@ -135,6 +135,8 @@ def test_of_two_jobs_the_second_waits_and_says_why(
     assert "16 simulated 16 simulated" in " ".join(rows["first"].split())
     assert "PENDING" in rows["second"]
     assert reason in rows["second"]
+    found = json.loads(simulated("get", "second", "-o", "json").stdout)
+    assert (found["pending"], found["cause"]) == ({"kind": "NoRoom", "scope": "gang"}, None)
     assert "8 simulated, 0 free" in simulated("status").stdout
     simulated("delete", "first")
     running.communicate(timeout=60)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gangline.clock import parse_time
-from gangline.workloads.job_state import condition, exit_code_of, finished, primary_pods
+from gangline.workloads.job_state import condition, ended_at, exit_code_of, finished, primary_pods
 from gangline.workloads.job_view import JobView
 from gangline.workloads.kinds import kind_of
 
@@ -160,17 +160,7 @@ def _deleted_before_end(record: RunRecord) -> bool:
 
 
 def _end_of(record: RunRecord) -> str:
-    if not finished(record.job):
-        return record.gone_at
-    status = record.job.get("status") or {}
-    times = [found.get("lastTransitionTime") or "" for found in status.get("conditions") or []]
-    times += [ended.get("finishedAt") or "" for ended in _terminated(record.job)]  # of a pod alone
-    return str(status.get("completionTime") or max(times, default="") or record.gone_at)
-
-
-def _terminated(pod: Obj) -> list[Obj]:
-    found = (pod.get("status") or {}).get("containerStatuses") or []
-    return [(container.get("state") or {}).get("terminated") or {} for container in found]
+    return ended_at(record.job) or record.gone_at
 
 
 def command_of(job: Obj) -> str:
@@ -212,10 +202,6 @@ def _strip(value: Any) -> Any:
             if key not in _ENVIRONMENT
         }
     return [_strip(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _is_line(key: str, value: Any) -> bool:
-    return key in ("command", "args") and isinstance(value, list)
 
 
 def _strip_words(words: list[Any]) -> list[Any]:
