@@ -57,6 +57,7 @@ class Killer:
         self._left = 0
         self._is_after = False
         self._wrote_s: float | None = None
+        self._last: asyncio.Task[None] | None = None
         self.proxy.seen = self._count
 
     async def start(self) -> asyncio.subprocess.Process:
@@ -71,7 +72,7 @@ class Killer:
         return self._process
 
     async def run(self, count: int) -> None:
-        """Kill so many, and leave one that lives."""
+        """Kill so many, and leave one that lives, until `stop`."""
         while self.kills < count:
             process = await self.start()
             self._left = self._chance.randint(1, writes_between_max)
@@ -82,7 +83,13 @@ class Killer:
             self.kills += process.returncode == -signal.SIGKILL
             self.lives += 1
         self._left = 0
-        await self.start()
+        self._last = asyncio.create_task(self._keep_alive(await self.start()))
+
+    async def _keep_alive(self, process: asyncio.subprocess.Process) -> None:
+        """Start the last one again where it could not renew its Lease in time, on a busy machine."""
+        while await process.wait() == LEADERSHIP_LOST:
+            self.lives += 1
+            process = await self.start()
 
     async def _until_dead(self, process: asyncio.subprocess.Process) -> None:
         """Wait for the end of a process, and bring it about when it has nothing to do."""
@@ -97,6 +104,9 @@ class Killer:
             await asyncio.wait([ends], timeout=max(left_s, 0.05))
 
     async def stop(self) -> None:
+        if self._last:
+            self._last.cancel()
+            await asyncio.gather(self._last, return_exceptions=True)
         if self._process and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()

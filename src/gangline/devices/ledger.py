@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gangline.api.core import Pod
 from gangline.devices.inventory import RESOURCE, DeviceInventory
-from gangline.workloads.gpus import ANNOTATION, gpu_shares, read_gpus
+from gangline.workloads.gpus import ANNOTATION, VISIBLE_ANNOTATION, gpu_shares, read_gpus
 
 Shares = dict[str, tuple[str, ...]]
 """Container name -> ids of its GPUs."""
@@ -35,6 +35,7 @@ class GpuRequest:
         shares: container -> which of the pod's GPUs; see :func:`gangline.workloads.gpus.gpu_shares`.
         starting: those among them that end before later ones start, and so use the GPUs of these.
         chosen: container -> ids, from the annotation.
+        visible: ids of the only GPUs that it may get; None for any.
     """
 
     uid: str
@@ -42,6 +43,7 @@ class GpuRequest:
     shares: Mapping[str, range]
     starting: frozenset[str]
     chosen: Mapping[str, Sequence[str]]
+    visible: frozenset[str] | None = None
 
     @classmethod
     def of(cls, pod: Pod) -> GpuRequest:
@@ -50,7 +52,7 @@ class GpuRequest:
         Raises:
             GpuChoiceError: the annotation or an amount cannot be read.
         """
-        init = pod.spec.init_containers
+        init, visible = pod.spec.init_containers, pod.metadata.annotations.get(VISIBLE_ANNOTATION)
         try:
             return cls(
                 uid=pod.metadata.uid,
@@ -58,6 +60,7 @@ class GpuRequest:
                 shares=gpu_shares(pod.spec),
                 starting=frozenset(one.name for one in init if one.restart_policy != "Always"),
                 chosen=read_gpus(pod.metadata.annotations.get(ANNOTATION)),
+                visible=None if visible is None else frozenset(visible.split(",")),
             )
         except ValueError as error:
             raise GpuChoiceError(str(error)) from error
@@ -147,7 +150,7 @@ class GpuLedger:
         chosen = {name: tuple(ids) for name, ids in request.chosen.items() if ids}
         self._check_choice(request, chosen)
         taken = {one for ids in chosen.values() for one in ids}
-        free = [one for one in self.free(request.node) if one not in taken]
+        free = [one for one in self._usable(request) if one not in taken]
         given: Shares = {}
         for name, share in request.shares.items():
             if name not in request.starting:
@@ -161,11 +164,19 @@ class GpuLedger:
             given[name] = chosen.get(name) or (*usable, *more)[:count]
         return given
 
+    def _usable(self, request: GpuRequest) -> list[str]:
+        return [one for one in self.free(request.node) if request.visible is None or one in request.visible]
+
     def _next(self, free: list[str], count: int, request: GpuRequest) -> tuple[str, ...]:
         if count > len(free):
+            known = self.inventory(request.node)
+            named = [gpu.index for gpu in known.gpus if request.visible and gpu.uuid in request.visible]
+            of_all = (
+                "" if request.visible is None else f", counted are {', '.join(map(str, named)) or 'none'}"
+            )
             raise GpusTakenError(
                 f"waits for {request.total} GPUs of node {request.node}: "
-                f"{len(self.free(request.node))} of {self.inventory(request.node).in_words} are free"
+                f"{len(self._usable(request))} of {known.in_words} are free{of_all}"
             )
         taken, free[:count] = tuple(free[:count]), []
         return taken

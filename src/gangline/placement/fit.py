@@ -52,6 +52,7 @@ def place(
 
     Cost: about 50 µs for a small gang on 5,000 nodes, once counts for its shape are known.
     """
+    room = visible_room(table, room, gang)
     shapes = _by_shape(gang.pods)
     if _is_required(table, gang):  # a node without the label lies in no domain
         inside = table.domains[table.level(gang.group.required_level)] != NO_DOMAIN
@@ -76,6 +77,18 @@ def place(
         if spots is not None:
             return spots
     return _mixed(table, room, gang, shapes, within) if len(shapes) > 1 else None
+
+
+def visible_room(table: NodeTable, room: FreeResources, gang: Gang) -> FreeResources:
+    """Return the room as a gang sees it whose pods may get certain GPUs alone; the same one for any other."""
+    visible = next((pod.visible_gpus for pod in gang.pods if pod.visible_gpus is not None), None)
+    if visible is None:
+        return room
+    seen = room.copy()
+    for row, node in enumerate(table.views):
+        if node.gpus is not None:
+            seen.gpus[row] &= node.gpus.mask_of(visible)
+    return seen
 
 
 def has_rules(table: NodeTable, gang: Gang) -> bool:

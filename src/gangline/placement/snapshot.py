@@ -18,7 +18,7 @@ from gangline.placement.amounts import capacity_amounts, pod_request
 from gangline.topology import NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
-from gangline.workloads.gpus import gpu_shares, read_gpus
+from gangline.workloads.gpus import VISIBLE_ANNOTATION, gpu_shares, read_gpus
 from gangline.workloads.requests import GPU
 
 JOB_NAME_LABELS = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
@@ -141,6 +141,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         gang: ``NAMESPACE/NAME`` of its gang, or empty. gang_size: what its labels say where no PodGroup does.
         queue: whose quota it uses, or empty.
         gpu_shares: (container, first, end) of the containers that ask for GPUs: which of the pod's they get.
+        visible_gpus: the only GPUs that it may get; None for any.
         gpu_uuids: the GPUs that it has been given, in the order of its containers.
         started: since when it runs. limit_s: after how many seconds it is ended, or None.
         bound: since when it has a node, as written. is_ending: it is being deleted: it holds its room, and
@@ -174,6 +175,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gang_size: int = 0
     queue: str = ""
     gpu_shares: tuple[tuple[str, int, int], ...] = ()
+    visible_gpus: tuple[str, ...] | None = None
     gpu_uuids: tuple[str, ...] = ()
     started: str = ""
     limit_s: int | None = None
@@ -202,7 +204,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         ports, refusal = _host_ports(spec), refusal or unknown
         claims, own = _claims(pod) if spec.volumes else ((), ())
         affinity = (spec.node_selector, terms, preferences, spec.tolerations, relations)
-        shape = (request, sorted(ports), affinity, refusal)
+        visible = pod.metadata.annotations.get(VISIBLE_ANNOTATION)
+        shape = (request, sorted(ports), affinity, refusal, visible)
         job = next((labels[name] for name in JOB_NAME_LABELS if labels.get(name)), "")
         return cls(
             key=pod.metadata.key,
@@ -230,6 +233,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             gang_size=_gang_size(labels),
             queue=pod.metadata.annotations.get(QUEUE_ANNOTATION, ""),
             gpu_shares=tuple((name, share.start, share.stop) for name, share in shares.items()),
+            visible_gpus=None if visible is None else tuple(visible.split(",")),
             gpu_uuids=_given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)),
             started=pod.status.start_time or "",
             limit_s=spec.active_deadline_seconds,

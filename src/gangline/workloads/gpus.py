@@ -12,6 +12,9 @@ from gangline.workloads.requests import GPU, container_requests, round_up
 ANNOTATION = "gangline.dev/gpus"
 """On a pod: JSON object, container -> UUIDs of its GPUs. Written by whoever places the pod."""
 
+VISIBLE_ANNOTATION = "gangline.dev/visible-gpus"
+"""On a pod: UUIDs with commas between, the only GPUs that it may get; without it any."""
+
 _decoder = msgspec.json.Decoder(dict[str, list[str]])
 
 

@@ -191,6 +191,23 @@ def test_the_annotation_chooses(
     assert "Allocated 1 simulated GPU: GPU-simulated-node-1-5" in simulated("get", "chosen", "-e").stdout
 
 
+def test_the_users_own_choice_is_the_set_that_ranks_share(simulated: Any) -> None:
+    line = ["-n", "2", "--gpus-per-rank", "1", "--name", "own-set", "--", "sh", "-c", SHOW]
+    simulated.environment["CUDA_VISIBLE_DEVICES"] = "5,6"
+    try:
+        done = simulated("run", *line)
+        refused = simulated("run", "-n", "3", *line[2:])
+    finally:
+        del simulated.environment["CUDA_VISIBLE_DEVICES"]
+
+    ids = sorted(line.rpartition(": ")[2] for line in done.stdout.splitlines())
+    node = ids[0][: -len("-5")]
+    assert ids == [f"{node}-5", f"{node}-6"]
+    assert refused.returncode == 4
+    assert "one of its pods asks 3 GPUs, the largest node has 2 simulated GPUs in your" in refused.stderr
+    assert "in your CUDA_VISIBLE_DEVICES=`5,6`" in refused.stderr
+
+
 def test_a_cluster_that_is_up_does_not_change_its_gpus(simulated: Any) -> None:
     done = simulated("up", "--simulate-gpus", "4")
 
@@ -247,6 +264,22 @@ def test_real_gpus_are_used_and_said_to_be_real(stand_in: Any) -> None:
     refused = stand_in("run", "-n", "16", *line[2:])
     assert refused.returncode == 4
     assert "it asks for 16 GPUs, this machine has 2" in refused.stderr
+
+
+def test_real_gpus_are_chosen_among_those_that_the_user_names(stand_in: Any) -> None:
+    stand_in.environment["STAND_IN_NVML_GPUS"] = "4"
+    ids = [f"GPU-5a0d1e5f-0000-4000-8000-{index:012}" for index in (2, 3)]
+    line = ["--gpus-per-rank", "1", "--", "sh", "-c", SHOW]
+
+    for text in ("2,3", ",".join(ids), "2,3,-1,0"):
+        stand_in.environment["CUDA_VISIBLE_DEVICES"] = text
+        done = stand_in("run", "-n", "2", *line)
+        assert sorted(line.rpartition(": ")[2] for line in done.stdout.splitlines()) == ids, done.stderr
+    stand_in.environment["CUDA_VISIBLE_DEVICES"] = "3"
+    refused = stand_in("run", "-n", "2", *line)
+    assert "it asks for 2 GPUs, this machine has 1 in your CUDA_VISIBLE_DEVICES=`3`" in refused.stderr
+    stand_in.environment["CUDA_VISIBLE_DEVICES"] = "MIG-0"
+    assert "ranks are given whole GPUs" in stand_in("run", "-n", "2", *line).stderr
 
 
 def test_real_gpus_are_counted_once_on_two_nodes(stand_in: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,6 +164,7 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
     from gangline.cli.output import say
     from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom
     from gangline.cli.run.gpu_fit import fit_object
+    from gangline.cli.run.visible_gpus import VARIABLE, visible_gpus, with_visible_gpus
 
     demands = [GpuDemand.of(document.value) for document in documents]
     if not any(demand.total for demand in demands):
@@ -170,10 +172,17 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
             say("no GPU is asked for, so the ranks see none; --gpus-per-rank 1 gives each rank one")
         return list(documents)
     nodes = cluster.call(lambda client: client.list(NODES)).items
+    text = os.environ.get(VARIABLE)
     fitted = []
     for document, demand in zip(documents, demands, strict=True):
-        room = GpuRoom.of(nodes, demand.resource)
+        room, limit = GpuRoom.of(nodes, demand.resource), ""
+        if text is not None and demand.total and document.file == COMMAND_LINE:
+            visible = visible_gpus(text, nodes)
+            document = replace(document, value=with_visible_gpus(document.value, visible))
+            room = replace(room, nodes=tuple(map(len, visible.values())))
+            limit = f" in your {VARIABLE}=`{text}`"
         shortage = demand.shortage(room)
+        shortage += limit if shortage else ""
         if shortage and not options.fit:
             raise UnschedulableError(
                 f"cannot run {document.kind.lower()} `{document.name}`: {shortage}",
