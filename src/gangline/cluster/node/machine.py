@@ -122,6 +122,8 @@ def private_folders(paths: ClusterPaths) -> tuple[str, ...]:
     They hold tokens, sessions with whole environments, and a socket that asks for no token.
     """
     others = [Path(user.pw_dir, ".local/state/gangline") for user in pwd.getpwall()]
-    sockets = [*Path("/tmp").glob("gangline-*"), *Path("/run/user").glob("*/gangline")]
+    users = {str(user.pw_uid) for user in pwd.getpwall()}
+    sockets = [Path("/tmp", f"gangline-{uid}") for uid in users]
+    sockets += [Path("/run/user", uid, "gangline") for uid in users]
     found = {path.resolve() for path in (paths.state, paths.run, *others, *sockets) if path.is_dir()}
     return tuple(sorted(map(str, found)))
