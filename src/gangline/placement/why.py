@@ -13,3 +13,156 @@ from gangline.placement.amounts import PODS
 from gangline.placement.capacity import capacity
 from gangline.placement.filters import filter_reason
 from gangline.placement.fit import place, visible_room
+from gangline.placement.gangs import Gang
+from gangline.placement.node_table import NO_DOMAIN, FreeResources, NodeTable
+from gangline.placement.snapshot import NodeView, PodView
+from gangline.workloads.requests import GPU
+
+NO_NODES = "no nodes available to schedule pods"
+NO_FREE_PORTS = "node(s) didn't have free ports for the requested pod ports"
+TOO_MANY_PODS = "Too many pods"
+
+
+def pod_message(table: NodeTable, pod: PodView) -> str:
+    """Return why a pod of no gang fits nowhere, in the wording of Kubernetes: reasons counted and sorted.
+
+    Example: ``0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.``
+    """
+    if pod.refusal:
+        return f"0/{len(table)} nodes are available: {pod.refusal}."
+    if not len(table):
+        return NO_NODES
+    reasons: Counter[str] = Counter()
+    eligible = table.eligible(pod)
+    apart = rule_refusals(table, table.room, pod)
+    for row in range(len(table)):
+        if not eligible[row]:
+            reasons[filter_reason(table.views[row], pod)] += 1
+            continue
+        reasons.update(_shortfalls(table, row, pod) or ([apart[row]] if row in apart else []))
+    counted = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"0/{len(table)} nodes are available: {', '.join(counted)}."
+
+
+def _shortfalls(table: NodeTable, row: int, pod: PodView) -> list[str]:
+    room = table.room
+    if pod.host_ports and not room.ports.get(row, frozenset()).isdisjoint(pod.host_ports):
+        return [NO_FREE_PORTS]
+    found = [
+        TOO_MANY_PODS if name == PODS else f"Insufficient {name}"
+        for name, amount in pod.request.items()
+        if amount > room.free[row, table.column(name)]
+    ]
+    gpus = pod.request.get(GPU, 0)
+    if not found and gpus and table.kind_of[row] >= 0 and int(room.gpus[row]).bit_count() < gpus:
+        found = [f"Insufficient healthy {GPU}"]
+    return found
+
+
+def shortfall(table: NodeTable, room: FreeResources, gang: Gang) -> tuple[str, str]:
+    """Return (reason, message) of a gang that does not fit: ``NoNode`` or ``NoRoom``.
+
+    Example: ``needs 8 nvidia.com/gpu on one node; best node n3 has 6 free``.
+    """
+    room = visible_room(table, room, gang)
+    pod = max(gang.pods, key=lambda pod: (pod.request.get(GPU, 0), sum(pod.request.values())))
+    alike = [other for other in gang.pods if other.shape == pod.shape]
+    eligible = table.eligible(pod)
+    if not eligible.any():
+        return "NoNode", pod_message(table, pod)
+    counts = capacity(table, room, pod)
+    if found := rule_shortfall(table, room, gang):
+        return "NoRoom", found
+    if len(gang.pods) > 1 and (found := _domain_shortfall(table, gang, len(alike), counts)):
+        return "NoRoom", found
+    fitting = int(counts.sum())
+    if pod.host_ports and fitting < len(alike) and (found := _ports_shortfall(table, room, pod, len(alike))):
+        return "NoRoom", found
+    if fitting == 0 or len(gang.pods) == 1:
+        return "NoRoom", _one_pod(table, room, pod, eligible)
+    if fitting >= len(alike):
+        others = [other for other in gang.pods if other.shape != pod.shape]
+        if others and place(table, room, gang.only(*others)) is None:
+            return shortfall(table, room, gang.only(*others))
+        return "NoRoom", f"there is room for {len(alike)} of its pods, but not for all {len(gang.pods)}"
+    gpus = pod.request.get(GPU, 0)
+    each = f" of {gpus} {GPU}" if gpus else ""
+    return "NoRoom", f"needs room for {len(alike)} pods{each} at once; there is room for {fitting}"
+
+
+def _ports_shortfall(table: NodeTable, room: FreeResources, pod: PodView, wanted: int) -> str:
+    """Return what is short where only ports of the nodes are."""
+    free = msgspec.structs.replace(pod, host_ports=frozenset(), shape=b"")
+    if int((capacity(table, room, free) > 0).sum()) < wanted:
+        return ""
+    ports = ", ".join(f"{port}/{protocol}" for protocol, port in sorted(pod.host_ports))
+    nodes = int(capacity(table, room, pod).sum())
+    return f"needs host port {ports} on {wanted} nodes, one for each pod; {nodes} with room have it free"
+
+
+def _domain_shortfall(
+    table: NodeTable, gang: Gang, wanted: int, counts: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> str:
+    if not gang.group.required_level:
+        return ""
+    level = table.level(gang.group.required_level)
+    if level < 0:
+        known = ", ".join(table.levels) or "none"
+        return f"must lie within one {gang.group.required_level}, which is no level here; --levels: {known}"
+    domains = table.domains[level]
+    inside = domains != NO_DOMAIN
+    if not inside.any():
+        return f"must lie within one {gang.group.required_level}, and no node has that label"
+    totals = np.bincount(domains[inside], weights=counts[inside])
+    best = int(np.argmax(totals))
+    if totals[best] >= wanted:
+        return ""
+    name = "/".join(table.domain_names[level][best])
+    return (
+        f"must lie within one {gang.group.required_level}; needs room for {wanted} pods, best is {name} with "
+        f"room for {int(totals[best])}"
+    )
+
+
+def _one_pod(
+    table: NodeTable, room: FreeResources, pod: PodView, eligible: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> str:
+    """Return the resource that a single pod lacks most widely, and the node that is nearest to having it."""
+    rows = np.flatnonzero(eligible)
+    lacking: list[tuple[int, str, int, str, int]] = []
+    for name, amount in pod.request.items():
+        free = room.free[rows, table.column(name)]
+        if name == GPU:
+            ids = np.bitwise_count(room.gpus[rows].astype(np.uint64)).astype(np.int64)
+            free = np.where(table.kind_of[rows] >= 0, np.minimum(free, ids), free)
+        short = int((free < amount).sum())
+        best = int(np.argmax(free))
+        lacking.append((short, name, amount, table.names[rows[best]], max(int(free[best]), 0)))
+    short, name, amount, node, free_there = max(lacking, key=lambda entry: (entry[0], entry[1]))
+    if short == 0:
+        return pod_message(table, pod)
+    if free_there >= amount:
+        return f"needs {_shown(name, amount)} and all else on one node; no node has both"
+    there = _shown(name, free_there, bare=True)
+    return f"needs {_shown(name, amount)} on one node; best node {node} has {there} free"
+
+
+def _shown(name: str, amount: int, *, bare: bool = False) -> str:
+    if name == "cpu":
+        text, unit = f"{amount / 1000:g}", "cpu"
+    elif name in ("memory", "ephemeral-storage"):
+        text, unit = f"{amount / 2**30:.4g}Gi", name
+    else:
+        text, unit = str(amount), name
+    return text if bare else f"{text} {unit}"
+
+
+def with_simulated(text: str, nodes: Iterable[NodeView]) -> str:
+    """Return a message that says of GPUs that they are simulated, where those of the nodes are.
+
+    Example: ``needs 8 simulated nvidia.com/gpu on one node; best node n3 has 6 free``.
+    """
+    if GPU not in text:
+        return text
+    source = next((node.gpus.source for node in nodes if node.gpus is not None), "")
+    return text.replace(f" {GPU}", f" simulated {GPU}") if source == "simulated" else text
