@@ -164,7 +164,7 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
     from gangline.cli.output import say
     from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom
     from gangline.cli.run.gpu_fit import fit_object
-    from gangline.cli.run.visible_gpus import VARIABLE, visible_gpus, with_visible_gpus
+    from gangline.devices.visible_gpus import VARIABLE, visible_gpus, with_visible_gpus
 
     demands = [GpuDemand.of(document.value) for document in documents]
     if not any(demand.total for demand in demands):

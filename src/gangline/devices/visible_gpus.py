@@ -13,11 +13,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from gangline.cli.options.manifests import pod_templates
-from gangline.cli.run.gpu_demand import template_gpus
 from gangline.devices.inventory import TOPOLOGY_ANNOTATION
 from gangline.errors import UserError
 from gangline.workloads.gpus import VISIBLE_ANNOTATION
+from gangline.workloads.kinds import find_kind
+from gangline.workloads.requests import pod_gpus
 
 Obj = dict[str, Any]
 
@@ -66,8 +66,9 @@ def _named(words: list[str], gpus: dict[str, int]) -> list[str]:
 def with_visible_gpus(obj: Obj, visible: dict[str, list[str]]) -> Obj:
     """Return a manifest whose pods get none but these GPUs."""
     obj = copy.deepcopy(obj)
-    for _, template in pod_templates(obj):
-        if template_gpus(template):
+    kind = find_kind(str(obj.get("kind")))
+    for _, template in kind.templates(obj) if kind else ():
+        if pod_gpus(template.get("spec")):
             annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
             annotations[VISIBLE_ANNOTATION] = ",".join(uuid for ids in visible.values() for uuid in ids)
     return obj

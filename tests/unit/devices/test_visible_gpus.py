@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gangline.cli.run.visible_gpus import visible_gpus, with_visible_gpus
 from gangline.devices.inventory import TOPOLOGY_ANNOTATION, DeviceInventory, Gpu, topology_note
 from gangline.devices.ledger import GpuLedger, GpuRequest, GpusTakenError
+from gangline.devices.visible_gpus import visible_gpus, with_visible_gpus
 from gangline.errors import UserError
 
 IDS = ["GPU-aa11", "GPU-ab22", "GPU-b333", "GPU-c444"]
