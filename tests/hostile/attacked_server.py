@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +16,6 @@ from gangline.cluster.paths import ClusterPaths
 
 START_TIMEOUT_S = 60.0
 ANSWER_BYTES_MAX = 64 << 20
-
-
-def is_ready(paths: ClusterPaths) -> bool:
-    """Whether the server answers; asked in a thread, for many who ask are in an event loop."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(Cluster(paths).status).result().ready
 
 
 @dataclass
@@ -89,7 +82,7 @@ def attacked_server(
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             assert process.poll() is None, log.read_text()
-            if is_ready(paths):
+            if Cluster(paths).status().ready:
                 break
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)

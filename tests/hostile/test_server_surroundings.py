@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attacked_server import AttackedServer, attacked_server, is_ready
+from attacked_server import AttackedServer, attacked_server
 from remembering_clients import LANES, Memory, client_of, write
 
 from gangline.cluster.server.store.salvage import Salvage, salvage
@@ -221,13 +221,14 @@ def start_once(state: Path) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+    from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.paths import ClusterPaths
 
     paths = ClusterPaths("dev", state)
     deadline = time.monotonic() + START_LIMIT_S
     try:
         while process.poll() is None and time.monotonic() < deadline:
-            if is_ready(paths):
+            if Cluster(paths).status().ready:
                 process.terminate()
                 return 0, process.communicate(timeout=30)[0]
             time.sleep(0.05)

@@ -75,3 +75,7 @@ def test_a_cluster_in_a_folder_of_another_user_is_refused(
         with pytest.raises(ForeignSocketError, match=f"belongs to user {NOBODY}"):
             command()
     assert paths.run.exists()
+
+
+async def test_a_cluster_can_be_asked_from_within_an_event_loop(tmp_path: Path) -> None:
+    assert not Cluster(ClusterPaths("x", tmp_path / "state")).status().ready

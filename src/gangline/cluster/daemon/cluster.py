@@ -33,6 +33,7 @@ from gangline.cluster.daemon.cluster_facts import (
 )
 from gangline.cluster.daemon.daemon import is_alive, log_tail, spawn_daemon
 from gangline.cluster.daemon.folders import make_private_folders, mounts_under
+from gangline.cluster.daemon.own_loop import run_in_own_loop
 from gangline.cluster.daemon.readiness import AGENT_LABEL, missing
 from gangline.cluster.daemon.restarts import forget_restarts, note_restart, take_notices
 from gangline.cluster.daemon.simulation import Simulation, refuse_another
@@ -198,7 +199,7 @@ class Cluster:
             if not await asyncio.to_thread(self.wait_back):
                 raise ClusterError(f"cannot reach cluster `{self.paths.name}`: its server does not answer")
 
-        return asyncio.run(self._ask(ask, recover))
+        return run_in_own_loop(self._ask(ask, recover))
 
     async def _ask(
         self, ask: Callable[[Client], Awaitable[T]], recover: Callable[[], Awaitable[None]] | None = None
@@ -289,7 +290,7 @@ class Cluster:
         self._wait_answering(server)
         while time.monotonic() < deadline:
             try:
-                waiting = asyncio.run(self._ask(lambda client: missing(client, facts)))
+                waiting = run_in_own_loop(self._ask(lambda client: missing(client, facts)))
             except ClusterError:
                 waiting = "its server"
             if not waiting:
@@ -315,7 +316,7 @@ class Cluster:
             time.sleep(POLL_S)
 
     def _is_ready(self) -> bool:
-        return asyncio.run(self._ask(Client.is_ready))
+        return run_in_own_loop(self._ask(Client.is_ready))
 
     def _check_alive(self, server: subprocess.Popen[bytes] | None) -> None:
         """Raise when the server that is waited for has ended; ``server`` when it was started here."""
