@@ -280,13 +280,16 @@ class Sandbox:
 
 
 def _make_sub_paths(pod: Pod, volumes: Mapping[str, Path], private: Sequence[str]) -> None:
+    of_host = {volume.name for volume in pod.spec.volumes if volume.host_path is not None}
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         for mount in container.volume_mounts:
             if mount.sub_path and mount.name in volumes:
                 source = volume_source(volumes, mount)
                 if not source.resolve().is_relative_to(volumes[mount.name].resolve()):
                     raise MountError(f"subPath `{mount.sub_path}` leads out of the volume `{mount.name}`")
-                if any(source.resolve().is_relative_to(folder) for folder in private):
+                if mount.name in of_host and any(
+                    source.resolve().is_relative_to(folder) for folder in private
+                ):
                     raise MountError(
                         f"subPath `{mount.sub_path}` of volume `{mount.name}` is among the files of a "
                         "cluster, which no pod may mount"
