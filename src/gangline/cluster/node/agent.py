@@ -193,7 +193,8 @@ class NodeAgent:
         except ApiError as error:
             self._context.log.warning("end of a pod not told", pod=key, error=str(error))
             return TELL_RETRY_S
-        return None
+        # A cache that is behind tells of no change when the older state of a pod that it has is put back.
+        return None if pod.is_finished else TELL_RETRY_S
 
     def _is_mine(self, pod: Pod) -> bool:
         node = self._nodes.get(pod.spec.node_name) if pod.spec.node_name else None
