@@ -304,6 +304,6 @@ async def test_methods_that_do_not_fit_are_named(api: Api) -> None:
     ):
         status, _ = await api.request(method, path, None)
         assert status == 405, path
-    status, body = await api.request("GET", f"{PODS}/p/exec")
+    status, body = await api.request("GET", f"{PODS}/p/proxy")
     assert (status, body["reason"]) == (501, "NotImplemented")
-    assert "pods/exec" in body["message"]
+    assert "the proxy subresource" in body["message"]

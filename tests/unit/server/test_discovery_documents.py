@@ -67,7 +67,13 @@ def test_aggregated_discovery_has_everything_in_two_documents(version):
     assert core["items"][0]["metadata"] == {}
     pods = next(r for r in core["items"][0]["versions"][0]["resources"] if r["resource"] == "pods")
     assert (pods["shortNames"], pods["scope"], pods["categories"]) == (["po"], "Namespaced", ["all"])
-    assert {s["subresource"] for s in pods["subresources"]} == {"binding", "eviction", "log", "status"}
+    assert {s["subresource"] for s in pods["subresources"]} == {
+        "binding",
+        "eviction",
+        "exec",
+        "log",
+        "status",
+    }
     group = next(item for item in named["items"] if item["metadata"]["name"] == "kubeflow.org")
     assert [v["version"] for v in group["versions"]] == ["v1", "v2beta1"]
     scale = group["versions"][1]["resources"][0]["subresources"][0]

@@ -27,6 +27,7 @@ SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
     "eviction": ("create",),
     "token": ("create",),
     "log": ("get",),
+    "exec": ("create", "get"),
 }
 """What each subresource allows."""
 
@@ -108,7 +109,7 @@ BUILT_IN_SERVED: tuple[ServedResource, ...] = (
     _built_in(
         r.PODS,
         "po",
-        subresources=("status", "log", "binding", "eviction"),
+        subresources=("status", "log", "binding", "eviction", "exec"),
         generation=True,
         categories=("all",),
     ),

@@ -8,16 +8,18 @@ op          fields                                                   answer
 configure   network {interface, address, prefix, gateway} or null    {id, ok}
 start       container (see ``spawn``)                                {id, ok}, then a state event
 stop        name, grace_s                                            {id, ok}, then a state event
-exec        name, argv, env, cwd; three descriptors                  {id, pid} or {id, error}, {id, exit}
+exec        name, argv, env, cwd; three descriptors, or tty and the  {id, pid} or {id, error}, {id, exit}
+            socket that the terminal goes to
 writes      containers (names, none for all)                         {id, folders, is_cut}
 state       (none)                                                   a state event
 end         (none)                                                   {id, ok}; every process has ended
 ==========  =======================================================  ==================================
 
-State events go to every control connection on each change: ``{"event": "state", "containers": {name: ...}}``;
-the same object is in ``state.json`` of the pod's folder, on the disk before a program starts and before its
-end is told. ``configured`` says whether the pod has its network. The *remote shell* socket takes ``exec``
-only, for the first container that runs; when its connection closes, the command's processes are killed.
+State events go on each change to every control connection that runs nothing: ``{"event": "state",
+"containers": {name: ...}}``; the same object is in ``state.json`` of the pod's folder, on the disk before a
+program starts and before its end is told. ``configured`` says whether the pod has its network. The *remote
+shell* socket takes ``exec`` only, for the first container that runs; when its connection closes, the
+command's processes are killed.
 """
 
 from __future__ import annotations
@@ -51,10 +53,14 @@ _NAMESPACES = {
 
 @dataclass
 class ControlChannel:
-    """One connection; ``control`` tells the agent's from a remote shell's."""
+    """One connection; ``control`` tells the agent's from a remote shell's.
+
+    ``is_agents`` says whether it is told of changes: not one that something was run on.
+    """
 
     socket: socket.socket
     control: bool
+    is_agents: bool
     buffer: bytes = b""
     descriptors: list[int] = field(default_factory=list)
     runs: set[int] = field(default_factory=set)
@@ -161,7 +167,7 @@ class Shim:
 
     def _add_channel(self, connection: socket.socket, *, control: bool) -> ControlChannel:
         connection.setblocking(False)
-        channel = ControlChannel(connection, control)
+        channel = ControlChannel(connection, control, is_agents=control)
         self._channels.append(channel)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._receive(channel))
         return channel
@@ -276,14 +282,16 @@ class Shim:
         self._send(channel, {"id": request["id"], "ok": True})
 
     def _op_exec(self, channel: ControlChannel, request: dict[str, Any]) -> None:
-        stdio, channel.descriptors = channel.descriptors[:3], channel.descriptors[3:]
+        count = 1 if request.get("tty") else 3
+        stdio, channel.descriptors = channel.descriptors[:count], channel.descriptors[count:]
+        channel.is_agents = False
         try:
             container = self._containers.find_running(request.get("name", ""))
             if container is None:
                 self._send(channel, {"id": request.get("id"), "error": "no container runs", "retry": True})
                 return
-            if len(stdio) != 3:
-                raise ValueError("exec needs three descriptors")
+            if len(stdio) != count:
+                raise ValueError("exec needs three descriptors, or one for a terminal")
             report_read, report_write = os.pipe()
             env = container.spec["env"] | request.get("env", {})
             inside = container.mount_namespace
@@ -293,7 +301,7 @@ class Shim:
                 request["argv"],
                 env,
                 request.get("cwd", ""),
-                (stdio[0], stdio[1], stdio[2]),
+                stdio,
                 report_write,
             )
             os.close(report_write)
@@ -329,13 +337,13 @@ class Shim:
 
     def _timeout_s(self) -> float | None:
         timeout_s = self._containers.timeout_s()
-        if any(channel.control for channel in self._channels):
+        if any(channel.is_agents for channel in self._channels):
             return timeout_s
         return _FORSAKEN_CHECK_S if timeout_s is None else min(timeout_s, _FORSAKEN_CHECK_S)
 
     def _is_forsaken(self) -> bool:
         """Return whether no agent is connected and the pod's folder is gone: no agent will ever come back."""
-        if any(channel.control for channel in self._channels):
+        if any(channel.is_agents for channel in self._channels):
             return False
         return not Path(self._config["folder"]).is_dir()
 
@@ -402,7 +410,7 @@ class Shim:
         except OSError:
             state = self._state()  # a full disk: the agent is told all the same, and the pod goes on
         for channel in list(self._channels):
-            if channel.control:
+            if channel.is_agents:
                 self._send(channel, state)
 
     def _save_durably(self) -> dict[str, Any]:

@@ -6,9 +6,13 @@ Failures before exec are reported as one JSON line through a pipe that closes on
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
+import socket
+import stat
+import termios
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -76,21 +80,28 @@ def start_inside(
     argv: list[str],
     env: dict[str, str],
     cwd: str,
-    stdio: tuple[int, int, int],
+    stdio: Sequence[int],
     report: int,
 ) -> int:
-    """Fork a further process into a running container (remote shell, exec, probe)."""
+    """Fork a further process into a running container (remote shell, exec, probe).
+
+    ``stdio`` are its three streams, or one socket that gets the other side of a new terminal.
+    """
     pid = os.fork()
     if pid:
         return pid
     try:
         _plain_signals()
-        _take_stdio(stdio)
+        if len(stdio) == 3:
+            _take_stdio(stdio)
         _enter_session(spec)
         for path in spec.get("cgroups", ()):
             Path(path).write_text("0", encoding="ascii")
         if mount_namespace is not None:
             syscalls.setns(mount_namespace, syscalls.CLONE_NEWNS)
+        if len(stdio) == 1:
+            take_terminal(stdio[0])
+        _own_stdio(spec)
         _become_user(spec)
         _change_folder(cwd or spec["cwd"], create=False)
         _execute(argv, env)
@@ -118,7 +129,29 @@ def _plain_signals() -> None:
     os.umask(0o022)
 
 
-def _take_stdio(stdio: tuple[int, int, int]) -> None:
+def take_terminal(console: int) -> None:
+    """Make a terminal of the files that this process sees, take it, and send its other side over a socket."""
+    ours, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    with socket.socket(fileno=os.dup(console)) as connection:
+        socket.send_fds(connection, [b"0"], [ours])
+    os.close(ours)
+    _take_stdio((terminal, terminal, terminal))
+
+
+def _own_stdio(spec: dict[str, Any]) -> None:
+    """Let the container's user open its streams again, as ``/dev/stdout``; the machine's devices stay."""
+    user = spec.get("user")
+    if user is None:
+        return
+    for descriptor in range(3):
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISFIFO(mode) or os.isatty(descriptor):
+            with contextlib.suppress(OSError):
+                os.fchown(descriptor, user["uid"], -1)
+
+
+def _take_stdio(stdio: Sequence[int]) -> None:
     # First out of the way, for one of them may itself be 0, 1 or 2.
     copies = [os.dup(fd) if fd > 2 else os.dup(os.dup(fd)) for fd in stdio]
     for target, copy in enumerate(copies):

@@ -24,6 +24,7 @@ from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import SUBRESOURCE_VERBS
 from gangline.cluster.server.status_errors import StatusError
 from gangline.cluster.server.store.store import ConflictError, ObjectTooLargeError, StoreError, StoreFullError
+from gangline.cluster.server.streams import STREAMS
 from gangline.cluster.server.verbs import access_review, deleting, logs, patching, reading, writing
 from gangline.cluster.server.verbs.documents import OPEN_PATHS, Documents
 from gangline.cluster.server.verbs.subresources import SUBRESOURCES
@@ -39,7 +40,6 @@ _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "del
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _SUBRESOURCE_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _KNOWN_UNSERVED = {
-    "exec": "pods/exec",
     "attach": "pods/attach",
     "portforward": "pods/portforward",
     "proxy": "the proxy subresource",
@@ -152,7 +152,11 @@ class Handlers:
         context = RequestContext(request, user, target, request.query)
         verb = verb_of(context)
         self._authorize(context, verb)
-        is_watch = verb == "watch" or (target.subresource == "log" and context.flag("follow"))
+        is_watch = (
+            verb == "watch"
+            or target.subresource in STREAMS
+            or (target.subresource == "log" and context.flag("follow"))
+        )
         held.enter_context(self._load.request(user, is_local=is_local, is_watch=is_watch))
         if request.method not in _READS:
             held.enter_context(self._load.body(user, self._written_bytes(context), is_local=is_local))
@@ -186,6 +190,8 @@ class Handlers:
         if target.subresource and target.subresource != "status":
             if target.subresource == "log":
                 return await logs.pod_log(self._api, context)
+            if target.subresource in STREAMS:
+                return await STREAMS[target.subresource](self._api, context)
             return await SUBRESOURCES[target.subresource, context.request.method](self._api, context)
         if verb == "get":
             return reading.get_object(self._api.store, context)
@@ -229,7 +235,7 @@ def _subresource_verb(target: RequestTarget, method: str) -> str:
         if name in _KNOWN_UNSERVED:
             raise status_errors.not_implemented(_KNOWN_UNSERVED[name])
         raise status_errors.no_such_path()
-    verb = _SUBRESOURCE_VERBS.get(method)
+    verb = "create" if name in STREAMS and method == "GET" else _SUBRESOURCE_VERBS.get(method)
     if verb is None or verb not in SUBRESOURCE_VERBS[name]:
         raise status_errors.method_not_allowed(method)
     if target.rest:

@@ -17,6 +17,7 @@ _RESPONSE_KINDS = {
     "eviction": ("policy", "v1", "Eviction"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
     "binding": ("", "v1", "Binding"),
+    "exec": ("", "v1", "PodExecOptions"),
 }
 """Group, version and kind that a subresource speaks where that is not the kind it belongs to."""
 

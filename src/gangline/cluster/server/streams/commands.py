@@ -1,0 +1,147 @@
+"""``pods/exec``: a program in a running container, its streams over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+from aiohttp import web
+
+from gangline.cluster.pod_streams import DRAIN_S, Descriptor, NotRunningError, PodProcess
+from gangline.cluster.server import status_errors
+from gangline.cluster.server.context import ApiContext
+from gangline.cluster.server.http.request_context import RequestContext
+from gangline.cluster.server.streams.channels import (
+    CLOSE,
+    RESIZE,
+    STDIN,
+    Channels,
+    open_channels,
+    require_upgrade,
+)
+from gangline.cluster.server.verbs.logs import container_of
+
+SUCCESS = {"metadata": {}, "status": "Success"}
+
+
+async def exec_command(api: ApiContext, context: RequestContext) -> web.StreamResponse:
+    """Answer ``pods/exec``."""
+    pod, container = _running_pod(api, context)
+    wanted = {name: context.flag(name) for name in ("stdin", "stdout", "stderr", "tty")}
+    if not (wanted["stdin"] or wanted["stdout"] or wanted["stderr"]):
+        raise status_errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
+    command = context.query.getall("command", [])
+    if not command:
+        raise status_errors.bad_request("you must specify at least one command for the container")
+    require_upgrade(context)
+    try:
+        process = await PodProcess.start(
+            api.paths.pod_socket(pod["metadata"]["uid"]), container, command, **wanted
+        )
+    except NotRunningError:
+        # In plain words, as a kubelet: kubectl puts its own before them.
+        return web.Response(status=500, text=f'container not found ("{container}")')
+    try:
+        channels = await open_channels(context)
+        status = await _serve(process, channels, exit_status)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            await channels.finish(status)
+        return channels.response
+    finally:
+        process.close()
+
+
+def _running_pod(api: ApiContext, context: RequestContext) -> tuple[dict[str, Any], str]:
+    """Return the pod and the name of the container that are meant.
+
+    Raises:
+        StatusError: 404 no such pod, 400 no such container, or no node yet.
+    """
+    target = context.target
+    entry = api.store.get(*target.key)
+    if entry is None:
+        raise status_errors.not_found(target.served, target.name)
+    container = container_of(entry.obj, context.query.get("container", ""))
+    if not (entry.obj.get("spec") or {}).get("nodeName"):
+        raise status_errors.bad_request(f"pod {target.name} does not have a host assigned")
+    return entry.obj, container
+
+
+def exit_status(code: int | None) -> dict[str, Any]:
+    """Return the ``Status`` that tells an exit code; None for that of a program gone with its pod."""
+    if code == 0:
+        return SUCCESS
+    if code is None:
+        return failure_status("the pod has ended")
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: exit status {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
+
+
+def failure_status(message: str) -> dict[str, Any]:
+    """Return the ``Status`` of a program that could not be executed, or is gone."""
+    text = f"Internal error occurred: {message}"
+    causes = [{"message": message}]
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": text,
+        "reason": "InternalError",
+        "details": {"causes": causes},
+        "code": 500,
+    }
+
+
+async def _serve(process: PodProcess, channels: Channels, status_of: Any) -> dict[str, Any]:
+    """Carry the streams until the program ends or the client goes; return how it ended."""
+    if process.failure:
+        return failure_status(f"error executing command in container: {process.failure}")
+    outputs = [
+        asyncio.create_task(_send_all(channels, number, output)) for number, output in process.outputs.items()
+    ]
+    others = [asyncio.create_task(_take_all(channels, process)), asyncio.create_task(channels.keep_alive())]
+    end = asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait([end, *others], return_when=asyncio.FIRST_COMPLETED)
+        if not end.done():
+            raise ConnectionResetError("the client has gone")
+        if outputs:
+            await asyncio.wait(outputs, timeout=DRAIN_S)
+            for output in process.outputs.values():
+                output.end()
+            await asyncio.wait(outputs)  # a client that is slow is waited for, a process left behind is not
+        return dict(status_of(end.result()))
+    finally:
+        for task in (end, *outputs, *others):
+            task.cancel()
+        await asyncio.gather(end, *outputs, *others, return_exceptions=True)
+
+
+async def _send_all(channels: Channels, number: int, output: Descriptor) -> None:
+    while chunk := await output.read():
+        await channels.send(number, chunk)
+
+
+async def _take_all(channels: Channels, process: PodProcess) -> None:
+    """Take what the client sends until it closes."""
+    while (message := await channels.receive()) is not None:
+        channel, data = message
+        if channel == STDIN and process.stdin is not None:
+            await process.stdin.write(data)
+        elif channel == RESIZE:
+            _resize(process, bytes(data))
+        elif channel == CLOSE and bytes(data) == bytes((STDIN,)) and process.stdin is not None:
+            process.stdin.close()
+
+
+def _resize(process: PodProcess, data: bytes) -> None:
+    """Set the size that ``{"Width": 80, "Height": 24}`` tells; what tells none is passed over."""
+    with contextlib.suppress(ValueError, TypeError, KeyError, OSError):
+        size = json.loads(data)
+        process.resize(int(size["Width"]), int(size["Height"]))
