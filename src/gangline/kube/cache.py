@@ -8,14 +8,13 @@ difference once, and in the order in which the store takes it. Nothing here writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from gangline.api.core import ObjectMeta
+from gangline.api.metadata import ObjectMeta
 from gangline.api.resources import Resource
 from gangline.kube.backoff import Backoff
 from gangline.kube.deep_json import decode_json
@@ -39,8 +38,7 @@ steady_watch_s = 5.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class CacheStatistics:
+class CacheStatistics(NamedTuple):
     """A moment of a cache.
 
     Attributes:
@@ -92,7 +90,11 @@ class Cache(Generic[T]):
         label_selector: only objects that match.
         field_selector: only objects that match.
         keep_raw: keep each object's JSON too, for :meth:`raw`. Costs the memory.
-        pace: pauses after failures.
+        backoff: pauses after failures.
+        since: a version of the server's state of which everything is known: changes are followed from there,
+            and the first list is left out.
+        on_failure: awaited before each pause, in place of a word in the log, with the error and for how many
+            seconds the server has told nothing since the first failure; what it raises ends :meth:`run`.
     """
 
     def __init__(
@@ -106,6 +108,8 @@ class Cache(Generic[T]):
         field_selector: str = "",
         keep_raw: bool = False,
         backoff: Backoff | None = None,
+        since: str = "",
+        on_failure: Callable[[ApiError | KubeconfigError, float], Awaitable[None]] | None = None,
     ) -> None:
         self.resource = resource
         self._client = client
@@ -118,9 +122,15 @@ class Cache(Generic[T]):
         self._store: dict[str, _Held[T]] = {}
         self._indexes: dict[str, _Index[T]] = {}
         self._callbacks: list[Callable[[T | None, T | None], None]] = []
-        self._version = ""
+        self._watchers: list[Callable[[list[T]], None]] = []
+        self._on_failure = on_failure
+        self._failing_since_s: float | None = None
+        self._version = since
         self._synced = asyncio.Event()
         self._known = asyncio.Event()
+        if since:
+            self._synced.set()
+            self._known.set()
         self._is_running = False
         self._error: ApiError | None = None
         self._lists = self._watches = self._events = self._failures = self._undecodable = 0
@@ -133,7 +143,7 @@ class Cache(Generic[T]):
         return held.value if held else None
 
     def items(self) -> list[T]:
-        """Return all objects, in no order."""
+        """Return all objects, in the order in which they came."""
         return [held.value for held in self._store.values()]
 
     def raw(self, key: str) -> dict[str, Any] | None:
@@ -161,6 +171,13 @@ class Cache(Generic[T]):
         it raises is logged. Objects that are held already are not told.
         """
         self._callbacks.append(callback)
+
+    def on_objects(self, callback: Callable[[list[T]], None]) -> None:
+        """Call ``callback(objects)`` with all objects after each list and each change; see :meth:`items`.
+
+        What it raises ends :meth:`run`.
+        """
+        self._watchers.append(callback)
 
     def statistics(self) -> CacheStatistics:
         """Return the numbers of this moment."""
@@ -203,7 +220,7 @@ class Cache(Generic[T]):
     # Following: one list, then watches that continue from it.
 
     async def run(self) -> None:
-        """Keep the store up to date until cancelled."""
+        """Keep the store up to date until cancelled, or until ``on_failure`` raises."""
         if self._is_running:
             raise RuntimeError(f"the cache of {self.resource.plural} is running already")
         self._is_running = True
@@ -212,18 +229,23 @@ class Cache(Generic[T]):
         try:
             while True:
                 error: ApiError | None = None
+                failure: ApiError | KubeconfigError | None = None
                 events_before, started_s = self._events, loop.time()
                 try:
                     if not self._version:
                         await self._relist()
                     started_s = loop.time()
                     await self._follow()
+                    self._failing_since_s = None
                 except ApiError as caught:
-                    error = caught
+                    error = failure = caught
                 except KubeconfigError as caught:  # a token file or plugin may work again later
-                    error = Unauthorized(0, "", str(caught))
-                if error:
+                    error, failure = Unauthorized(0, "", str(caught)), caught
+                if error and failure:
                     self._note_failure(error)
+                    self._failing_since_s = self._failing_since_s or loop.time()
+                    if self._on_failure:
+                        await self._on_failure(failure, loop.time() - self._failing_since_s)
                 was_of_use = self._events > events_before
                 if error is None and was_of_use:
                     failures = 0
@@ -245,6 +267,8 @@ class Cache(Generic[T]):
         if not isinstance(error, Unavailable | TooManyRequests):
             # Too old, or newer than a server that lost its state, or what else: a list is the way out.
             self._version = ""
+        if self._on_failure:
+            return
         log = self._log()
         log_it = log.debug if is_known or isinstance(error, Gone) else log.warning
         log_it("cache fell behind", status=error.status, error=str(error))
@@ -271,9 +295,10 @@ class Cache(Generic[T]):
             if old is None or (old.uid, old.version) != (held.uid, held.version):
                 self._put(key, held)
         self._version = found.resource_version
-        self._error = None
+        self._error = self._failing_since_s = None
         self._synced.set()
         self._known.set()
+        self._tell_objects()
 
     async def _follow(self) -> None:
         """Take the changes of one watch until it ends."""
@@ -290,6 +315,7 @@ class Cache(Generic[T]):
                 self._take(event)
 
     def _take(self, event: WatchEvent) -> None:
+        self._failing_since_s = None
         if event.type == "BOOKMARK":
             self._version = _decode_meta(event.object).metadata.resource_version or self._version
             return
@@ -306,6 +332,7 @@ class Cache(Generic[T]):
             is_news = is_deleted or old is None or old.uid != meta.uid
         if is_news:  # else it came twice
             self._put(meta.key, None if is_deleted else held)
+            self._tell_objects()
 
     def _read(self, raw: bytes | msgspec.Raw) -> tuple[ObjectMeta | None, _Held[T] | None]:
         """Return an object and its metadata; no object when it does not fit the type."""
@@ -321,11 +348,12 @@ class Cache(Generic[T]):
 
     def _put(self, key: str, held: _Held[T] | None) -> None:
         """Replace, add or remove one object, everywhere, and tell the callbacks."""
-        old = self._store.pop(key, None)
+        old = self._store.get(key)
         if old:
             for index in self._indexes.values():
                 index.remove(key)
             if held is None or held.uid != old.uid:
+                del self._store[key]
                 self._tell(old.value, None)
                 old = None
         if held:
@@ -340,6 +368,10 @@ class Cache(Generic[T]):
                 callback(old, new)
             except Exception as error:  # noqa: BLE001  # one listener must not stop the others
                 self._log().error("callback of a cache failed", error=str(error), exc_info=error)
+
+    def _tell_objects(self) -> None:
+        for callback in self._watchers:
+            callback(self.items())
 
     def _log(self) -> Any:
         import structlog  # late: 30 ms that the command line does not pay

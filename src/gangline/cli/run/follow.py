@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gangline.api.resources import EVENTS, PODS, Resource
-from gangline.cli.run.watching import Recover, watch_objects
 from gangline.errors import ClusterError, GanglineError
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_failure import FAILURE_RECORDS, LauncherOutput
@@ -31,7 +30,10 @@ if TYPE_CHECKING:
     from gangline.kube.client import Client
 
 Obj = dict[str, Any]
+Recover = Callable[[], Awaitable[None]]
 
+UNREACHABLE_MAX_S = 30.0
+WATCH_RETRY_S = 0.1
 LOG_DRAIN_S = 10.0
 LOG_RETRY_S = 0.05
 LOG_RETRIES_MAX = 600
@@ -130,31 +132,16 @@ class Follower:
             OSError: the view's output was closed by its reader, or cannot be written.
         """
         state = self._state
-        namespace = state.job["metadata"].get("namespace")
         name = state.job["metadata"]["name"]
         labels, fields = kind_of(state.job).pod_selector(state.job)
-        job_watch = watch_objects(
-            self._client,
-            self._resource,
-            namespace,
-            self._take_jobs,
-            field_selector=f"metadata.name={name}",
-            recover=self._recover,
-        )
-        pod_watch = watch_objects(
-            self._client,
-            PODS,
-            namespace,
-            self._take_pods,
-            label_selector=labels,
-            field_selector=fields,
-            recover=self._recover,
-            since=self._pods_since,
+        job_watch = self._watch(self._resource, self._take_jobs, field_selector=f"metadata.name={name}")
+        pod_watch = self._watch(
+            PODS, self._take_pods, label_selector=labels, field_selector=fields, since=self._pods_since
         )
         waiter = asyncio.create_task(self._wait())
         watches = [asyncio.create_task(job_watch), asyncio.create_task(pod_watch)]
-        warnings = asyncio.create_task(self._watch_warnings(namespace))
-        ranks = asyncio.create_task(self._watch_ranks(namespace))
+        warnings = asyncio.create_task(self._watch_warnings())
+        ranks = asyncio.create_task(self._watch_ranks())
         try:
             await asyncio.wait([waiter, *watches], return_when=asyncio.FIRST_COMPLETED)
             for watch in watches:
@@ -229,10 +216,49 @@ class Follower:
 
     # Changes -----------------------------------------------------------------------------------------------
 
-    def _take_jobs(self, objects: dict[str, Obj]) -> None:
+    async def _watch(
+        self,
+        resource: Resource,
+        take: Callable[[list[Obj]], None],
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        since: str = "",
+    ) -> None:
+        """Hand over all objects in the job's namespace after every change; endless, but for an error."""
+        from gangline.kube.backoff import Backoff
+        from gangline.kube.cache import Cache
+
+        cache: Cache[Obj] = Cache(
+            self._client,
+            resource,
+            dict,
+            namespace=self._state.job["metadata"].get("namespace"),
+            label_selector=label_selector,
+            field_selector=field_selector,
+            backoff=Backoff(WATCH_RETRY_S, WATCH_RETRY_S, WATCH_RETRY_S),
+            since=since,
+            on_failure=self._on_failure,
+        )
+        cache.on_objects(take)
+        await cache.run()
+
+    async def _on_failure(self, error: GanglineError, unreachable_s: float) -> None:
+        """Bring a server back that cannot be reached; raise what is no matter of another try."""
+        from gangline.kube.errors import Gone, ServerError, Unavailable
+
+        if isinstance(error, Gone):
+            return
+        if not isinstance(error, Unavailable | ServerError) or unreachable_s > UNREACHABLE_MAX_S:
+            raise error
+        if self._recover is not None:
+            with suppress(ClusterError):  # it may be killed once more while it starts
+                await self._recover()
+
+    def _take_jobs(self, objects: list[Obj]) -> None:
         state = self._state
         uid = state.job["metadata"].get("uid")
-        found = objects.get(uid) if uid else next(iter(objects.values()), None)
+        found = next((job for job in objects if uid in (None, job["metadata"].get("uid"))), None)
         if found is None:
             state.gone = state.seen = True
         else:
@@ -241,61 +267,49 @@ class Follower:
             self._view.pods_changed(state.job, sort_pods(state.pods.values()))
         self._changed.set()
 
-    def _take_pods(self, objects: dict[str, Obj]) -> None:
+    def _take_pods(self, objects: list[Obj]) -> None:
         state = self._state
-        state.present = frozenset(objects)
+        state.present = frozenset(pod["metadata"]["uid"] for pod in objects)
         kind, created = kind_of(state.job), state.job["metadata"].get("creationTimestamp") or ""
-        for uid, pod in objects.items():
+        for pod in objects:
             older = (pod["metadata"].get("creationTimestamp") or "") < created
             if kind.belongs(state.job, pod) and not older:
-                state.pods[uid] = pod
+                state.pods[pod["metadata"]["uid"]] = pod
         for pod in primary_pods(state.job, state.pods.values()):
-            self._start_log(pod)
+            self._start_log(pod["metadata"]["uid"])
         self._tell_reasons()
         self._view.pods_changed(state.job, sort_pods(state.pods.values()))
         self._changed.set()
 
-    async def _watch_warnings(self, namespace: str | None) -> None:
+    async def _watch_warnings(self) -> None:
         """Once a pod has waited a while without a word in its status, follow the events about pods."""
         await asyncio.sleep(SILENCE_S)
         while not any(is_silent(pod) for pod in self._state.pods.values()):
             await asyncio.sleep(SILENCE_S)
         with suppress(ClusterError):  # not everybody may read events; the status says most
-            await watch_objects(
-                self._client,
-                EVENTS,
-                namespace,
-                self._take_warnings,
-                field_selector="type=Warning,involvedObject.kind=Pod",
-                recover=self._recover,
-            )
+            selector = "type=Warning,involvedObject.kind=Pod"
+            await self._watch(EVENTS, self._take_warnings, field_selector=selector)
 
-    async def _watch_ranks(self, namespace: str | None) -> None:
+    async def _watch_ranks(self) -> None:
         """Pass on what the node agent says of ranks that hang; see `gangline.cluster.node.rank_reports`."""
         await asyncio.sleep(RANKS_AFTER_S)
         with suppress(ClusterError):
-            await watch_objects(
-                self._client,
-                EVENTS,
-                namespace,
-                self._take_rank_events,
-                field_selector="source=gangline-agent,involvedObject.kind=Pod",
-                recover=self._recover,
-            )
+            selector = "source=gangline-agent,involvedObject.kind=Pod"
+            await self._watch(EVENTS, self._take_rank_events, field_selector=selector)
 
-    def _take_rank_events(self, objects: dict[str, Obj]) -> None:
+    def _take_rank_events(self, objects: list[Obj]) -> None:
         from gangline.cluster.node.rank_reports import REASONS
 
         state = self._state
-        for uid, event in objects.items():
-            happened = (uid, int(event.get("count") or 1))
+        for event in objects:
+            happened = (event["metadata"]["uid"], int(event.get("count") or 1))
             is_own = (event.get("involvedObject") or {}).get("uid") in state.pods
             if is_own and event.get("reason") in REASONS and happened not in state.told:
                 state.told.add(happened)
                 self._view.ranks(state.job, str(event.get("message", "")))
 
-    def _take_warnings(self, objects: dict[str, Obj]) -> None:
-        self._state.warnings = list(objects.values())
+    def _take_warnings(self, objects: list[Obj]) -> None:
+        self._state.warnings = objects
         self._tell_reasons()
         self._changed.set()
 
@@ -318,13 +332,13 @@ class Follower:
 
     # Log ---------------------------------------------------------------------------------------------------
 
-    def _start_log(self, pod: Obj) -> None:
-        uid = pod["metadata"]["uid"]
-        if uid not in self._state.logs and has_started(pod):
-            self._state.logs[uid] = asyncio.create_task(self._stream_log(pod))
+    def _start_log(self, uid: str) -> None:
+        if uid not in self._state.logs and has_started(self._state.pods[uid]):
+            self._state.logs[uid] = asyncio.create_task(self._stream_log(uid))
 
-    async def _stream_log(self, pod: Obj) -> None:
+    async def _stream_log(self, uid: str) -> None:
         """Pass the whole log of one pod on; after an interruption go on behind what was delivered."""
+        pod = self._state.pods[uid]
         metadata = pod["metadata"]
         container = pod["spec"]["containers"][0]["name"]
         delivered = 0
@@ -341,7 +355,7 @@ class Follower:
                         delivered += len(fresh)
                         if fresh:
                             self._take_log(fresh)
-                if self._log_is_whole(uid=metadata["uid"]):
+                if self._log_is_whole(uid):
                     return
             except ClusterError as error:
                 status = getattr(error, "status", 0)
