@@ -10,7 +10,7 @@ from gangline.cli.options.target import ClusterTarget, target_options
 
 if TYPE_CHECKING:
     from gangline.jobs.gang import Dialect
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 served_limit_s = 30.0
 """How long an installed kind may take until the server has it."""
@@ -89,7 +89,7 @@ async def _install(
             print(f"customresourcedefinition/{name} {word}")
 
 
-async def _until_served(client: Client, crd: dict[str, Any]) -> None:
+async def _until_served(client: ObjectClient, crd: dict[str, Any]) -> None:
     """Wait until the server has the version of the kind that we use."""
     import asyncio
 

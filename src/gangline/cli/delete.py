@@ -14,7 +14,7 @@ from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.api.resources import Resource
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 
 @click.command("delete")
@@ -82,14 +82,14 @@ async def _delete(
         raise UserError(words, hint=unknown[0].hint)
 
 
-async def _every_job(client: Client, namespace: str | None) -> list[tuple[Resource, dict[str, Any]]]:
+async def _every_job(client: ObjectClient, namespace: str | None) -> list[tuple[Resource, dict[str, Any]]]:
     from gangline.cli.jobs.job_lookup import list_jobs
     from gangline.workloads.kinds import kind_of
 
     return [(kind_of(job).resource, job) for job in await list_jobs(client, namespace)]
 
 
-async def _from_files(client: Client, files: tuple[str, ...]) -> list[tuple[Resource, dict[str, Any]]]:
+async def _from_files(client: ObjectClient, files: tuple[str, ...]) -> list[tuple[Resource, dict[str, Any]]]:
     from gangline.cli.options.manifests import in_order, read_manifests
     from gangline.kube.discovery import resource_for
     from gangline.kube.errors import NotFound
@@ -107,7 +107,7 @@ async def _from_files(client: Client, files: tuple[str, ...]) -> list[tuple[Reso
     return found
 
 
-async def _delete_one(client: Client, resource: Resource, obj: dict[str, Any], *, wait: bool) -> None:
+async def _delete_one(client: ObjectClient, resource: Resource, obj: dict[str, Any], *, wait: bool) -> None:
     from gangline.cli.options.manifests import WORKLOADS
     from gangline.cli.run.create_or_attach import delete_job
     from gangline.kube.errors import NotFound

@@ -13,7 +13,7 @@ from gangline.errors import ClusterError, UserError
 from gangline.units import plural
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
     from gangline.topology import NodeGpus
 
 PUBLISH_TIMEOUT_S = 20.0
@@ -50,7 +50,7 @@ async def _set(target: ClusterTarget, node: str, index: int, *, is_healthy: bool
     print(f"GPU {index} of {node} is {word}: {gpus.healthy.bit_count()} of {whole} can be used")
 
 
-async def _write(client: Client, node: str, index: int, *, is_healthy: bool) -> bool:
+async def _write(client: ObjectClient, node: str, index: int, *, is_healthy: bool) -> bool:
     """Write what a node's GPU shall be; False when the node has changed since it was read."""
     from gangline.api.resources import NODES
     from gangline.devices.inventory import UNHEALTHY_ANNOTATION, gpus_in_words, read_unhealthy
@@ -92,14 +92,14 @@ def _simulated(node: dict[str, Any], name: str) -> NodeGpus:
     return gpus
 
 
-async def _no_node(client: Client, name: str) -> UserError:
+async def _no_node(client: ObjectClient, name: str) -> UserError:
     from gangline.api.resources import NODES
 
     names = [node["metadata"]["name"] for node in (await client.list(NODES)).items]
     return UserError(f"there is no node `{name}`", hint=f"there are {', '.join(names) or 'none'}")
 
 
-async def _published(client: Client, node: str, index: int, *, is_healthy: bool) -> NodeGpus:
+async def _published(client: ObjectClient, node: str, index: int, *, is_healthy: bool) -> NodeGpus:
     """Wait until the node agent shows the change, and return the node's GPUs.
 
     Raises:

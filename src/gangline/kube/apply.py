@@ -15,14 +15,14 @@ from gangline.api.resources import Resource
 from gangline.kube.errors import AlreadyExists, NotFound
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 Verb = Literal["created", "configured", "unchanged"]
 
 
-async def apply(client: Client, resource: Resource, obj: dict[str, Any]) -> tuple[Verb, dict[str, Any]]:
+async def apply(client: ObjectClient, resource: Resource, obj: dict[str, Any]) -> tuple[Verb, dict[str, Any]]:
     """Create or change an object, and return what was done and the result.
 
     Args:

@@ -29,8 +29,8 @@ from gangline.kube.errors import (
 )
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
     from gangline.kube.stream import WatchEvent
+    from gangline.kube.verbs import ObjectClient
 
 steady_watch_s = 5.0
 """A watch that lived this long was fine: the pauses start anew."""
@@ -99,7 +99,7 @@ class Cache(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         resource: Resource,
         type_: type[T],
         *,

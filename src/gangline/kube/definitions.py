@@ -12,7 +12,7 @@ from gangline.kube.apply import LAST_APPLIED
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, KubeconfigError, NotFound
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
 Verb = Literal["created", "configured", "replaced", "unchanged", "left"]
@@ -25,7 +25,9 @@ CHECK_EVERY_S = 30.0
 """How often a service looks whose the definitions are that it works by."""
 
 
-async def ensure(client: Client, crd: Obj, *, replace: bool = False) -> tuple[Verb, DefinitionOrigin | None]:
+async def ensure(
+    client: ObjectClient, crd: Obj, *, replace: bool = False
+) -> tuple[Verb, DefinitionOrigin | None]:
     """Have the cluster serve a definition, unless one of others stands there.
 
     Args:
@@ -47,7 +49,9 @@ async def ensure(client: Client, crd: Obj, *, replace: bool = False) -> tuple[Ve
     return await _ensure_once(client, crd, replace=replace)
 
 
-async def _ensure_once(client: Client, crd: Obj, *, replace: bool) -> tuple[Verb, DefinitionOrigin | None]:
+async def _ensure_once(
+    client: ObjectClient, crd: Obj, *, replace: bool
+) -> tuple[Verb, DefinitionOrigin | None]:
     name = crd["metadata"]["name"]
     try:
         live = await client.get(CRDS, name)
@@ -69,7 +73,7 @@ async def _ensure_once(client: Client, crd: Obj, *, replace: bool) -> tuple[Verb
     return ("configured", None) if verdict.is_safe else ("replaced", verdict)
 
 
-async def find_strangers(client: Client, ours: Iterable[Obj]) -> list[DefinitionOrigin]:
+async def find_strangers(client: ObjectClient, ours: Iterable[Obj]) -> list[DefinitionOrigin]:
     """Return the verdicts about definitions that others wrote or changed; absent ones are no strangers.
 
     Nor are those that the user may not read.
@@ -89,7 +93,7 @@ async def find_strangers(client: Client, ours: Iterable[Obj]) -> list[Definition
 
 
 async def watch_definitions(
-    client: Client, ours: Iterable[Obj], on_change: Callable[[list[DefinitionOrigin]], None]
+    client: ObjectClient, ours: Iterable[Obj], on_change: Callable[[list[DefinitionOrigin]], None]
 ) -> None:
     """Tell what :func:`find_strangers` finds, at first and whenever it changes, until cancelled.
 

@@ -11,7 +11,7 @@ from gangline.api.resources import BUILT_IN, MPIJOB_VERSIONS, Resource
 from gangline.kube.errors import NotFound, ServerError
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 _KNOWN: dict[tuple[str, str], Resource] = {
     (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *MPIJOB_VERSIONS)
@@ -28,11 +28,11 @@ class _ApiResourceList(msgspec.Struct):
     resources: list[_ApiResource] | None = None
 
 
-_asked: WeakKeyDictionary[Client, dict[tuple[str, str], Resource]] = WeakKeyDictionary()
+_asked: WeakKeyDictionary[ObjectClient, dict[tuple[str, str], Resource]] = WeakKeyDictionary()
 """What each client's server has answered."""
 
 
-async def resource_for(client: Client, api_version: str, kind: str) -> Resource:
+async def resource_for(client: ObjectClient, api_version: str, kind: str) -> Resource:
     """Return where a kind lives. One request for each unknown API version, then none.
 
     Raises:
@@ -50,7 +50,7 @@ async def resource_for(client: Client, api_version: str, kind: str) -> Resource:
     return answers[key]
 
 
-async def _ask(client: Client, api_version: str) -> dict[tuple[str, str], Resource]:
+async def _ask(client: ObjectClient, api_version: str) -> dict[tuple[str, str], Resource]:
     group, _, version = api_version.rpartition("/")
     root = Resource(group, version, "", "").root
     try:

@@ -19,7 +19,7 @@ from gangline.api.resources import EVENTS
 from gangline.kube.errors import AlreadyExists, ApiError, KubeconfigError, NotFound
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 message_bytes_max = 1024
 """Limit of the API for an event's message; longer ones are cut."""
@@ -84,7 +84,7 @@ class Recorder:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         component: str,
         *,
         gate: asyncio.Event | None = None,

@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from gangline.kube.client import Client
 from gangline.kube.http_paths import PathAnswer, serve_paths
 from gangline.kube.lease import LeaderElection, LeaseTiming
+from gangline.kube.verbs import ObjectClient
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -51,7 +51,7 @@ class LeaderService:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         lease_name: str,
         options: LeaderOptions,
         *,

@@ -25,7 +25,7 @@ from gangline.errors import ClusterError
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 _JITTER = 1.2
 """Pauses between tries to get the lease are longer by up to this factor, so that candidates spread out."""
@@ -92,7 +92,7 @@ class LeaderElection:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         name: str,
         namespace: str,
         *,

@@ -1,17 +1,19 @@
-"""What others ask of a client, as protocols: to read objects and logs, and to change objects.
+"""What others ask of a client, as protocols: to read objects and logs, and all that is done with objects.
 
-The client of an API server has all of it, what is kept after a run has the reading, and the tests' client in
-memory the objects.
+Whatever takes a client takes one of these. The client of an API server has all of it, what is kept after a
+run has the reading, and so has the tests' client in memory, which serves both.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Protocol, TypeVar
 
 from gangline.api.resources import Resource
-from gangline.kube.client import ObjectList, WatchEvent
+from gangline.kube.client import Object, ObjectList, PatchKind, WatchEvent
 from gangline.kube.config import Connection
+
+T = TypeVar("T")
 
 
 class ObjectReader(Protocol):
@@ -24,7 +26,7 @@ class ObjectReader(Protocol):
         *,
         label_selector: str = "",
         field_selector: str = "",
-    ) -> ObjectList[dict[str, Any]]:
+    ) -> ObjectList[Object]:
         """Return all objects of a kind, with ``kind`` and ``apiVersion``."""
 
     def logs(
@@ -42,12 +44,25 @@ class ObjectReader(Protocol):
         """Yield a container's log in pieces."""
 
 
-class ObjectClient(Protocol):
-    """The verbs on objects of :class:`gangline.kube.client.Client`, whose documentation holds here too."""
+class ObjectClient(ObjectReader, Protocol):
+    """The verbs of :class:`gangline.kube.client.Client`, whose documentation holds here too."""
 
     connection: Connection
 
-    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
+    def answers(self) -> dict[tuple[str, str], int]:
+        """Return how many requests were sent since the start, by method and status."""
+
+    async def request(
+        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any | None = None
+    ) -> Object:
+        """Send a request and return the object of the answer."""
+
+    async def send(
+        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any | None = None
+    ) -> bytes:
+        """Send a request and return the body of the answer."""
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         """Return one object."""
 
     async def list(
@@ -58,8 +73,20 @@ class ObjectClient(Protocol):
         label_selector: str = "",
         field_selector: str = "",
         limit: int = ...,
-    ) -> ObjectList[dict[str, Any]]:
+    ) -> ObjectList[Object]:
         """Return all objects of a kind."""
+
+    async def list_as(
+        self,
+        resource: Resource,
+        type_: type[T],
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = ...,
+    ) -> ObjectList[T]:
+        """Return all objects of a kind, decoded into a type."""
 
     def watch(
         self,
@@ -72,15 +99,26 @@ class ObjectClient(Protocol):
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield the changes after a version."""
 
-    async def create(
-        self, resource: Resource, obj: dict[str, Any], *, dry_run: bool = False
-    ) -> dict[str, Any]:
+    async def create(self, resource: Resource, obj: Object, *, dry_run: bool = False) -> Object:
         """Create an object."""
 
-    async def update(
-        self, resource: Resource, obj: dict[str, Any], *, subresource: str = ""
-    ) -> dict[str, Any]:
+    async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """Replace an object, or its subresource."""
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str | None = None,
+        *,
+        kind: PatchKind = "merge",
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Object:
+        """Patch an object."""
 
     async def delete(
         self,
@@ -91,5 +129,10 @@ class ObjectClient(Protocol):
         propagation: str = "Background",
         grace_period_s: int | None = None,
         uid: str = "",
-    ) -> dict[str, Any]:
+    ) -> Object:
         """Delete an object; with ``uid`` only that very one."""
+
+    async def create_subresource(
+        self, resource: Resource, name: str, subresource: str, body: Object, namespace: str | None = None
+    ) -> Object:
+        """POST to a subresource."""

@@ -14,7 +14,7 @@ from gangline.jobs.gang import Dialect
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.registry import JobKind
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
+from gangline.kube.verbs import ObjectClient
 from gangline.operator.recent import Recent, is_newer
 
 _CHILD_TYPES: tuple[tuple[Resource, type[Any]], ...] = (
@@ -56,7 +56,7 @@ class Children:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         kind: JobKind,
         namespace: str | None,
         enqueue: Callable[[JobKey], None],

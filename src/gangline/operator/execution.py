@@ -14,8 +14,8 @@ from gangline.api.resources import JOBS, PODS, SECRETS, Resource
 from gangline.jobs.observed import is_controlled_by
 from gangline.jobs.observed_job import is_leftover, resource_exists
 from gangline.jobs.plan import Action, Create, Delete, Emit, EnsureKeyPair, Object, Patch, Plan
-from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from gangline.kube.verbs import ObjectClient
 from gangline.operator.children import Children, JobKey
 from gangline.operator.key_pair import generate_key_pair
 
@@ -51,7 +51,7 @@ class PlanResult:
 class Execution:
     """Does what plans say, through one client."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ObjectClient) -> None:
         self._client = client
         self._slots = asyncio.Semaphore(writes_in_flight_max)
 

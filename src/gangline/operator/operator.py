@@ -25,12 +25,12 @@ from gangline.jobs.plan import Emit, Object, Plan
 from gangline.jobs.registry import JOB_KINDS, JobKind
 from gangline.jobs.settings import Settings
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.definitions import watch_definitions
 from gangline.kube.durations import Durations
 from gangline.kube.errors import ApiError, NotFound, Unavailable
 from gangline.kube.events import Recorder, Regarding
 from gangline.kube.queue import WorkQueue, work
+from gangline.kube.verbs import ObjectClient
 from gangline.operator.children import Children, JobKey
 from gangline.operator.execution import Execution, PlanResult
 from gangline.operator.recent import is_newer, recent_max_s
@@ -57,7 +57,7 @@ class Operator:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         *,
         namespace: str = "",
         settings: Settings = Settings(),  # noqa: B008 - a frozen value
@@ -270,7 +270,7 @@ class _Kind:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         entry: JobKind,
         namespace: str | None,
         queue: WorkQueue[JobKey],

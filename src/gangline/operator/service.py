@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gangline.jobs.settings import Settings
-from gangline.kube.client import Client
 from gangline.kube.leader_service import LeaderOptions, LeaderService
+from gangline.kube.verbs import ObjectClient
 from gangline.operator.operator import Operator, workers_count
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class OperatorService(LeaderService):
 
     leader_metric = "mpi_operator_is_leader"
 
-    def __init__(self, client: Client, options: OperatorOptions) -> None:
+    def __init__(self, client: ObjectClient, options: OperatorOptions) -> None:
         super().__init__(client, LEASE_NAME, options)
         self._options = options
         self._operator: Operator | None = None

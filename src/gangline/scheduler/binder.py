@@ -15,9 +15,9 @@ from typing import Any
 from gangline import clock
 from gangline.api.core import ObjectMeta
 from gangline.api.resources import NODES, PODS
-from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unavailable
 from gangline.kube.events import Recorder
+from gangline.kube.verbs import ObjectClient
 from gangline.placement import Binding, Unschedulable
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.pending import GANG_WAITED, UNSCHEDULABLE
@@ -46,7 +46,7 @@ class Binder:
         quiet: set while nothing is being bound.
     """
 
-    def __init__(self, client: Client, recorder: Recorder, quiet: asyncio.Event) -> None:
+    def __init__(self, client: ObjectClient, recorder: Recorder, quiet: asyncio.Event) -> None:
         self._client = client
         self._recorder = recorder
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE_MAX)

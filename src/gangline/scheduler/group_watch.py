@@ -22,7 +22,6 @@ from gangline.api.resources import (
     Resource,
 )
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.discovery import resource_for
 from gangline.kube.errors import (
     ApiError,
@@ -33,6 +32,7 @@ from gangline.kube.errors import (
     Unavailable,
 )
 from gangline.kube.events import Recorder
+from gangline.kube.verbs import ObjectClient
 from gangline.placement import Policy, Queue, Wait
 from gangline.placement.policy import DEFAULT_QUEUE
 from gangline.placement.read_groups import read_queue
@@ -71,7 +71,7 @@ class GroupWatch:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         state: SchedulerState,
         wake: Callable[[], None],
         names: tuple[str, ...],

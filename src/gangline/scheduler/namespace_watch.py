@@ -8,7 +8,7 @@ from typing import Any
 
 from gangline.api.resources import NAMESPACES
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
+from gangline.kube.verbs import ObjectClient
 from gangline.placement.affinity.namespaces import labels_of
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_readable, synced
@@ -23,7 +23,7 @@ class NamespaceWatch:
         wake: called when a waiting pod may fit now.
     """
 
-    def __init__(self, client: Client, state: SchedulerState, wake: Callable[[], None]) -> None:
+    def __init__(self, client: ObjectClient, state: SchedulerState, wake: Callable[[], None]) -> None:
         self._client = client
         self._state = state
         self._wake = wake

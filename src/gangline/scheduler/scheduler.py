@@ -21,10 +21,10 @@ from gangline.api.definitions import DefinitionOrigin
 from gangline.api.pod_group import GANGLINE_SCHEDULER
 from gangline.api.resources import CRDS, NODES, PODS
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.definitions import watch_definitions
 from gangline.kube.errors import Conflict, NotFound, Unavailable
 from gangline.kube.events import Recorder, Regarding
+from gangline.kube.verbs import ObjectClient
 from gangline.placement import (
     Binding,
     Decisions,
@@ -75,7 +75,7 @@ class Scheduler:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         *,
         names: tuple[str, ...] = DEFAULT_NAMES,
         policy: Policy | None = None,

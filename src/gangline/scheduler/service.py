@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gangline.kube.client import Client
 from gangline.kube.leader_service import LeaderOptions, LeaderService
+from gangline.kube.verbs import ObjectClient
 from gangline.placement import Policy
 from gangline.scheduler.published import LEASE_NAME, Published
 from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
@@ -37,7 +37,7 @@ class SchedulerService(LeaderService):
 
     leader_metric = "gangline_scheduler_is_leader"
 
-    def __init__(self, client: Client, options: SchedulerOptions) -> None:
+    def __init__(self, client: ObjectClient, options: SchedulerOptions) -> None:
         published = Published.from_policy(options.policy, options.names, options.node_selector)
         super().__init__(client, LEASE_NAME, options, annotations=published.annotations)
         self._options = options

@@ -8,9 +8,9 @@ from typing import Any
 
 from gangline.api.resources import Resource
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.discovery import resource_for
 from gangline.kube.errors import ApiError, Unavailable
+from gangline.kube.verbs import ObjectClient
 from gangline.placement import Binding
 from gangline.placement.volumes import read_claim, read_class, read_volume
 from gangline.scheduler.state import SchedulerState
@@ -39,7 +39,7 @@ class StorageWatch:
         wake: called when a waiting pod may fit now.
     """
 
-    def __init__(self, client: Client, state: SchedulerState, wake: Callable[[], None]) -> None:
+    def __init__(self, client: ObjectClient, state: SchedulerState, wake: Callable[[], None]) -> None:
         self._client = client
         self._state = state
         self._wake = wake
@@ -110,7 +110,7 @@ class StorageWatch:
         return on_change
 
 
-async def is_readable(client: Client, resource: Resource) -> bool:
+async def is_readable(client: ObjectClient, resource: Resource) -> bool:
     """Return whether the cluster has a kind, and it may be listed."""
     try:
         await resource_for(client, resource.api_version, resource.kind)

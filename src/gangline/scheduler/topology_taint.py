@@ -13,10 +13,10 @@ from gangline.api.core import Node
 from gangline.api.resources import NODES
 from gangline.errors import UserError
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
+from gangline.kube.verbs import ObjectClient
 from gangline.placement.snapshot import BY_WIRES, BY_WIRES_TAINT, MODE_LABEL, unknown_mode
 from gangline.topology import read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
@@ -61,7 +61,7 @@ class TopologyTaints:
         recorder: for events about nodes whose links are not known; None for no events.
     """
 
-    def __init__(self, client: Client, nodes: Cache[Node], recorder: Recorder | None = None) -> None:
+    def __init__(self, client: ObjectClient, nodes: Cache[Node], recorder: Recorder | None = None) -> None:
         self._client = client
         self._nodes = nodes
         self._recorder = recorder

@@ -6,6 +6,7 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+from fake_client import FakeClient
 
 from gangline.cli.options import target as target_module
 from gangline.cli.options.target import ClusterTarget, open_client
@@ -13,6 +14,7 @@ from gangline.cli.serve import idle_end
 from gangline.cluster.daemon.cluster_facts import decide_facts, last_used, note_use, save_facts
 from gangline.cluster.daemon.folders import make_private_folders
 from gangline.cluster.paths import ClusterPaths
+from gangline.kube.client import ObjectList
 from gangline.kube.errors import TooManyRequests
 
 
@@ -29,17 +31,18 @@ def paths(tmp_path, monkeypatch):
     return found
 
 
-class Pods:
+class Pods(FakeClient):
     """Answers each look with the number of unfinished pods, or an error."""
 
-    def __init__(self, *answers):
-        self.answers = list(answers)
+    def __init__(self, *looks):
+        super().__init__()
+        self.looks = list(looks)
 
-    async def list(self, resource, *, field_selector, limit):
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return SimpleNamespace(items=[{}] * answer)
+    async def list(self, resource, namespace=None, **selectors):
+        look = self.looks.pop(0)
+        if isinstance(look, Exception):
+            raise look
+        return ObjectList([{}] * look, "1")
 
 
 @pytest.fixture
@@ -59,7 +62,7 @@ def looks(paths, monkeypatch):
         pods = Pods(*answers)
         asyncio.run(idle_end.end_when_idle(pods, paths))
         assert ended == [(os.getpid(), signal.SIGTERM)]
-        return len(answers) - len(pods.answers)
+        return len(answers) - len(pods.looks)
 
     return look
 

@@ -1,24 +1,25 @@
 """A client without a server: objects in memory, with the verbs and errors of an API server.
 
-Objects get a uid, a version and the namespace of the client; merge patches and JSON bodies only, no
-validation, no finalizers. What was asked is in ``actions``.
+Objects get a uid unless they name one, a version and the namespace of the client; every patch is merged, and
+there is no validation and no finalizer. What was asked is in ``actions``, with what in ``options``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from gangline.api.resources import Resource
-from gangline.kube.client import ObjectList, WatchEvent
+from gangline.kube.client import ObjectList, PatchKind, WatchEvent
 from gangline.kube.config import Connection
-from gangline.kube.errors import AlreadyExists, Conflict, NotFound
+from gangline.kube.errors import AlreadyExists, Conflict, NotFound, Unavailable
 
 Object = dict[str, Any]
+T = TypeVar("T")
 _Key = tuple[str, str, str]
 
 
@@ -27,18 +28,28 @@ class FakeClient:
 
     Attributes:
         actions: (verb, plural, name) of each call that names an object.
+        options: the keyword arguments of each of these calls that are not empty; ``body`` of one that has it.
+        failures: what the next of these calls raise, one each; None lets a call through.
+        is_away: whether every call finds no server.
+        answered: what plain requests are answered with, by method and path; others find nothing.
+        logged: the logs of pods, by name.
     """
 
-    def __init__(self, namespace: str = "default") -> None:
+    def __init__(self, namespace: str = "default", *failures: Exception | None) -> None:
         self.connection = Connection(server="unix:///fake", namespace=namespace)
         self.actions: list[tuple[str, str, str]] = []
+        self.options: list[Object] = []
+        self.failures = list(failures)
+        self.is_away = False
+        self.answered: dict[tuple[str, str], bytes] = {}
+        self.logged: dict[str, bytes] = {}
         self._objects: dict[_Key, Object] = {}
         self._log: list[tuple[int, str, str, Object]] = []
         self._version = 0
         self._changed = asyncio.Condition()
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
-        self.actions.append(("get", resource.plural, name))
+        self._note("get", resource, name)
         return copy.deepcopy(self._find(resource, name, namespace))
 
     async def list(
@@ -50,6 +61,7 @@ class FakeClient:
         field_selector: str = "",
         limit: int = 0,
     ) -> ObjectList[Object]:
+        self._check_reachable()
         found = [
             copy.deepcopy(obj)
             for (plural, where, _), obj in self._objects.items()
@@ -58,6 +70,54 @@ class FakeClient:
             and _is_selected(obj, label_selector, field_selector)
         ]
         return ObjectList(found, str(self._version))
+
+    async def list_as(
+        self,
+        resource: Resource,
+        type_: type[T],
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+    ) -> ObjectList[T]:
+        found = await self.list(
+            resource, namespace, label_selector=label_selector, field_selector=field_selector
+        )
+        decoded = [msgspec.json.decode(msgspec.json.encode(obj), type=type_) for obj in found.items]
+        return ObjectList(decoded, found.resource_version)
+
+    def answers(self) -> dict[tuple[str, str], int]:
+        return {}
+
+    async def request(
+        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any | None = None
+    ) -> Object:
+        found: Object = msgspec.json.decode(await self.send(method, path, params=params, body=body))
+        return found
+
+    async def send(
+        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any | None = None
+    ) -> bytes:
+        self._check_reachable()
+        if (method, path) not in self.answered:
+            raise NotFound(404, "NotFound", f"{method} {path} finds nothing")
+        return self.answered[method, path]
+
+    async def logs(
+        self,
+        pod: str,
+        namespace: str | None = None,
+        *,
+        container: str = "",
+        follow: bool = False,
+        tail_lines: int | None = None,
+        previous: bool = False,
+        timestamps: bool = False,
+        since_s: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        self._check_reachable()
+        yield self.logged[pod]
 
     async def watch(
         self,
@@ -81,22 +141,46 @@ class FakeClient:
 
     async def create(self, resource: Resource, obj: Object, *, dry_run: bool = False) -> Object:
         name = obj["metadata"]["name"]
-        self.actions.append(("create", resource.plural, name))
+        self._note("create", resource, name, body=obj, dry_run=dry_run)
         key = self._key(resource, name, obj["metadata"].get("namespace"))
         if key in self._objects:
             raise AlreadyExists(409, "AlreadyExists", f'{resource.plural} "{name}" already exists')
         made = {"kind": resource.kind, "apiVersion": resource.api_version, **copy.deepcopy(obj)}
-        made["metadata"] |= {"uid": f"uid-{self._version + 1}", "namespace": key[1]}
+        made["metadata"] = {"uid": f"uid-{self._version + 1}", **made["metadata"], "namespace": key[1]}
         return await self._put("ADDED", key, made)
 
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         metadata = obj["metadata"]
-        self.actions.append(("update", resource.plural, metadata["name"]))
+        self._note("update", resource, metadata["name"], body=obj, subresource=subresource)
         live = self._find(resource, metadata["name"], metadata.get("namespace"))
         if metadata.get("resourceVersion") not in (None, live["metadata"]["resourceVersion"]):
             raise Conflict(409, "Conflict", "the object has been modified")
         key = self._key(resource, metadata["name"], metadata.get("namespace"))
         return await self._put("MODIFIED", key, copy.deepcopy(obj))
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str | None = None,
+        *,
+        kind: PatchKind = "merge",
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Object:
+        self._note("patch", resource, name, body=patch, subresource=subresource, force=force)
+        live = self._find(resource, name, namespace)
+        _check_uid(live, (patch.get("metadata") or {}).get("uid"))
+        return await self._put("MODIFIED", self._key(resource, name, namespace), _merged(live, patch))
+
+    async def create_subresource(
+        self, resource: Resource, name: str, subresource: str, body: Object, namespace: str | None = None
+    ) -> Object:
+        self._note(f"create {subresource}", resource, name, body=body)
+        return body
 
     async def delete(
         self,
@@ -108,14 +192,24 @@ class FakeClient:
         grace_period_s: int | None = None,
         uid: str = "",
     ) -> Object:
-        self.actions.append(("delete", resource.plural, name))
+        self._note("delete", resource, name, grace_period_s=grace_period_s, uid=uid)
         live = self._find(resource, name, namespace)
-        if uid and uid != live["metadata"]["uid"]:
-            raise Conflict(409, "Conflict", "the uid in the precondition is another one's")
+        _check_uid(live, uid)
         key = self._key(resource, name, namespace)
         await self._put("DELETED", key, live)
         del self._objects[key]
         return live
+
+    def _note(self, verb: str, resource: Resource, name: str, **options: Any) -> None:
+        self.actions.append((verb, resource.plural, name))
+        self.options.append({key: value for key, value in options.items() if value or type(value) is int})
+        self._check_reachable()
+        if self.failures and (failure := self.failures.pop(0)):
+            raise failure
+
+    def _check_reachable(self) -> None:
+        if self.is_away:
+            raise Unavailable(0, "", "the server is away")
 
     def _find(self, resource: Resource, name: str, namespace: str | None) -> Object:
         try:
@@ -135,6 +229,18 @@ class FakeClient:
             self._log.append((self._version, type_, key[0], copy.deepcopy(obj)))
             self._changed.notify_all()
         return copy.deepcopy(obj)
+
+
+def _check_uid(live: Object, uid: str | None) -> None:
+    if uid and uid != live["metadata"]["uid"]:
+        raise Conflict(409, "Conflict", "the uid in the precondition is another one's")
+
+
+def _merged(live: Any, patch: Any) -> Any:
+    if not isinstance(live, dict) or not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    merged = {**live, **{key: _merged(live.get(key), value) for key, value in patch.items()}}
+    return {key: value for key, value in merged.items() if value is not None}
 
 
 def _is_selected(obj: Object, labels: str, fields: str) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fake_client import FakeClient
 
-from gangline.kube.errors import AlreadyExists, Conflict, NotFound, Unavailable
+from gangline.api.resources import LEASES
 from gangline.kube.lease import LeaderElection, LeadershipLost, LeaseTiming
 
 TIMING = LeaseTiming(duration_s=15, renew_deadline_s=10, retry_s=3)
@@ -43,46 +43,19 @@ class Clock:
             future.set_result(None)
 
 
-class Leases:
-    """One lease of a server; it can be out of reach."""
+class Leases(FakeClient):
+    """A server that can be out of reach, and its one lease."""
 
-    def __init__(self) -> None:
-        self.lease: dict[str, Any] | None = None
-        self.is_away = False
-        self.writes = 0
+    @property
+    def writes(self) -> int:
+        return int(self.lease["metadata"]["resourceVersion"])
 
-    async def get(self, *_: Any) -> dict[str, Any]:
-        self._check()
-        if self.lease is None:
-            raise NotFound(404, "NotFound", "no lease")
-        return copy.deepcopy(self.lease)
-
-    async def create(self, _: Any, obj: dict[str, Any]) -> dict[str, Any]:
-        self._check()
-        if self.lease is not None:
-            raise AlreadyExists(409, "AlreadyExists", "it is there")
-        return self._store(obj)
-
-    async def update(self, _: Any, obj: dict[str, Any]) -> dict[str, Any]:
-        self._check()
-        assert self.lease
-        if obj["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
-            raise Conflict(409, "Conflict", "it has changed")
-        return self._store(obj)
-
-    def _check(self) -> None:
-        if self.is_away:
-            raise Unavailable(0, "", "the server is away")
-
-    def _store(self, obj: dict[str, Any]) -> dict[str, Any]:
-        self.writes += 1
-        self.lease = copy.deepcopy(obj)
-        self.lease["metadata"]["resourceVersion"] = str(self.writes)
-        return copy.deepcopy(self.lease)
+    @property
+    def lease(self) -> dict[str, Any]:
+        return self._find(LEASES, "operator", "ns")
 
     @property
     def spec(self) -> dict[str, Any]:
-        assert self.lease
         return dict(self.lease["spec"])
 
 
@@ -90,9 +63,8 @@ class Candidate:
     """A process that wants to lead, and forever once it does."""
 
     def __init__(self, leases: Leases, clock: Clock, identity: str, **annotations: str) -> None:
-        client: Any = leases
         self.election = LeaderElection(
-            client,
+            leases,
             "operator",
             "ns",
             identity=identity,
@@ -124,7 +96,7 @@ async def test_what_a_leader_says_of_itself_stands_on_the_lease_until_another_le
     first = leases.spec["renewTime"]
     await clock.until(lambda: leases.spec["renewTime"] != first)
 
-    assert leases.lease and leases.lease["metadata"]["annotations"] == {"levels": "rack"}
+    assert leases.lease["metadata"]["annotations"] == {"levels": "rack"}
 
     await one.stop()
     two = Candidate(leases, clock, "two")
@@ -182,15 +154,13 @@ async def test_the_second_waits_and_takes_over_at_once_when_the_lease_is_given_b
 
 async def test_a_leader_that_vanished_is_succeeded_a_lease_after_it_was_last_seen() -> None:
     clock, leases = Clock(), Leases()
-    leases.lease = {
-        "metadata": {"resourceVersion": "0"},
-        "spec": {
-            "holderIdentity": "gone",
-            "leaseDurationSeconds": 15,
-            "renewTime": "2001-01-01T00:00:00.000000Z",  # by a clock that we need not trust
-            "leaseTransitions": 4,
-        },
+    spec = {
+        "holderIdentity": "gone",
+        "leaseDurationSeconds": 15,
+        "renewTime": "2001-01-01T00:00:00.000000Z",  # by a clock that we need not trust
+        "leaseTransitions": 4,
     }
+    await leases.create(LEASES, {"metadata": {"name": "operator", "namespace": "ns"}, "spec": spec})
     two = Candidate(leases, clock, "two")
 
     await clock.until(lambda: two.is_at_work)
@@ -235,9 +205,7 @@ async def test_a_lease_that_somebody_else_took_ends_the_work() -> None:
     clock, leases = Clock(), Leases()
     one = Candidate(leases, clock, "one")
     await clock.until(lambda: one.is_at_work)
-    assert leases.lease
-    stolen = {**leases.spec, "holderIdentity": "thief"}
-    leases.lease = {"metadata": {"resourceVersion": "99"}, "spec": stolen}
+    await leases.patch(LEASES, "operator", {"spec": {"holderIdentity": "thief"}}, "ns")
 
     await clock.until(lambda: one.task.done())
 
@@ -254,7 +222,7 @@ async def test_a_lease_is_given_back_behind_a_renewal_that_was_cut_off_after_it_
 
     async def write_and_never_answer(_: Any, obj: dict[str, Any]) -> dict[str, Any]:
         del leases.update  # type: ignore[attr-defined]
-        leases._store(obj)
+        await leases.update(LEASES, obj)
         written.set()
         await asyncio.get_running_loop().create_future()
         raise AssertionError
@@ -268,9 +236,8 @@ async def test_a_lease_is_given_back_behind_a_renewal_that_was_cut_off_after_it_
 
 async def test_an_error_of_the_work_comes_out_and_gives_the_lease_back() -> None:
     clock, leases = Clock(), Leases()
-    client: Any = leases
     election = LeaderElection(
-        client, "operator", "ns", timing=TIMING, now_s=lambda: clock.now_s, sleep=clock.sleep
+        leases, "operator", "ns", timing=TIMING, now_s=lambda: clock.now_s, sleep=clock.sleep
     )
 
     async def fail() -> None:

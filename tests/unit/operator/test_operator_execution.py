@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fake_client import FakeClient
 
 from gangline.api.mpijob import AnyJob
 from gangline.api.resources import PODS
@@ -31,31 +32,20 @@ def pod(version: str = "7", **meta: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
 
 
-class Answers:
-    """A client that answers every write with the same."""
-
-    def __init__(self, answer: dict[str, Any] | Exception) -> None:
-        self._answer = answer
-
-    async def _say(self, *_: Any, **__: Any) -> dict[str, Any]:
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer
-
-    create = patch = delete = _say
-
-
 async def carry_out(
-    action: Create | Delete, answer: dict[str, Any] | Exception
+    action: Create | Delete, live: dict[str, Any] | None = None, failure: Exception | None = None
 ) -> tuple[Children, PlanResult]:
-    client: Any = Answers(answer)
+    client = FakeClient()
+    if live is not None:
+        await client.create(PODS, live)
+    client.failures = [failure]
     children = Children(client, JOB_KINDS[0], None, lambda key: None)
     outcome = await Execution(client).run(KEY, AnyJob(), children, Plan(stages=((action,),)))
     return children, outcome
 
 
 async def test_a_created_pod_is_believed_in_before_the_watch_shows_it() -> None:
-    children, _ = await carry_out(Create(PODS, pod()), pod())
+    children, _ = await carry_out(Create(PODS, pod()))
 
     assert set(children.observe(KEY).pods) == {"pi-worker-0"}
 
@@ -82,8 +72,7 @@ async def test_a_pod_that_is_on_its_way_out_is_still_there(keeps: dict[str, Any]
 async def test_an_answer_that_is_older_than_the_cache_brings_nothing_back(
     version: str, is_believed: bool
 ) -> None:
-    client: Any = Answers({})
-    children = Children(client, JOB_KINDS[0], None, lambda key: None)
+    children = Children(FakeClient(), JOB_KINDS[0], None, lambda key: None)
     children.caches[PODS.plural]._version = "8"
 
     children.remember(KEY, PODS, pod(version))
@@ -95,7 +84,7 @@ async def test_the_end_of_a_namespace_is_waited_for_and_is_no_error() -> None:
     causes = [{"reason": "NamespaceTerminating"}]
     refusal = Forbidden(403, "Forbidden", "is being terminated", {"causes": causes})
 
-    _, outcome = await carry_out(Create(PODS, pod()), refusal)
+    _, outcome = await carry_out(Create(PODS, pod()), failure=refusal)
 
     assert outcome.has_leftovers
     assert outcome.failed == []

@@ -1,30 +1,22 @@
 """Claims are told the node of their first pod before anything of its gang is bound."""
 
-from typing import Any
-
 import msgspec
+from fake_client import FakeClient
 
 from gangline.api.core import Pod
 from gangline.kube.errors import Forbidden
 from gangline.placement.decisions import Binding
 from gangline.placement.volumes import Claim, StorageClass
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.storage_watch import SELECTED_NODE, StorageWatch
+from gangline.scheduler.storage_watch import CLAIMS, SELECTED_NODE, StorageWatch
 
 VOLUMES = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
 
 
-class Writes:
-    """A client that keeps what is patched."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.patched: list[tuple[str, str, Any]] = []
-        self.error = error
-
-    async def patch(self, resource: Any, name: str, patch: Any, namespace: str, *, kind: str) -> None:
-        if self.error is not None:
-            raise self.error
-        self.patched.append((resource.plural, f"{namespace}/{name}", patch["metadata"]["annotations"]))
+async def client_with_claim() -> FakeClient:
+    client = FakeClient()
+    await client.create(CLAIMS, {"metadata": {"name": "data", "namespace": "team"}})
+    return client
 
 
 def assumed(**claims: Claim) -> tuple[SchedulerState, list[Binding]]:
@@ -43,24 +35,25 @@ def assumed(**claims: Claim) -> tuple[SchedulerState, list[Binding]]:
 
 async def test_a_claim_that_waits_for_its_first_pod_is_told_its_node():
     state, bindings = assumed(data=Claim(storage_class="lazy"))
-    client = Writes()
+    client = await client_with_claim()
 
     assert await StorageWatch(client, state, lambda: None).select(bindings) == []
-    assert client.patched == [("persistentvolumeclaims", "team/data", {SELECTED_NODE: "a"})]
+    claim = await client.get(CLAIMS, "data", "team")
+    assert claim["metadata"]["annotations"] == {SELECTED_NODE: "a"}
 
 
 async def test_a_bound_claim_is_left_alone():
     state, bindings = assumed(data=Claim(volume="pv"))
-    client = Writes()
+    client = FakeClient()
 
     assert await StorageWatch(client, state, lambda: None).select(bindings) == []
-    assert client.patched == []
+    assert client.actions == []
 
 
 async def test_where_a_claim_cannot_be_told_nothing_of_the_gang_is_bound():
     state, bindings = assumed(data=Claim(storage_class="lazy"))
     error = Forbidden(403, "Forbidden", "no")
 
-    failed = await StorageWatch(Writes(error), state, lambda: None).select(bindings)
+    failed = await StorageWatch(FakeClient("default", error), state, lambda: None).select(bindings)
 
     assert failed == [(bindings[0], error)]

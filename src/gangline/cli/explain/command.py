@@ -15,7 +15,7 @@ from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.cli.jobs.cluster_view import ClusterView
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
     from gangline.placement import Workload
 
 Obj = dict[str, Any]
@@ -183,7 +183,7 @@ async def _explain(
         print_placement(value["placement"])
 
 
-async def _definitions(client: Client) -> list[str]:
+async def _definitions(client: ObjectClient) -> list[str]:
     """Return what is wrong with the definition by which jobs are read."""
     from gangline.api.crds import crds
     from gangline.kube.definitions import find_strangers
@@ -191,7 +191,7 @@ async def _definitions(client: Client) -> list[str]:
     return [verdict.message for verdict in await find_strangers(client, crds())]
 
 
-async def _guessed(client: Client, view: ClusterView) -> ClusterView:
+async def _guessed(client: ObjectClient, view: ClusterView) -> ClusterView:
     """Return the view with ends of running jobs that set themselves no limit, by the progress they report.
 
     At most 16 jobs with GPUs are asked, those that hold most first.
@@ -231,7 +231,7 @@ def _job_of(view: ClusterView, pod: Obj) -> str:
     return found.job if found else ""
 
 
-async def _complaints(client: Client, view: ClusterView, subject: Subject) -> list[Obj]:
+async def _complaints(client: ObjectClient, view: ClusterView, subject: Subject) -> list[Obj]:
     """Return warnings about a job and its launcher, the newest first; asked for only while it lacks pods."""
     from gangline.api.resources import EVENTS, JOBS
     from gangline.kube.errors import ApiError
@@ -258,7 +258,7 @@ async def _complaints(client: Client, view: ClusterView, subject: Subject) -> li
     return sorted(found, key=lambda event: event.get("lastTimestamp") or "", reverse=True)
 
 
-async def _claims(client: Client, namespace: str, pods: list[Obj]) -> list[Obj]:
+async def _claims(client: ObjectClient, namespace: str, pods: list[Obj]) -> list[Obj]:
     """Return the claims of the namespace, asked for only when a pod names one."""
     from gangline.api.resources import Resource
     from gangline.kube.errors import ApiError
@@ -273,7 +273,7 @@ async def _claims(client: Client, namespace: str, pods: list[Obj]) -> list[Obj]:
         return []
 
 
-async def _find(client: Client, view: ClusterView, name: str, namespace: str) -> Subject:
+async def _find(client: ObjectClient, view: ClusterView, name: str, namespace: str) -> Subject:
     """Return what a name stands for: a job, a pod, a PodGroup, else whatever owns pods."""
     from gangline.cli.jobs.job_lookup import find_job
     from gangline.workloads.job_state import sort_pods

@@ -19,7 +19,7 @@ from gangline.workloads.job_state import scheduler_of
 
 if TYPE_CHECKING:
     from gangline.cli.options.target import ClusterTarget
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
 
@@ -55,7 +55,7 @@ class SchedulerLiveness:
 
 
 async def see_schedulers(
-    client: Client, target: ClusterTarget, pods: Sequence[Obj]
+    client: ObjectClient, target: ClusterTarget, pods: Sequence[Obj]
 ) -> list[SchedulerLiveness]:
     """Return what is known of the schedulers that some of these pods wait for.
 
@@ -76,7 +76,7 @@ async def see_schedulers(
     ]
 
 
-async def _see(client: Client, name: str, pods: Sequence[Obj], start: str) -> SchedulerLiveness:
+async def _see(client: ObjectClient, name: str, pods: Sequence[Obj], start: str) -> SchedulerLiveness:
     leases = await _leases(client, name)
     found = judge(name, leases, pods, now(), start=start)
     if found.state != "gone" or not leases:
@@ -184,7 +184,7 @@ def _start(name: str, target: ClusterTarget) -> str:
     return f"gangline scheduler{target.kube_options}{which}"
 
 
-async def _is_one_machine(client: Client) -> bool:
+async def _is_one_machine(client: ObjectClient) -> bool:
     """Whether the server is that of a one-machine cluster, reached by its kubeconfig."""
     try:
         answer = await client.request("GET", "/version")
@@ -193,7 +193,7 @@ async def _is_one_machine(client: Client) -> bool:
     return "ganglineVersion" in answer
 
 
-async def _leases(client: Client, name: str) -> list[Obj] | None:
+async def _leases(client: ObjectClient, name: str) -> list[Obj] | None:
     """Return the Leases of all namespaces that may be a scheduler's; None where they may not be listed."""
     wanted = dict.fromkeys((LEASE_NAME, LEASE_NAMES.get(name, name)))
     try:

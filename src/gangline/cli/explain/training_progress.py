@@ -12,7 +12,7 @@ from gangline.clock import parse_time
 from gangline.train.records import parse_record
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
 
@@ -72,7 +72,7 @@ def progress_of(lines: Iterable[str]) -> TrainingProgress | None:
     )
 
 
-async def read_progress(client: Client, pods: Sequence[Obj]) -> TrainingProgress | None:
+async def read_progress(client: ObjectClient, pods: Sequence[Obj]) -> TrainingProgress | None:
     """Return how the training of a job goes, by the log of its first pod (launchers first).
 
     A log that cannot be read counts for nothing said.

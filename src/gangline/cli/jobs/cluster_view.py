@@ -32,7 +32,7 @@ from gangline.scheduler.storage_watch import CLAIMS, CLASSES, VOLUMES
 from gangline.workloads.job_state import scheduler_of
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
 
@@ -91,7 +91,7 @@ class ClusterView:
         return gang_key(view) if view else ""
 
 
-async def look(client: Client) -> ClusterView:
+async def look(client: ObjectClient) -> ClusterView:
     """Read a cluster: nodes, pods, gangs, priorities and queues, all at once.
 
     Raises:
@@ -165,7 +165,7 @@ def view_of(
     ).with_levels(levels)
 
 
-async def _namespaces(client: Client, pods: Sequence[Obj]) -> Namespaces:
+async def _namespaces(client: ObjectClient, pods: Sequence[Obj]) -> Namespaces:
     """Return the labels of namespaces, where a pod has an affinity and they may be read."""
     found = Namespaces()
     if any(pod["spec"].get("affinity") for pod in pods):
@@ -176,7 +176,7 @@ async def _namespaces(client: Client, pods: Sequence[Obj]) -> Namespaces:
     return found
 
 
-async def _storage(client: Client, pods: Sequence[Obj]) -> Storage:
+async def _storage(client: ObjectClient, pods: Sequence[Obj]) -> Storage:
     """Return claims, volumes and classes where a waiting pod has a claim, and where they may be read."""
     storage = Storage()
     specs = [pod["spec"] for pod in pods if not pod["spec"].get("nodeName")]
@@ -191,7 +191,7 @@ async def _storage(client: Client, pods: Sequence[Obj]) -> Storage:
     return storage
 
 
-async def _items(client: Client, resource: Resource) -> list[Obj]:
+async def _items(client: ObjectClient, resource: Resource) -> list[Obj]:
     """Return all objects of a kind; the cluster may not know it, or not show it to everybody."""
     try:
         return (await client.list(resource, None)).items

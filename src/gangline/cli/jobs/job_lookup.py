@@ -17,8 +17,7 @@ from gangline.workloads.pending import is_silent
 
 if TYPE_CHECKING:
     from gangline.cluster.runs.reading import PastRun
-    from gangline.kube.client import Client
-    from gangline.kube.verbs import ObjectReader
+    from gangline.kube.verbs import ObjectClient, ObjectReader
 
 Obj = dict[str, Any]
 
@@ -27,7 +26,7 @@ class NoSuchJobError(UserError):
     """There is no job of that name."""
 
 
-async def find_job(client: Client, name: str, namespace: str) -> tuple[Resource, Obj]:
+async def find_job(client: ObjectClient, name: str, namespace: str) -> tuple[Resource, Obj]:
     """Return the job of that name; ``KIND/NAME`` asks for one kind only.
 
     Raises:
@@ -69,7 +68,7 @@ class FoundJob:
     job: Obj
     reader: ObjectReader
     namespace: str
-    client: Client | None = None
+    client: ObjectClient | None = None
     past: PastRun | None = None
 
 
@@ -119,7 +118,7 @@ def find_past(target: ClusterTarget, name: str, namespace: str | None) -> FoundJ
     return FoundJob(job, past, job["metadata"].get("namespace", ""), past=past)
 
 
-async def _namespace_of(client: Client, name: str) -> str:
+async def _namespace_of(client: ObjectClient, name: str) -> str:
     bare = name.rpartition("/")[2]
     found = sorted(
         {
@@ -133,7 +132,7 @@ async def _namespace_of(client: Client, name: str) -> str:
     return found[0] if found else client.connection.namespace
 
 
-async def _hint(client: Client, name: str, namespace: str) -> str:
+async def _hint(client: ObjectClient, name: str, namespace: str) -> str:
     from difflib import get_close_matches
 
     jobs = await list_jobs(client, namespace)
@@ -147,7 +146,7 @@ async def _hint(client: Client, name: str, namespace: str) -> str:
     )
 
 
-async def list_jobs(client: Client, namespace: str | None) -> list[Obj]:
+async def list_jobs(client: ObjectClient, namespace: str | None) -> list[Obj]:
     """Return every job that no other object controls, oldest first; a Pod alone is none."""
     kinds = [kind.resource for kind in KINDS if kind.is_job and kind.pod_labels]
     found: list[Obj] = []
@@ -162,7 +161,7 @@ async def list_jobs(client: Client, namespace: str | None) -> list[Obj]:
     )
 
 
-async def _list(client: Client, resource: Resource, namespace: str | None) -> list[Obj]:
+async def _list(client: ObjectClient, resource: Resource, namespace: str | None) -> list[Obj]:
     from gangline.kube.errors import NotFound
 
     try:

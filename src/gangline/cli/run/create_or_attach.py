@@ -17,7 +17,6 @@ from gangline.workloads.job_state import finished
 from gangline.workloads.kinds import kind_of
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
     from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
@@ -31,7 +30,7 @@ REMOVAL_TIMEOUT_S = 60.0
 REMOVAL_LOOK_S = 0.05
 
 
-async def apply_object(client: Client, resource: Resource, obj: Obj) -> Obj:
+async def apply_object(client: ObjectClient, resource: Resource, obj: Obj) -> Obj:
     """Create or change an object that does not end, and say what was done when it was there."""
     from gangline.kube.apply import apply
     from gangline.kube.errors import Unavailable

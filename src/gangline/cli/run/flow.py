@@ -29,7 +29,7 @@ from gangline.workloads.removed_writes import removed_writes
 
 if TYPE_CHECKING:
     from gangline.cluster.images.image_map import ImageMap
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
 
@@ -113,7 +113,7 @@ async def run_documents(
 
 
 async def _create(
-    client: Client,
+    client: ObjectClient,
     documents: Sequence[Document],
     target: ClusterTarget,
     hand_over: HandOver,
@@ -140,7 +140,7 @@ async def _create(
 
 
 async def _wait(
-    client: Client,
+    client: ObjectClient,
     claimed: list[Claimed],
     target: ClusterTarget,
     view: PlainView,
@@ -167,7 +167,7 @@ async def _wait(
 
 
 async def _results(
-    client: Client, following: asyncio.Future[list[JobOutcome]], claimed: list[Claimed]
+    client: ObjectClient, following: asyncio.Future[list[JobOutcome]], claimed: list[Claimed]
 ) -> list[JobOutcome]:
     """Return the outcomes; jobs of which a pod can never start are deleted before the error goes on."""
     try:
@@ -179,7 +179,9 @@ async def _results(
         raise
 
 
-async def _follow(client: Client, claimed: Claimed, target: ClusterTarget, view: PlainView) -> JobOutcome:
+async def _follow(
+    client: ObjectClient, claimed: Claimed, target: ClusterTarget, view: PlainView
+) -> JobOutcome:
     resource, job, was_there = claimed
     if not target.is_local:
         return await Follower(client, resource, job, view).run()
@@ -216,7 +218,7 @@ def _refuse_image(job: Obj, pod: Obj, reason: PendingReason) -> None:
 
 
 async def _interrupted(
-    client: Client, claimed: list[Claimed], target: ClusterTarget, interrupts: Interrupts
+    client: ObjectClient, claimed: list[Claimed], target: ClusterTarget, interrupts: Interrupts
 ) -> int:
     if theirs := [one for one in claimed if one.was_there]:
         say("\ninterrupted")
@@ -235,7 +237,7 @@ async def _interrupted(
 
 
 async def _delete_all(
-    client: Client, claimed: list[Claimed], target: ClusterTarget, interrupts: Interrupts
+    client: ObjectClient, claimed: list[Claimed], target: ClusterTarget, interrupts: Interrupts
 ) -> int:
     """Delete the jobs and wait for their end; a second Ctrl-C ends the wait."""
     deleting = asyncio.gather(*(delete_job(client, resource, job) for resource, job, _ in claimed))

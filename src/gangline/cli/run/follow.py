@@ -27,7 +27,7 @@ from gangline.workloads.kinds import kind_of
 from gangline.workloads.pending import PendingReason, is_silent, pending_reason_of
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
 Recover = Callable[[], Awaitable[None]]
@@ -97,7 +97,7 @@ class Follower:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         resource: Resource,
         job: Obj,
         view: FollowView,

@@ -24,7 +24,7 @@ from gangline.errors import ClusterError, UserError
 if TYPE_CHECKING:
     from gangline.cli.serve.agent_supervisor import AgentSupervisor
     from gangline.cluster.daemon.cluster_facts import ClusterFacts
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
     from gangline.operator.statistics import OperatorStatistics
 
 
@@ -116,7 +116,7 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
         await server.stop()
 
 
-async def _run_services(client: Client, paths: ClusterPaths, supervisor: AgentSupervisor) -> None:
+async def _run_services(client: ObjectClient, paths: ClusterPaths, supervisor: AgentSupervisor) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
     from gangline.cli.serve.idle_end import end_when_idle
     from gangline.cluster.controllers.all import run_controllers
@@ -162,7 +162,7 @@ def _log_statistics(operator: OperatorStatistics) -> None:
     )
 
 
-async def _bootstrap(client: Client, facts: ClusterFacts) -> None:
+async def _bootstrap(client: ObjectClient, facts: ClusterFacts) -> None:
     """Create what every cluster of this kind has: the job kinds and the nodes."""
     from gangline.api.crds import crds, gang_crds
     from gangline.api.resources import NODES

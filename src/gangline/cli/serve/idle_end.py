@@ -14,14 +14,14 @@ from gangline.cluster.paths import ClusterPaths
 from gangline.errors import ClusterError
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 IDLE_END_S = 600.0
 IDLE_LOOK_S = 30.0
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
-async def end_when_idle(client: Client, paths: ClusterPaths) -> None:
+async def end_when_idle(client: ObjectClient, paths: ClusterPaths) -> None:
     """Look every 30 s; after 10 minutes without a command and without an unfinished pod SIGTERM itself.
 
     A cluster kept by ``gangline up`` is left alone; that may change while it runs.

@@ -17,7 +17,7 @@ from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.cli.submit.job import Submission
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 CONFIG_BYTES_MAX = 1 << 20
 """What a ConfigMap can hold."""
@@ -225,7 +225,7 @@ async def _submit(target: ClusterTarget, wanted: Submission, objects: list[dict[
     )
 
 
-async def _check_names(client: Client, wanted: Submission, target: ClusterTarget) -> None:
+async def _check_names(client: ObjectClient, wanted: Submission, target: ClusterTarget) -> None:
     """Refuse names that lead nowhere; say when no node is open to GPUs by their links."""
     from gangline.api.resources import NODES, PRIORITY_CLASSES, Resource
     from gangline.kube.errors import ApiError, Forbidden, NotFound

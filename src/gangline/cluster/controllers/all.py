@@ -16,11 +16,14 @@ from gangline.cluster.controllers.nodes import NodeController
 from gangline.cluster.controllers.run_recorder import RunRecorder
 from gangline.cluster.runs.bounds import Bounds
 from gangline.cluster.runs.history import History
-from gangline.kube.client import Client
+from gangline.kube.verbs import ObjectClient
 
 
 async def run_controllers(
-    client: Client, kinds: Iterable[Resource], history: History | None = None, bounds: Bounds | None = None
+    client: ObjectClient,
+    kinds: Iterable[Resource],
+    history: History | None = None,
+    bounds: Bounds | None = None,
 ) -> None:
     """Run every controller until cancelled; the server may come up later or go away meanwhile.
 

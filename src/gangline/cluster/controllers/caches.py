@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from gangline.api.core import OwnerReference, Wire
 from gangline.api.resources import Resource
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.errors import Unavailable
+from gangline.kube.verbs import ObjectClient
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class BareObject(Wire, frozen=True, kw_only=True):
 class Caches:
     """One cache for each kind. Ask for the typed ones first, then run; bare ones may be added at any time."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ObjectClient) -> None:
         self._client = client
         self._caches: dict[Resource, Cache[Any]] = {}
         self._types: dict[Resource, type[Any]] = {}

@@ -22,9 +22,9 @@ from gangline.cluster.controllers.endpoints_plan import (
     slice_manifests,
 )
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from gangline.kube.queue import WorkQueue, work
+from gangline.kube.verbs import ObjectClient
 
 WORKERS = 4
 
@@ -35,7 +35,7 @@ COALESCE_S = 0.1
 class EndpointsController:
     """Writes where the pods of Services are reached."""
 
-    def __init__(self, client: Client, caches: Caches) -> None:
+    def __init__(self, client: ObjectClient, caches: Caches) -> None:
         self._client = client
         self._services: Cache[Service] = caches.typed(SERVICES, Service)
         self._pods: Cache[Pod] = caches.typed(PODS, Pod)

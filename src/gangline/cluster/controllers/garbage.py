@@ -15,10 +15,10 @@ from gangline.api.core import ObjectMeta, OwnerReference
 from gangline.cluster.controllers import owner_graph
 from gangline.cluster.controllers.inventory import ObjectInventory
 from gangline.cluster.controllers.owner_graph import FOREGROUND, ORPHAN, Owned
-from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
+from gangline.kube.verbs import ObjectClient
 
 WORKERS = 20
 
@@ -35,7 +35,7 @@ UNSEEN_OWNER_RETRY_S = 5.0
 class GarbageController:
     """Carries out what the owner graph says."""
 
-    def __init__(self, client: Client, inventory: ObjectInventory) -> None:
+    def __init__(self, client: ObjectClient, inventory: ObjectInventory) -> None:
         self._client = client
         self._inventory = inventory
         self._graph = inventory.graph

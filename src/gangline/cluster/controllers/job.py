@@ -21,10 +21,10 @@ from gangline.cluster.controllers.job_plan import JobPlan, plan_job
 from gangline.cluster.controllers.job_pod import pod_manifest
 from gangline.cluster.controllers.job_types import TrackedJob
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
+from gangline.kube.verbs import ObjectClient
 
 WORKERS = 16
 """Jobs in work at once."""
@@ -48,7 +48,7 @@ _STATUS_FIELDS = (
 class JobController:
     """Creates, counts and deletes the pods of batch/v1 Jobs."""
 
-    def __init__(self, client: Client, caches: Caches) -> None:
+    def __init__(self, client: ObjectClient, caches: Caches) -> None:
         self._client = client
         self._recorder = Recorder(client, "job-controller")
         self._queue: WorkQueue[str] = WorkQueue()

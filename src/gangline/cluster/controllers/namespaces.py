@@ -9,9 +9,9 @@ from gangline.cluster.controllers.caches import BareObject, Caches
 from gangline.cluster.controllers.inventory import ObjectInventory
 from gangline.cluster.controllers.owner_graph import Owned
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from gangline.kube.queue import WorkQueue, work
+from gangline.kube.verbs import ObjectClient
 
 WORKERS = 4
 DELETES_AT_ONCE_MAX = 32
@@ -24,7 +24,7 @@ LEFTOVER_RETRY_S = 5.0
 class NamespaceController:
     """Brings up and tears down namespaces."""
 
-    def __init__(self, client: Client, caches: Caches, inventory: ObjectInventory) -> None:
+    def __init__(self, client: ObjectClient, caches: Caches, inventory: ObjectInventory) -> None:
         self._client = client
         self._inventory = inventory
         self._namespaces: Cache[BareObject] = caches.typed(NAMESPACES, BareObject)

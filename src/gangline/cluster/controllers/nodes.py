@@ -16,10 +16,10 @@ from gangline.api.resources import LEASES, NODES, PODS
 from gangline.cluster.controllers.caches import BareObject, Caches, wait_synced
 from gangline.cluster.controllers.node_plan import LEASE_GRACE_S, is_own, judge_node, lost_pod_status
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
+from gangline.kube.verbs import ObjectClient
 
 LEASE_NAMESPACE = "kube-node-lease"
 WORKERS = 4
@@ -28,7 +28,7 @@ WORKERS = 4
 class NodeController:
     """Watches over nodes."""
 
-    def __init__(self, client: Client, caches: Caches) -> None:
+    def __init__(self, client: ObjectClient, caches: Caches) -> None:
         self._client = client
         self._recorder = Recorder(client, "node-controller")
         self._nodes: Cache[Node] = caches.typed(NODES, Node)

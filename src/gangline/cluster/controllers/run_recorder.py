@@ -26,9 +26,9 @@ from gangline.cluster.runs.history import DamagedRunError, History
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION, RunRecord, summary_of, without_environment
 from gangline.devices.inventory import SOURCE_LABEL
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.queue import WorkQueue, work
+from gangline.kube.verbs import ObjectClient
 from gangline.workloads.kinds import BATCH_JOB_LABEL, JOB_NAME_LABEL
 
 Obj = dict[str, Any]
@@ -83,7 +83,7 @@ class RunRecorder:
         bounds: what is kept of runs that are over.
     """
 
-    def __init__(self, client: Client, caches: Caches, history: History, bounds: Bounds) -> None:
+    def __init__(self, client: ObjectClient, caches: Caches, history: History, bounds: Bounds) -> None:
         self._client = client
         self._history = history
         self._bounds = bounds

@@ -7,13 +7,13 @@ from typing import Any
 from gangline.api.resources import MPIJOBS, NODES
 from gangline.cluster.daemon.cluster_facts import ClusterFacts
 from gangline.cluster.daemon.simulation import Simulation
-from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
+from gangline.kube.verbs import ObjectClient
 
 AGENT_LABEL = "gangline.dev/agent"
 
 
-async def missing(client: Client, facts: ClusterFacts) -> str:
+async def missing(client: ObjectClient, facts: ClusterFacts) -> str:
     """Return what a cluster that answers waits for, nothing when it is ready."""
     nodes = (await client.list(NODES, label_selector=f"{AGENT_LABEL}=local")).items
     if not _ready_names(nodes, Simulation.of(facts)) >= set(facts.node_names):

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gangline.cluster.node.shim_client import ForkServer
     from gangline.cluster.paths import ClusterPaths
     from gangline.kube.cache import Cache
-    from gangline.kube.client import Client
     from gangline.kube.events import Recorder
+    from gangline.kube.verbs import ObjectClient
 
 
 class Objects:
@@ -49,7 +49,7 @@ class Objects:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         config_maps: Cache[ConfigMap],
         secrets: Cache[Secret],
         certificates: Path,
@@ -225,7 +225,7 @@ class AgentContext:
     paths: ClusterPaths
     cluster_id: str
     isolation: Isolation
-    client: Client
+    client: ObjectClient
     recorder: Recorder
     fork_server: ForkServer
     own_fork_server: ForkServer

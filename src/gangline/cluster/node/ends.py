@@ -19,7 +19,7 @@ from gangline.cluster.node.shim.durable import write_durably
 from gangline.kube.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 SUFFIX = ".json"
 
@@ -43,7 +43,7 @@ class PodEnds:
         log: is told when the disk refuses a record.
     """
 
-    def __init__(self, folder: Path, client: Client, log: Any) -> None:
+    def __init__(self, folder: Path, client: ObjectClient, log: Any) -> None:
         self._folder = folder
         self._client = client
         self._log = log
@@ -112,7 +112,7 @@ class PodEnds:
         return self._folder / f"{uid}{SUFFIX}"
 
 
-async def write_status(client: Client, pod: Pod, status: dict[str, Any]) -> bool:
+async def write_status(client: ObjectClient, pod: Pod, status: dict[str, Any]) -> bool:
     """Write a pod's status; False when the pod is gone, or another one has its name.
 
     Raises:
@@ -131,7 +131,7 @@ async def write_status(client: Client, pod: Pod, status: dict[str, Any]) -> bool
     return True
 
 
-async def _is_there(client: Client, pod: Pod) -> bool:
+async def _is_there(client: ObjectClient, pod: Pod) -> bool:
     try:
         live = await client.get(PODS, pod.metadata.name, pod.metadata.namespace)
     except NotFound:

@@ -22,7 +22,7 @@ from gangline.cluster.paths import ClusterPaths
 from gangline.kube.errors import ApiError, NotFound
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 PULLS_MAX = 3
 """At the same time, of different images."""
@@ -46,7 +46,11 @@ class ImageSources:
     """
 
     def __init__(
-        self, client: Client, paths: ClusterPaths, isolation: Isolation, local: LocalImages | None = None
+        self,
+        client: ObjectClient,
+        paths: ClusterPaths,
+        isolation: Isolation,
+        local: LocalImages | None = None,
     ) -> None:
         self._client = client
         self._paths = paths

@@ -15,8 +15,8 @@ from gangline.api.core import Node
 from gangline.api.resources import LEASES, NODES
 from gangline.devices import inventory
 from gangline.devices.inventory import DeviceInventory
-from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, ApiError, NotFound
+from gangline.kube.verbs import ObjectClient
 
 AGENT_LABEL = "gangline.dev/agent"
 ISOLATION_ANNOTATION = "gangline.dev/isolation"
@@ -95,7 +95,7 @@ class NodeKeeper:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         *,
         address: str,
         isolation: str,

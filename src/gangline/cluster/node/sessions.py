@@ -20,7 +20,7 @@ from gangline.jobs.names import JOB_NAME_LABEL
 from gangline.kube.errors import ApiError, NotFound
 
 if TYPE_CHECKING:
-    from gangline.kube.client import Client
+    from gangline.kube.verbs import ObjectClient
 
 HANDOVER_LIMIT_S = 5.0
 """How long after its start a pod waits for the command that has created its job a moment ago."""
@@ -59,7 +59,7 @@ class Sessions:
         paths: of the cluster.
     """
 
-    def __init__(self, client: Client, paths: ClusterPaths) -> None:
+    def __init__(self, client: ObjectClient, paths: ClusterPaths) -> None:
         self._client = client
         self._paths = paths
 
