@@ -38,6 +38,13 @@ def test_command_line_reference_is_fresh() -> None:
     assert generator.TARGET.read_text() == generator.reference()
 
 
+def test_the_page_of_pod_fields_is_fresh() -> None:
+    """Run `python docs/update_pod_fields.py` when this fails."""
+    generator = load(DOCS / "update_pod_fields.py")
+
+    assert generator.TARGET.read_text() == generator.page()
+
+
 def test_drawings_are_those_of_the_code() -> None:
     """Run `python docs/update_diagrams.py` when this fails."""
     generator = load(DOCS / "update_diagrams.py")

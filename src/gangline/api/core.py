@@ -114,6 +114,7 @@ class Container(Wire, frozen=True, kw_only=True):
     termination_message_path: str = "/dev/termination-log"
     termination_message_policy: str = "File"
     restart_policy: str = ""
+    restart_policy_rules: list[dict[str, Any]] = []
     security_context: SecurityContext = SecurityContext()
     readiness_probe: dict[str, Any] | None = None
     liveness_probe: dict[str, Any] | None = None
@@ -154,6 +155,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
     scheduler_name: str = "default-scheduler"
     scheduling_gates: list[dict[str, str]] = []
+    readiness_gates: list[dict[str, str]] = []
     workload_ref: WorkloadReference | None = None
     tolerations: list[Toleration] = []
     affinity: dict[str, Any] | None = None

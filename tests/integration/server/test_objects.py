@@ -307,3 +307,42 @@ async def test_methods_that_do_not_fit_are_named(api: Api) -> None:
     status, body = await api.request("GET", f"{PODS}/p/proxy")
     assert (status, body["reason"]) == (501, "NotImplemented")
     assert "the proxy subresource" in body["message"]
+    assert "pods/exec" in body["message"]
+
+
+async def test_what_a_pod_asks_for_in_vain_is_answered_with_a_warning_by_every_write(api: Api) -> None:
+    asked = pod("p", hostUsers=False)
+    warning = '299 - "spec.hostUsers: pods share the user namespace of the node agent"'
+    apply = {"Content-Type": "application/apply-patch+yaml"}
+
+    async with api.session.post(PODS, json=asked) as answer:
+        assert (answer.status, answer.headers.get("Warning")) == (201, warning)
+    async with api.session.put(f"{PODS}/p", json=await api.get(f"{PODS}/p")) as answer:
+        assert answer.status == 200 and warning in answer.headers.getall("Warning")
+    async with api.session.patch(
+        f"{PODS}/q?fieldManager=m", json=pod("q", hostUsers=False), headers=apply
+    ) as answer:
+        assert (answer.status, answer.headers.get("Warning")) == (201, warning)
+    merge = {"Content-Type": "application/merge-patch+json"}
+    async with api.session.patch(
+        f"{PODS}/p", json={"metadata": {"labels": {"a": "b"}}}, headers=merge
+    ) as answer:
+        assert (answer.status, answer.headers.get("Warning")) == (200, None)
+
+
+async def test_what_is_refused_of_a_pod_is_refused_in_a_job_too(api: Api) -> None:
+    spec = {**pod("p", hostPID=True)["spec"], "restartPolicy": "Never"}
+    job = {"metadata": {"name": "j"}, "spec": {"template": {"spec": spec}}}
+
+    status, body = await api.request("POST", "/apis/batch/v1/namespaces/default/jobs", job)
+
+    assert (status, body["details"]["causes"]) == (
+        422,
+        [
+            {
+                "reason": "FieldValueForbidden",
+                "message": "Forbidden: is not served by the one-machine cluster",
+                "field": "spec.template.spec.hostPID",
+            }
+        ],
+    )

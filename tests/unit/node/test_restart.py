@@ -114,3 +114,40 @@ def test_container_starts_again_when_the_back_off_is_over():
 
 def test_back_off_doubles_to_five_minutes():
     assert [back_off_s(crashes) for crashes in range(8)] == [0, 10, 20, 40, 80, 160, 300, 300]
+
+
+def with_policy(pod_policy, container_policy, rules=(), *, init=False):
+    container = {"name": "main", "restartPolicy": container_policy, "restartPolicyRules": list(rules)}
+    spec = {"restartPolicy": pod_policy, "initContainers": [], "containers": [{"name": "other"}]}
+    spec["initContainers" if init else "containers"] = [container]
+    return msgspec.convert({"spec": spec}, Pod)
+
+
+RESTART_ON_42 = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+RESTART_BUT_ON_42 = {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [42]}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "rules", "code", "restarts"),
+    [
+        ("Never", "OnFailure", (), 1, True),
+        ("Always", "Never", (), 1, False),
+        ("Always", "OnFailure", (), 0, False),
+        ("Never", "Never", (RESTART_ON_42,), 42, True),
+        ("Never", "Never", (RESTART_ON_42,), 1, False),
+        ("Never", "Never", (RESTART_BUT_ON_42,), 1, True),
+        ("Never", "Never", (RESTART_BUT_ON_42,), 42, False),
+    ],
+)
+def test_a_container_may_have_a_policy_and_rules_of_its_own(policy, own, rules, code, restarts):
+    """Kubernetes documentation, "Pod lifecycle", individual container restart policy and rules."""
+    found = step_of(with_policy(policy, own, rules), ended("main", code))
+
+    assert found == (Step(start=("main",)) if restarts else Step(ended=True))
+
+
+def test_an_init_container_with_a_rule_is_tried_again_in_a_pod_that_never_restarts():
+    pod = with_policy("Never", "Never", (RESTART_ON_42,), init=True)
+
+    assert step_of(pod, ended("main", 42)).start == ("main",)
+    assert step_of(pod, ended("main", 1)) == Step(ended=True)

@@ -146,3 +146,20 @@ def test_ended_container_tells_code_and_signal():
         "startedAt": NOW,
         "finishedAt": NOW,
     }
+
+
+@pytest.mark.parametrize(("status", "ready"), [(None, "False"), ("False", "False"), ("True", "True")])
+def test_a_pod_is_ready_when_its_gates_hold_too(status, ready):
+    conditions = [] if status is None else [{"type": "example.com/in-service", "status": status}]
+    pod = make_pod(conditions=conditions)
+    pod = msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(pod.spec, readiness_gates=[{"conditionType": "example.com/in-service"}]),
+    )
+
+    found = {
+        one["type"]: one for one in pod_status(pod, by_name(running("main")), view(), NOW_S)["conditions"]
+    }
+
+    assert found["Ready"]["status"] == ready
+    assert found["ContainersReady"]["status"] == "True"

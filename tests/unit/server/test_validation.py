@@ -42,7 +42,7 @@ def told(errors):
         (with_container(image=""), [("Required", "spec.containers[0].image")]),
         (with_container(image=" x"), [("Invalid", "spec.containers[0].image")]),
         (with_container(imagePullPolicy="Never"), []),
-        (pod(hostPID=True, hostIPC=True), [("Forbidden", "spec.hostPID"), ("Forbidden", "spec.hostIPC")]),
+        (pod(hostPID=True, hostIPC=True), [("Forbidden", "spec.hostIPC"), ("Forbidden", "spec.hostPID")]),
         (pod(hostPID=False, hostNetwork=True), []),
         (with_container(imagePullPolicy="Soon"), [("NotSupported", "spec.containers[0].imagePullPolicy")]),
         (pod(containers=[CONTAINER, CONTAINER]), [("Duplicate", "spec.containers[1].name")]),
@@ -60,7 +60,7 @@ def told(errors):
         ),
         (
             with_container(volumeMounts=[{"name": "v", "mountPath": "/x", "subPathExpr": "$(POD_NAME)"}]),
-            [("Invalid", "spec.containers[0].volumeMounts[0].subPathExpr")],
+            [("Forbidden", "spec.containers[0].volumeMounts[0].subPathExpr")],
         ),
         (
             with_container(volumeMounts=[{"name": "v", "mountPath": "/x", "subPath": "../y"}]),

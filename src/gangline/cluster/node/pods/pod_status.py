@@ -13,7 +13,7 @@ from typing import Any
 from gangline.api.core import Condition, Container, Pod, find_condition
 from gangline.clock import format_time
 from gangline.cluster.node.pods.observed_containers import AttemptEnd, ObservedContainer
-from gangline.cluster.node.pods.restart_policy import initialized, is_sidecar, restarts
+from gangline.cluster.node.pods.restart_policy import fails_pod, initialized, is_sidecar, restarts
 from gangline.workloads.removed_writes import CONDITION, REASON
 
 FINAL_PHASES = ("Succeeded", "Failed")
@@ -58,11 +58,15 @@ def phase_of(pod: Pod, observed: Mapping[str, ObservedContainer], view: PodFacet
     ends = [known.ended if known else None for known in mains]
     if view.stopping:
         return "Succeeded" if ends and all(end and end.exit_code == 0 for end in ends) else "Failed"
-    if pod.spec.restart_policy == "Never" and _init_failed(pod, observed):
+    if _init_failed(pod, observed):
         return "Failed"
     if not initialized(pod, observed) or all(k is None for k in mains):
         return "Pending"
-    final = [end for end in ends if end and not restarts(pod.spec.restart_policy, end.exit_code)]
+    final = [
+        end
+        for container, end in zip(pod.spec.containers, ends, strict=True)
+        if end and not restarts(pod, container, end.exit_code)
+    ]
     if len(final) == len(mains):
         return "Failed" if any(end.exit_code for end in final) else "Succeeded"
     begun = any(k is not None and (k.state != "waiting" or k.before) for k in mains)
@@ -72,7 +76,9 @@ def phase_of(pod: Pod, observed: Mapping[str, ObservedContainer], view: PodFacet
 def _init_failed(pod: Pod, observed: Mapping[str, ObservedContainer]) -> bool:
     for container in pod.spec.init_containers:
         known = observed.get(container.name)
-        if not is_sidecar(container) and known and known.ended and known.ended.exit_code != 0:
+        if not known or not known.ended or is_sidecar(container):
+            continue
+        if fails_pod(pod, container, known.ended.exit_code):
             return True
     return False
 
@@ -125,7 +131,14 @@ def _conditions(
         reason = "PodCompleted" if phase == "Succeeded" else "PodFailed"
     elif unready:
         reason, message = "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
-    ready = not final and not unready and is_initialized
+    ready_reason = (reason, message) if not view.stopping or final else ("PodTerminating", "")
+    ready = all_ready = not final and not unready and is_initialized
+    for gate in (gate.get("conditionType", "") for gate in pod.spec.readiness_gates):
+        known = find_condition(pod.status.conditions, gate)
+        if ready and (known is None or known.status != "True"):
+            ready = False
+            text = f'the condition "{gate}" of a readiness gate is not True'
+            ready_reason = ("ReadinessGatesNotReady", text)
     waiting_for = [
         c.name
         for c in pod.spec.init_containers
@@ -137,12 +150,11 @@ def _conditions(
         else ("ContainersNotInitialized", f"containers with incomplete status: [{' '.join(waiting_for)}]")
     )
     completed = ("PodCompleted", "") if phase == "Succeeded" else ("", "")
-    ready_reason = (reason, message) if not view.stopping or final else ("PodTerminating", "")
     rows = [
         ("PodReadyToStartContainers", view.sandbox and not final, "", ""),
         ("Initialized", is_initialized, *(completed if is_initialized else not_initialized)),
         ("Ready", ready and not view.stopping, *ready_reason),
-        ("ContainersReady", ready, reason, message),
+        ("ContainersReady", all_ready, reason, message),
     ]
     if find_condition(pod.status.conditions, "PodScheduled") is None:
         rows.append(("PodScheduled", True, "", ""))

@@ -43,9 +43,19 @@ def is_sidecar(container: Container) -> bool:
     return container.restart_policy == "Always"
 
 
-def restarts(policy: str, exit_code: int) -> bool:
-    """Return whether the policy starts a container again after that exit code."""
+def restarts(pod: Pod, container: Container, exit_code: int) -> bool:
+    """Return whether a container is started again after that exit code: its rules, its policy, the pod's."""
+    for rule in container.restart_policy_rules:
+        codes = rule.get("exitCodes") or {}
+        if (exit_code in codes.get("values", ())) == (codes.get("operator") == "In"):
+            return True  # `Restart` is the one action
+    policy = container.restart_policy or pod.spec.restart_policy
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def fails_pod(pod: Pod, container: Container, exit_code: int) -> bool:
+    """Return whether the pod fails with an init container that ended so; it runs until it succeeds."""
+    return exit_code != 0 and not restarts(pod, container, exit_code)
 
 
 def next_step(pod: Pod, observed: Mapping[str, ObservedContainer], now_s: float) -> Step:
@@ -53,7 +63,6 @@ def next_step(pod: Pod, observed: Mapping[str, ObservedContainer], now_s: float)
 
     The caller does not call it for pods that are being stopped.
     """
-    policy = pod.spec.restart_policy
     start: list[str] = []
     backing_off: list[tuple[str, float]] = []
     wakes: list[float] = []
@@ -87,7 +96,7 @@ def next_step(pod: Pod, observed: Mapping[str, ObservedContainer], now_s: float)
             continue
         if known.ended.exit_code == 0:
             continue
-        if policy == "Never":
+        if fails_pod(pod, container, known.ended.exit_code):
             return step(ended=True)
         try_again(known)
         return step()
@@ -100,7 +109,7 @@ def next_step(pod: Pod, observed: Mapping[str, ObservedContainer], now_s: float)
             left += 1
         elif known.state == "running":
             left += 1
-        elif known.ended is not None and restarts(policy, known.ended.exit_code):
+        elif known.ended is not None and restarts(pod, container, known.ended.exit_code):
             try_again(known)
             left += 1
     return step(ended=left == 0)

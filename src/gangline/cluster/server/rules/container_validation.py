@@ -169,10 +169,8 @@ def _mounts(mounts: list[dict[str, Any]], path: str, volumes: set[str]) -> list[
             errors.append(invalid(f"{place}.subPath", inside, "must be a relative path"))
         if ".." in inside.split("/"):
             errors.append(invalid(f"{place}.subPath", inside, "must not contain '..'"))
-        if mount.get("subPathExpr"):
+        if mount.get("subPathExpr") and inside:
             words = "subPathExpr and subPath are mutually exclusive"
-            if not inside:
-                words = "is not served by the one-machine cluster; use subPath"
             errors.append(invalid(f"{place}.subPathExpr", mount["subPathExpr"], words))
     return errors
 

@@ -23,6 +23,7 @@ from gangline.cluster.server.rules.field_rules import (
     required,
     subdomain,
 )
+from gangline.cluster.server.rules.pod_fields import refusals
 from gangline.errors import FieldError
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -47,7 +48,7 @@ _NEEDED_OF_VOLUMES = {
 
 def pod_spec(spec: dict[str, Any], path: str) -> list[FieldError]:
     """Return every rule that the spec of a pod or template breaks. Cost: O(containers x mounts)."""
-    errors = []
+    errors = refusals(spec, path)
     volume_names = {volume.get("name", "") for volume in spec.get("volumes") or []}
     errors += _volumes(spec.get("volumes") or [], f"{path}.volumes")
     errors += containers(spec, path, volume_names)
@@ -55,9 +56,6 @@ def pod_spec(spec: dict[str, Any], path: str) -> list[FieldError]:
     if policy and policy not in RESTART_POLICIES:
         errors.append(not_supported(f"{path}.restartPolicy", policy, RESTART_POLICIES))
     errors += _dns(spec, path)
-    for key in ("hostPID", "hostIPC"):
-        if spec.get(key):
-            errors.append(forbidden(f"{path}.{key}", "is not served by the one-machine cluster"))
     for key in ("hostname", "subdomain"):
         if spec.get(key):
             errors += label(f"{path}.{key}", spec[key])

@@ -47,7 +47,7 @@ async def apply(api: ApiContext, context: RequestContext) -> web.Response:
     manager = _manager(context)
     raw = await context.raw_body()
     applied = await off_loop.run_sized(len(raw), decode_yaml, raw)
-    applied = _checked(context, applied)
+    applied = _checked(api, context, applied)
     if api.store.latest(*target.key) is None:
         entry, status = await _create(api, context, applied, manager), 201
     else:
@@ -68,7 +68,7 @@ def _manager(context: RequestContext) -> Manager:
     return Manager(name, context.target.subresource)
 
 
-def _checked(context: RequestContext, applied: Any) -> dict[str, Any]:
+def _checked(api: ApiContext, context: RequestContext, applied: Any) -> dict[str, Any]:
     """Return the manifest with its unknown fields dropped and its name filled in.
 
     Raises:
@@ -86,6 +86,7 @@ def _checked(context: RequestContext, applied: Any) -> dict[str, Any]:
     metadata.check_place(target, meta)
     kept, warnings = strategy.known_fields(target.served, applied, context.field_validation)
     context.warnings += warnings
+    writing.warn_of_pods(api, context, kept)
     if target.subresource == "status":
         kept = {key: kept[key] for key in ("apiVersion", "kind", "metadata", "status") if key in kept}
     elif "status" in target.served.subresources:

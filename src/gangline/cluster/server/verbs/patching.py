@@ -39,6 +39,8 @@ async def patch(api: ApiContext, context: RequestContext) -> web.Response:
         after, context.warnings = strategy.known_patched_fields(
             target.served, before, after, context.field_validation
         )
+        if after.get("spec") is not before.get("spec"):
+            writing.warn_of_pods(api, context, after)
         return writing.next_state(api, target, before, after)
 
     return writing.updated(context, await writing.update_object(api, context, next_of))

@@ -20,7 +20,15 @@ from gangline.cluster.server.http.request_context import (
     encode_json,
 )
 from gangline.cluster.server.registry import RequestTarget
-from gangline.cluster.server.rules import admission, crds, field_rules, metadata, session_rule, strategy
+from gangline.cluster.server.rules import (
+    admission,
+    crds,
+    field_rules,
+    metadata,
+    pod_fields,
+    session_rule,
+    strategy,
+)
 from gangline.cluster.server.store.events import Entry
 from gangline.cluster.server.store.store import ConflictError
 from gangline.cluster.server.verbs.reading import include_object
@@ -37,7 +45,7 @@ async def create(api: ApiContext, context: RequestContext) -> web.Response:
     if target.served.resource.namespaced and not target.namespace:
         raise status_errors.method_not_allowed("POST")
     body = await context.body()
-    body = await _known(context, body)
+    body = await _known(api, context, body)
     session_rule.check(context, body)
     entry = await create_object(api, target, body, dry_run=context.dry_run, size_bytes=context.body_bytes)
     data = rendering.single(entry, target.served, context.form, include_object(context))
@@ -88,20 +96,28 @@ async def create_object(
         raise status_errors.already_exists(served, name) from None
 
 
-async def _known(context: RequestContext, body: dict[str, Any]) -> dict[str, Any]:
-    """Return a body without the fields that its kind does not have; warnings about them are noted."""
+async def _known(api: ApiContext, context: RequestContext, body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body without the fields that its kind does not have; warnings are noted."""
     body, warnings = await off_loop.run_sized(
         context.body_bytes, strategy.known_fields, context.target.served, body, context.field_validation
     )
     context.warnings += warnings
+    warn_of_pods(api, context, body)
     return body
+
+
+def warn_of_pods(api: ApiContext, context: RequestContext, body: dict[str, Any]) -> None:
+    """Note what the pods of a body ask for in vain."""
+    if not context.target.subresource:
+        report = api.paths.state / "agent.json"
+        context.warnings += pod_fields.warnings(context.target.served.resource, body, report)
 
 
 async def replace(api: ApiContext, context: RequestContext) -> web.Response:
     """Answer PUT of an object or of its status."""
     target = context.target
     body = await context.body()
-    body = await _known(context, body)
+    body = await _known(api, context, body)
     if api.store.latest(*target.key) is None:
         raise status_errors.not_found(target.served, target.name)
     if target.served.is_custom and not (body.get("metadata") or {}).get("resourceVersion"):
