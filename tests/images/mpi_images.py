@@ -93,16 +93,20 @@ def _cache() -> Path:
     return cache / "gangline" / "images" / content.hexdigest()[:12]
 
 
-def _base(folder: Path) -> Path:
-    """Lay out what all images share."""
+def lay_out_packages(folder: Path, packages: str) -> None:
+    """Unpack packages of Debian, and all that they need, into a new folder.
+
+    Raises:
+        CannotMake: Debian's tools are missing, or packages cannot be fetched.
+    """
     for tool in ("apt-get", "dpkg-deb"):
         if not shutil.which(tool):
-            raise CannotMake(f"images for MPIJobs are made of Debian packages, and {tool} is not here")
-    folder.mkdir()
+            raise CannotMake(f"images are made of Debian packages, and {tool} is not here")
+    folder.mkdir(parents=True)
     for merged in ("bin", "sbin", "lib", "lib64"):
         (folder / "usr" / merged).mkdir(parents=True)
         (folder / merged).symlink_to(f"usr/{merged}")
-    for package in _debian_packages(folder.with_name("debian")):
+    for package in _debian_packages(folder.with_name(f"{folder.name}-debian"), packages):
         data = subprocess.run(
             ["dpkg-deb", "--fsys-tarfile", package], check=True, stdout=subprocess.PIPE
         ).stdout
@@ -113,6 +117,11 @@ def _base(folder: Path) -> Path:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     (folder / "usr/bin/sh").unlink(missing_ok=True)
     (folder / "usr/bin/sh").symlink_to("dash")
+
+
+def _base(folder: Path) -> Path:
+    """Lay out what all images share."""
+    lay_out_packages(folder, PACKAGES)
     shutil.copytree(FILES, folder, dirs_exist_ok=True)
     _finish(folder)
     _unpack_wheels(WHEELS["python"], folder, _python_of(folder))
@@ -141,8 +150,8 @@ def _finish(folder: Path) -> None:
     (folder / "entrypoint.sh").chmod(0o755)
 
 
-def _debian_packages(folder: Path) -> list[Path]:
-    """Download the packages and all that they need."""
+def _debian_packages(folder: Path, packages: str) -> list[Path]:
+    """Download packages and all that they need."""
     (folder / "partial").mkdir(parents=True)
     nothing = folder / "status"  # as if none were installed, or apt leaves out what this machine has
     nothing.touch()
@@ -156,7 +165,7 @@ def _debian_packages(folder: Path) -> list[Path]:
             "--download-only",
             *(f"-o{one}" for one in options),
             "install",
-            *PACKAGES.split(),
+            *packages.split(),
         ]
     )
     return sorted(path for path in folder.glob("*.deb") if not LEFT_OUT.match(path.name.split("_")[0]))
