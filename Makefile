@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers lint types bench wheel clean
+.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers test-conformance lint types bench wheel clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
@@ -49,6 +49,11 @@ test-nodes: $(STAMP)-dev
 # As root, on a machine with containerd and runc, and Debian's apt to make an image of; skipped elsewhere.
 test-containers: $(STAMP)-dev
 	$(BIN)/python -m pytest -q tests -m containers
+
+# As root, with Go, containerd and runc: an hour, and a quarter of one once to build the suite. CONFORMANCE="--area
+# apps --list" chooses areas and prints what failed.
+test-conformance: $(STAMP)-dev
+	PYTHONPATH=tests/images $(BIN)/python tests/conformance/run.py "$$(tests/conformance/build.sh)" $(CONFORMANCE)
 
 # GANGLINE_HOSTILE_CASES (3,000), _ROUNDS (50) and _SEED (1) choose the series, HOSTILE=FILE one file of them.
 HOSTILE ?= tests/hostile

@@ -1,7 +1,7 @@
-"""Images that Kubernetes' end-to-end suite asks for, made of its own programs, busybox and Debian's network tools.
+"""Images that Kubernetes' end-to-end suite asks for: its own programs, busybox, Debian's tools.
 
-``python tests/conformance/images.py PROGRAMS`` packs them (PROGRAMS: the folder that build.sh prints) and prints
-their tars. The suite finds them under ``localhost/e2e`` by the list that ``registries`` writes.
+``python tests/conformance/images.py PROGRAMS`` packs them (PROGRAMS: the folder that build.sh prints) and
+prints their tars. The suite finds them under ``localhost/e2e`` by the list that ``registries`` writes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ AGNHOST_TAGS = ("2.55", "2.59")
 
 def registries(path: Path) -> Path:
     """Write the list of registries that ``KUBE_TEST_REPO_LIST`` names."""
-    names = ("promoterE2eRegistry", "buildImageRegistry", "gcEtcdRegistry", "gcRegistry", "sigStorageRegistry")
-    path.write_text("".join(f"{name}: {REGISTRY}\n" for name in names) + "invalidRegistry: invalid.localhost\n")
+    names = (
+        "promoterE2eRegistry",
+        "buildImageRegistry",
+        "gcEtcdRegistry",
+        "gcRegistry",
+        "sigStorageRegistry",
+    )
+    path.write_text(
+        "".join(f"{name}: {REGISTRY}\n" for name in names) + "invalidRegistry: invalid.localhost\n"
+    )
     return path
 
 
@@ -68,7 +76,12 @@ def _pack_all(programs: Path, out: Path, scratch: Path) -> None:
         [agnhost],
         entrypoint=["/agnhost", "pause"],
     )
-    pack(f"{REGISTRY}/jessie-dnsutils:1.7", out / "dnsutils.tar", [tools, agnhost], entrypoint=["/agnhost", "pause"])
+    pack(
+        f"{REGISTRY}/jessie-dnsutils:1.7",
+        out / "dnsutils.tar",
+        [tools, agnhost],
+        entrypoint=["/agnhost", "pause"],
+    )
     shutil.copy2(tools / "usr/bin/busybox", plain / "bin/busybox")
     _applets(plain / "bin/busybox", plain / "bin")
     _users(plain)

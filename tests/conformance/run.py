@@ -1,8 +1,8 @@
 """Run Kubernetes' conformance suite against a one-machine cluster, and compare with what is expected to fail.
 
-``make test-conformance`` builds the suite, then calls this. As root, with containerd and runc: the cases run in
-real containers. The areas run side by side, as most of a case is waiting; cases that want the cluster for
-themselves (``[Serial]``) follow alone. ``FOCUS=WORDS`` chooses cases. Exit status 1: a case failed that is not in
+``make test-conformance`` builds the suite, then calls this, as root, with containerd and runc: the cases
+run in real containers. The areas run side by side, as most of a case is waiting; cases that want the
+cluster for themselves (``[Serial]``) follow alone. Exit status 1: a case failed that is not in
 ``expected.txt``; one that is listed there and passes is only told.
 """
 

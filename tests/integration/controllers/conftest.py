@@ -22,6 +22,7 @@ from gangline.kube.config import Connection
 from gangline.kube.errors import ApiError, NotFound
 
 WAIT_S = 60.0
+AUTHORITY = "-----BEGIN CERTIFICATE-----\nof the tests\n"
 
 
 class Cluster:
@@ -98,7 +99,7 @@ async def cluster(client: Client) -> AsyncIterator[Cluster]:
         await client.create(
             NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
         )
-    controllers = asyncio.create_task(run_controllers(client, STORED_KINDS))
+    controllers = asyncio.create_task(run_controllers(client, STORED_KINDS, authority=AUTHORITY))
     yield Cluster(client)
     controllers.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -133,10 +133,11 @@ async def _run_services(client: ObjectClient, paths: ClusterPaths, supervisor: A
     operator = Operator(client, settings=settings)
     bounds = Bounds.of(os.environ)
     policy = Policy(levels=DEFAULT_LEVELS)
+    authority = (paths.certificates / "ca.crt").read_text()
     try:
         async with asyncio.TaskGroup() as services:
             services.create_task(
-                run_controllers(client, STORED_KINDS, History(paths), bounds), name="controllers"
+                run_controllers(client, STORED_KINDS, History(paths), bounds, authority), name="controllers"
             )
             services.create_task(operator.run(), name="operator")
             services.create_task(Scheduler(client, policy=policy).run(), name="scheduler")
@@ -163,18 +164,21 @@ def _log_statistics(operator: OperatorStatistics) -> None:
 
 
 async def _bootstrap(client: ObjectClient, facts: ClusterFacts) -> None:
-    """Create what every cluster of this kind has: the job kinds and the nodes."""
+    """Create what every cluster of this kind has: the job kinds, the nodes and the API server's Service."""
     from gangline.api.crds import crds, gang_crds
     from gangline.api.resources import NODES
+    from gangline.cluster.daemon.api_service import api_service
     from gangline.cluster.daemon.cluster import node_object
     from gangline.kube.definitions import ensure
     from gangline.kube.errors import AlreadyExists
 
     for manifest in (*crds(), *gang_crds()):
         await ensure(client, manifest)
-    for name in facts.node_names:
+    address = next(iter(_bridge_addresses(facts)), "127.0.0.1")
+    objects = [(NODES, node_object(name)) for name in facts.node_names]
+    for resource, obj in (*objects, *api_service(address, facts.port)):
         try:
-            await client.create(NODES, node_object(name))
+            await client.create(resource, obj)
         except AlreadyExists:
             pass
 

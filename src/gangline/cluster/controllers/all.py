@@ -24,6 +24,7 @@ async def run_controllers(
     kinds: Iterable[Resource],
     history: History | None = None,
     bounds: Bounds | None = None,
+    authority: str = "",
 ) -> None:
     """Run every controller until cancelled; the server may come up later or go away meanwhile.
 
@@ -32,6 +33,7 @@ async def run_controllers(
         kinds: those that the server stores besides custom ones.
         history: where runs are written down; None for nowhere.
         bounds: what is kept of them; None for the usual ones.
+        authority: certificate of the cluster's authority in PEM, for every namespace; empty for none.
     """
     caches = Caches(client)
     jobs = JobController(client, caches)
@@ -46,7 +48,7 @@ async def run_controllers(
         nodes,
         endpoints,
         GarbageController(client, inventory),
-        NamespaceController(client, caches, inventory),
+        NamespaceController(client, caches, inventory, authority),
     )
     async with asyncio.TaskGroup() as group:
         group.create_task(caches.run(), name="caches")

@@ -1,10 +1,10 @@
-"""Namespaces: a ``default`` service account in each; at the end all content goes, then the namespace."""
+"""Namespaces: a service account and the cluster's authority in each; at the end all content goes."""
 
 from __future__ import annotations
 
 import asyncio
 
-from gangline.api.resources import NAMESPACES, SERVICE_ACCOUNTS, Resource
+from gangline.api.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from gangline.cluster.controllers.caches import BareObject, Caches
 from gangline.cluster.controllers.inventory import ObjectInventory
 from gangline.cluster.controllers.owner_graph import Owned
@@ -17,20 +17,35 @@ WORKERS = 4
 DELETES_AT_ONCE_MAX = 32
 NAMESPACE_FINALIZER = "kubernetes"
 
+AUTHORITY = "kube-root-ca.crt"
+"""Name of the ConfigMap from which pods learn whom to trust; clients of every language read it."""
+
 LEFTOVER_RETRY_S = 5.0
 """Content that was not seen going is looked for again after this."""
 
 
 class NamespaceController:
-    """Brings up and tears down namespaces."""
+    """Brings up and tears down namespaces.
 
-    def __init__(self, client: ObjectClient, caches: Caches, inventory: ObjectInventory) -> None:
+    Args:
+        client: of the API server.
+        caches: shared by all controllers.
+        inventory: what lies in each namespace.
+        authority: certificate of the cluster's authority in PEM; empty for no ConfigMap of it.
+    """
+
+    def __init__(
+        self, client: ObjectClient, caches: Caches, inventory: ObjectInventory, authority: str = ""
+    ) -> None:
         self._client = client
+        self._authority = authority
         self._inventory = inventory
         self._namespaces: Cache[BareObject] = caches.typed(NAMESPACES, BareObject)
         self._queue: WorkQueue[str] = WorkQueue()
         self._namespaces.on_change(self._on_namespace)
         inventory.listen(self._on_content)
+        if authority:
+            caches.bare(CONFIG_MAPS).on_change(self._on_config_map)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -40,6 +55,11 @@ class NamespaceController:
     def _on_namespace(self, old: BareObject | None, new: BareObject | None) -> None:
         if new is not None:
             self._queue.add(new.metadata.name)
+
+    def _on_config_map(self, old: BareObject | None, new: BareObject | None) -> None:
+        meta = (new or old or BareObject()).metadata
+        if meta.name == AUTHORITY and (old is not None or new is None):
+            self._queue.add(meta.namespace)
 
     def _on_content(self, obj: Owned, is_gone: bool, looks: set[str]) -> None:
         """An object has gone: a service account is missing, or a namespace may be empty now."""
@@ -58,6 +78,7 @@ class NamespaceController:
             return None
         if namespace.metadata.deletion_timestamp is None:
             await self._ensure_service_account(name)
+            await self._ensure_authority(name)
             return None
         return await self._empty(name)
 
@@ -74,6 +95,28 @@ class NamespaceController:
                 await self._client.create(SERVICE_ACCOUNTS, account)
             except (AlreadyExists, Forbidden, NotFound):
                 return  # made by another, or the namespace is going
+
+    async def _ensure_authority(self, namespace: str) -> None:
+        data = {"ca.crt": self._authority}
+        obj = {
+            "apiVersion": CONFIG_MAPS.api_version,
+            "kind": CONFIG_MAPS.kind,
+            "metadata": {"name": AUTHORITY, "namespace": namespace},
+            "data": data,
+        }
+        if not self._authority:
+            return
+        try:
+            found = await self._client.get(CONFIG_MAPS, AUTHORITY, namespace)
+            if found.get("data") != data:
+                await self._client.update(CONFIG_MAPS, {**found, "data": data})
+        except NotFound:
+            try:
+                await self._client.create(CONFIG_MAPS, obj)
+            except (AlreadyExists, Forbidden, NotFound):
+                return  # made by another, or the namespace is going
+        except Conflict:
+            self._queue.add(namespace)
 
     async def _empty(self, name: str) -> float | None:
         """Delete what is known to be inside; once that is gone, ask the server, then finalize."""
