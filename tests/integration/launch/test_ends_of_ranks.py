@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gangline.errors import JobFailedError
 from gangline.launch.hosts import parse_hosts, plan_ranks
-from gangline.launch.mpi import MpiInstallation
+from gangline.launch.mpi import MpiInstallation, find_mpi
 from gangline.launch.mpi_start import MpiPlan, run_with_mpi
 from gangline.launch.rank_start import RANK_SUPERVISOR, StartOptions
 from gangline.launch.remote_host import RemoteShell
@@ -66,6 +68,35 @@ async def test_the_rank_whose_code_a_silent_mpirun_ends_with_is_named(tmp_path: 
     )
     assert (str(raised.value), raised.value.exit_code) == (words, 7)
     assert b"".join(shown) == b"[2] no more data\n"
+
+
+# The two shells above a rank's program are the launcher's and ours; then nobody is left to say how it ended.
+IS_KILLED = """
+[ $RANK = 1 ] || exec sleep 1000
+sleep 1000 &
+echo $! > left
+parent() { cut -d" " -f4 /proc/$1/stat; }
+kill -9 $(parent $PPID) $PPID $$
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are seen in /proc")
+async def test_a_killed_rank_whose_child_holds_its_output_is_named(tmp_path: Path) -> None:
+    mpi = find_mpi()
+    if mpi.flavour != "openmpi" or mpi.major < 5:
+        pytest.skip("only Open MPI 5 waits for such a child")
+    options = StartOptions(RemoteShell(), ["sh", "-c", IS_KILLED], dict(os.environ), str(tmp_path))
+    plan = MpiPlan(mpi, plan_ranks(parse_hosts("localhost:2"), 2), options, ("localhost", 20001))
+    shown: list[bytes] = []
+
+    with pytest.raises(JobFailedError, match=r"^rank 1 of 2 .* was killed by signal 9 \(SIGKILL\)"):
+        await asyncio.wait_for(
+            run_with_mpi(replace(plan, is_remote=False), lambda stream, text: shown.append(text)), LIMIT_S
+        )
+
+    left = (tmp_path / "left").read_text().strip()
+    assert f"process {left} (`sleep 1000`) was left behind by a rank".encode() in b"".join(shown)
+    assert not Path("/proc", left).exists()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux hands orphans to a guard")
