@@ -19,8 +19,8 @@ from gangline.errors import JobFailedError, UserError
 from gangline.launch.hosts import RankHost, host_list, hosts_of
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.mpi import MpiInstallation
-from gangline.launch.mpirun import RankRequest, mpirun_line
-from gangline.launch.rank_failure import LauncherOutput
+from gangline.launch.mpirun import SAY_END, RankRequest, mpirun_line
+from gangline.launch.rank_failure import LauncherOutput, take_record
 from gangline.launch.rank_output import RankOutput
 from gangline.launch.rank_places import forwarded_variables
 from gangline.launch.rank_start import (
@@ -38,16 +38,13 @@ from gangline.launch.remote_host import RemoteShell
 _MARK = "gangline-rank-started"
 _STARTED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-started (\d+) (\S+)$")
 _WRAPPER = Path(__file__).with_name("mpirun_wrapper.py")
-_ENDED = re.compile(rb"(?:^\[\d+,\d+\]<stdout>: ?)?gangline-rank-ended (\d+) (\d+)$")
 _PATH = "GANGLINE_RANK_PATH"
 _OWN_PATH = f'PATH="${_PATH}"; export PATH; unset {_PATH}; '
 """Open MPI puts its own folder first on the ranks' PATH, and with it the Python that may lie there."""
 _SAY_STARTED = f'echo "{_MARK} $RANK $(uname -n)"; '
-_SAY_ENDED = 'code=$?; [ $code = 0 ] || echo "gangline-rank-ended $RANK $code"; exit $code'
-_RUN_OPEN_MPI = f'{_SAY_STARTED}trap : TERM INT HUP USR1 USR2; "$@"; {_SAY_ENDED}'
-"""Signals reach program and shell alike. Open MPI 5 names no rank when one fails while others still start."""
+_RUN_OPEN_MPI = f'{_SAY_STARTED}exec "$@"'
 _RUN_HYDRA = (
-    f'{_SAY_STARTED}"$@" & own=$!; trap "kill -TERM $own 2>/dev/null" TERM INT HUP; wait $own; {_SAY_ENDED}'
+    f'{_SAY_STARTED}"$@" & own=$!; trap "kill -TERM $own 2>/dev/null" TERM INT HUP; wait $own; {SAY_END}'
 )
 """Hydra goes on when a rank fails that has not called MPI_Init yet."""
 
@@ -194,13 +191,15 @@ class _MpiOutput(RankOutput):
             if all(one.has_started for one in self._states):
                 self.all_started.set()
             return
-        if match := _ENDED.search(line.rstrip()):
-            self._note_end(self._states[int(match.group(1))], int(match.group(2)))
-            if not match.start():
+        text = line.decode(errors="surrogateescape")
+        self.failures.feed(text)
+        before, record = take_record(text)
+        if record is not None:
+            if record["kind"] == "rank-ended":
+                self._note_end(self._states[record["rank"]], record["code"])
+            if not before:
                 return
-            line = line[: match.start()] + b"\n"  # the program's last line had no end
-        if self.failures.feed(line.decode(errors="replace")):
-            return
+            line = before.encode(errors="surrogateescape") + b"\n"  # the program's last line had no end
         # Ranks' lines come on both streams with tags; the launcher's own words have none.
         self._show_text(stream, self._rank_tags.feed(line) if stream == "stdout" else RankTags().feed(line))
 
@@ -287,11 +286,6 @@ def _failure(plan: MpiPlan, output: _MpiOutput, error: JobFailedError) -> JobFai
     if found is None:
         return error
     cause = found.cause
-    if cause.rank is None and not cause.host:
-        # The launcher ends with the code of the rank that failed; others were ended because of it.
-        for state in output.ended_badly:
-            if state.exit_code == error.exit_code:
-                return rank_error(state, output.failures.tail(state.place.rank))
     if cause.rank is None:
         code = 1 if cause.host else error.exit_code  # mpirun's own codes for a lost host differ by chance
         return JobFailedError(f"{cause}; all ranks were ended", exit_code=code)

@@ -54,12 +54,14 @@ class RankRequest:
     on_this_host: bool = False
 
 
-_RUN_AND_SAY = (
-    'trap : TERM INT HUP USR1 USR2; "$@" </dev/null; code=$?; [ $code = 0 ] || '
+SAY_END = (
+    "code=$?; [ $code = 0 ] || "
     """printf '@gangline {"kind":"rank-ended","rank":%d,"code":%d}\\n' $RANK $code; exit $code"""
 )
-"""Open MPI 5 often names no rank where the last one to end fails (5 of 12 times): so the rank says it
-itself, in a record of its log. Signals reach program and shell alike."""
+"""What a rank's shell does last: a rank that failed says so in a record of its log. Open MPI 5 often names no
+rank where the last one to end fails (5 of 12 times), or where one fails while others still start."""
+_RUN_AND_SAY = f'trap : TERM INT HUP USR1 USR2; "$@" </dev/null; {SAY_END}'
+"""Signals reach program and shell alike."""
 
 
 def master_port(job: str, attempt: int = 0) -> int:

@@ -10,7 +10,6 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +26,7 @@ _TAG = re.compile(r"^\[(?:\d+,)?(\d+)\](?:\[[^\]]*\])?(?:<(?:stdout|stderr|stddi
 FAILURE_RECORDS = ("rank-ended", "rank-raised", "mpi-mismatch")
 """Kinds of the records that tell why a launch failed: of a rank, of ``mpi_check``, of ``mpirun_wrapper``."""
 # @gangline {"kind":"rank-ended","rank":1,"code":3}
-_RECORD = re.compile(rf'@gangline (\{{"kind": ?"(?:{"|".join(FAILURE_RECORDS)})".*\}})$')
+_RECORD = re.compile(r'@gangline (\{"kind": ?"[\w-]+".*\})\s*$')
 _WHITE = re.compile(r"\s+")
 # --------------------------------------------------------------------------
 _RULE = re.compile(r"-{70,80}$")
@@ -38,6 +37,23 @@ _REPORT = re.compile(
     r"^=|plm:ssh: Warning|^YOUR APPLICATION TERMINATED|^\[mpiexec@[^\]]*\] Exit codes:"
     r"|^(?:mpirun|prterun) (?:noticed|detected) that"
 )
+
+
+def take_record(line: str) -> tuple[str, dict[str, Any] | None]:
+    """Return what a program wrote on a line before a record of ours, and the record.
+
+    The first is empty where a launcher's tag alone stands there; a line without a record is returned whole.
+    """
+    match = _RECORD.search(line)
+    if match is None:
+        return line, None
+    try:
+        record: dict[str, Any] = json.loads(match.group(1))
+    except ValueError:
+        return line, None
+    before = line[: match.start()]
+    tag = _TAG.match(before)
+    return ("" if tag is not None and not tag.group(2) else before), record
 
 
 class LauncherOutput:
@@ -54,31 +70,28 @@ class LauncherOutput:
         self._last: int | None = None
         self._records: list[dict[str, Any]] = []
 
-    def feed(self, line: str) -> bool:
-        """Take one line, with or without its newline; return whether it is a record. About a microsecond."""
-        text = line.rstrip("\r\n")[:LINE_CHARS_MAX]
-        if match := _RECORD.search(text):
-            self._take_record(match.group(1))
-            return True
+    def feed(self, line: str) -> None:
+        """Take one line, with or without its newline. About a microsecond."""
+        text, record = take_record(line.rstrip("\r\n"))
+        if record is not None:
+            if record["kind"] in FAILURE_RECORDS and len(self._records) < RANKS_MAX:
+                self._records.append(record)
+            if not text:
+                return
+        text = text[:LINE_CHARS_MAX]
         tag = _TAG.match(text)
         if tag is None:
             self._launcher.append(text)
             self._take_launchers(text)
-            return False
+            return
         rank = int(tag.group(1))
         self._last = rank
         lines = self._ranks.get(rank)
         if lines is None:
             if len(self._ranks) >= RANKS_MAX:
-                return False
+                return
             lines = self._ranks[rank] = deque(maxlen=TAIL_LINES)
         lines.append(tag.group(2))
-        return False
-
-    def _take_record(self, text: str) -> None:
-        if len(self._records) < RANKS_MAX:
-            with suppress(ValueError):
-                self._records.append(json.loads(text))
 
     def _take_launchers(self, text: str) -> None:
         """Tell what the launcher's side wrote from the launcher's report of a failure."""
@@ -96,7 +109,9 @@ class LauncherOutput:
             found = self._raised(found)
         if found is None:
             ends = [record for record in self._records if record["kind"] == "rank-ended"]
-            found = cause_of_code(ends[0]["code"], rank=ends[0]["rank"]) if ends else None
+            # The launcher ends with the code of the rank that failed; others were ended because of it.
+            end = next((one for one in ends if one["code"] == exit_code), ends[0] if ends else None)
+            found = cause_of_code(end["code"], rank=end["rank"]) if end else None
         if found is None:
             if not exit_code:
                 return None

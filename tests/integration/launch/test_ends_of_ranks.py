@@ -26,8 +26,10 @@ LIMIT_S = 30.0
 SILENT_MPIRUN = """#!/bin/sh
 # stands in for mpirun_wrapper
 for rank in 0 1 2; do echo "[1,$rank]<stdout>: gangline-rank-started $rank host"; done
-echo "[1,1]<stdout>: gangline-rank-ended 1 143"
-printf "[1,2]<stdout>: no more data"; echo "gangline-rank-ended 2 7"
+echo '[1,0]<stderr>: @gangline {"kind":"saves-when-asked"}'
+echo '[1,1]<stdout>: @gangline {"kind":"rank-ended","rank":1,"code":143}'
+printf "[1,2]<stdout>: no more data"; echo '@gangline {"kind":"rank-ended","rank":2,"code":7}'
+echo "[1,0]<stdout>: of rank 0"
 exit 7
 """
 
@@ -67,16 +69,15 @@ async def test_the_rank_whose_code_a_silent_mpirun_ends_with_is_named(tmp_path: 
         "rank 2 of 3 on `b` exited with code 7; all other ranks were ended\n\nits last lines:\n  no more data"
     )
     assert (str(raised.value), raised.value.exit_code) == (words, 7)
-    assert b"".join(shown) == b"[2] no more data\n"
+    assert b"".join(shown) == b"[2] no more data\nof rank 0\n"
 
 
-# The two shells above a rank's program are the launcher's and ours; then nobody is left to say how it ended.
+# The shell above a rank's program says how it ended.
 IS_KILLED = """
 [ $RANK = 1 ] || exec sleep 1000
 sleep 1000 &
 echo $! > left
-parent() { cut -d" " -f4 /proc/$1/stat; }
-kill -9 $(parent $PPID) $PPID $$
+kill -9 $PPID $$
 """
 
 
