@@ -37,7 +37,7 @@ from gangline.launch.remote_host import RemoteShell
 
 _MARK = "gangline-rank-started"
 _STARTED = re.compile(rb"(?:\[\d+,(\d+)\]<stdout>: ?)?gangline-rank-started (\d+) (\S+)$")
-_WRAPPER = Path(__file__).with_name("mpirun_wrapper.py")
+_WRAPPER = Path(__file__).with_name("wrapper") / "mpirun_wrapper.py"
 _PATH = "GANGLINE_RANK_PATH"
 _OWN_PATH = f'PATH="${_PATH}"; export PATH; unset {_PATH}; '
 """Open MPI puts its own folder first on the ranks' PATH, and with it the Python that may lie there."""

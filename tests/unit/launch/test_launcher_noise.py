@@ -2,7 +2,7 @@
 
 import pytest
 
-from gangline.launch.launcher_noise import LauncherNoise
+from gangline.launch.wrapper.launcher_noise import LauncherNoise
 
 NOISE = (
     b"[pi-launcher:07744] plm:ssh: Warning: setpgid(7750,7750) failed in parent with "

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gangline.launch import mpirun_wrapper
-from gangline.launch.mpirun_wrapper import (
+from gangline.launch.wrapper import mpirun_wrapper
+from gangline.launch.wrapper.mpirun_wrapper import (
     NO_PMI,
     NO_PML,
     ErrorStream,

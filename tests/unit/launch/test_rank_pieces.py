@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.launch.rank_pieces import LINE_BYTES_MAX, SHOWN_AFTER_S, RankPieces
+from gangline.launch.wrapper.rank_pieces import LINE_BYTES_MAX, SHOWN_AFTER_S, RankPieces
 
 LATER_S = SHOWN_AFTER_S + 0.01
 

@@ -16,9 +16,9 @@ from gangline.cluster.user_session import MACHINE
 from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import RankRequest, mpirun_line
-from gangline.launch.mpirun_wrapper import BIN_VARIABLE, PIECES_VARIABLE
 from gangline.launch.program import Program
 from gangline.launch.rank_tags import ANNOTATION
+from gangline.launch.wrapper.mpirun_wrapper import BIN_VARIABLE, PIECES_VARIABLE
 
 RANKS_MAX = 1024
 IMAGE = "gangline/base"

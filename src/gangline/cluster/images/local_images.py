@@ -2,7 +2,7 @@
 
 ``gangline/base`` (any tag, with or without a registry before it) is the machine's own files with Gangline's
 Python and the MPI that Gangline found first on the PATH, and an environment in which MPI starts ranks on
-other pods through ``gangline-rsh``. Before every ``mpirun`` stands ``launch/mpirun_wrapper.py``.
+other pods through ``gangline-rsh``. Before every ``mpirun`` stands ``launch/wrapper/mpirun_wrapper.py``.
 """
 
 from __future__ import annotations
@@ -196,7 +196,9 @@ def write_programs(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     launch = Path(__file__).parents[2] / "launch"
     python = " ".join(shlex.quote(word) for word in [sys.executable, "-I", "-S"])
-    shell, wrapper = (shlex.quote(str(launch / name)) for name in ("remote_shell.py", "mpirun_wrapper.py"))
+    shell, wrapper = (
+        shlex.quote(str(launch / name)) for name in ("remote_shell.py", "wrapper/mpirun_wrapper.py")
+    )
     _write_script(folder / REMOTE_SHELL, f'#!/bin/sh\nexec {python} {shell} "$@"\n')
     for name in ("mpirun", "mpiexec"):
         _write_script(folder / name, f'#!/bin/sh\nexec {python} {wrapper} "$0" "$@"\n')

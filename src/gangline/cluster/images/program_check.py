@@ -20,7 +20,7 @@ from pathlib import Path
 
 from gangline.cluster.images.local_images import local_image_of
 from gangline.cluster.images.shipped_images import PYTHON_FOLDER, SHIPPED
-from gangline.launch import mpirun_wrapper
+from gangline.launch.wrapper import mpirun_wrapper
 
 ANSWER_LIMIT_S = 10.0
 _MISSING = 77

@@ -38,7 +38,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent))  # run with -I: no folder is on the path
 
 from launcher_noise import LauncherNoise  # type: ignore[import-not-found,unused-ignore]
-from rank_leftovers import end_leftovers  # type: ignore[import-not-found,unused-ignore]
+from rank_leftovers import leftovers_ended  # type: ignore[import-not-found,unused-ignore]
 from rank_pieces import RankPieces  # type: ignore[import-not-found,unused-ignore]
 
 BIN_VARIABLE = "GANGLINE_MPI_BIN"
@@ -330,12 +330,8 @@ def run(
         )
     for pump in pumps:
         pump.start()
-    is_over = threading.Event()
-    if launcher.is_modern:
-        watched = (child.pid, is_over, lambda line: _write_all(2, f"\ngangline: {line}\n".encode()))
-        threading.Thread(target=end_leftovers, args=watched, daemon=True).start()
-    code = child.wait()
-    is_over.set()
+    with leftovers_ended(child.pid, lambda line: _write_all(2, f"\ngangline: {line}\n".encode())):
+        code = child.wait()
     for pump in pumps:
         pump.join(DRAIN_LIMIT_S)  # a process that the launcher left behind may hold the stream open
     if code == 0 and stream.host_was_lost:

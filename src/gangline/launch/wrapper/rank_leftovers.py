@@ -14,8 +14,8 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ WAIT_LIMIT_S = 5.0
 """How long ``mpirun`` may wait for what ranks left behind after the last one has ended on this host."""
 
 
-class Leftover(NamedTuple):
+class LeftBehind(NamedTuple):
     """A process that no rank has any more and that holds a rank's output."""
 
     pid: int
@@ -82,7 +82,7 @@ class RanksOfLauncher:
         self._launcher = launcher
         self._rank = 0
 
-    def left_behind(self) -> list[Leftover]:
+    def left_behind(self) -> list[LeftBehind]:
         """Return what holds ranks' output although no rank runs on this host; a few microseconds else."""
         if self._rank and _is_below(self._rank, self._launcher):
             return []
@@ -90,7 +90,7 @@ class RanksOfLauncher:
         everyone = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
         holders = [pid for pid in everyone if pid != self._launcher and _holds(pid, outputs)]
         self._rank = next((pid for pid in holders if _is_below(pid, self._launcher)), 0)
-        return [] if self._rank else [Leftover(pid, _command(pid)) for pid in holders]
+        return [] if self._rank else [LeftBehind(pid, _command(pid)) for pid in holders]
 
 
 def _command(pid: int) -> str:
@@ -100,14 +100,23 @@ def _command(pid: int) -> str:
         return ""
 
 
-def end_leftovers(launcher: int, is_over: threading.Event, say: Callable[[str], None]) -> None:
-    """Watch until a launcher has ended; end what ranks left behind when it has waited long enough for it.
+@contextmanager
+def leftovers_ended(launcher: int, say: Callable[[str], None]) -> Iterator[None]:
+    """While a launcher is waited for, end what ranks left behind once it has waited long enough for it.
 
     Args:
         launcher: process id of ``mpirun``.
-        is_over: set when it has ended.
         say: takes a line for the user, once for each process that is ended.
     """
+    is_over = threading.Event()
+    threading.Thread(target=_end_leftovers, args=(launcher, is_over, say), daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
+def _end_leftovers(launcher: int, is_over: threading.Event, say: Callable[[str], None]) -> None:
     ranks = RanksOfLauncher(launcher)
     since: float | None = None
     asked: set[int] = set()
