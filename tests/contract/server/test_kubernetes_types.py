@@ -1,4 +1,4 @@
-"""The table of Kubernetes' own types, against the sources and the test data of its release."""
+"""The tables of Kubernetes' own types and kinds, against the sources and the test data of their release."""
 
 import importlib.util
 import json
@@ -11,7 +11,7 @@ import pytest
 from gangline.api.wire_types import message_of_kind
 from gangline.cluster.server.wire.protobuf import decode
 
-GENERATOR = Path(__file__).parents[3] / "tools" / "kubernetes_types.py"
+TOOLS = Path(__file__).parents[3] / "tools"
 KINDS_MIN = 80
 """Kinds of stable versions in the release, lists apart."""
 
@@ -21,16 +21,23 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def generator():
-    spec = importlib.util.spec_from_file_location("kubernetes_types", GENERATOR)
+def tool(name):
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # its data classes look themselves up
     spec.loader.exec_module(module)
     return module
 
 
-def test_the_table_is_fresh(generator):
+@pytest.fixture(scope="module")
+def generator():
+    return tool("kubernetes_types")
+
+
+@pytest.mark.parametrize("name", ["kubernetes_types", "served_kinds"])
+def test_the_table_is_fresh(name):
+    generator = tool(name)
+
     assert generator.TABLE.read_text(encoding="utf-8") == generator.table()
 
 

@@ -103,7 +103,7 @@ def test_index_names_every_group_and_version_and_its_hash_follows_the_rows():
 
 
 @pytest.mark.parametrize(
-    "row", [r for r in BUILT_IN_SERVED if r.is_stored], ids=lambda row: row.resource.kind
+    "row", [r for r in BUILT_IN_SERVED if "patch" in r.verbs], ids=lambda row: row.resource.kind
 )
 def test_document_lets_kubectl_leave_validation_to_the_server(row):
     document = openapi.document(BUILT_IN_SERVED, row.resource.root.strip("/"))

@@ -27,7 +27,7 @@ from gangline.cluster.server.store.store import ConflictError, ObjectTooLargeErr
 from gangline.cluster.server.streams import STREAMS
 from gangline.cluster.server.verbs import access_review, deleting, logs, patching, reading, writing
 from gangline.cluster.server.verbs.documents import OPEN_PATHS, Documents
-from gangline.cluster.server.verbs.subresources import SUBRESOURCES
+from gangline.cluster.server.verbs.subresources import SUBRESOURCES, create_binding
 from gangline.cluster.server.verbs.watching import WatchStream
 
 ANSWER_TIMEOUT_S = 60.0
@@ -183,6 +183,8 @@ class Handlers:
 
     async def _route(self, context: RequestContext, verb: str) -> web.StreamResponse:
         target = context.target
+        if target.served.resource.kind == "Binding":
+            return await create_binding(self._api, context)
         if not target.served.is_stored:
             return await access_review.create_review(self._api, context)
         if verb == "watch":

@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from gangline.cluster.server.tables.pod_columns import NONE, age, pod_cells
+from gangline.cluster.server.wire.conversion import convert
+from gangline.cluster.server.wire.selectors import selector_text
 from gangline.units import format_age
 
 Cells = Callable[[dict[str, Any], datetime], list[Any]]
@@ -109,15 +111,7 @@ def _duration(status: dict[str, Any], now: datetime) -> str:
 
 
 def _selector(selector: dict[str, Any] | None) -> str:
-    terms = [f"{key}={value}" for key, value in sorted(((selector or {}).get("matchLabels") or {}).items())]
-    for entry in (selector or {}).get("matchExpressions") or []:
-        key, values = entry.get("key", ""), ",".join(sorted(entry.get("values") or []))
-        operator = entry.get("operator")
-        if operator in ("In", "NotIn"):
-            terms.append(f"{key} {operator.lower()} ({values})")
-        else:
-            terms.append(key if operator == "Exists" else f"!{key}")
-    return ",".join(terms) or NONE
+    return selector_text(selector) or NONE
 
 
 def _node(node: dict[str, Any], now: datetime) -> list[Any]:
@@ -170,7 +164,7 @@ def _service(service: dict[str, Any], now: datetime) -> list[Any]:
         external or NONE,
         ",".join(ports) or NONE,
         _age(service, now),
-        _selector({"matchLabels": spec.get("selector")}),
+        _selector(spec.get("selector")),
     ]
 
 
@@ -238,6 +232,9 @@ def _priority_class(item: dict[str, Any], now: datetime) -> list[Any]:
     ]
 
 
+_EVENT_COLUMNS = _columns(
+    "Last Seen|Type|Reason|Object|+Subobject|+Source|Message|+First Seen|+Count:integer|+Name"
+)
 KIND_TABLES: dict[tuple[str, str], KindTable] = {
     ("", "pods"): KindTable(
         _columns("Name|Ready|Status|Restarts|Age|+IP|+Node|+Nominated Node|+Readiness Gates"),
@@ -253,9 +250,9 @@ KIND_TABLES: dict[tuple[str, str], KindTable] = {
         _node,
     ),
     ("", "services"): KindTable(_columns("Name|Type|Cluster-IP|External-IP|Port(s)|Age|+Selector"), _service),
-    ("", "events"): KindTable(
-        _columns("Last Seen|Type|Reason|Object|+Subobject|+Source|Message|+First Seen|+Count:integer|+Name"),
-        _event,
+    ("", "events"): KindTable(_EVENT_COLUMNS, _event),
+    ("events.k8s.io", "events"): KindTable(
+        _EVENT_COLUMNS, lambda obj, now: _event(convert({**obj, "kind": "Event"}, "v1"), now)
     ),
     ("", "namespaces"): KindTable(
         _columns("Name|Status|Age"),

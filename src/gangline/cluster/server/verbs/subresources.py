@@ -13,6 +13,7 @@ from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import POD_COLLECTION
 from gangline.cluster.server.http.request_context import RequestContext, answer, encode_json
+from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.rules import field_rules, metadata, session_rule
 from gangline.cluster.server.rules.scale_values import read_path, write_path
 from gangline.cluster.server.store.events import Entry
@@ -20,6 +21,7 @@ from gangline.cluster.server.verbs import patching, writing
 from gangline.cluster.server.verbs.deleting import DeleteOptions, delete_object
 from gangline.cluster.server.wire import rendering
 from gangline.cluster.server.wire.field_types import message_type_errors
+from gangline.cluster.server.wire.selectors import selector_text
 
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
@@ -73,6 +75,16 @@ async def bind(api: ApiContext, context: RequestContext) -> web.Response:
     if not context.dry_run:
         await api.store.put(target.key, after, old)
     return answer(encode_json(_SUCCESS), status=201)
+
+
+async def create_binding(api: ApiContext, context: RequestContext) -> web.Response:
+    """Answer POST of ``bindings``: as ``pods/binding``, with the name of the pod in the body alone."""
+    body = await context.body_as("core/v1.Binding")
+    pods = api.registry.find("", "v1", "pods")
+    assert pods is not None
+    name = str((body.get("metadata") or {}).get("name") or "")
+    context.target = RequestTarget(pods, context.target.namespace, name, "binding")
+    return await bind(api, context)
 
 
 def _with_condition(conditions: list[dict[str, Any]], condition: dict[str, Any]) -> list[dict[str, Any]]:
@@ -200,7 +212,8 @@ def scale_of(context: RequestContext, entry: Entry) -> dict[str, Any]:
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     status: dict[str, Any] = {"replicas": read_path(obj, paths.get("statusReplicasPath", "")) or 0}
     if label_path := paths.get("labelSelectorPath"):
-        status["selector"] = read_path(obj, label_path) or ""
+        selector = read_path(obj, label_path) or ""
+        status["selector"] = selector if isinstance(selector, str) else selector_text(selector)
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -238,7 +251,7 @@ async def scale(api: ApiContext, context: RequestContext) -> web.Response:
     body = write_path(rendering.object_at(old, target.served), path, replicas)
     given = {key: meta[key] for key in ("resourceVersion", "uid") if meta.get(key)}
     body["metadata"] = {**body["metadata"], **given}
-    plain = type(target)(target.served, target.namespace, target.name)
+    plain = RequestTarget(target.served, target.namespace, target.name)
     obj = writing.next_state(api, plain, rendering.object_at(old, target.served), body)
     session_rule.check(context, old.obj)
     entry = await writing.store_next(api, plain, old, obj, dry_run=context.dry_run)

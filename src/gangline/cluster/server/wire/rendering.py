@@ -13,6 +13,7 @@ from gangline import clock
 from gangline.cluster.server.http.request_context import Form, encode_json
 from gangline.cluster.server.resources import ServedResource
 from gangline.cluster.server.store.events import Entry
+from gangline.cluster.server.wire.conversion import convert
 
 ROWS_AT_ONCE: Final = 250
 """Rows made in one turn of the event loop: some 5 ms."""
@@ -26,6 +27,8 @@ def head_of(served: ServedResource) -> bytes:
 
 def in_order(served: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:
     """Return a shallow copy: ``apiVersion`` and ``kind`` of this version in front, metadata copied."""
+    if obj.get("apiVersion") != served.resource.api_version and "apiVersion" in obj:
+        obj = convert(obj, served.resource.api_version)
     rest = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
     return {
         "apiVersion": served.resource.api_version,

@@ -14,11 +14,20 @@ from functools import lru_cache
 from typing import Any
 
 from gangline.api.resources import Resource
+from gangline.cluster.server.wire.conversion import selected_field
 
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _TOKEN = re.compile(r"\s*(==|!=|=|!|>|<|\(|\)|,|[^\s=!<>(),]+)")
 
+_REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_EVENT_FIELDS = (
+    *(f"involvedObject.{name}" for name in _REFERENCE),
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+)
 _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "pods"): (
         "spec.nodeName",
@@ -30,19 +39,8 @@ _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
         "status.podIP",
         "status.nominatedNodeName",
     ),
-    ("", "events"): (
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
-        "involvedObject.apiVersion",
-        "involvedObject.resourceVersion",
-        "involvedObject.fieldPath",
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    ),
+    ("", "events"): _EVENT_FIELDS,
+    ("events.k8s.io", "events"): (*_EVENT_FIELDS, *(f"regarding.{name}" for name in _REFERENCE)),
     ("", "nodes"): ("spec.unschedulable",),
     ("", "secrets"): ("type",),
     ("", "services"): ("spec.clusterIP", "spec.type"),
@@ -179,6 +177,25 @@ def label_selector_from_object(selector: Mapping[str, Any] | None) -> LabelTerms
     return LabelTerms(tuple(requirements))
 
 
+def selector_text(selector: Mapping[str, Any] | None) -> str:
+    """Return a selector of either form, a map of labels or ``matchLabels`` and ``matchExpressions``, as text.
+
+    Source: metav1.FormatLabelSelector.
+    """
+    found = selector or {}
+    is_map = not found.keys() & {"matchLabels", "matchExpressions"}
+    labels = found if is_map else found.get("matchLabels") or {}
+    terms = [f"{key}={value}" for key, value in sorted(labels.items())]
+    for entry in () if is_map else found.get("matchExpressions") or ():
+        key, values = entry.get("key", ""), ",".join(sorted(entry.get("values") or []))
+        operator = entry.get("operator")
+        if operator in ("In", "NotIn"):
+            terms.append(f"{key} {operator.lower()} ({values})")
+        else:
+            terms.append(key if operator == "Exists" else f"!{key}")
+    return ",".join(terms)
+
+
 class _Tokens:
     """Reads the tokens of one selector from left to right."""
 
@@ -287,6 +304,7 @@ def parse_field_selector(text: str, resource: Resource, *, selectable: Iterable[
         field = field.strip()
         if field not in allowed:
             raise ValueError(f"field label not supported: {field}")
+        field = selected_field(resource.api_version, field)
         terms.append(FieldTerm(field, re.sub(r"\\([\\,=])", r"\1", value), operator != "!="))
     return FieldSelector(tuple(terms))
 

@@ -1,0 +1,118 @@
+"""Write the table of the kinds that a release of Kubernetes serves, from its module ``k8s.io/kubernetes``.
+
+``python tools/served_kinds.py`` fetches the module with Go and writes ``TABLE``; ``--check`` says whether the
+table is fresh. Read are the discovery documents of the release (``api/discovery``), and the registry's
+strategies for which kinds count ``metadata.generation``. The notation of the table is explained in
+``gangline/cluster/server/resources.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+RELEASE = "v1.35.4"
+"""The release whose API is spoken."""
+TABLE = Path(__file__).parents[1] / "src/gangline/cluster/server/served_kinds.txt"
+
+# "v1", not "v1beta1"
+_STABLE = re.compile(r"v\d+")
+# "pod.Generation = 1", in a strategy
+_COUNTS = re.compile(r"\.Generation = 1\b")
+_FULL_VERBS = {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+_COUNTED_ELSEWHERE = {"customresourcedefinition"}
+"""Kinds that count generations in a strategy of another module."""
+
+
+def module(release: str) -> Path:
+    """Return where Go has the module ``k8s.io/kubernetes`` of a release."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "go.mod").write_text("module tables\n", encoding="utf-8")
+        command = ["go", "mod", "download", "-json", f"k8s.io/kubernetes@{release}"]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise SystemExit(f"cannot fetch k8s.io/kubernetes@{release}: {run.stderr or run.stdout}")
+    return Path(json.loads(run.stdout)["Dir"])
+
+
+def counted(source: Path) -> set[str]:
+    """Return the singular names of the kinds that count their generations."""
+    strategies = (source / "pkg/registry").glob("*/*/strategy.go")
+    found = {path.parent.name for path in strategies if _COUNTS.search(path.read_text(encoding="utf-8"))}
+    return found | _COUNTED_ELSEWHERE
+
+
+def documents(source: Path) -> Iterator[dict[str, Any]]:
+    """Yield the resource list of every stable group and version, the core first."""
+    folder = source / "api/discovery"
+    for path in [folder / "api__v1.json", *sorted(folder.glob("apis__*__*.json"))]:
+        if _STABLE.fullmatch(path.stem.rpartition("__")[2]):
+            yield json.loads(path.read_text(encoding="utf-8"))
+
+
+def line(resource: dict[str, Any], subresources: list[str], *, counts: bool) -> str:
+    """Return the line of one kind."""
+    kind = resource["kind"]
+    if resource["singularName"] not in ("", kind.lower()):
+        raise SystemExit(f"the singular of {kind} is {resource['singularName']}")
+    words = [resource["name"], kind]
+    if not resource["namespaced"]:
+        words.append("cluster")
+    if counts:
+        words.append("generation")
+    verbs = set(resource["verbs"])
+    words += [
+        f"{name}={','.join(values)}"
+        for name, values in (
+            ("short", resource.get("shortNames") or ()),
+            ("in", resource.get("categories") or ()),
+            ("sub", subresources),
+            ("only", sorted(verbs) if len(verbs) < len(_FULL_VERBS) / 2 else ()),
+            ("not", sorted(_FULL_VERBS - verbs) if len(verbs) > len(_FULL_VERBS) / 2 else ()),
+        )
+        if values
+    ]
+    return " ".join(words)
+
+
+def table() -> str:
+    """Return the whole table."""
+    source = module(RELEASE)
+    counts = counted(source)
+    blocks = [f"# Written by tools/served_kinds.py from k8s.io/kubernetes {RELEASE}; do not edit."]
+    for document in documents(source):
+        blocks.append(f"[{document['groupVersion']}]")
+        resources = document["resources"]
+        for resource in sorted(resources, key=lambda found: found["name"]):
+            name = resource["name"]
+            if "/" in name:
+                continue
+            parts = sorted(r["name"].partition("/")[2] for r in resources if r["name"].startswith(f"{name}/"))
+            blocks.append(line(resource, parts, counts=resource["kind"].lower() in counts))
+    return "\n".join(blocks) + "\n"
+
+
+def main() -> int:
+    """Write the table, or check it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, say whether it is fresh")
+    options = parser.parse_args()
+    made = table()
+    if options.check:
+        is_fresh = TABLE.read_text(encoding="utf-8") == made
+        print("fresh" if is_fresh else f"stale: run python {sys.argv[0]}")
+        return 0 if is_fresh else 1
+    TABLE.write_text(made, encoding="utf-8")
+    print(f"{len(made.splitlines())} lines in {TABLE}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
