@@ -87,14 +87,27 @@ class ContainerPort(Wire, frozen=True, kw_only=True):
     protocol: str = "TCP"
 
 
+class Capabilities(Wire, frozen=True, kw_only=True):
+    """By name, with or without ``CAP_``, or ``ALL``."""
+
+    add: list[str] = []
+    drop: list[str] = []
+
+
 class SecurityContext(Wire, frozen=True, kw_only=True):
     """The parts of both security contexts that the node agent obeys."""
 
     run_as_user: int | None = None
     run_as_group: int | None = None
+    run_as_non_root: bool | None = None
     fs_group: int | None = None
     supplemental_groups: list[int] = []
+    supplemental_groups_policy: str = ""
+    sysctls: list[dict[str, str]] = []
     privileged: bool = False
+    capabilities: Capabilities = Capabilities()
+    allow_privilege_escalation: bool | None = None
+    read_only_root_filesystem: bool = False
 
 
 class Container(Wire, frozen=True, kw_only=True):

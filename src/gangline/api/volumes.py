@@ -43,6 +43,7 @@ class EmptyDirVolume(Wire, frozen=True, kw_only=True):
 
     medium: str = ""
     size_limit: str | int | None = None
+    mode: int | None = None
 
 
 class HostPathVolume(Wire, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from gangline.cluster.node.pods.container_plan import (
     plan_container,
     rewrite_paths,
 )
+from gangline.cluster.node.shim.syscalls import KEPT_CAPABILITIES
 from gangline.cluster.user_session import UserSession
 
 IMAGE = Image("gangline/base", ("/mpi/bin",), ("/mpi",), {"PRTE_MCA_plm_ssh_agent": "gangline-rsh"})
@@ -84,7 +85,7 @@ def test_in_a_users_session_the_users_variables_hold_and_no_path_of_the_users_is
     assert env["PATH"] == "/state/bin:/ada/bin"
     assert env["HOSTFILE"] == "/pods/u/volumes/job/hostfile"  # ours, and no mount shows it
     assert spec["argv"] == ["mpirun", "/etc/mpi/x"]
-    assert (spec["root"], spec["user"], spec["drop_capabilities"]) == (None, None, False)
+    assert (spec["root"], spec["user"], spec["capabilities"]) == (None, None, None)
     assert spec["session"]["umask"] == 0o027
     assert spec["session"]["limits"]["RLIMIT_NOFILE"] == [1024, 4096]
     assert spec["session"]["map_user"] is None
@@ -193,8 +194,9 @@ def test_user_comes_from_container_then_pod_and_only_root_can_choose():
 
 
 def test_privileged_container_loses_its_capabilities_as_every_other():
-    assert plan({"command": ["true"]})["drop_capabilities"]
-    assert plan({"command": ["true"], "securityContext": {"privileged": True}})["drop_capabilities"]
+    kept = sorted(KEPT_CAPABILITIES)
+    assert plan({"command": ["true"]})["capabilities"] == kept
+    assert plan({"command": ["true"], "securityContext": {"privileged": True}})["capabilities"] == kept
 
 
 def account_mounts(spec):

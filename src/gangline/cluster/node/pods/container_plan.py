@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from gangline.api.core import Container, Pod, VolumeMount
-from gangline.cluster.images.image import ContainerUser, Image
+from gangline.cluster.images.image import Image
 from gangline.cluster.images.local_images import REMOTE_SHELL, REMOTE_SHELL_ENVIRONMENT, base_path
 from gangline.cluster.node.isolation import Isolation
-from gangline.cluster.node.pods.container_env import Lookup, PodFacts, build_env, expand
+from gangline.cluster.node.pods.container_env import ConfigError, Lookup, PodFacts, build_env, expand
+from gangline.cluster.node.pods.privileges import capabilities_of, refusal_of_user, uid_of, user_of
 from gangline.cluster.node.pods.volumes import is_projection
 from gangline.cluster.node.rank_reports import ranks_of
 from gangline.cluster.node.run_rights import writable_in_proc
@@ -197,32 +198,9 @@ def hostname_of(pod: Pod) -> str:
 
 
 def _home(pod: Pod, container: Container, image: Image) -> str:
-    uid = _uid(pod, container)
+    uid = uid_of(pod, container)
     uid = image.user.uid if uid is None else uid
     return image.homes.get(uid) or ("/root" if uid == 0 else "/tmp")
-
-
-def _uid(pod: Pod, container: Container) -> int | None:
-    own = container.security_context.run_as_user
-    return pod.spec.security_context.run_as_user if own is None else own
-
-
-def user_of(
-    pod: Pod, container: Container, isolation: Isolation, image_user: ContainerUser
-) -> dict[str, Any] | None:
-    """Return the user that the container runs as, None for the agent's own. Only root can choose."""
-    if isolation != "network":
-        return None
-    uid = _uid(pod, container)
-    gid = container.security_context.run_as_group
-    gid = pod.spec.security_context.run_as_group if gid is None else gid
-    groups = list(pod.spec.security_context.supplemental_groups)
-    if pod.spec.security_context.fs_group is not None:
-        groups.append(pod.spec.security_context.fs_group)
-    if uid is None:
-        uid, groups = image_user.uid, [*image_user.groups, *groups]
-        gid = image_user.gid if gid is None else gid
-    return {"uid": uid, "gid": gid or 0, "groups": groups}
 
 
 def _argv(container: Container, image: Image, place: PodFolders, env: Mapping[str, str]) -> list[str]:
@@ -288,24 +266,40 @@ def plan_container(
         "cwd": rewrite_paths(expand(container.working_dir, own), table) or default_cwd,
         "log": str(place.logs / container.name / f"{attempt}.log"),
         "folder": str(folder),
-        "user": None if session is not None else user_of(pod, container, place.isolation, image.user),
-        # Also where `privileged` is asked for: a manifest must not harm the machine.
-        "drop_capabilities": not place.shares_files,
+        "user": None,
+        "capabilities": None,
+        "no_new_privileges": False,
         "root": None,
     }
     if session is not None:
         spec["session"] = session.process(place.session_kind, place.isolation)
+    else:
+        _restrict(spec, pod, container, image, place)
     if not place.shares_files:
         spec["root"] = {
             "layers": list(image.layers),
             "whole": image.is_whole,
             "hide": [] if image.is_whole else list(place.hide),
             "show": list(image.show),
+            "read_only": container.security_context.read_only_root_filesystem,
             "writable_in_proc": list(writable_in_proc(place.rights)),
             "host_mounts": [] if image.is_whole else list(place.host_mounts),
             "mounts": _mounts(pod, container, image, place, volumes),
         }
     return spec
+
+
+def _restrict(spec: dict[str, Any], pod: Pod, container: Container, image: Image, place: PodFolders) -> None:
+    """Say who the program is and what it may do."""
+    user = user_of(pod, container, place.isolation, image.user)
+    if refusal := refusal_of_user(pod, container, image, user):
+        raise ConfigError(refusal)
+    spec["user"] = user
+    spec["no_new_privileges"] = container.security_context.allow_privilege_escalation is False
+    if not place.shares_files:
+        # Also where `privileged` is asked for: a manifest must not harm the machine.
+        own_network = has_own_network(place) and not pod.spec.host_network
+        spec["capabilities"] = capabilities_of(container, own_network=own_network)
 
 
 def _marked(

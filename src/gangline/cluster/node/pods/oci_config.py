@@ -12,27 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any
 
-from gangline.cluster.node.shim.syscalls import KEPT_CAPABILITIES
-
-CAPABILITY_NAMES = {
-    0: "CHOWN",
-    1: "DAC_OVERRIDE",
-    3: "FOWNER",
-    4: "FSETID",
-    5: "KILL",
-    6: "SETGID",
-    7: "SETUID",
-    8: "SETPCAP",
-    10: "NET_BIND_SERVICE",
-    13: "NET_RAW",
-    14: "IPC_LOCK",
-    18: "SYS_CHROOT",
-    23: "SYS_NICE",
-    24: "SYS_RESOURCE",
-    29: "AUDIT_WRITE",
-    31: "SETFCAP",
-}
-"""Source: linux/capability.h."""
+from gangline.cluster.node.pods.privileges import CAPABILITY_NAMES
 
 _MASKED = (
     "/proc/acpi /proc/asound /proc/kcore /proc/keys /proc/latency_stats /proc/timer_list /proc/timer_stats "
@@ -63,7 +43,7 @@ def oci_config(
         cpus: how many processors' time it may use at most, None for all.
     """
     capabilities = [
-        f"CAP_{CAPABILITY_NAMES[number]}" for number in sorted(KEPT_CAPABILITIES) if number in permitted
+        f"CAP_{CAPABILITY_NAMES[number]}" for number in spec["capabilities"] if number in permitted
     ]
     user = spec["user"] or {"uid": 0, "gid": 0, "groups": []}
     held = capabilities if user["uid"] == 0 else []
@@ -84,6 +64,7 @@ def oci_config(
             "args": spec["argv"],
             "env": [f"{name}={value}" for name, value in spec["env"].items()],
             "cwd": spec["cwd"],
+            "noNewPrivileges": spec["no_new_privileges"],
             "capabilities": {
                 "bounding": capabilities,
                 "effective": held,
@@ -92,7 +73,7 @@ def oci_config(
                 "ambient": [],
             },
         },
-        "root": {"path": "", "readonly": False},
+        "root": {"path": "", "readonly": spec["root"]["read_only"]},
         "mounts": _file_systems(),
         "linux": {
             "namespaces": [],

@@ -20,19 +20,19 @@ from gangline.cluster.node.pods.container_env import ConfigError
 from gangline.cluster.node.pods.container_plan import StartRefusedError, plan_container
 from gangline.cluster.node.pods.observed_containers import ObservedContainer, as_report, begin
 from gangline.cluster.node.pods.pod_containers import PodContainers
+from gangline.cluster.node.pods.pod_gpus import PodGpus
 from gangline.cluster.node.pods.pod_images import ImageUnavailableError, PodImages
 from gangline.cluster.node.pods.pod_record import PodRecord
 from gangline.cluster.node.pods.pod_status import FINAL_PHASES, PodFacets, phase_of, pod_status, same_status
+from gangline.cluster.node.pods.privileges import forbidden_sysctl
 from gangline.cluster.node.pods.removed_writes import describe_writes
 from gangline.cluster.node.pods.restart_policy import next_step
 from gangline.cluster.node.pods.sandbox import Sandbox
 from gangline.cluster.node.pods.volumes import MountError, VolumePlan
 from gangline.cluster.node.sessions import on_machines_network
 from gangline.cluster.node.shim_client import ShimError
-from gangline.devices.ledger import GpuChoiceError, GpusTakenError
 from gangline.errors import ClusterError
 from gangline.kube.errors import ApiError
-from gangline.workloads.pending import GPUS_TAKEN
 from gangline.workloads.removed_writes import REASON
 
 RETRY_S = 2.0
@@ -65,8 +65,7 @@ class PodRunner:
         self.is_told = True
         self._stop_sent: dict[str, float] = {}
         self._refresh = False
-        self._is_waiting_for_gpus = False
-        self._failed_reason = ""
+        self._failed = ("", "")
         self._has_lost_shim = False
         self._written: dict[str, Any] | None = None
         self._removed_writes: str | None = None
@@ -79,6 +78,7 @@ class PodRunner:
             changed=self._wake.set,
             log=self._log,
         )
+        self._gpus = PodGpus(self._sandbox, self._containers, self._event, self._wake.set)
 
     @property
     def uses_session(self) -> bool:
@@ -125,7 +125,7 @@ class PodRunner:
         if self._has_lost_shim:
             await self._bury()
         now_s = self._context.now_s()
-        self._check_deadline(now_s)
+        self._check_refusals(now_s)
         backing_off: dict[str, float] = {}
         self._wake_at_s: float | None = self._deadline_s()
         if not self._is_stopping:
@@ -163,7 +163,8 @@ class PodRunner:
 
     async def _make_sandbox(self) -> bool:
         try:
-            if not self._take_gpus():
+            if not self._gpus.take(self.pod):
+                self._wake_by(self._context.now_s() + RETRY_S)
                 return False
             await self._context.objects.ensure(self.pod)
             ended = [report for known in self._containers.observed.values() if (report := as_report(known))]
@@ -179,30 +180,6 @@ class PodRunner:
         for container in (*self.pod.spec.init_containers, *self.pod.spec.containers):
             if container.security_context.privileged:
                 self._event("Warning", "PrivilegedIgnored", PRIVILEGED_IGNORED.format(container.name))
-        return True
-
-    def _take_gpus(self) -> bool:
-        """Take the GPUs that the pod asks for; False when it has to wait for some to come free."""
-        uid, node = self.pod.metadata.uid, self.pod.spec.node_name
-        try:
-            is_news = self._sandbox.take_gpus(self.pod)
-        except GpuChoiceError as error:
-            self._containers.all_wait("CreateContainerConfigError", str(error))
-            self._event("Warning", "GPUsRefused", str(error))
-            self._wake_by(self._context.now_s() + RETRY_S)
-            return False
-        except GpusTakenError as error:
-            # Mostly a pod that has just ended still lets go of its own: nothing to tell anybody of yet.
-            if self._is_waiting_for_gpus:
-                self._containers.all_wait(GPUS_TAKEN, str(error))
-            self._is_waiting_for_gpus = True
-            self._context.gpus.call_when_free(uid, self._wake.set)
-            self._wake_by(self._context.now_s() + RETRY_S)
-            return False
-        if is_news:
-            ids = sorted({one for own in self._sandbox.record.gpus.values() for one in own})
-            words = self._context.gpus.in_words(node, len(ids))
-            self._event("Normal", "GPUsAllocated", f"Allocated {words}: {', '.join(ids)}")
         return True
 
     async def _start(self, name: str) -> None:
@@ -269,7 +246,7 @@ class PodRunner:
 
     @property
     def _is_stopping(self) -> bool:
-        return self.pod.metadata.deletion_timestamp is not None or bool(self._failed_reason)
+        return self.pod.metadata.deletion_timestamp is not None or bool(self._failed[0])
 
     async def _stop_all(self) -> None:
         grace_s = self.pod.metadata.deletion_grace_period_seconds
@@ -303,7 +280,7 @@ class PodRunner:
             self._removed_writes = await describe_writes(self._sandbox)
             if self._removed_writes:
                 self._event("Warning", REASON, self._removed_writes)
-        if self._containers.observed or self._failed_reason:
+        if self._containers.observed or self._failed[0]:
             status = pod_status(self.pod, self._containers.observed, self._view({}), now_s)
             meta = self.pod.metadata
             end = PodEnd(meta.uid, meta.namespace, meta.name, now_s, status)
@@ -330,10 +307,14 @@ class PodRunner:
         await self._sandbox.remove()
         self._log.info("pod removed")
 
-    def _check_deadline(self, now_s: float) -> None:
+    def _check_refusals(self, now_s: float) -> None:
         deadline_s = self._deadline_s()
-        if deadline_s is not None and now_s >= deadline_s and not self._failed_reason:
-            self._failed_reason = "DeadlineExceeded"
+        if self._failed[0]:
+            return
+        if deadline_s is not None and now_s >= deadline_s:
+            self._failed = ("DeadlineExceeded", DEADLINE_MESSAGE)
+        elif setting := forbidden_sysctl(self.pod):
+            self._failed = ("SysctlForbidden", f'forbidden sysctl: "{setting}" not allowlisted')
 
     def _deadline_s(self) -> float | None:
         limit_s = self.pod.spec.active_deadline_seconds
@@ -432,8 +413,8 @@ class PodRunner:
             started_at_s=self._sandbox.record.started_at,
             sandbox=has_sandbox,
             stopping=self._is_stopping,
-            failed_reason=self._failed_reason,
-            failed_message=DEADLINE_MESSAGE if self._failed_reason else "",
+            failed_reason=self._failed[0],
+            failed_message=self._failed[1],
             backing_off=backing_off,
             removed_writes=self._removed_writes or "",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ from gangline.cluster.user_session import MACHINE, NODE, UserSession
 from gangline.devices.ledger import GpuRequest
 
 END_TIMEOUT_S = 15.0
+SET_GROUP = 0o2070
+"""The group of a pod's fsGroup may write in its volumes, and owns what is made there."""
 
 
 class Sandbox:
@@ -222,8 +225,15 @@ class Sandbox:
             namespaces = ["mount", "uts"] if namespaces and record.session == NODE else []
         if self._has_own_network(pod):
             namespaces.append("net")
+        gid = self._group(pod)
         tmpfs = [
-            {"path": str(self.volumes[plan.name]), "size_bytes": plan.memory_bytes}
+            {
+                "path": str(self.volumes[plan.name]),
+                "size_bytes": plan.memory_bytes,
+                "options": f"mode={plan.mode:o}"
+                if gid is None
+                else f"mode={plan.mode | SET_GROUP:o},gid={gid}",
+            }
             for plan in plans
             if plan.memory_bytes is not None and namespaces and not record.session
         ]
@@ -237,6 +247,11 @@ class Sandbox:
             "shm_bytes": 0,
             "binds": self._own_files() if record.session else None,
             "tmpfs": tmpfs,
+            "sysctls": {
+                item["name"].replace("/", "."): item["value"]
+                for item in pod.spec.security_context.sysctls
+                if self.context.isolation == "network"
+            },
             "devices": self.context.gpus.files(pod.spec.node_name, record.gpus),
         }
 
@@ -267,7 +282,9 @@ class Sandbox:
             elif plan.files is not None:
                 write_projection(self.volumes[plan.name], plan.files, gid=gid)
             else:
-                self.volumes[plan.name].chmod(0o777)
+                if gid is not None:
+                    os.chown(self.volumes[plan.name], -1, gid)
+                self.volumes[plan.name].chmod(plan.mode if gid is None else plan.mode | SET_GROUP)
         _make_sub_paths(pod, self.volumes, self.context.private)
         (self.folder / COVER).mkdir(exist_ok=True)
         (self.folder / "hostname").write_text(f"{hostname_of(pod)}\n", encoding="utf-8")

@@ -62,6 +62,7 @@ class VolumePlan:
         host_path: where it lies on the machine; empty means a folder of the pod's own.
         files: files to project, None for volumes that the containers fill.
         memory_bytes: size limit of a volume in memory, 0 for half of it; None for a volume on disk.
+        mode: of the folder of a volume that the containers fill.
         host_type: ``type`` of a host path.
     """
 
@@ -70,6 +71,7 @@ class VolumePlan:
     files: Mapping[str, ProjectedFile] | None = None
     memory_bytes: int | None = None
     host_type: str = ""
+    mode: int = 0o777
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ def plan_volume(pod: Pod, volume: Volume, facts: PodFacts, lookup: Lookup, token
     if volume.empty_dir is not None and volume.empty_dir.medium == "Memory":
         limit = volume.empty_dir.size_limit
         memory_bytes = quantity_ceil(limit) if limit else 0
-    return VolumePlan(volume.name, memory_bytes=memory_bytes)
+    mode = 0o777 if volume.empty_dir is None or volume.empty_dir.mode is None else volume.empty_dir.mode
+    return VolumePlan(volume.name, memory_bytes=memory_bytes, mode=mode)
 
 
 def is_projection(volume: Volume) -> bool:

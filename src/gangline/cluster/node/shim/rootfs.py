@@ -34,7 +34,8 @@ def prepare_pod(config: dict[str, Any]) -> None:
     sys.mount("none", "/", flags=sys.MS_SLAVE | sys.MS_REC)
     for volume in config["tmpfs"]:
         size = f",size={volume['size_bytes']}" if volume["size_bytes"] else ""
-        sys.mount("tmpfs", volume["path"], "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, f"mode=1777{size}")
+        options = f"{volume.get('options', 'mode=1777')}{size}"
+        sys.mount("tmpfs", volume["path"], "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, options)
     _make_dev(Path(config["folder"]) / "dev", config["shm_bytes"], config["devices"])
 
 
@@ -121,7 +122,7 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
         sys.mount("tmpfs", "/run", "tmpfs", sys.MS_NOSUID | sys.MS_NODEV, "mode=0755")
     _bind_descriptor(dev, "/dev", read_only=False, directory=True)
     _mount_sys(host_sys)
-    if spec["drop_capabilities"]:
+    if spec["capabilities"] is not None:
         _protect_proc(notes, writable=root.get("writable_in_proc", ()))
     for descriptor, path in shown:
         _bind_descriptor(descriptor, path, read_only=True, directory=_is_directory(descriptor))
@@ -132,9 +133,26 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
     os.fchdir(old_root)
     sys.unmount(".")
     os.chdir("/")
+    if root.get("read_only"):
+        Path(spec["cwd"]).mkdir(parents=True, exist_ok=True)
+        _make_read_only([path for _, path in shown] + [item["target"] for _, item in sources])
     for descriptor in (old_root, dev, host_sys, *(fd for fd, _ in (*sources, *shown, *others))):
         os.close(descriptor)
     return notes
+
+
+def _make_read_only(others: Sequence[str]) -> None:
+    """Make the container's own files read-only, which are all mounts but devices and ``others``."""
+    kept = ("/dev", "/proc", "/sys", *others)
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        place = line.split()[4]
+        if any(Path(place).is_relative_to(other) for other in kept):
+            continue
+        try:
+            sys.make_read_only(place)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EINVAL):  # it is covered by a mount above it
+                raise
 
 
 def mount_layers(layers: list[str], target: Path, folder: Path) -> None:

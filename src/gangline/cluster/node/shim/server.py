@@ -181,6 +181,8 @@ class Shim:
             syscalls.set_hostname(self._config["hostname"])
         if "net" in wanted:
             network_interface.bring_up_loopback()
+        for name, value in self._config.get("sysctls", {}).items():
+            Path("/proc/sys", name.replace(".", "/")).write_text(value, encoding="ascii")
         if self._config.get("binds") is not None:
             rootfs.show_files(self._config["binds"])
         elif "mount" in wanted:

@@ -188,13 +188,17 @@ def _enter_session(spec: dict[str, Any]) -> None:
 
 
 def _become_user(spec: dict[str, Any]) -> None:
-    user = spec.get("user")
-    if spec.get("drop_capabilities"):
-        syscalls.drop_capabilities()
+    user, kept = spec.get("user"), spec.get("capabilities")
+    if kept is not None:
+        syscalls.bound_capabilities(kept)
     if user is not None:
         os.setgroups(user["groups"])
         os.setresgid(user["gid"], user["gid"], user["gid"])
         os.setresuid(user["uid"], user["uid"], user["uid"])
+    if kept is not None:
+        syscalls.drop_capabilities(kept)  # last, for becoming a user takes some
+    if spec.get("no_new_privileges"):
+        syscalls.forbid_new_privileges()
 
 
 def _change_folder(path: str, *, create: bool) -> None:

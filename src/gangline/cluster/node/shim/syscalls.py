@@ -9,6 +9,7 @@ import ctypes
 import os
 import struct
 import sys
+from collections.abc import Collection
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -32,6 +33,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_LAST = 40
 _CAPABILITY_VERSION_3 = 0x20080522
 _SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
@@ -98,11 +100,16 @@ def bind(source: str, target: str, *, read_only: bool = False, recursive: bool =
     """Bind a path; the flags of the source (nodev, nosuid ...) stay, as an unprivileged namespace demands."""
     mount(source, target, flags=MS_BIND | (MS_REC if recursive else 0))
     if read_only:
-        found = os.statvfs(target).f_flag
-        kept = found & (MS_NOSUID | MS_NODEV | MS_NOEXEC | 1024 | 2048)
-        if found & 4096:
-            kept |= MS_RELATIME
-        mount("none", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY | kept)
+        make_read_only(target)
+
+
+def make_read_only(target: str) -> None:
+    """Make a mount read-only, keeping its flags."""
+    found = os.statvfs(target).f_flag
+    kept = found & (MS_NOSUID | MS_NODEV | MS_NOEXEC | 1024 | 2048)
+    if found & 4096:
+        kept |= MS_RELATIME
+    mount("none", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY | kept)
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
@@ -134,16 +141,26 @@ def set_process_name(name: str) -> None:
         _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
-def drop_capabilities() -> None:
-    """Keep only ``KEPT_CAPABILITIES``, in the bounding set as well. Needs CAP_SETPCAP."""
+def forbid_new_privileges() -> None:
+    """Let no program that this process executes gain privileges by its owner or its file's capabilities."""
+    if IS_LINUX:
+        _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl no_new_privs")
+
+
+def bound_capabilities(kept: Collection[int]) -> None:
+    """Let no program that this process executes have other capabilities than these. Needs CAP_SETPCAP."""
     for capability in range(_PR_CAP_LAST + 1):
-        if capability not in KEPT_CAPABILITIES:
+        if capability not in kept:
             _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+def drop_capabilities(kept: Collection[int]) -> None:
+    """Let go of all other capabilities than these."""
     header = struct.pack("<Ii", _CAPABILITY_VERSION_3, 0)
     held = ctypes.create_string_buffer(24)
     _check(_libc.capget(header, held), "capget")
     words = struct.unpack("<6I", held.raw)
-    mask = sum(1 << capability for capability in KEPT_CAPABILITIES) & (words[1] | words[4] << 32)
+    mask = sum(1 << capability for capability in kept) & (words[1] | words[4] << 32)
     low, high = mask & 0xFFFFFFFF, mask >> 32
     data = struct.pack("<6I", low, low, 0, high, high, 0)
     _check(_libc.capset(header, data), "capset")

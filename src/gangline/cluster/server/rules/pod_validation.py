@@ -7,11 +7,13 @@ Source: validation of core/v1 in kube-apiserver; messages keep its words.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from gangline.cluster.server.rules.container_validation import containers
 from gangline.cluster.server.rules.field_rules import (
+    SUBDOMAIN_MAX,
     duplicate,
     forbidden,
     invalid,
@@ -30,6 +32,8 @@ RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 FILE_MODE_MAX = 0o777
+# net.ipv4.tcp_syncookies, net/ipv4/ip_forward
+_SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 
 _UPDATE_RULE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -75,6 +79,7 @@ def pod_spec(spec: dict[str, Any], path: str) -> list[FieldError]:
         )
     errors += _tolerations(spec.get("tolerations") or [], f"{path}.tolerations")
     errors += _spread(spec.get("topologySpreadConstraints") or [], f"{path}.topologySpreadConstraints")
+    errors += _sysctls((spec.get("securityContext") or {}).get("sysctls") or [], f"{path}.securityContext")
     errors += _gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates")
     return errors
 
@@ -177,6 +182,22 @@ def _spread(constraints: list[dict[str, Any]], path: str) -> list[FieldError]:
         if constraint.get("whenUnsatisfiable") not in choices:
             found = constraint.get("whenUnsatisfiable")
             errors.append(not_supported(f"{place}.whenUnsatisfiable", found, choices))
+    return errors
+
+
+def _sysctls(settings: list[dict[str, Any]], path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, setting in enumerate(settings):
+        place, name = f"{path}.sysctls[{index}].name", setting.get("name") or ""
+        if not name:
+            errors.append(required(place))
+        elif not _SYSCTL.fullmatch(name) or len(name) > SUBDOMAIN_MAX:
+            words = f"must have at most {SUBDOMAIN_MAX} characters and match regex ^{_SYSCTL.pattern}$"
+            errors.append(invalid(place, name, words))
+        elif name.replace("/", ".") in seen:
+            errors.append(duplicate(place, name))
+        seen.add(name.replace("/", "."))
     return errors
 
 
