@@ -72,6 +72,10 @@ CRDS = Resource(
     "CustomResourceDefinition",
     namespaced=False,
 )
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
 MPIJOBS = Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob")
 MPIJOB_VERSIONS: tuple[Resource, ...] = (
     MPIJOBS,

@@ -35,9 +35,10 @@ class Api:
         type_: str = JSON,
         accept: str = JSON,
         token: str = "",
+        headers: dict[str, str] | None = None,
         **params: Any,
     ) -> tuple[int, Any]:
-        headers = {"Content-Type": type_, "Accept": accept}
+        headers = {"Content-Type": type_, "Accept": accept, **(headers or {})}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         data = body if isinstance(body, bytes) or body is None else json.dumps(body)

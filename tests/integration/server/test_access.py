@@ -129,6 +129,104 @@ async def test_service_account_works_in_its_namespace_and_reads_nodes(api: Api, 
     )
 
 
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+POD_READER = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]
+
+
+async def account_token(api: Api, name: str = "sa") -> str:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    await api.create(accounts, {"metadata": {"name": name}})
+    answer = await api.create(f"{accounts}/{name}/token", {"spec": {}})
+    return str(answer["status"]["token"])
+
+
+def binding(role_kind: str, role: str, *subjects: dict[str, str]) -> dict[str, Any]:
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role}
+    return {"metadata": {"name": "b"}, "roleRef": reference, "subjects": list(subjects)}
+
+
+ACCOUNT = {"kind": "ServiceAccount", "name": "sa", "namespace": "default"}
+ALICE = {"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}
+
+
+async def test_an_account_that_a_binding_names_has_what_its_bindings_give(api: Api, remote: Api) -> None:
+    token = await account_token(api)
+    await api.create(f"{RBAC}/clusterroles", {"metadata": {"name": "reader"}, "rules": POD_READER})
+    await api.create(f"{RBAC}/clusterrolebindings", binding("ClusterRole", "reader", ACCOUNT))
+
+    await remote.get("/api/v1/pods", token=token)
+    await remote.get("/api/v1/namespaces/kube-system/pods", token=token)
+    for method, path in (("GET", SECRETS), ("POST", PODS), ("GET", "/api/v1/nodes")):
+        status, _ = await remote.request(method, path, {"metadata": {"name": "x"}}, token=token)
+        assert status == 403, path
+
+    await api.delete(f"{RBAC}/clusterrolebindings/b")
+    await remote.get(SECRETS, token=token)
+    assert (await remote.request("GET", "/api/v1/pods", token=token))[0] == 403
+
+
+async def test_nobody_gives_away_rights_that_it_lacks(api: Api, remote: Api) -> None:
+    token = await account_token(api)
+    every = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+    manage = [{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["create", "patch"]}]
+    roles, bindings = f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings"
+    await api.create(roles, {"metadata": {"name": "manager"}, "rules": manage + POD_READER})
+    await api.create(bindings, binding("ClusterRole", "manager", ACCOUNT))
+
+    await remote.create(roles, {"metadata": {"name": "less"}, "rules": POD_READER}, token=token)
+    mine = binding("ClusterRole", "cluster-admin", ACCOUNT) | {"metadata": {"name": "mine"}}
+    tries: list[tuple[str, str, Any, str]] = [
+        ("POST", roles, {"metadata": {"name": "more"}, "rules": every}, "application/json"),
+        ("POST", bindings, mine, "application/json"),
+        ("PATCH", f"{roles}/less", {"rules": every}, "application/merge-patch+json"),
+        ("PATCH", f"{roles}/more?fieldManager=m",
+         {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": every},
+         "application/apply-patch+yaml"),
+    ]  # fmt: skip
+    for method, path, body, type_ in tries:
+        status, answer = await remote.request(method, path, body, type_=type_, token=token)
+        assert (status, answer["reason"]) == (403, "Forbidden"), (method, path, answer)
+        assert "not currently held" in answer["message"]
+
+
+async def test_the_administrator_acts_as_others_and_others_only_where_they_may(api: Api, remote: Api) -> None:
+    await api.create(f"{RBAC}/namespaces/default/rolebindings", binding("ClusterRole", "view", ALICE))
+    as_alice = {"Impersonate-User": "alice", "Impersonate-Group": "staff"}
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    _, me = await api.request("POST", review, {}, headers=as_alice)
+
+    assert me["status"]["userInfo"] == {"username": "alice", "groups": ["staff", "system:authenticated"]}
+    for path, status in ((PODS, 200), (SECRETS, 403), ("/api/v1/pods", 403)):
+        assert (await api.request("GET", path, headers=as_alice))[0] == status, path
+    may = {"spec": {"resourceAttributes": {"verb": "list", "resource": "pods", "namespace": "default"}}}
+    ask = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    assert (await api.request("POST", ask, may, headers=as_alice))[1]["status"]["allowed"] is True
+    may["spec"]["resourceAttributes"]["verb"] = "delete"
+    assert (await api.request("POST", ask, may, headers=as_alice))[1]["status"]["allowed"] is False
+
+    token = await account_token(api)
+    status, answer = await remote.request("GET", PODS, token=token, headers=as_alice)
+    assert status == 403
+    assert answer["message"] == (
+        'users "alice" is forbidden: User "system:serviceaccount:default:sa" cannot impersonate resource '
+        '"users" in API group "" at the cluster scope'
+    )
+    assert (await api.request("GET", PODS, headers={"Impersonate-Group": "g"}))[0] == 400
+
+
+async def test_rules_of_oneself_are_those_of_ones_bindings(api: Api) -> None:
+    await api.create(f"{RBAC}/clusterroles", {"metadata": {"name": "reader"}, "rules": POD_READER})
+    await api.create(f"{RBAC}/namespaces/default/rolebindings", binding("ClusterRole", "reader", ALICE))
+    ask = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    headers = {"Impersonate-User": "alice"}
+
+    _, here = await api.request("POST", ask, {"spec": {"namespace": "default"}}, headers=headers)
+    _, there = await api.request("POST", ask, {"spec": {"namespace": "kube-system"}}, headers=headers)
+
+    assert here["status"]["resourceRules"] == POD_READER
+    assert there["status"]["resourceRules"] == []
+
+
 async def test_tokens_of_a_service_account_end_with_it(api: Api, remote: Api) -> None:
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     await api.create(accounts, {"metadata": {"name": "sa"}})

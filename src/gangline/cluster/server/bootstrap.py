@@ -1,4 +1,4 @@
-"""What every cluster has from its first moment: namespaces and priority classes."""
+"""What every cluster has from its first moment: namespaces, priority classes and roles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from gangline.api import resources as r
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.registry import RequestTarget
+from gangline.cluster.server.rules.default_roles import CLUSTER_ROLE_BINDING, cluster_roles
 from gangline.cluster.server.verbs.writing import create_object
 
 NAMESPACE_NAMES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -33,6 +34,8 @@ async def bootstrap(api: ApiContext) -> None:
     for resource, objects in (
         (r.NAMESPACES, [{"metadata": {"name": name}} for name in NAMESPACE_NAMES]),
         (r.PRIORITY_CLASSES, list(PRIORITY_CLASSES)),
+        (r.CLUSTER_ROLES, cluster_roles(api.registry.rows)),
+        (r.CLUSTER_ROLE_BINDINGS, [CLUSTER_ROLE_BINDING]),
     ):
         served = api.registry.find(resource.group, resource.version, resource.plural)
         assert served is not None

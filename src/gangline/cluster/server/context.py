@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.server.http.auth import Authenticator
+from gangline.cluster.server.http.authorizer import Authorizer
 from gangline.cluster.server.registry import Registry
 from gangline.cluster.server.store.store import Store
 
@@ -18,3 +19,4 @@ class ApiContext:
     store: Store
     registry: Registry
     authenticator: Authenticator
+    authorizer: Authorizer

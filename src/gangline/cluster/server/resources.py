@@ -106,7 +106,6 @@ IDLE = frozenset(
         *("horizontalpodautoscalers", "cronjobs", "certificatesigningrequests"),
         *("flowschemas", "prioritylevelconfigurations", "ingresses", "ingressclasses", "networkpolicies"),
         *("ipaddresses", "servicecidrs", "runtimeclasses", "poddisruptionbudgets"),
-        *("clusterrolebindings", "clusterroles", "rolebindings", "roles"),
         *("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
         *("csidrivers", "csinodes", "csistoragecapacities", "volumeattachments", "volumeattributesclasses"),
         *("persistentvolumes", "persistentvolumeclaims", "storageclasses"),

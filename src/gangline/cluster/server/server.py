@@ -24,6 +24,7 @@ from gangline.cluster.server import background
 from gangline.cluster.server.bootstrap import bootstrap
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import Authenticator, write_private
+from gangline.cluster.server.http.authorizer import Authorizer
 from gangline.cluster.server.http.certificates import Certificates
 from gangline.cluster.server.http.connections import (
     LOCAL,
@@ -97,7 +98,7 @@ class ApiServer:
                 registry.put_crd(entry.obj)
             store.ring.listen(CRD_COLLECTION, registry.on_change)
             authenticator = Authenticator(paths.token, paths.certificates / KEY_FILE)
-            self._context = api = ApiContext(paths, store, registry, authenticator)
+            self._context = api = ApiContext(paths, store, registry, authenticator, Authorizer(store))
             await bootstrap(api)
             self._listen(Handlers(api, memory), certificates.ssl_context())
             text = kubeconfig_text(paths.name, self.port, certificates.authority_pem, authenticator.token)

@@ -1,9 +1,9 @@
-"""Who asks, and what they may do.
+"""Who asks.
 
 Three kinds of callers: the administrator (bearer token of the cluster, or anybody who can open the Unix
-socket, which only its owner can), service accounts (tokens signed with the cluster's key), and nobody.
-Service accounts may do everything inside their own namespace and read the cluster-scoped kinds; nobody
-may ask for health and version only.
+socket, which only its owner can), service accounts (tokens signed with the cluster's key), and nobody, who
+may ask for health and version only. What the others may do is in authorizer.py; the administrator may also
+act as anybody else (impersonation.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 from gangline import clock
 from gangline.cluster import account_tokens
 from gangline.cluster.account_tokens import AccountToken
-from gangline.cluster.server.resources import ServedResource
 from gangline.cluster.server.store.store import Store
 from gangline.errors import ClusterError
 
@@ -35,7 +34,7 @@ class Caller:
     Attributes:
         name: user name, ``system:serviceaccount:NAMESPACE:NAME`` for service accounts.
         groups: groups.
-        namespace: where a service account may write; None for the administrator, who may do all.
+        namespace: of a service account; None for everybody else.
         token: of a service account that has shown one.
     """
 
@@ -48,16 +47,6 @@ class Caller:
     def is_admin(self) -> bool:
         """Whether everything is allowed."""
         return "system:masters" in self.groups
-
-    def may(self, verb: str, served: ServedResource, namespace: str) -> bool:
-        """Whether the user may do ``verb`` with the kind in that namespace."""
-        if self.is_admin:
-            return True
-        if served.resource.group in ("authorization.k8s.io", "authentication.k8s.io"):
-            return served.resource.plural.startswith("self")
-        if served.resource.namespaced:
-            return namespace != "" and namespace == self.namespace
-        return verb in READ_VERBS
 
 
 ADMIN = Caller("kubernetes-admin", ("system:masters", "system:authenticated"))

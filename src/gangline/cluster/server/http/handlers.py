@@ -14,6 +14,7 @@ from aiohttp import web
 from gangline.api.budgets import BODY
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
+from gangline.cluster.server.http import impersonation
 from gangline.cluster.server.http.auth import ADMIN, Caller, is_there
 from gangline.cluster.server.http.connections import ClientConnection
 from gangline.cluster.server.http.fault_log import FaultLog
@@ -22,6 +23,7 @@ from gangline.cluster.server.http.request_context import RequestContext, failure
 from gangline.cluster.server.memory import MemoryShares
 from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import SUBRESOURCE_VERBS
+from gangline.cluster.server.rules.rbac import AccessAttributes
 from gangline.cluster.server.status_errors import StatusError
 from gangline.cluster.server.store.store import ConflictError, ObjectTooLargeError, StoreError, StoreFullError
 from gangline.cluster.server.streams import STREAMS
@@ -131,7 +133,7 @@ class Handlers:
                 raise status_errors.unauthorized()
         if user is None and path not in OPEN_PATHS:
             raise status_errors.unauthorized()
-        return user
+        return user if user is None else impersonation.act_as(self._api.authorizer, user, request.headers)
 
     async def _answer(
         self, request: web.BaseRequest, user: Caller | None, held: ExitStack, *, is_local: bool
@@ -176,7 +178,17 @@ class Handlers:
         namespace = target.namespace
         if not target.served.resource.namespaced and target.served.resource.plural == "namespaces":
             namespace = target.name
-        if not user.may(verb, target.served, namespace):
+        resource = target.served.resource
+        wanted = AccessAttributes(
+            verb,
+            resource.group,
+            resource.plural,
+            target.subresource,
+            namespace,
+            target.name,
+            is_namespaced=resource.namespaced,
+        )
+        if not self._api.authorizer.may(user, wanted):
             raise status_errors.forbidden(
                 user.name, verb, target.served, target.namespace, target.name, target.subresource
             )

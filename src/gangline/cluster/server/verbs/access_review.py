@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -10,6 +11,7 @@ from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import Caller, is_there, service_account
 from gangline.cluster.server.http.request_context import RequestContext, answer, encode_json
+from gangline.cluster.server.rules.rbac import AccessAttributes
 
 
 async def create_review(api: ApiContext, context: RequestContext) -> web.Response:
@@ -27,7 +29,7 @@ async def create_review(api: ApiContext, context: RequestContext) -> web.Respons
     elif kind in ("SubjectAccessReview", "LocalSubjectAccessReview"):
         status = _access_status(api, user_named(spec), spec)
     elif kind == "SelfSubjectRulesReview":
-        status = _rules_status(context.user, str(spec.get("namespace") or ""))
+        status = _rules_status(api, context.user, str(spec.get("namespace") or ""))
     else:
         raise status_errors.not_implemented(kind)
     result = {
@@ -51,7 +53,7 @@ def user_named(spec: dict[str, Any]) -> Caller:
     groups = tuple(spec.get("groups") or ())
     if name.startswith("system:serviceaccount:") and name.count(":") == 3:
         _, _, namespace, account = name.split(":")
-        return service_account(namespace, account)
+        return replace(service_account(namespace, account), groups=groups)
     return Caller(name, groups)
 
 
@@ -65,24 +67,34 @@ def _token_status(api: ApiContext, token: str) -> dict[str, Any]:
 def _access_status(api: ApiContext, user: Caller, spec: dict[str, Any]) -> dict[str, Any]:
     if user.is_admin:
         return {"allowed": True, "reason": "the administrator may do everything"}
+    return {"allowed": api.authorizer.may(user, _wanted(api, spec))}
+
+
+def _wanted(api: ApiContext, spec: dict[str, Any]) -> AccessAttributes:
+    """Return what a review asks about; a resource that is not served counts as one of a namespace."""
     asked = spec.get("resourceAttributes")
     if not asked:
-        return {"allowed": False, "reason": "only the administrator may use this path"}
-    group, plural = asked.get("group") or "", asked.get("resource") or ""
-    row = next(
-        (row for row in api.registry.rows if (row.resource.group, row.resource.plural) == (group, plural)),
-        None,
+        asked = spec.get("nonResourceAttributes") or {}
+        return AccessAttributes(str(asked.get("verb") or ""), path=str(asked.get("path") or "/"))
+    group, plural, subresource, namespace, name = (
+        str(asked.get(key) or "") for key in ("group", "resource", "subresource", "namespace", "name")
     )
-    if row is None:
-        return {"allowed": False, "reason": f"`{plural}` of group `{group}` is not served"}
-    return {"allowed": user.may(str(asked.get("verb") or ""), row, asked.get("namespace") or "")}
+    kinds = {(row.resource.group, row.resource.plural): row.resource.namespaced for row in api.registry.rows}
+    return AccessAttributes(
+        str(asked.get("verb") or ""),
+        group,
+        plural,
+        subresource,
+        namespace,
+        name,
+        is_namespaced=kinds.get((group, plural), True),
+    )
 
 
-def _rules_status(user: Caller, namespace: str) -> dict[str, Any]:
-    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-    own = user.is_admin or user.namespace == namespace
+def _rules_status(api: ApiContext, user: Caller, namespace: str) -> dict[str, Any]:
+    rules = api.authorizer.rules(user, namespace)
     return {
-        "resourceRules": [everything] if own else [],
-        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}] if user.is_admin else [],
+        "resourceRules": [rule for rule in rules if rule.get("resources")],
+        "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
         "incomplete": False,
     }

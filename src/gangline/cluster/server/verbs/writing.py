@@ -48,6 +48,7 @@ async def create(api: ApiContext, context: RequestContext) -> web.Response:
     body = await _known(api, context, body)
     session_rule.check(context, body)
     warn_if_idle(context)
+    api.authorizer.check_gift(context.user, target, body)
     entry = await create_object(api, target, body, dry_run=context.dry_run, size_bytes=context.body_bytes)
     data = rendering.single(entry, target.served, context.form, include_object(context))
     return answer(data, status=201, warnings=context.warnings)
@@ -164,6 +165,7 @@ async def update_object(
         before = rendering.object_at(old, target.served)
         obj = await off_loop.run_sized(context.body_bytes + len(old.data), next_of, before)
         session_rule.check(context, before, obj)
+        api.authorizer.check_gift(context.user, target, obj)
         if api.store.latest(*target.key) is old:
             return await store_next(api, target, old, obj, dry_run=context.dry_run)
     raise status_errors.conflict(target.served, target.name)
