@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from gangline.api.resources import Resource
+from gangline.cluster.controllers.apps.kinds import workload_controllers
 from gangline.cluster.controllers.caches import Caches
 from gangline.cluster.controllers.endpoints import EndpointsController
 from gangline.cluster.controllers.garbage import GarbageController
@@ -35,10 +36,12 @@ async def run_controllers(
         bounds: what is kept of them; None for the usual ones.
         authority: certificate of the cluster's authority in PEM, for every namespace; empty for none.
     """
+    kinds = tuple(kinds)
     caches = Caches(client)
     jobs = JobController(client, caches)
     nodes = NodeController(client, caches)
     endpoints = EndpointsController(client, caches)
+    workloads = workload_controllers(client, caches, kinds)
     recorder = None if history is None else RunRecorder(client, caches, history, bounds or Bounds())
     inventory = ObjectInventory(
         caches, kinds
@@ -47,6 +50,7 @@ async def run_controllers(
         jobs,
         nodes,
         endpoints,
+        *workloads,
         GarbageController(client, inventory),
         NamespaceController(client, caches, inventory, authority),
     )
