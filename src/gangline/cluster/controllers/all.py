@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Protocol
 
 from gangline.api.resources import Resource
 from gangline.cluster.controllers.apps.kinds import workload_controllers
@@ -18,6 +19,13 @@ from gangline.cluster.controllers.run_recorder import RunRecorder
 from gangline.cluster.runs.bounds import Bounds
 from gangline.cluster.runs.history import History
 from gangline.kube.verbs import ObjectClient
+
+
+class Controller(Protocol):
+    """What brings objects forward."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
 
 
 async def run_controllers(
@@ -46,7 +54,7 @@ async def run_controllers(
     inventory = ObjectInventory(
         caches, kinds
     )  # after those that need more of an object than its bare metadata
-    controllers = (
+    controllers: tuple[Controller, ...] = (
         jobs,
         nodes,
         endpoints,

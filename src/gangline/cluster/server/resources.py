@@ -99,10 +99,10 @@ _SCALE_PATHS = {
 
 IDLE = frozenset(
     {
-        *("limitranges", "replicationcontrollers", "resourcequotas"),
+        *("limitranges", "resourcequotas"),
         *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
-        *("apiservices", "daemonsets", "deployments", "replicasets", "statefulsets"),
+        *("apiservices",),
         *("horizontalpodautoscalers", "cronjobs", "certificatesigningrequests"),
         *("flowschemas", "prioritylevelconfigurations", "ingresses", "ingressclasses", "networkpolicies"),
         *("ipaddresses", "servicecidrs", "runtimeclasses", "poddisruptionbudgets"),

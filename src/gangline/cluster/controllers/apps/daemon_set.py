@@ -25,8 +25,8 @@ from gangline.cluster.controllers.apps.plan import (
 from gangline.cluster.controllers.apps.revisions import HASH_LABEL, plan_revisions, revision_hash
 from gangline.cluster.controllers.apps.rollout import count_of
 from gangline.cluster.controllers.pod_rules import is_active, is_ready, pod_from, unavailable_s
-from gangline.placement.filters import is_tolerated, matches_node
 from gangline.placement.affinity.terms import REQUIRED
+from gangline.placement.filters import is_tolerated, matches_node
 from gangline.placement.snapshot import NodeView, PodView
 
 GENERATION_LABEL = "pod-template-generation"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from gangline.api.core import Node, Pod
 from gangline.api.resources import DEPLOYMENTS, NODES, PODS, Resource
@@ -56,9 +57,7 @@ PLANNED_KINDS = (
         partial(plan_replica_set, REPLICATION_CONTROLLERS),
     ),
     PlannedKind(DEPLOYMENTS, "deployment-controller", plan_deployment, (REPLICA_SETS,)),
-    PlannedKind(
-        STATEFUL_SETS, "statefulset-controller", plan_stateful_set, (PODS, CONTROLLER_REVISIONS)
-    ),
+    PlannedKind(STATEFUL_SETS, "statefulset-controller", plan_stateful_set, (PODS, CONTROLLER_REVISIONS)),
     PlannedKind(
         DAEMON_SETS, "daemonset-controller", plan_daemon_set, (PODS, CONTROLLER_REVISIONS), on_each_node=True
     ),
@@ -69,16 +68,12 @@ def workload_controllers(
     client: Client, caches: Caches, served: Collection[Resource]
 ) -> list[WorkloadController]:
     """Return the controllers of the kinds that are served."""
-    objects: dict[Resource, CurrentObjects[Workload] | CurrentObjects[Pod]] = {}
+    objects: dict[Resource, CurrentObjects[Any]] = {}
 
-    def of(resource: Resource) -> CurrentObjects[Workload] | CurrentObjects[Pod]:
+    def of(resource: Resource) -> CurrentObjects[Any]:
         if resource not in objects:
-            is_pod = resource == PODS
-            objects[resource] = (
-                CurrentObjects(caches, resource, Pod)
-                if is_pod
-                else CurrentObjects(caches, resource, Workload)
-            )
+            type_: type[Any] = Pod if resource == PODS else Workload
+            objects[resource] = CurrentObjects(caches, resource, type_)
         return objects[resource]
 
     return [

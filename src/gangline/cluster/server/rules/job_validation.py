@@ -71,7 +71,7 @@ def job(obj: dict[str, Any]) -> list[FieldError]:
     metadata, pod = template.get("metadata") or {}, template.get("spec") or {}
     errors += label_map("spec.template.metadata.labels", metadata.get("labels"))
     errors += annotation_map("spec.template.metadata.annotations", metadata.get("annotations"))
-    errors += _selector(spec, metadata)
+    errors += selector_errors(spec, metadata)
     errors += pod_spec(pod, "spec.template.spec")
     if pod.get("restartPolicy") == "Always":
         errors.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
@@ -80,7 +80,8 @@ def job(obj: dict[str, Any]) -> list[FieldError]:
     return errors
 
 
-def _selector(spec: dict[str, Any], metadata: dict[str, Any]) -> list[FieldError]:
+def selector_errors(spec: dict[str, Any], metadata: dict[str, Any]) -> list[FieldError]:
+    """Return what is wrong with a selector, by itself or with a template of such metadata."""
     selector = spec.get("selector")
     if selector is None:
         return [required("spec.selector")]

@@ -27,6 +27,7 @@ from gangline.cluster.server.rules.field_rules import (
 )
 from gangline.cluster.server.rules.job_validation import job, job_update
 from gangline.cluster.server.rules.pod_validation import pod_spec, pod_update
+from gangline.cluster.server.rules.workload_validation import claim, workload, workload_update
 from gangline.cluster.server.wire.field_types import type_errors
 from gangline.cluster.server.wire.unknown_fields import drop_unknown
 from gangline.errors import FieldError
@@ -35,6 +36,12 @@ __all__ = ["drop_unknown", "type_errors", "validate"]
 
 Rule = Callable[[dict[str, Any]], list[FieldError]]
 UpdateRule = Callable[[dict[str, Any], dict[str, Any]], list[FieldError]]
+
+WORKLOADS = (
+    *(("apps", kind) for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")),
+    ("", "ReplicationController"),
+)
+"""Kinds that make pods from a template for as long as they exist."""
 
 _NAME_RULES: dict[tuple[str, str], Callable[[str, Any], list[FieldError]]] = {
     ("", "Namespace"): label,
@@ -52,6 +59,8 @@ _RULES: dict[tuple[str, str], Rule] = {
     ("coordination.k8s.io", "Lease"): rules.lease,
     ("scheduling.k8s.io", "PriorityClass"): rules.priority_class,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): crd,
+    ("", "PersistentVolumeClaim"): claim,
+    **dict.fromkeys(WORKLOADS, workload),
 }
 _UPDATE_RULES: dict[tuple[str, str], UpdateRule] = {
     ("", "Pod"): pod_update,
@@ -61,6 +70,7 @@ _UPDATE_RULES: dict[tuple[str, str], UpdateRule] = {
     ("batch", "Job"): job_update,
     ("scheduling.k8s.io", "PriorityClass"): rules.priority_class_update,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): crd_update,
+    **dict.fromkeys(WORKLOADS, workload_update),
 }
 
 

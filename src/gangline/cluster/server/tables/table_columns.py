@@ -18,6 +18,7 @@ from gangline.cluster.server.wire.selectors import selector_text
 from gangline.units import format_age
 
 Cells = Callable[[dict[str, Any], datetime], list[Any]]
+Cell = Callable[[dict[str, Any], datetime], str]
 _LISTED_MAX = 3
 """Addresses shown in one cell before ``+ N more...``."""
 
@@ -235,6 +236,103 @@ def _priority_class(item: dict[str, Any], now: datetime) -> list[Any]:
 _EVENT_COLUMNS = _columns(
     "Last Seen|Type|Reason|Object|+Subobject|+Source|Message|+First Seen|+Count:integer|+Name"
 )
+
+
+def _cells(*titles: Cell | str) -> Cells:
+    """Return a row of paths below the object, numbers 0 where absent, and of what functions find."""
+
+    def row(obj: dict[str, Any], now: datetime) -> list[Any]:
+        return [title(obj, now) if callable(title) else _at(obj, title) for title in titles]
+
+    return row
+
+
+def _at(obj: dict[str, Any], path: str) -> Any:
+    found: Any = obj
+    for key in path.split("."):
+        found = (found or {}).get(key)
+    return 0 if found is None and path.startswith("status.") else found
+
+
+def _pods_of(field: str) -> Cell:
+    """Return the containers' names or images of a template, or its selector."""
+
+    def cell(obj: dict[str, Any], _: datetime) -> str:
+        spec = obj.get("spec") or {}
+        if field == "selector":
+            return _selector(spec.get("selector"))
+        containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or []
+        return ",".join(container.get(field, "") for container in containers)
+
+    return cell
+
+
+_WIDE: tuple[Cell, ...] = (_pods_of("name"), _pods_of("image"), _pods_of("selector"))
+_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _ready(obj: dict[str, Any], _: datetime) -> str:
+    return f"{_at(obj, 'status.readyReplicas')}/{_at(obj, 'spec.replicas') or 0}"
+
+
+def _node_selector(obj: dict[str, Any], _: datetime) -> str:
+    found = _at(obj, "spec.template.spec.nodeSelector") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(found.items())) or NONE
+
+
+def _modes(obj: dict[str, Any], _: datetime) -> str:
+    found = (obj.get("status") or {}).get("accessModes") or _at(obj, "spec.accessModes")
+    if obj.get("kind") == "PersistentVolumeClaim" and not _at(obj, "spec.volumeName"):
+        return ""
+    return ",".join(_MODES.get(mode, mode) for mode in found or ())
+
+
+def _phase(obj: dict[str, Any], _: datetime) -> str:
+    return "Terminating" if _meta(obj).get("deletionTimestamp") else (_at(obj, "status.phase") or "")
+
+
+def _claim(obj: dict[str, Any], now: datetime) -> list[Any]:
+    capacity = (_at(obj, "status.capacity") or {}).get("storage", "")
+    names = (_at(obj, "spec.volumeName") or "", capacity)
+    rest = (_at(obj, "spec.storageClassName") or "", "<unset>", _age(obj, now), _at(obj, "spec.volumeMode"))
+    return [_name(obj), _phase(obj, now), *names, _modes(obj, now), *rest]
+
+
+def _volume(obj: dict[str, Any], now: datetime) -> list[Any]:
+    claim = _at(obj, "spec.claimRef") or {}
+    return [
+        _name(obj),
+        (_at(obj, "spec.capacity") or {}).get("storage", ""),
+        _modes(obj, now),
+        _at(obj, "spec.persistentVolumeReclaimPolicy"),
+        _phase(obj, now),
+        f"{claim['namespace']}/{claim['name']}" if claim else "",
+        _at(obj, "spec.storageClassName") or "",
+        "<unset>",
+        (obj.get("status") or {}).get("reason", ""),
+        _age(obj, now),
+        _at(obj, "spec.volumeMode"),
+    ]
+
+
+def _storage_class(obj: dict[str, Any], now: datetime) -> list[Any]:
+    is_default = (_meta(obj).get("annotations") or {}).get("storageclass.kubernetes.io/is-default-class")
+    name = f"{_name(obj)} (default)" if is_default == "true" else _name(obj)
+    values = (obj.get(key) or "" for key in ("provisioner", "reclaimPolicy", "volumeBindingMode"))
+    return [name, *values, bool(obj.get("allowVolumeExpansion")), _age(obj, now)]
+
+
+def _controller_of(obj: dict[str, Any], _: datetime) -> str:
+    owners = _meta(obj).get("ownerReferences") or []
+    found = next((owner for owner in owners if owner.get("controller")), None)
+    return f"{found['kind'].lower()}.apps/{found['name']}" if found else NONE
+
+
+_REPLICAS = KindTable(
+    _columns("Name|Desired:integer|Current:integer|Ready:integer|Age|+Containers|+Images|+Selector"),
+    _cells("metadata.name", "spec.replicas", "status.replicas", "status.readyReplicas", _age, *_WIDE),
+)
+
 KIND_TABLES: dict[tuple[str, str], KindTable] = {
     ("", "pods"): KindTable(
         _columns("Name|Ready|Status|Restarts|Age|+IP|+Node|+Nominated Node|+Readiness Gates"),
@@ -280,6 +378,53 @@ KIND_TABLES: dict[tuple[str, str], KindTable] = {
     ),
     ("scheduling.k8s.io", "priorityclasses"): KindTable(
         _columns("Name|Value:integer|Global-Default:boolean|Age|PreemptionPolicy"), _priority_class
+    ),
+    ("apps", "deployments"): KindTable(
+        _columns("Name|Ready|Up-to-date:integer|Available:integer|Age|+Containers|+Images|+Selector"),
+        _cells("metadata.name", _ready, "status.updatedReplicas", "status.availableReplicas", _age, *_WIDE),
+    ),
+    ("apps", "replicasets"): _REPLICAS,
+    ("", "replicationcontrollers"): _REPLICAS,
+    ("apps", "statefulsets"): KindTable(
+        _columns("Name|Ready|Age|+Containers|+Images"), _cells("metadata.name", _ready, _age, *_WIDE[:2])
+    ),
+    ("apps", "daemonsets"): KindTable(
+        _columns(
+            "Name|Desired:integer|Current:integer|Ready:integer|Up-to-date:integer|Available:integer"
+            "|Node Selector|Age|+Containers|+Images|+Selector"
+        ),
+        _cells(
+            "metadata.name",
+            "status.desiredNumberScheduled",
+            "status.currentNumberScheduled",
+            "status.numberReady",
+            "status.updatedNumberScheduled",
+            "status.numberAvailable",
+            _node_selector,
+            _age,
+            *_WIDE,
+        ),
+    ),
+    ("apps", "controllerrevisions"): KindTable(
+        _columns("Name|Controller|Revision:integer|Age"),
+        _cells("metadata.name", _controller_of, "revision", _age),
+    ),
+    ("", "persistentvolumeclaims"): KindTable(
+        _columns(
+            "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|+VolumeMode"
+        ),
+        _claim,
+    ),
+    ("", "persistentvolumes"): KindTable(
+        _columns(
+            "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason"
+            "|Age|+VolumeMode"
+        ),
+        _volume,
+    ),
+    ("storage.k8s.io", "storageclasses"): KindTable(
+        _columns("Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion:boolean|Age"),
+        _storage_class,
     ),
     ("apiextensions.k8s.io", "customresourcedefinitions"): KindTable(
         _columns("Name|Created At:date"),
