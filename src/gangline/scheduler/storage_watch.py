@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gangline.api.resources import PERSISTENT_VOLUME_CLAIMS as CLAIMS
+from gangline.api.resources import PERSISTENT_VOLUMES as VOLUMES
+from gangline.api.resources import STORAGE_CLASSES as CLASSES
 from gangline.api.resources import Resource
 from gangline.kube.cache import Cache
 from gangline.kube.discovery import resource_for
@@ -14,10 +17,6 @@ from gangline.kube.verbs import ObjectClient
 from gangline.placement import Binding
 from gangline.placement.volumes import read_claim, read_class, read_volume
 from gangline.scheduler.state import SchedulerState
-
-CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
-CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """On a claim: where the first pod that uses it goes. Source: Kubernetes, "Well-Known Annotations"."""

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from gangline.api.core import Pod
-from gangline.api.resources import DEPLOYMENTS, NODES, PODS
-from gangline.cluster.controllers.apps.daemon_set import node_of
-from gangline.cluster.controllers.apps.plan import (
+from gangline.api.resources import (
     CONTROLLER_REVISIONS,
     DAEMON_SETS,
+    DEPLOYMENTS,
+    NODES,
+    PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
 )
+from gangline.cluster.controllers.apps.daemon_set import node_of
 from gangline.kube.errors import ApiError
 
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"}

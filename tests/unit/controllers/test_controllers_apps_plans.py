@@ -7,21 +7,11 @@ import msgspec
 import pytest
 
 from gangline.api.core import Node, Pod
-from gangline.api.resources import PODS
+from gangline.api.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, REPLICA_SETS
 from gangline.clock import format_time
 from gangline.cluster.controllers.apps.daemon_set import node_of, plan_daemon_set
 from gangline.cluster.controllers.apps.deployment import plan_deployment, template_hash
-from gangline.cluster.controllers.apps.plan import (
-    CONTROLLER_REVISIONS,
-    PERSISTENT_VOLUME_CLAIMS,
-    REPLICA_SETS,
-    Failure,
-    Plan,
-    Seen,
-    Step,
-    Workload,
-    selects,
-)
+from gangline.cluster.controllers.apps.plan import Failure, Plan, Seen, Step, Workload, selects
 from gangline.cluster.controllers.apps.replica_set import plan_replica_set
 from gangline.cluster.controllers.apps.rollout import count_of
 from gangline.cluster.controllers.apps.stateful_set import plan_stateful_set

@@ -69,7 +69,18 @@ SCHEMA: dict[str, Any] = {
         "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
     },
 }
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {**POD_SPEC, "restartPolicy": "Always"}}
+WORKLOAD = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 BODIES: dict[str, dict[str, Any]] = {
+    "Deployment": {"spec": {**WORKLOAD, "strategy": {"rollingUpdate": {"maxSurge": "10%"}}}},
+    "ReplicaSet": {"spec": WORKLOAD},
+    "StatefulSet": {
+        "spec": {**WORKLOAD, "volumeClaimTemplates": [{"metadata": {"name": "v"}, "spec": CLAIM}]}
+    },
+    "DaemonSet": {"spec": {**WORKLOAD, "updateStrategy": {"type": "OnDelete"}}},
+    "ReplicationController": {"spec": {"selector": {"a": "b"}, "template": TEMPLATE}},
+    "PersistentVolumeClaim": {"spec": CLAIM},
     "Pod": {"spec": POD_SPEC, "status": {"phase": "Pending", "conditions": []}},
     "Job": {"spec": {"parallelism": 1, "template": {"metadata": {"labels": {"a": "b"}}, "spec": POD_SPEC}}},
     "Service": {"spec": {"selector": {"a": "b"}, "ports": [{"port": 80, "targetPort": "http"}]}},

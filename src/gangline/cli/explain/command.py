@@ -260,15 +260,14 @@ async def _complaints(client: ObjectClient, view: ClusterView, subject: Subject)
 
 async def _claims(client: ObjectClient, namespace: str, pods: list[Obj]) -> list[Obj]:
     """Return the claims of the namespace, asked for only when a pod names one."""
-    from gangline.api.resources import Resource
+    from gangline.api.resources import PERSISTENT_VOLUME_CLAIMS
     from gangline.kube.errors import ApiError
 
     volumes = (volume for pod in pods for volume in pod["spec"].get("volumes") or [])
     if not any(volume.get("persistentVolumeClaim") for volume in volumes):
         return []
     try:
-        kind = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-        return (await client.list(kind, namespace)).items
+        return (await client.list(PERSISTENT_VOLUME_CLAIMS, namespace)).items
     except ApiError:
         return []
 
@@ -311,6 +310,7 @@ async def _find(client: ObjectClient, view: ClusterView, name: str, namespace: s
 
 def _is_of(pod: Obj, kind: str, name: str) -> bool:
     """Return whether a pod's labels or owners name a job; a Deployment's pods are its ReplicaSet's."""
+    from gangline.api.resources import REPLICA_SETS
     from gangline.placement.snapshot import JOB_NAME_LABELS
 
     labels = pod["metadata"].get("labels") or {}
@@ -319,7 +319,7 @@ def _is_of(pod: Obj, kind: str, name: str) -> bool:
     for owner in pod["metadata"].get("ownerReferences") or []:
         if owner.get("name") == name and kind in ("", str(owner.get("kind")).lower()):
             return True
-        is_set = owner.get("kind") == "ReplicaSet" and str(owner.get("name")).rpartition("-")[0] == name
+        is_set = owner.get("kind") == REPLICA_SETS.kind and str(owner.get("name")).rpartition("-")[0] == name
         if is_set and kind in ("", "deployment"):
             return True
     return False

@@ -227,14 +227,14 @@ async def _submit(target: ClusterTarget, wanted: Submission, objects: list[dict[
 
 async def _check_names(client: ObjectClient, wanted: Submission, target: ClusterTarget) -> None:
     """Refuse names that lead nowhere; say when no node is open to GPUs by their links."""
-    from gangline.api.resources import NODES, PRIORITY_CLASSES, Resource
+    from gangline.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PRIORITY_CLASSES
     from gangline.kube.errors import ApiError, Forbidden, NotFound
 
-    claims = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+    claims = PERSISTENT_VOLUME_CLAIMS
     names = (
         [("--priority", PRIORITY_CLASSES.kind, PRIORITY_CLASSES, wanted.priority)] if wanted.priority else []
     )
-    names += [("--data", "PersistentVolumeClaim", claims, text.partition(":")[0]) for text in wanted.claims]
+    names += [("--data", claims.kind, claims, text.partition(":")[0]) for text in wanted.claims]
     for flag, kind, resource, name in names:
         try:
             await client.get(resource, name, wanted.namespace if resource.namespaced else None)

@@ -11,17 +11,8 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Node, Pod, Toleration
-from gangline.api.resources import PODS
-from gangline.cluster.controllers.apps.plan import (
-    CONTROLLER_REVISIONS,
-    DAEMON_SETS,
-    Plan,
-    Seen,
-    Step,
-    Workload,
-    claim,
-    soonest,
-)
+from gangline.api.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
+from gangline.cluster.controllers.apps.plan import Plan, Seen, Step, Workload, claim, soonest
 from gangline.cluster.controllers.apps.revisions import HASH_LABEL, plan_revisions, revision_hash
 from gangline.cluster.controllers.apps.rollout import count_of
 from gangline.cluster.controllers.pod_rules import is_active, is_ready, pod_from, unavailable_s

@@ -15,17 +15,9 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import ObjectMeta
-from gangline.api.resources import DEPLOYMENTS
+from gangline.api.resources import DEPLOYMENTS, REPLICA_SETS
 from gangline.clock import parse_time
-from gangline.cluster.controllers.apps.plan import (
-    REPLICA_SETS,
-    Plan,
-    Seen,
-    Step,
-    Workload,
-    claim,
-    with_condition,
-)
+from gangline.cluster.controllers.apps.plan import Plan, Seen, Step, Workload, claim, with_condition
 from gangline.cluster.controllers.apps.rollout import DESIRED, MAX_REPLICAS, Rollout, plan_sizes
 from gangline.cluster.controllers.pod_rules import owner_reference
 

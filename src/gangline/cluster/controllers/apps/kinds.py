@@ -9,25 +9,26 @@ from functools import partial
 from typing import Any
 
 from gangline.api.core import Node, Pod
-from gangline.api.resources import DEPLOYMENTS, NODES, PODS, Resource
-from gangline.cluster.controllers.apps.daemon_set import plan_daemon_set
-from gangline.cluster.controllers.apps.deployment import plan_deployment
-from gangline.cluster.controllers.apps.plan import (
+from gangline.api.resources import (
     CONTROLLER_REVISIONS,
     DAEMON_SETS,
+    DEPLOYMENTS,
+    NODES,
+    PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
-    Plan,
-    Seen,
-    Workload,
+    Resource,
 )
+from gangline.cluster.controllers.apps.daemon_set import plan_daemon_set
+from gangline.cluster.controllers.apps.deployment import plan_deployment
+from gangline.cluster.controllers.apps.plan import Plan, Seen, Workload
 from gangline.cluster.controllers.apps.replica_set import plan_replica_set
 from gangline.cluster.controllers.apps.stateful_set import plan_stateful_set
 from gangline.cluster.controllers.apps.workloads import WorkloadController
 from gangline.cluster.controllers.caches import Caches
 from gangline.cluster.controllers.current_objects import CurrentObjects
-from gangline.kube.client import Client
+from gangline.kube.verbs import ObjectClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ PLANNED_KINDS = (
 
 
 def workload_controllers(
-    client: Client, caches: Caches, served: Collection[Resource]
+    client: ObjectClient, caches: Caches, served: Collection[Resource]
 ) -> list[WorkloadController]:
     """Return the controllers of the kinds that are served."""
     objects: dict[Resource, CurrentObjects[Any]] = {}

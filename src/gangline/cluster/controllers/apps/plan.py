@@ -17,13 +17,6 @@ from gangline.placement.filters import holds
 CREATED_MAX = 500
 """Pods created in one pass at most; the rest follows in the next. Source: upstream's burst of replicas."""
 
-REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
-STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
-DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
-CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
-REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
-PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-
 
 class Workload(Wire, frozen=True, kw_only=True):
     """An object of one of the kinds planned here; spec and status stay raw, for the template is passed on.

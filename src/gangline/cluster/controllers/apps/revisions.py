@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import ObjectMeta
-from gangline.api.resources import Resource
+from gangline.api.resources import CONTROLLER_REVISIONS, Resource
 from gangline.cluster.controllers.apps.deployment import HISTORY_DEFAULT, template_hash
-from gangline.cluster.controllers.apps.plan import CONTROLLER_REVISIONS, Step, Workload
+from gangline.cluster.controllers.apps.plan import Step, Workload
 from gangline.cluster.controllers.pod_rules import owner_reference
 
 HASH_LABEL = "controller-revision-hash"

@@ -10,18 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from gangline.api.core import ObjectMeta, Pod
-from gangline.api.resources import PODS
-from gangline.cluster.controllers.apps.plan import (
-    CONTROLLER_REVISIONS,
-    PERSISTENT_VOLUME_CLAIMS,
-    STATEFUL_SETS,
-    Plan,
-    Seen,
-    Step,
-    Workload,
-    claim,
-    soonest,
-)
+from gangline.api.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
+from gangline.cluster.controllers.apps.plan import Plan, Seen, Step, Workload, claim, soonest
 from gangline.cluster.controllers.apps.revisions import HASH_LABEL, Revisions, plan_revisions
 from gangline.cluster.controllers.pod_rules import (
     is_active,

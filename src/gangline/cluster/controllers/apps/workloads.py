@@ -17,10 +17,10 @@ from gangline.cluster.controllers.apps.plan import Failure, Plan, Seen, Step, Wo
 from gangline.cluster.controllers.caches import wait_synced
 from gangline.cluster.controllers.current_objects import CurrentObjects
 from gangline.kube.cache import Cache
-from gangline.kube.client import Client
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
+from gangline.kube.verbs import ObjectClient
 
 WORKERS = 8
 """Objects of one kind in work at once."""
@@ -43,7 +43,7 @@ class WorkloadController:
 
     def __init__(
         self,
-        client: Client,
+        client: ObjectClient,
         component: str,
         owners: CurrentObjects[Workload],
         children: Iterable[CurrentObjects[Any]],
