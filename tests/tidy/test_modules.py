@@ -30,6 +30,9 @@ LARGER_FOLDERS = {"gangline/launch": 26}
 # library needs.
 OPEN_NAMES: dict[str, set[str]] = {
     "placement": {
+        "filters.holds",
+        "filters.is_tolerated",
+        "filters.matches_node",
         "allocations.Allocations",
         "allocations.gang_key",
         "amounts.PODS",

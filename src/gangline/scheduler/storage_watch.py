@@ -6,10 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gangline.api.resources import PERSISTENT_VOLUME_CLAIMS as CLAIMS
-from gangline.api.resources import PERSISTENT_VOLUMES as VOLUMES
-from gangline.api.resources import STORAGE_CLASSES as CLASSES
-from gangline.api.resources import Resource
+from gangline.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES, Resource
 from gangline.kube.cache import Cache
 from gangline.kube.discovery import resource_for
 from gangline.kube.errors import ApiError, Unavailable
@@ -46,7 +43,10 @@ class StorageWatch:
 
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
-        caches = {resource: Cache(self._client, resource, dict) for resource in (CLASSES, VOLUMES, CLAIMS)}
+        caches = {
+            resource: Cache(self._client, resource, dict)
+            for resource in (STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
+        }
         while not all([await is_readable(self._client, resource) for resource in caches]):
             self._is_ready.set()
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -85,14 +85,14 @@ class StorageWatch:
     async def _select(self, claim: str, binding: Binding) -> None:
         patch = {"metadata": {"annotations": {SELECTED_NODE: binding.node}}}
         namespace = binding.pod.partition("/")[0]
-        await self._client.patch(CLAIMS, claim, patch, namespace, kind="merge")
+        await self._client.patch(PERSISTENT_VOLUME_CLAIMS, claim, patch, namespace, kind="merge")
 
     def _callback(self, resource: Resource) -> Callable[[Any, Any], None]:
         storage = self._state.storage
         tables: dict[Resource, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
-            CLAIMS: (storage.claims, read_claim),
-            VOLUMES: (storage.volumes, read_volume),
-            CLASSES: (storage.classes, read_class),
+            PERSISTENT_VOLUME_CLAIMS: (storage.claims, read_claim),
+            PERSISTENT_VOLUMES: (storage.volumes, read_volume),
+            STORAGE_CLASSES: (storage.classes, read_class),
         }
         table, read = tables[resource]
 

@@ -11,11 +11,19 @@ from typing import Any
 import pytest
 from service_account import until
 
-from gangline.api.resources import NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
+from gangline.api.resources import (
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    STORAGE_CLASSES,
+)
 from gangline.kube.client import Client
 from gangline.kube.config import load_kubeconfig
 from gangline.scheduler.scheduler import Scheduler
-from gangline.scheduler.storage_watch import CLAIMS, CLASSES, SELECTED_NODE, VOLUMES
+from gangline.scheduler.storage_watch import SELECTED_NODE
 
 RUN = uuid.uuid4().hex[:8]
 NAMESPACE = f"storage-{RUN}"
@@ -83,7 +91,7 @@ async def test_pods_go_where_volumes_are_and_claims_hear_where_pods_go(client: C
         (local, "kubernetes.io/no-provisioner", "WaitForFirstConsumer"),
     ):
         body = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
-        await client.create(CLASSES, body | {"provisioner": provisioner, "volumeBindingMode": mode})
+        await client.create(STORAGE_CLASSES, body | {"provisioner": provisioner, "volumeBindingMode": mode})
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [LOCAL_NODE]}
     spec = {
         "capacity": {"storage": "1Gi"},
@@ -94,16 +102,16 @@ async def test_pods_go_where_volumes_are_and_claims_hear_where_pods_go(client: C
     }
     volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{RUN}"}, "spec": spec}
     try:
-        await client.create(VOLUMES, volume)
-        await client.create(CLAIMS, claim("bound", local, f"pv-{RUN}"))
-        await client.create(CLAIMS, claim("first", lazy))
-        await client.create(CLAIMS, claim("never", f"absent-{RUN}"))
+        await client.create(PERSISTENT_VOLUMES, volume)
+        await client.create(PERSISTENT_VOLUME_CLAIMS, claim("bound", local, f"pv-{RUN}"))
+        await client.create(PERSISTENT_VOLUME_CLAIMS, claim("first", lazy))
+        await client.create(PERSISTENT_VOLUME_CLAIMS, claim("never", f"absent-{RUN}"))
         for name in ("bound", "first", "never"):
             await add_pod(client, f"pod-{name}", name)
 
         assert await until(lambda: node_of(client, "pod-bound")) == LOCAL_NODE
         node = await until(lambda: node_of(client, "pod-first"))
-        found = await client.get(CLAIMS, "first", NAMESPACE)
+        found = await client.get(PERSISTENT_VOLUME_CLAIMS, "first", NAMESPACE)
         assert found["metadata"]["annotations"][SELECTED_NODE] == node
 
         async def waits_for_its_claim() -> bool:
@@ -114,5 +122,5 @@ async def test_pods_go_where_volumes_are_and_claims_hear_where_pods_go(client: C
         await until(waits_for_its_claim)  # a pod may be seen before its claim, and says so first
     finally:
         for name in (lazy, local):
-            await client.delete(CLASSES, name)
-        await client.delete(VOLUMES, f"pv-{RUN}")
+            await client.delete(STORAGE_CLASSES, name)
+        await client.delete(PERSISTENT_VOLUMES, f"pv-{RUN}")

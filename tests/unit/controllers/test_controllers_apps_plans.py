@@ -11,7 +11,14 @@ from gangline.api.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIM
 from gangline.clock import format_time
 from gangline.cluster.controllers.apps.daemon_set import node_of, plan_daemon_set
 from gangline.cluster.controllers.apps.deployment import plan_deployment, template_hash
-from gangline.cluster.controllers.apps.plan import Failure, Plan, Seen, Step, Workload, selects
+from gangline.cluster.controllers.apps.plan import (
+    ApiWrite,
+    Failure,
+    Seen,
+    WorkloadObject,
+    WorkloadPlan,
+    selects,
+)
 from gangline.cluster.controllers.apps.replica_set import plan_replica_set
 from gangline.cluster.controllers.apps.rollout import count_of
 from gangline.cluster.controllers.apps.stateful_set import plan_stateful_set
@@ -22,7 +29,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ME = [{"apiVersion": "apps/v1", "kind": "Owner", "name": "web", "uid": "me", "controller": True}]
 
 
-def make(name: str = "web", uid: str = "me", *, image: str = "one", **given: Any) -> Workload:
+def make(name: str = "web", uid: str = "me", *, image: str = "one", **given: Any) -> WorkloadObject:
     metadata = {"name": name, "namespace": "team", "uid": uid, "generation": 1, **given.pop("metadata", {})}
     status = given.pop("status", {})
     template = {
@@ -30,7 +37,7 @@ def make(name: str = "web", uid: str = "me", *, image: str = "one", **given: Any
         "spec": {"containers": [{"image": image, "name": "c"}]},
     }
     spec = {"selector": {"matchLabels": {"app": "web"}}, "template": template, **given}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Workload)
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, WorkloadObject)
 
 
 def pod(
@@ -53,12 +60,12 @@ def pod(
     return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "a", **given}, "status": status}, Pod)
 
 
-def of_verb(plan: Plan, verb: str) -> list[Step]:
+def of_verb(plan: WorkloadPlan, verb: str) -> list[ApiWrite]:
     return [step for step in plan.steps if step.verb == verb]
 
 
 class TestReplicaSet:
-    def plan(self, owner: Workload, *pods: Pod, failure: Failure = FINE) -> Plan:
+    def plan(self, owner: WorkloadObject, *pods: Pod, failure: Failure = FINE) -> WorkloadPlan:
         return plan_replica_set(REPLICA_SETS, owner, Seen(children={PODS: pods}, failure=failure), NOW)
 
     def test_makes_what_is_missing_and_counts_neither_ended_nor_deleted_pods(self) -> None:
@@ -109,8 +116,8 @@ class TestReplicaSet:
 
 class TestDeployment:
     def replica_set(
-        self, owner: Workload, *, image: str, replicas: int, available: int, revision: int, **more: Any
-    ) -> Workload:
+        self, owner: WorkloadObject, *, image: str, replicas: int, available: int, revision: int, **more: Any
+    ) -> WorkloadObject:
         template = make(image=image).template
         template["metadata"]["labels"] |= {"pod-template-hash": image}
         annotations = {
@@ -132,10 +139,10 @@ class TestDeployment:
             status=status,
         )
 
-    def plan(self, owner: Workload, *sets: Workload, failure: Failure = FINE) -> Plan:
+    def plan(self, owner: WorkloadObject, *sets: WorkloadObject, failure: Failure = FINE) -> WorkloadPlan:
         return plan_deployment(owner, Seen(children={REPLICA_SETS: sets}, failure=failure), NOW)
 
-    def sizes(self, plan: Plan) -> dict[str, int]:
+    def sizes(self, plan: WorkloadPlan) -> dict[str, int]:
         return {
             step.meta.name: step.body["spec"]["replicas"]
             for step in of_verb(plan, "patch")
@@ -281,17 +288,17 @@ def test_shares_are_rounded_up_for_surge_and_down_for_what_may_be_missing(
 
 
 class TestStatefulSet:
-    def settled(self, owner: Workload, *pods: Pod, revisions: Any = ()) -> Plan:
+    def settled(self, owner: WorkloadObject, *pods: Pod, revisions: Any = ()) -> WorkloadPlan:
         children = {PODS: pods, CONTROLLER_REVISIONS: revisions}
         return plan_stateful_set(owner, Seen(children=children), NOW)
 
-    def revision(self, owner: Workload, number: int = 1) -> Workload:
+    def revision(self, owner: WorkloadObject, number: int = 1) -> WorkloadObject:
         (made,) = (s for s in self.settled(owner).steps if s.resource == CONTROLLER_REVISIONS)
         body = {**made.body, "revision": number}
         body["metadata"] = {**body["metadata"], "uid": f"revision-{number}"}
-        return msgspec.convert(body, Workload)
+        return msgspec.convert(body, WorkloadObject)
 
-    def of(self, revision: Workload, name: str, **given: Any) -> Pod:
+    def of(self, revision: WorkloadObject, name: str, **given: Any) -> Pod:
         labels = {"app": "web", "controller-revision-hash": revision.metadata.name}
         return pod(name, metadata={"labels": labels}, **given)
 
@@ -355,12 +362,12 @@ class TestDaemonSet:
         metadata = {"name": name, "labels": given.pop("labels", {})}
         return msgspec.convert({"metadata": metadata, "spec": given, "status": ready}, Node)
 
-    def plan(self, owner: Workload, nodes: list[Node], *pods: Pod, revisions: Any = ()) -> Plan:
+    def plan(self, owner: WorkloadObject, nodes: list[Node], *pods: Pod, revisions: Any = ()) -> WorkloadPlan:
         return plan_daemon_set(
             owner, Seen(children={PODS: pods, CONTROLLER_REVISIONS: revisions}, nodes=nodes), NOW
         )
 
-    def targets(self, plan: Plan) -> list[str]:
+    def targets(self, plan: WorkloadPlan) -> list[str]:
         bodies = [step.body for step in of_verb(plan, "create") if step.resource == PODS]
         return sorted(node_of(msgspec.convert(body, Pod)) for body in bodies)
 

@@ -4,18 +4,19 @@ import msgspec
 from fake_client import FakeClient
 
 from gangline.api.core import Pod
+from gangline.api.resources import PERSISTENT_VOLUME_CLAIMS
 from gangline.kube.errors import Forbidden
 from gangline.placement.decisions import Binding
 from gangline.placement.volumes import Claim, StorageClass
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.storage_watch import CLAIMS, SELECTED_NODE, StorageWatch
+from gangline.scheduler.storage_watch import SELECTED_NODE, StorageWatch
 
-VOLUMES = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+PERSISTENT_VOLUMES = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
 
 
 async def client_with_claim() -> FakeClient:
     client = FakeClient()
-    await client.create(CLAIMS, {"metadata": {"name": "data", "namespace": "team"}})
+    await client.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data", "namespace": "team"}})
     return client
 
 
@@ -26,7 +27,7 @@ def assumed(**claims: Claim) -> tuple[SchedulerState, list[Binding]]:
     state.storage.classes["lazy"] = StorageClass(waits=True, provisioner="x")
     state.storage.volumes["pv"] = None
     meta = {"name": "one", "namespace": "team", "uid": "one"}
-    spec = {"schedulerName": "gangline-scheduler", "volumes": VOLUMES}
+    spec = {"schedulerName": "gangline-scheduler", "volumes": PERSISTENT_VOLUMES}
     state.take_pod(None, msgspec.convert({"metadata": meta, "spec": spec}, Pod))
     binding = Binding("team/one", "one", "a")
     state.assume(binding)
@@ -38,7 +39,7 @@ async def test_a_claim_that_waits_for_its_first_pod_is_told_its_node():
     client = await client_with_claim()
 
     assert await StorageWatch(client, state, lambda: None).select(bindings) == []
-    claim = await client.get(CLAIMS, "data", "team")
+    claim = await client.get(PERSISTENT_VOLUME_CLAIMS, "data", "team")
     assert claim["metadata"]["annotations"] == {SELECTED_NODE: "a"}
 
 

@@ -14,9 +14,12 @@ from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import (
     NAMESPACES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
     SCHEDULER_PLUGINS_POD_GROUPS,
+    STORAGE_CLASSES,
     VOLCANO_POD_GROUPS,
     VOLCANO_QUEUES,
     WORKLOADS,
@@ -28,7 +31,6 @@ from gangline.placement.allocations import gang_key
 from gangline.placement.read_groups import read_group, read_queue, read_workload
 from gangline.placement.snapshot import HOSTNAME_LABEL
 from gangline.scheduler.published import Published
-from gangline.scheduler.storage_watch import CLAIMS, CLASSES, VOLUMES
 from gangline.workloads.job_state import scheduler_of
 
 if TYPE_CHECKING:
@@ -184,7 +186,12 @@ async def _storage(client: ObjectClient, pods: Sequence[Obj]) -> Storage:
     if not any(volume.get("persistentVolumeClaim") or volume.get("ephemeral") for volume in volumes):
         return storage
     try:
-        found = await asyncio.gather(*(client.list(kind, None) for kind in (CLAIMS, VOLUMES, CLASSES)))
+        found = await asyncio.gather(
+            *(
+                client.list(kind, None)
+                for kind in (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
+            )
+        )
     except ApiError:
         return storage
     storage.take(*(listed.items for listed in found))

@@ -12,14 +12,21 @@ import msgspec
 
 from gangline.api.core import Node, Pod, Toleration
 from gangline.api.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
-from gangline.cluster.controllers.apps.plan import Plan, Seen, Step, Workload, claim, soonest
+from gangline.cluster.controllers.apps.plan import (
+    ApiWrite,
+    Seen,
+    WorkloadObject,
+    WorkloadPlan,
+    claim,
+    soonest,
+)
 from gangline.cluster.controllers.apps.revisions import HASH_LABEL, plan_revisions, revision_hash
 from gangline.cluster.controllers.apps.rollout import count_of
 from gangline.cluster.controllers.pod_rules import is_active, is_ready, pod_from, unavailable_s
-from gangline.placement.affinity.terms import REQUIRED
+from gangline.placement import NodeView, PodView
 from gangline.placement.filters import is_tolerated, matches_node
-from gangline.placement.snapshot import NodeView, PodView
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GENERATION_LABEL = "pod-template-generation"
 GENERATION_ANNOTATION = "deprecated.daemonset.template.generation"
 
@@ -34,7 +41,7 @@ TOLERATED = (
 """Taints ``node.kubernetes.io/…`` that pods of every DaemonSet put up with. Source: the documentation."""
 
 
-def plan_daemon_set(owner: Workload, seen: Seen, now: datetime) -> Plan:
+def plan_daemon_set(owner: WorkloadObject, seen: Seen, now: datetime) -> WorkloadPlan:
     """Decide what a DaemonSet needs."""
     pods, steps = claim(DAEMON_SETS, owner, PODS, seen.children[PODS])
     found = [one for one in seen.children[CONTROLLER_REVISIONS] if one.metadata.controller is not None]
@@ -44,7 +51,7 @@ def plan_daemon_set(owner: Workload, seen: Seen, now: datetime) -> Plan:
     work = _Pass(owner, pods, seen.nodes, revision_hash(revisions.update), now)
     if not owner.is_deleted:
         steps = [*steps, *revisions.steps, *work.place(), *work.roll()]
-    return Plan(
+    return WorkloadPlan(
         steps=tuple(steps),
         status=work.status(),
         events=tuple(work.events),
@@ -89,7 +96,9 @@ def node_of(pod: Pod) -> str:
 class _Pass:
     """One decision about a DaemonSet."""
 
-    def __init__(self, owner: Workload, pods: list[Pod], nodes: Any, update: str, now: datetime) -> None:
+    def __init__(
+        self, owner: WorkloadObject, pods: list[Pod], nodes: Any, update: str, now: datetime
+    ) -> None:
         self.owner, self.update, self.now = owner, update, now
         self.spec = daemon_spec(owner.template.get("spec") or {})
         template = {"metadata": owner.template.get("metadata") or {}, "spec": self.spec}
@@ -111,9 +120,9 @@ class _Pass:
         against = {taint.effect for taint in node.spec.taints if not is_tolerated(taint, tolerations)}
         return not against & {"NoSchedule", "NoExecute"}, "NoExecute" not in against
 
-    def place(self) -> list[Step]:
+    def place(self) -> list[ApiWrite]:
         """Return the pods to make and those that are where none should be, or have ended."""
-        steps: list[Step] = []
+        steps: list[ApiWrite] = []
         for name in self.wanted:
             pods = self.by_node.get(name) or []
             live = [pod for pod in pods if is_active(pod)]
@@ -144,7 +153,7 @@ class _Pass:
     def _surge(self) -> int:
         return count_of(self._bounds.get("maxSurge", 0), len(self.wanted), up=True)
 
-    def roll(self) -> list[Step]:
+    def roll(self) -> list[ApiWrite]:
         """Return the pods of an earlier template that go now, and those that come beside them first."""
         if (self.owner.spec.get("updateStrategy") or {}).get("type") == "OnDelete":
             return []
@@ -152,7 +161,7 @@ class _Pass:
         room = count_of(self._bounds.get("maxUnavailable", 1), len(self.wanted), up=True)
         idle: list[Pod] = []
         serving: list[Pod] = []
-        steps: list[Step] = []
+        steps: list[ApiWrite] = []
         coming = 0
         for name in self.wanted:
             live = [pod for pod in self.by_node.get(name) or [] if is_active(pod)]
@@ -181,7 +190,7 @@ class _Pass:
         self.requeue_after_s = soonest(self.requeue_after_s, wait_s or None)
         return is_active(pod) and wait_s == 0.0
 
-    def _create(self, node: str) -> Step:
+    def _create(self, node: str) -> ApiWrite:
         owner = self.owner
         generation = owner.metadata.annotations.get(GENERATION_ANNOTATION) or str(owner.metadata.generation)
         body = pod_from(
@@ -192,11 +201,11 @@ class _Pass:
             labels={HASH_LABEL: self.update, GENERATION_LABEL: generation},
         )
         message = "Created pod: {name}"
-        return Step(verb="create", resource=PODS, body=body, reason="SuccessfulCreate", message=message)
+        return ApiWrite(verb="create", resource=PODS, body=body, reason="SuccessfulCreate", message=message)
 
-    def _delete(self, pod: Pod) -> Step:
+    def _delete(self, pod: Pod) -> ApiWrite:
         message = "Deleted pod: {name}"
-        return Step(
+        return ApiWrite(
             verb="delete", resource=PODS, meta=pod.metadata, reason="SuccessfulDelete", message=message
         )
 

@@ -17,7 +17,14 @@ import msgspec
 from gangline.api.core import ObjectMeta
 from gangline.api.resources import DEPLOYMENTS, REPLICA_SETS
 from gangline.clock import parse_time
-from gangline.cluster.controllers.apps.plan import Plan, Seen, Step, Workload, claim, with_condition
+from gangline.cluster.controllers.apps.plan import (
+    ApiWrite,
+    Seen,
+    WorkloadObject,
+    WorkloadPlan,
+    claim,
+    with_condition,
+)
 from gangline.cluster.controllers.apps.rollout import DESIRED, MAX_REPLICAS, Rollout, plan_sizes
 from gangline.cluster.controllers.pod_rules import owner_reference
 
@@ -45,11 +52,11 @@ UNBOUNDED_S = 2**31 - 1
 """As ``progressDeadlineSeconds``: no deadline."""
 
 
-def plan_deployment(owner: Workload, seen: Seen, now: datetime) -> Plan:
+def plan_deployment(owner: WorkloadObject, seen: Seen, now: datetime) -> WorkloadPlan:
     """Decide what a Deployment needs."""
     sets, steps = claim(DEPLOYMENTS, owner, REPLICA_SETS, seen.children[REPLICA_SETS])
     if owner.is_deleted:
-        return Plan(steps=tuple(steps), status=owner.status)
+        return WorkloadPlan(steps=tuple(steps), status=owner.status)
     return _Pass(owner, sets, seen, now, steps).plan()
 
 
@@ -78,7 +85,12 @@ class _Pass:
     """One decision about a Deployment: gathers steps, events and conditions on the way."""
 
     def __init__(
-        self, owner: Workload, sets: list[Workload], seen: Seen, now: datetime, steps: list[Step]
+        self,
+        owner: WorkloadObject,
+        sets: list[WorkloadObject],
+        seen: Seen,
+        now: datetime,
+        steps: list[ApiWrite],
     ) -> None:
         self.owner, self.sets, self.seen, self.now, self.steps = owner, sets, seen, now, steps
         self.conditions: list[dict[str, Any]] = list(owner.status.get("conditions") or [])
@@ -90,7 +102,7 @@ class _Pass:
         self.events: list[tuple[str, str, str]] = []
         self.requeue_after_s: float | None = None
 
-    def plan(self) -> Plan:
+    def plan(self) -> WorkloadPlan:
         rollout = Rollout.of(self.owner, self.new, self.old)
         is_paused = bool(self.owner.spec.get("paused"))
         self._set_paused(is_paused)
@@ -105,7 +117,7 @@ class _Pass:
             self._resize(one, sizes.get(one.metadata.uid, one.replicas), rollout)
         self._progress(rollout)
         self._forget_old()
-        return Plan(
+        return WorkloadPlan(
             steps=tuple(self.steps),
             status=self._status(rollout),
             events=tuple(self.events),
@@ -114,7 +126,7 @@ class _Pass:
 
     # ----- revisions
 
-    def _number(self, new: Workload) -> None:
+    def _number(self, new: WorkloadObject) -> None:
         """Give the current set the highest revision, and the Deployment its number."""
         highest = max((revision_of(one.metadata) for one in self.old), default=0)
         before = revision_of(new.metadata)
@@ -130,14 +142,14 @@ class _Pass:
         if (new.spec.get("minReadySeconds") or 0) != self.owner.min_ready_s:
             body["spec"] = {"minReadySeconds": self.owner.min_ready_s}
         if body:
-            self.steps.append(Step(verb="patch", resource=REPLICA_SETS, meta=new.metadata, body=body))
+            self.steps.append(ApiWrite(verb="patch", resource=REPLICA_SETS, meta=new.metadata, body=body))
         self._tell_revision(revision)
 
     def _tell_revision(self, revision: int) -> None:
         if revision_of(self.owner.metadata) != revision:
             meta = self.owner.metadata
             body = {"metadata": {"uid": meta.uid, "annotations": {REVISION: str(revision)}}}
-            self.steps.append(Step(verb="patch", resource=DEPLOYMENTS, meta=meta, body=body))
+            self.steps.append(ApiWrite(verb="patch", resource=DEPLOYMENTS, meta=meta, body=body))
 
     def _shared_annotations(self) -> dict[str, str]:
         found = self.owner.metadata.annotations
@@ -179,12 +191,12 @@ class _Pass:
         reason = "ScalingReplicaSet" if size else ""
         message = f"Scaled up replica set {{name}} from 0 to {size}"
         self.steps.append(
-            Step(verb="create", resource=REPLICA_SETS, body=body, reason=reason, message=message)
+            ApiWrite(verb="create", resource=REPLICA_SETS, body=body, reason=reason, message=message)
         )
         self._tell_revision(revision)
         self._set("Progressing", "True", "NewReplicaSetCreated", f'Created new replica set "{name}"')
 
-    def _resize(self, one: Workload, size: int, rollout: Rollout) -> None:
+    def _resize(self, one: WorkloadObject, size: int, rollout: Rollout) -> None:
         body: dict[str, Any] = {}
         if size != one.replicas:
             body["spec"] = {"replicas": size}
@@ -197,7 +209,7 @@ class _Pass:
         reason = "ScalingReplicaSet" if size != one.replicas else ""
         message = f"Scaled {way} replica set {{name}} from {one.replicas} to {size}"
         self.steps.append(
-            Step(
+            ApiWrite(
                 verb="patch",
                 resource=REPLICA_SETS,
                 meta=one.metadata,
@@ -216,7 +228,7 @@ class _Pass:
             : max(0, len(self.old) - limit)
         ]:
             if one.metadata.deletion_timestamp is None:
-                self.steps.append(Step(verb="delete", resource=REPLICA_SETS, meta=one.metadata))
+                self.steps.append(ApiWrite(verb="delete", resource=REPLICA_SETS, meta=one.metadata))
 
     # ----- status
 
@@ -271,11 +283,11 @@ class _Pass:
                 message = f'ReplicaSet "{name}" has timed out progressing.'
                 self._set("Progressing", "False", "ProgressDeadlineExceeded", message)
 
-    def _is_observed(self, one: Workload) -> bool:
+    def _is_observed(self, one: WorkloadObject) -> bool:
         return bool((one.status.get("observedGeneration") or 0) >= one.metadata.generation)
 
     def _counts(self) -> dict[str, int]:
-        def total(field: str, sets: list[Workload]) -> int:
+        def total(field: str, sets: list[WorkloadObject]) -> int:
             return sum(one.status.get(field) or 0 for one in sets)
 
         return {
@@ -327,5 +339,5 @@ def _has_progressed(before: dict[str, Any], now: dict[str, int]) -> bool:
     return old(now) < old(before) or any(now[field] > (before.get(field) or 0) for field in grown)
 
 
-def _born(one: Workload) -> tuple[str, str]:
+def _born(one: WorkloadObject) -> tuple[str, str]:
     return one.metadata.creation_timestamp or "", one.metadata.name

@@ -22,7 +22,7 @@ from gangline.api.resources import (
 )
 from gangline.cluster.controllers.apps.daemon_set import plan_daemon_set
 from gangline.cluster.controllers.apps.deployment import plan_deployment
-from gangline.cluster.controllers.apps.plan import Plan, Seen, Workload
+from gangline.cluster.controllers.apps.plan import Seen, WorkloadObject, WorkloadPlan
 from gangline.cluster.controllers.apps.replica_set import plan_replica_set
 from gangline.cluster.controllers.apps.stateful_set import plan_stateful_set
 from gangline.cluster.controllers.apps.workloads import WorkloadController
@@ -45,7 +45,7 @@ class PlannedKind:
 
     resource: Resource
     component: str
-    plan: Callable[[Workload, Seen, datetime], Plan]
+    plan: Callable[[WorkloadObject, Seen, datetime], WorkloadPlan]
     children: tuple[Resource, ...] = (PODS,)
     on_each_node: bool = False
 
@@ -73,7 +73,7 @@ def workload_controllers(
 
     def of(resource: Resource) -> CurrentObjects[Any]:
         if resource not in objects:
-            type_: type[Any] = Pod if resource == PODS else Workload
+            type_: type[Any] = Pod if resource == PODS else WorkloadObject
             objects[resource] = CurrentObjects(caches, resource, type_)
         return objects[resource]
 

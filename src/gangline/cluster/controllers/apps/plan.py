@@ -18,7 +18,7 @@ CREATED_MAX = 500
 """Pods created in one pass at most; the rest follows in the next. Source: upstream's burst of replicas."""
 
 
-class Workload(Wire, frozen=True, kw_only=True):
+class WorkloadObject(Wire, frozen=True, kw_only=True):
     """An object of one of the kinds planned here; spec and status stay raw, for the template is passed on.
 
     ``revision`` and ``data`` are those of a ControllerRevision.
@@ -73,7 +73,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure = Failure()
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class ApiWrite(msgspec.Struct, frozen=True, kw_only=True):
     """One write.
 
     Attributes:
@@ -95,7 +95,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     may_exist: bool = False
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class WorkloadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to do: the steps, then the status.
 
     Attributes:
@@ -105,18 +105,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         requeue_after_s: look again after so many seconds, even if nothing changes.
     """
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ApiWrite, ...] = ()
     status: dict[str, Any] = {}
     events: tuple[tuple[str, str, str], ...] = ()
     requeue_after_s: float | None = None
 
 
-T = TypeVar("T", Pod, Workload)
+T = TypeVar("T", Pod, WorkloadObject)
 
 
 def claim(
-    resource: Resource, owner: Workload, kind: Resource, found: Iterable[T]
-) -> tuple[list[T], list[Step]]:
+    resource: Resource, owner: WorkloadObject, kind: Resource, found: Iterable[T]
+) -> tuple[list[T], list[ApiWrite]]:
     """Return what an owner controls from now on, and the steps that adopt and release.
 
     Args:
@@ -126,7 +126,7 @@ def claim(
         found: the objects that it controls or that nobody does.
     """
     mine: list[T] = []
-    steps: list[Step] = []
+    steps: list[ApiWrite] = []
     for obj in found:
         meta: ObjectMeta = obj.metadata
         controller = meta.controller
@@ -145,14 +145,14 @@ def claim(
     return mine, steps
 
 
-def _is_ended(obj: Pod | Workload) -> bool:
+def _is_ended(obj: Pod | WorkloadObject) -> bool:
     return isinstance(obj, Pod) and obj.is_finished
 
 
-def _owners(kind: Resource, meta: ObjectMeta, references: list[dict[str, Any]]) -> Step:
+def _owners(kind: Resource, meta: ObjectMeta, references: list[dict[str, Any]]) -> ApiWrite:
     precondition = {"uid": meta.uid, "resourceVersion": meta.resource_version}
     body = {"metadata": {**precondition, "ownerReferences": references or None}}
-    return Step(verb="patch", resource=kind, meta=meta, body=body)
+    return ApiWrite(verb="patch", resource=kind, meta=meta, body=body)
 
 
 def selects(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:

@@ -12,10 +12,10 @@ from gangline.api.core import Pod
 from gangline.api.resources import PODS, Resource
 from gangline.cluster.controllers.apps.plan import (
     CREATED_MAX,
-    Plan,
+    ApiWrite,
     Seen,
-    Step,
-    Workload,
+    WorkloadObject,
+    WorkloadPlan,
     claim,
     soonest,
     with_condition,
@@ -23,7 +23,7 @@ from gangline.cluster.controllers.apps.plan import (
 from gangline.cluster.controllers.pod_rules import first_to_go, is_active, is_ready, pod_from, unavailable_s
 
 
-def plan_replica_set(resource: Resource, owner: Workload, seen: Seen, now: datetime) -> Plan:
+def plan_replica_set(resource: Resource, owner: WorkloadObject, seen: Seen, now: datetime) -> WorkloadPlan:
     """Decide what a ReplicaSet or ReplicationController (``resource``) needs."""
     pods, steps = claim(resource, owner, PODS, seen.children[PODS])
     active = [pod for pod in pods if is_active(pod)]
@@ -34,21 +34,21 @@ def plan_replica_set(resource: Resource, owner: Workload, seen: Seen, now: datet
     requeue = (
         0.0 if owner.replicas - len(active) > CREATED_MAX else soonest(*(wait for wait in waits if wait))
     )
-    return Plan(steps=tuple(steps), status=status, requeue_after_s=requeue)
+    return WorkloadPlan(steps=tuple(steps), status=status, requeue_after_s=requeue)
 
 
-def _to_count(resource: Resource, owner: Workload, active: list[Pod]) -> list[Step]:
+def _to_count(resource: Resource, owner: WorkloadObject, active: list[Pod]) -> list[ApiWrite]:
     missing = owner.replicas - len(active)
     if missing > 0:
         template = owner.template
         pod = pod_from(template, resource, owner.metadata, generateName=f"{owner.metadata.name}-")
-        step = Step(
+        step = ApiWrite(
             verb="create", resource=PODS, body=pod, reason="SuccessfulCreate", message="Created pod: {name}"
         )
         return [step] * min(missing, CREATED_MAX)
     surplus = first_to_go(active)[:-missing] if missing else []
     return [
-        Step(
+        ApiWrite(
             verb="delete",
             resource=PODS,
             meta=pod.metadata,
@@ -60,7 +60,7 @@ def _to_count(resource: Resource, owner: Workload, active: list[Pod]) -> list[St
 
 
 def _status(
-    owner: Workload,
+    owner: WorkloadObject,
     active: list[Pod],
     waits: list[float | None],
     pods: list[Pod],

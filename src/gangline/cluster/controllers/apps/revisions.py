@@ -14,7 +14,7 @@ import msgspec
 from gangline.api.core import ObjectMeta
 from gangline.api.resources import CONTROLLER_REVISIONS, Resource
 from gangline.cluster.controllers.apps.deployment import HISTORY_DEFAULT, template_hash
-from gangline.cluster.controllers.apps.plan import Step, Workload
+from gangline.cluster.controllers.apps.plan import ApiWrite, WorkloadObject
 from gangline.cluster.controllers.pod_rules import owner_reference
 
 HASH_LABEL = "controller-revision-hash"
@@ -33,17 +33,17 @@ class Revisions(msgspec.Struct, frozen=True):
         steps: that make, renumber and forget.
     """
 
-    update: Workload
-    all: tuple[Workload, ...]
-    steps: tuple[Step, ...]
+    update: WorkloadObject
+    all: tuple[WorkloadObject, ...]
+    steps: tuple[ApiWrite, ...]
 
-    def named(self, name: str) -> Workload | None:
+    def named(self, name: str) -> WorkloadObject | None:
         """Return the revision of a name."""
         return next((one for one in (self.update, *self.all) if one.metadata.name == name), None)
 
 
 def plan_revisions(
-    resource: Resource, owner: Workload, found: Sequence[Workload], in_use: Collection[str]
+    resource: Resource, owner: WorkloadObject, found: Sequence[WorkloadObject], in_use: Collection[str]
 ) -> Revisions:
     """Find the revision of the current template, or make it.
 
@@ -57,33 +57,35 @@ def plan_revisions(
     ordered = sorted(found, key=lambda one: one.revision)
     highest = ordered[-1].revision if ordered else 0
     same = [one for one in ordered if one.data == data]
-    steps: list[Step] = []
+    steps: list[ApiWrite] = []
     if same:
         update = same[-1]
         if update.revision < highest:
             body = {"revision": highest + 1}
-            steps.append(Step(verb="patch", resource=CONTROLLER_REVISIONS, meta=update.metadata, body=body))
+            steps.append(
+                ApiWrite(verb="patch", resource=CONTROLLER_REVISIONS, meta=update.metadata, body=body)
+            )
     else:
         body = _revision(resource, owner, data, highest + 1)
-        update = msgspec.convert(body, Workload)
-        steps.append(Step(verb="create", resource=CONTROLLER_REVISIONS, body=body))
+        update = msgspec.convert(body, WorkloadObject)
+        steps.append(ApiWrite(verb="create", resource=CONTROLLER_REVISIONS, body=body))
     others = tuple(one for one in ordered if one is not update)
     limit = owner.spec.get("revisionHistoryLimit")
     limit = HISTORY_DEFAULT if limit is None else limit
     idle = [one for one in others if one.metadata.name not in in_use]
     steps += [
-        Step(verb="delete", resource=CONTROLLER_REVISIONS, meta=one.metadata)
+        ApiWrite(verb="delete", resource=CONTROLLER_REVISIONS, meta=one.metadata)
         for one in idle[: max(0, len(idle) - limit)]
     ]
     return Revisions(update, others, tuple(steps))
 
 
-def revision_hash(revision: Workload) -> str:
+def revision_hash(revision: WorkloadObject) -> str:
     """Return the hash of a revision's template."""
     return revision.metadata.labels.get(HASH_LABEL) or revision.metadata.labels.get(REVISION_HASH_LABEL, "")
 
 
-def _revision(resource: Resource, owner: Workload, data: dict[str, Any], number: int) -> dict[str, Any]:
+def _revision(resource: Resource, owner: WorkloadObject, data: dict[str, Any], number: int) -> dict[str, Any]:
     meta: ObjectMeta = owner.metadata
     hashed = template_hash(owner.template)
     labels = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gangline.cluster.controllers.apps.plan import Workload
+from gangline.cluster.controllers.apps.plan import WorkloadObject
 
 DESIRED = "deployment.kubernetes.io/desired-replicas"
 MAX_REPLICAS = "deployment.kubernetes.io/max-replicas"
@@ -35,11 +35,11 @@ class Rollout:
     max_unavailable: int
     recreates: bool
     is_paused: bool
-    new: Workload | None
-    old: tuple[Workload, ...]
+    new: WorkloadObject | None
+    old: tuple[WorkloadObject, ...]
 
     @classmethod
-    def of(cls, owner: Workload, new: Workload | None, old: Sequence[Workload]) -> Rollout:
+    def of(cls, owner: WorkloadObject, new: WorkloadObject | None, old: Sequence[WorkloadObject]) -> Rollout:
         """Return the rollout of a Deployment."""
         strategy, wanted = owner.spec.get("strategy") or {}, owner.replicas
         recreates = strategy.get("type") == "Recreate"
@@ -59,7 +59,7 @@ class Rollout:
         )
 
     @property
-    def sets(self) -> list[Workload]:
+    def sets(self) -> list[WorkloadObject]:
         """All sets."""
         return [*self.old, *([self.new] if self.new is not None else [])]
 
@@ -146,13 +146,13 @@ def _scale(rollout: Rollout) -> dict[str, int]:
     return sizes
 
 
-def _share(one: Workload, rollout: Rollout, total: int) -> int:
+def _share(one: WorkloadObject, rollout: Rollout, total: int) -> int:
     before = one.metadata.annotations.get(MAX_REPLICAS) or ""
     whole = int(before) if before.isdigit() and int(before) else total
     return round(one.replicas * rollout.ceiling / whole) - one.replicas
 
 
-def _is_saturated(one: Workload, wanted: int) -> bool:
+def _is_saturated(one: WorkloadObject, wanted: int) -> bool:
     status = one.status
     is_sized = one.replicas == wanted and one.metadata.annotations.get(DESIRED) == str(wanted)
     return is_sized and (status.get("availableReplicas") or 0) == wanted
@@ -179,7 +179,7 @@ def _roll(rollout: Rollout) -> dict[str, int]:
     return _drain(rollout, new, total)
 
 
-def _drain(rollout: Rollout, new: Workload, total: int) -> dict[str, int]:
+def _drain(rollout: Rollout, new: WorkloadObject, total: int) -> dict[str, int]:
     least = rollout.wanted - rollout.max_unavailable
     unavailable_new = new.replicas - (new.status.get("availableReplicas") or 0)
     spare = total - least - unavailable_new
@@ -201,6 +201,6 @@ def _drain(rollout: Rollout, new: Workload, total: int) -> dict[str, int]:
     return sizes
 
 
-def _pods(one: Workload) -> int:
+def _pods(one: WorkloadObject) -> int:
     status = one.status
     return one.replicas or (status.get("replicas") or 0) + (status.get("terminatingReplicas") or 0)

@@ -11,7 +11,14 @@ from typing import Any
 
 from gangline.api.core import ObjectMeta, Pod
 from gangline.api.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
-from gangline.cluster.controllers.apps.plan import Plan, Seen, Step, Workload, claim, soonest
+from gangline.cluster.controllers.apps.plan import (
+    ApiWrite,
+    Seen,
+    WorkloadObject,
+    WorkloadPlan,
+    claim,
+    soonest,
+)
 from gangline.cluster.controllers.apps.revisions import HASH_LABEL, Revisions, plan_revisions
 from gangline.cluster.controllers.pod_rules import (
     is_active,
@@ -25,7 +32,7 @@ POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
 
-def plan_stateful_set(owner: Workload, seen: Seen, now: datetime) -> Plan:
+def plan_stateful_set(owner: WorkloadObject, seen: Seen, now: datetime) -> WorkloadPlan:
     """Decide what a StatefulSet needs."""
     pods, steps = claim(STATEFUL_SETS, owner, PODS, seen.children[PODS])
     by_ordinal = {ordinal: pod for pod in pods if (ordinal := ordinal_of(owner, pod)) is not None}
@@ -36,10 +43,10 @@ def plan_stateful_set(owner: Workload, seen: Seen, now: datetime) -> Plan:
     work = _Pass(owner, by_ordinal, revisions, now)
     if not owner.is_deleted:
         steps = [*steps, *revisions.steps, *work.steps()]
-    return Plan(steps=tuple(steps), status=work.status(), requeue_after_s=work.requeue_after_s)
+    return WorkloadPlan(steps=tuple(steps), status=work.status(), requeue_after_s=work.requeue_after_s)
 
 
-def ordinal_of(owner: Workload, pod: Pod) -> int | None:
+def ordinal_of(owner: WorkloadObject, pod: Pod) -> int | None:
     """Return the number at the end of a pod's name, None where the name is not of the set."""
     base, _, text = pod.metadata.name.rpartition("-")
     return int(text) if base == owner.metadata.name and text.isdigit() and text == str(int(text)) else None
@@ -48,7 +55,9 @@ def ordinal_of(owner: Workload, pod: Pod) -> int | None:
 class _Pass:
     """One decision about a StatefulSet."""
 
-    def __init__(self, owner: Workload, pods: dict[int, Pod], revisions: Revisions, now: datetime) -> None:
+    def __init__(
+        self, owner: WorkloadObject, pods: dict[int, Pod], revisions: Revisions, now: datetime
+    ) -> None:
         self.owner, self.pods, self.revisions, self.now = owner, pods, revisions, now
         self.start: int = (owner.spec.get("ordinals") or {}).get("start") or 0
         self.ordinals = range(self.start, self.start + owner.replicas)
@@ -62,9 +71,9 @@ class _Pass:
     def partition(self) -> int:
         return (self.strategy.get("rollingUpdate") or {}).get("partition") or 0
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ApiWrite]:
         """Return what comes next: with ordered pods one at a time."""
-        steps: list[Step] = []
+        steps: list[ApiWrite] = []
         for ordinal in self.ordinals:
             pod = self.pods.get(ordinal)
             if pod is None:
@@ -84,7 +93,7 @@ class _Pass:
                 return steps
         return steps if steps and self.is_ordered else [*steps, *self._roll()]
 
-    def _roll(self) -> Iterable[Step]:
+    def _roll(self) -> Iterable[ApiWrite]:
         """Replace the pods of another revision, the last first, each once those behind it are healthy."""
         if self.strategy.get("type") == "OnDelete":
             return
@@ -106,7 +115,7 @@ class _Pass:
         self.requeue_after_s = soonest(self.requeue_after_s, wait_s or None)
         return wait_s == 0.0
 
-    def _revision_for(self, ordinal: int) -> Workload:
+    def _revision_for(self, ordinal: int) -> WorkloadObject:
         """Return the revision that a new pod is of: the earlier one where the update has not come yet."""
         if self.strategy.get("type") != "OnDelete" and self.current != self.update:
             rolling = self.strategy.get("rollingUpdate")
@@ -118,7 +127,7 @@ class _Pass:
                 return found
         return self.revisions.update
 
-    def _create(self, ordinal: int) -> list[Step]:
+    def _create(self, ordinal: int) -> list[ApiWrite]:
         owner, revision = self.owner, self._revision_for(ordinal)
         name = f"{owner.metadata.name}-{ordinal}"
         template = revision.data["spec"]["template"]
@@ -145,10 +154,10 @@ class _Pass:
         steps = [self._claim(one, name) for one in claims]
         return [
             *steps,
-            Step(verb="create", resource=PODS, body=made, reason="SuccessfulCreate", message=message),
+            ApiWrite(verb="create", resource=PODS, body=made, reason="SuccessfulCreate", message=message),
         ]
 
-    def _claim(self, template: dict[str, Any], pod: str) -> Step:
+    def _claim(self, template: dict[str, Any], pod: str) -> ApiWrite:
         """Return the step that makes a pod's claim; it outlives the set unless the policy says otherwise."""
         meta: ObjectMeta = self.owner.metadata
         labels = (self.owner.spec.get("selector") or {}).get("matchLabels") or {}
@@ -168,13 +177,13 @@ class _Pass:
             "metadata": metadata,
             "spec": template.get("spec") or {},
         }
-        return Step(verb="create", resource=PERSISTENT_VOLUME_CLAIMS, body=body, may_exist=True)
+        return ApiWrite(verb="create", resource=PERSISTENT_VOLUME_CLAIMS, body=body, may_exist=True)
 
-    def _delete(self, pod: Pod, reason: str = "SuccessfulDelete") -> Step:
+    def _delete(self, pod: Pod, reason: str = "SuccessfulDelete") -> ApiWrite:
         message = f"delete Pod {{name}} in StatefulSet {self.owner.metadata.name} successful"
         if reason == "RecreatingFailedPod":
             message = f"StatefulSet {self.owner.metadata.key} is recreating failed Pod {{name}}"
-        return Step(verb="delete", resource=PODS, meta=pod.metadata, reason=reason, message=message)
+        return ApiWrite(verb="delete", resource=PODS, meta=pod.metadata, reason=reason, message=message)
 
     def status(self) -> dict[str, Any]:
         """Return the counts; when all pods are of the update and ready, it is the current revision."""

@@ -13,7 +13,14 @@ from typing import Any
 from gangline import clock
 from gangline.api.core import Node
 from gangline.api.resources import Resource
-from gangline.cluster.controllers.apps.plan import Failure, Plan, Seen, Step, Workload, selects
+from gangline.cluster.controllers.apps.plan import (
+    ApiWrite,
+    Failure,
+    Seen,
+    WorkloadObject,
+    WorkloadPlan,
+    selects,
+)
 from gangline.cluster.controllers.caches import wait_synced
 from gangline.cluster.controllers.current_objects import CurrentObjects
 from gangline.kube.cache import Cache
@@ -45,9 +52,9 @@ class WorkloadController:
         self,
         client: ObjectClient,
         component: str,
-        owners: CurrentObjects[Workload],
+        owners: CurrentObjects[WorkloadObject],
         children: Iterable[CurrentObjects[Any]],
-        plan: Callable[[Workload, Seen, datetime], Plan],
+        plan: Callable[[WorkloadObject, Seen, datetime], WorkloadPlan],
         nodes: Cache[Node] | None = None,
     ) -> None:
         self._client, self._plan, self._nodes = client, plan, nodes
@@ -72,7 +79,7 @@ class WorkloadController:
         finally:
             await self._recorder.close()
 
-    def _on_owner(self, old: Workload | None, new: Workload | None) -> None:
+    def _on_owner(self, old: WorkloadObject | None, new: WorkloadObject | None) -> None:
         if new is not None:
             self._queue.add(new.metadata.key)
         elif old is not None:
@@ -116,7 +123,7 @@ class WorkloadController:
         await self._write_status(owner, plan.status)
         return plan.requeue_after_s
 
-    def _seen(self, owner: Workload) -> Seen:
+    def _seen(self, owner: WorkloadObject) -> Seen:
         meta = owner.metadata
         children: dict[Resource, Sequence[Any]] = {
             resource: [*kind.controlled_by(meta.uid), *kind.orphans_of(meta.namespace)]
@@ -125,10 +132,10 @@ class WorkloadController:
         nodes = self._nodes.items() if self._nodes is not None else ()
         return Seen(children=children, nodes=list(nodes), failure=self._failures.get(meta.key, Failure()))
 
-    async def _carry_out(self, owner: Workload, steps: tuple[Step, ...]) -> None:
+    async def _carry_out(self, owner: WorkloadObject, steps: tuple[ApiWrite, ...]) -> None:
         limit = asyncio.Semaphore(WRITES_AT_ONCE_MAX)
 
-        async def one(step: Step) -> None:
+        async def one(step: ApiWrite) -> None:
             async with limit:
                 await self._do(owner, step)
 
@@ -136,7 +143,7 @@ class WorkloadController:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _do(self, owner: Workload, step: Step) -> None:
+    async def _do(self, owner: WorkloadObject, step: ApiWrite) -> None:
         target = self._owners if step.resource == self._owners.resource else self._children.get(step.resource)
         try:
             answer = await self._write(step)
@@ -158,7 +165,7 @@ class WorkloadController:
             name = step.meta.name or (answer.get("metadata") or {}).get("name", "")
             self._emit(owner, "Normal", step.reason, step.message.replace("{name}", name))
 
-    def _write(self, step: Step) -> Awaitable[dict[str, Any]]:
+    def _write(self, step: ApiWrite) -> Awaitable[dict[str, Any]]:
         meta = step.meta
         if step.verb == "create":
             return self._client.create(step.resource, step.body)
@@ -166,13 +173,13 @@ class WorkloadController:
             return self._client.delete(step.resource, meta.name, meta.namespace, uid=meta.uid)
         return self._client.patch(step.resource, meta.name, step.body, meta.namespace)
 
-    def _fail(self, owner: Workload, step: Step, error: ApiError) -> None:
+    def _fail(self, owner: WorkloadObject, step: ApiWrite, error: ApiError) -> None:
         if isinstance(error, Forbidden) and is_namespace_going(error):
             return
         self._failures[owner.metadata.key] = Failure(error.reason, str(error))
         self._emit(owner, "Warning", f"Failed{step.verb.capitalize()}", f"Error: {error}")
 
-    async def _write_status(self, owner: Workload, status: dict[str, Any]) -> None:
+    async def _write_status(self, owner: WorkloadObject, status: dict[str, Any]) -> None:
         if status == owner.status:
             return
         meta = owner.metadata
@@ -186,7 +193,7 @@ class WorkloadController:
             return
         self._owners.note(answer)
 
-    def _emit(self, owner: Workload, type_: str, reason: str, message: str) -> None:
+    def _emit(self, owner: WorkloadObject, type_: str, reason: str, message: str) -> None:
         resource = self._owners.resource
         self._recorder.event((resource.api_version, resource.kind, owner.metadata), type_, reason, message)
 
