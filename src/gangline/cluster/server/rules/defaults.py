@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangline.api.resources import Resource
-from gangline.cluster.server.rules import workload_defaults
+from gangline.cluster.server.rules import workload_rules
 from gangline.cluster.server.rules.pod_defaults import admitted_pod_spec, pod_spec, qos_class, with_defaults
 
 JOB_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
@@ -212,12 +212,12 @@ _BY_KIND: dict[tuple[str, str], Callable[[dict[str, Any], dict[str, Any] | None]
     ("batch", "Job"): _job,
     ("discovery.k8s.io", "EndpointSlice"): _endpoint_slice,
     ("scheduling.k8s.io", "PriorityClass"): _priority_class,
-    ("apps", "Deployment"): workload_defaults.workload,
-    ("apps", "ReplicaSet"): workload_defaults.workload,
-    ("apps", "StatefulSet"): workload_defaults.workload,
-    ("apps", "DaemonSet"): workload_defaults.workload,
-    ("", "ReplicationController"): workload_defaults.workload,
-    ("", "PersistentVolumeClaim"): workload_defaults.claim,
-    ("", "PersistentVolume"): workload_defaults.volume,
-    ("storage.k8s.io", "StorageClass"): workload_defaults.storage_class,
+    ("apps", "Deployment"): workload_rules.workload_defaults,
+    ("apps", "ReplicaSet"): workload_rules.workload_defaults,
+    ("apps", "StatefulSet"): workload_rules.workload_defaults,
+    ("apps", "DaemonSet"): workload_rules.workload_defaults,
+    ("", "ReplicationController"): workload_rules.workload_defaults,
+    ("", "PersistentVolumeClaim"): workload_rules.claim_defaults,
+    ("", "PersistentVolume"): workload_rules.volume_defaults,
+    ("storage.k8s.io", "StorageClass"): workload_rules.storage_class_defaults,
 }

@@ -27,7 +27,7 @@ from gangline.cluster.server.rules.field_rules import (
 )
 from gangline.cluster.server.rules.job_validation import job, job_update
 from gangline.cluster.server.rules.pod_validation import pod_spec, pod_update
-from gangline.cluster.server.rules.workload_validation import claim, workload, workload_update
+from gangline.cluster.server.rules.workload_rules import claim, workload, workload_update
 from gangline.cluster.server.wire.field_types import type_errors
 from gangline.cluster.server.wire.unknown_fields import drop_unknown
 from gangline.errors import FieldError
