@@ -1,6 +1,6 @@
 """Defaults and rules of workloads with a template, of claims, volumes and storage classes.
 
-Source: defaulting and validation of apps/v1, core/v1 and storage/v1 in kube-apiserver; messages keep its words.
+Source: apps/v1, core/v1 and storage/v1 in kube-apiserver, defaulting and validation; words as there.
 """
 
 from __future__ import annotations
