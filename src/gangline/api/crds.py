@@ -128,6 +128,12 @@ def _mpijob() -> dict[str, Any]:
     }
 
 
+def _old(version: str) -> dict[str, Any]:
+    """Return what tells clients not to write a version anew; the one-machine cluster does not prefer it."""
+    text = f"{MPIJOBS.group}/{version} {MPIJOBS.kind} is served for old files"
+    return {"deprecated": True, "deprecationWarning": f"{text}; write new ones as {MPIJOBS.api_version}"}
+
+
 def _mpijob_version(version: str) -> dict[str, Any]:
     is_current = version == MPIJOBS.version
     description = "A synchronous distributed run: one launcher with mpirun, and its workers."
@@ -137,6 +143,7 @@ def _mpijob_version(version: str) -> dict[str, Any]:
         "name": version,
         "served": True,
         "storage": is_current,
+        **({} if is_current else _old(version)),
         "additionalPrinterColumns": [_column(*column) for column in _MPIJOB_COLUMNS],
         "schema": {
             "openAPIV3Schema": {

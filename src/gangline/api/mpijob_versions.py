@@ -32,7 +32,7 @@ from gangline.api.mpijob_legacy import (
     LegacyFields,
 )
 from gangline.api.mpijob_v1alpha1 import rewrite_template
-from gangline.api.resources import MPIJOBS
+from gangline.api.resources import MPIJOBS, WRITTEN_VERSION_ANNOTATION
 from gangline.errors import FieldError
 
 Object = dict[str, Any]
@@ -84,8 +84,9 @@ def version_of(api_version: Any) -> str:
 def written_version(metadata: ObjectMeta) -> str:
     """Return the version through which an object was written, empty when metadata does not tell.
 
-    What kubectl applied last says it best. Else the first writer counts: tools that edit later may come
-    through whichever version the server prefers. Cost: reads the applied text when there is one, 20 us.
+    What kubectl applied last says it best, then the note of the server. Else the first writer counts: tools
+    that edit later may come through whichever version the server prefers.
+    Cost: reads the applied text when there is one, 20 us.
     """
     applied = metadata.annotations.get(LAST_APPLIED)
     if applied:
@@ -95,6 +96,8 @@ def written_version(metadata: ObjectMeta) -> str:
             version = ""
         if version:
             return version
+    if noted := version_of(metadata.annotations.get(WRITTEN_VERSION_ANNOTATION)):
+        return noted
     entries = metadata.managed_fields if isinstance(metadata, JobMeta) else []
     writers = [
         (entry.time or "", version_of(entry.api_version)) for entry in entries if not entry.subresource

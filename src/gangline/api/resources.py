@@ -93,6 +93,10 @@ MPIJOB_VERSIONS: tuple[Resource, ...] = (
 )
 """The same objects in every version that is served; the first is the one they are stored in."""
 
+WRITTEN_VERSION_ANNOTATION = "gangline.dev/written-version"
+"""On an MPIJob: the ``apiVersion`` by whose rules it was written. It travels with the object where somebody
+copies it through another version."""
+
 SCHEDULER_PLUGINS_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 WORKLOADS = Resource("scheduling.k8s.io", "v1alpha1", "workloads", "Workload")

@@ -8,6 +8,7 @@ from typing import Any, Final
 from gangline.api.core import ObjectMeta
 from gangline.api.dns_names import is_dns_1035_label
 from gangline.api.mpijob import MPIJob
+from gangline.api.mpijob_legacy import V1, V1ALPHA1, V1ALPHA2
 from gangline.api.resources import MPIJOBS
 
 OPERATOR_NAME_LABEL: Final = "training.kubeflow.org/operator-name"
@@ -22,6 +23,8 @@ LAUNCHER_ATTEMPT_ANNOTATION: Final = "gangline.dev/launcher-attempt"
 LAUNCHER_FAILURES_ANNOTATION: Final = "gangline.dev/launcher-failures"
 """On such a Job: how often the program failed in the Jobs before it."""
 
+_UNDERSCORED: Final = ("group_name", "mpi_job_name", "mpi_role_type")
+_DASHED: Final = ("group-name", "mpi-job-name", "mpi-job-role")
 _DIGITS_MAX: Final = 10
 
 HOSTFILE_KEY: Final = "hostfile"
@@ -91,6 +94,15 @@ def selector_labels(job: str) -> dict[str, str]:
 def role_labels(job: str, role: str) -> dict[str, str]:
     """Return the labels of the pods of one role: ``launcher`` or ``worker``."""
     return {**selector_labels(job), JOB_ROLE_LABEL: role}
+
+
+def published_labels(job: MPIJob, role: str) -> dict[str, str]:
+    """Return the labels that guides of a job's version find its pods by; those of v2beta1 are our own.
+
+    Source: the MPI operator 0.1 and 0.2 (v1alpha1, v1alpha2), 0.3 (v1).
+    """
+    words = {V1ALPHA1: _UNDERSCORED, V1ALPHA2: _UNDERSCORED, V1: _DASHED}.get(job.version, ())
+    return dict(zip(words, (MPIJOBS.group, job.metadata.name, role), strict=False))
 
 
 def child_metadata(owner: ObjectMeta, name: str, labels: dict[str, str]) -> dict[str, Any]:

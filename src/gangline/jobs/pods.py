@@ -23,6 +23,7 @@ from gangline.jobs.names import (
     child_metadata,
     mark_count,
     other_child_labels,
+    published_labels,
     role_labels,
 )
 from gangline.jobs.remote_access import KUBEXEC_KEY
@@ -149,7 +150,8 @@ def _template(job: MPIJob, spec: ReplicaSpec, role: str) -> Object:
     """What both roles share: labels, subdomain, restart policy, the ssh key. Other metadata is dropped."""
     names = Names.of(job)
     given = _without_nulls(spec.template.get("metadata") or {})
-    metadata: Object = {"labels": {**(given.get("labels") or {}), **role_labels(names.job, role)}}
+    labels = {**(given.get("labels") or {}), **published_labels(job, role), **role_labels(names.job, role)}
+    metadata: Object = {"labels": labels}
     if given.get("annotations"):
         metadata["annotations"] = dict(given["annotations"])
     pod: Object = _without_nulls(spec.template["spec"])

@@ -102,6 +102,25 @@ async def test_every_version_shows_the_same_job(api: Any, client: Client, tmp_pa
     assert name in await kubectl(api, tmp_path, "get", "mj")
 
 
+@pytest.mark.parametrize("api", ["embedded"], indirect=True)  # others prefer v1, for its name
+@pytest.mark.parametrize("file", ["v2beta1-benchmarks.yaml", "v1alpha2-16-gpus.yaml", "v1-elastic.yaml"])
+async def test_a_job_that_is_copied_from_what_kubectl_shows_keeps_its_meaning(
+    api: Any, client: Client, tmp_path: Path, file: str
+) -> None:
+    (document,) = load_file(FOLDER / file)
+    await kubectl(api, tmp_path, "create", "-f", str(FOLDER / file))
+    shown = await kubectl(api, tmp_path, "get", "mpijob", document.name, "-o", "yaml")
+    (tmp_path / "copy.yaml").write_text(shown)
+    await kubectl(api, tmp_path, "delete", "mpijob", document.name)
+
+    await kubectl(api, tmp_path, "create", "-f", str(tmp_path / "copy.yaml"))
+
+    assert shown.startswith("apiVersion: kubeflow.org/v2beta1\n")
+    job = as_job(await client.get(MPIJOBS, document.name, api.namespace))
+    read = read_observed(job.metadata, job.spec, job.status)
+    assert (read.errors, read.job.version) == ([], document.api_version.rpartition("/")[2])
+
+
 async def test_a_status_can_be_written_to_a_job_of_any_version(
     api: Any, client: Client, tmp_path: Path
 ) -> None:

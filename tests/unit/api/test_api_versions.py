@@ -367,6 +367,9 @@ def writer(version: str, time: str, subresource: str = "") -> ManagedFields:
     return ManagedFields(api_version=f"kubeflow.org/{version}", time=time, subresource=subresource)
 
 
+NOTED = {"gangline.dev/written-version": "kubeflow.org/v1alpha2"}
+
+
 def applied(version: str) -> dict[str, str]:
     return {LAST_APPLIED: json.dumps({"apiVersion": f"kubeflow.org/{version}"})}
 
@@ -382,6 +385,8 @@ def applied(version: str) -> dict[str, str]:
         (JobMeta(managed_fields=[writer("v1", "2"), writer("v1alpha2", "1")]), "v1alpha2"),
         (JobMeta(managed_fields=[writer("v2beta1", "1", "status"), writer("v1", "2")]), "v1"),
         (JobMeta(managed_fields=[writer("v1", "1")], annotations=applied("v2beta1")), "v2beta1"),
+        (JobMeta(managed_fields=[writer("v2beta1", "1")], annotations=NOTED), "v1alpha2"),
+        (ObjectMeta(annotations={**NOTED, **applied("v2beta1")}), "v2beta1"),
     ],
     ids=[
         "nothing",
@@ -392,6 +397,8 @@ def applied(version: str) -> dict[str, str]:
         "first writer",
         "status",
         "applied wins",
+        "noted by the server",
+        "applied after the note",
     ],
 )
 def test_the_version_that_metadata_tells(meta: ObjectMeta, want: str) -> None:

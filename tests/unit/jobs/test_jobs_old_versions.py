@@ -9,6 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
+from gangline.api.core import ObjectMeta
+from gangline.api.mpijob import MPIJob
+from gangline.jobs.names import published_labels
 from gangline.jobs.plan import Create
 from gangline.jobs.settings import Settings
 
@@ -102,3 +108,28 @@ def test_a_job_of_v1alpha1_becomes_the_same_objects(scene: Build) -> None:
     assert config_map["data"]["hostfile"] == (
         "pi-worker-0.pi.ns.svc slots=2\npi-worker-1.pi.ns.svc slots=2\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "labels"),
+    [
+        ("v1alpha1", {"group_name": "kubeflow.org", "mpi_job_name": "pi", "mpi_role_type": "worker"}),
+        ("v1alpha2", {"group_name": "kubeflow.org", "mpi_job_name": "pi", "mpi_role_type": "worker"}),
+        ("v1", {"group-name": "kubeflow.org", "mpi-job-name": "pi", "mpi-job-role": "worker"}),
+        ("v2beta1", {}),
+    ],
+)
+def test_pods_have_the_labels_by_which_guides_of_their_version_find_them(
+    version: str, labels: dict[str, str]
+) -> None:
+    job = replace(MPIJob(metadata=ObjectMeta(name="pi")), version=version)
+
+    assert published_labels(job, "worker") == labels
+
+
+def test_both_roles_of_an_old_job_can_be_selected_by_its_guide(scene: Build) -> None:
+    one = old(scene)
+    (launcher,) = made(one, "Job")
+
+    assert launcher["spec"]["template"]["metadata"]["labels"]["mpi_role_type"] == "launcher"
+    assert {pod["metadata"]["labels"]["mpi_role_type"] for pod in made(one, "Pod")} == {"worker"}

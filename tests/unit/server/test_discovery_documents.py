@@ -47,6 +47,19 @@ def test_crd_gives_a_row_for_each_served_version_best_first():
     assert v2beta1.scale_paths == {"specReplicasPath": ".spec.n"}
 
 
+def test_deprecated_versions_are_served_behind_the_others():
+    v1, v2beta1 = (version for version in CRD["spec"]["versions"] if version["served"])
+    spec = {**CRD["spec"], "versions": [{**v1, "deprecated": True}, v2beta1]}
+
+    rows = crd_served({"spec": spec})
+
+    assert [row.resource.version for row in rows] == ["v2beta1", "v1"]
+    assert [row.deprecation for row in rows] == ["", "kubeflow.org/v1 MPIJob is deprecated"]
+    group = discovery.api_group(rows, "kubeflow.org")
+    assert group is not None
+    assert group["preferredVersion"]["version"] == "v2beta1"
+
+
 def test_incomplete_crd_gives_no_rows():
     assert crd_served({"spec": {"group": "x"}}) == []
 

@@ -53,6 +53,7 @@ class ServedResource:
         selectable_fields: field paths (``spec.x``) that field selectors of a custom kind may name.
         scale_paths: JSON paths ``specReplicasPath``, ``statusReplicasPath``, ``labelSelectorPath`` of
             ``scale``.
+        deprecation: warning to whoever writes a deprecated version of a custom kind, else empty.
     """
 
     resource: Resource
@@ -70,6 +71,7 @@ class ServedResource:
     columns: tuple[dict[str, Any], ...] | None = field(default=None, hash=False)
     selectable_fields: tuple[str, ...] = ()
     scale_paths: dict[str, str] | None = field(default=None, hash=False)
+    deprecation: str = ""
 
     @property
     def is_idle(self) -> bool:
@@ -178,7 +180,11 @@ def crd_served(crd: dict[str, Any]) -> list[ServedResource]:
         for version in spec.get("versions") or []
         if version.get("served") and version.get("name")
     ]
-    return sorted(rows, key=lambda row: version_priority(row.resource.version), reverse=True)
+    return sorted(rows, key=_preference, reverse=True)
+
+
+def _preference(row: ServedResource) -> tuple[bool, tuple[int, int, int, str]]:
+    return not row.deprecation, version_priority(row.resource.version)
 
 
 def _custom(spec: dict[str, Any], names: dict[str, Any], version: dict[str, Any]) -> ServedResource:
@@ -207,7 +213,26 @@ def _custom(spec: dict[str, Any], names: dict[str, Any], version: dict[str, Any]
             entry["jsonPath"].lstrip(".") for entry in version.get("selectableFields") or ()
         ),
         scale_paths=dict(scale) if scale is not None else None,
+        deprecation=_deprecation(spec, names, version),
     )
+
+
+def _deprecation(spec: dict[str, Any], names: dict[str, Any], version: dict[str, Any]) -> str:
+    default = f"{spec['group']}/{version['name']} {names['kind']} is deprecated"
+    return version.get("deprecationWarning") or default if version.get("deprecated") else ""
+
+
+def preferred_first(versions: dict[str, list[ServedResource]]) -> dict[str, list[ServedResource]]:
+    """Return a group's rows by version, those first that clients shall use.
+
+    A version all of whose kinds are deprecated comes last. Kubernetes goes by the names alone: there
+    ``kubectl get`` shows objects of v2beta1 as v1, under which they mean something else.
+    """
+    ranks = {
+        name: (max(_preference(row)[0] for row in rows), version_priority(name))
+        for name, rows in versions.items()
+    }
+    return {name: versions[name] for name in sorted(versions, key=lambda name: ranks[name], reverse=True)}
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:

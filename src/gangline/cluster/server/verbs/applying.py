@@ -104,7 +104,7 @@ async def _create(
     if meta.get("uid") or meta.get("resourceVersion"):
         raise status_errors.conflict(target.served, target.name, "the object does not exist any more")
     session_rule.check(context, applied)
-    writing.warn_if_idle(context)
+    writing.warn_of_kind(context)
     api.authorizer.check_gift(context.user, target, applied)
     owned = apply_fields.owned_fields(applied, shape_of(target.served))
     fields = [_entry(manager, target, owned)]

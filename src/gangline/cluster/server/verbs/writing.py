@@ -47,15 +47,17 @@ async def create(api: ApiContext, context: RequestContext) -> web.Response:
     body = await context.body()
     body = await _known(api, context, body)
     session_rule.check(context, body)
-    warn_if_idle(context)
+    warn_of_kind(context)
     api.authorizer.check_gift(context.user, target, body)
     entry = await create_object(api, target, body, dry_run=context.dry_run, size_bytes=context.body_bytes)
     data = rendering.single(entry, target.served, context.form, include_object(context))
     return answer(data, status=201, warnings=context.warnings)
 
 
-def warn_if_idle(context: RequestContext) -> None:
-    """Tell whoever creates an object on which nothing acts."""
+def warn_of_kind(context: RequestContext) -> None:
+    """Tell whoever creates an object on which nothing acts, or whose version is deprecated."""
+    if context.target.served.deprecation:
+        context.warnings.append(context.target.served.deprecation)
     if context.target.served.is_idle:
         resource = context.target.served.resource
         context.warnings.append(f"{resource.plural} are stored; nothing acts on them here")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gangline.cluster.server.resources import SUBRESOURCE_VERBS, ServedResource, version_priority
+from gangline.cluster.server.resources import SUBRESOURCE_VERBS, ServedResource, preferred_first
 
 _RESPONSE_KINDS = {
     "scale": ("autoscaling", "v1", "Scale"),
@@ -99,10 +99,7 @@ def _by_group(rows: Iterable[ServedResource]) -> dict[str, dict[str, list[Served
     groups: dict[str, dict[str, list[ServedResource]]] = {}
     for row in rows:
         groups.setdefault(row.resource.group, {}).setdefault(row.resource.version, []).append(row)
-    return {
-        group: dict(sorted(versions.items(), key=lambda item: version_priority(item[0]), reverse=True))
-        for group, versions in groups.items()
-    }
+    return {group: preferred_first(versions) for group, versions in groups.items()}
 
 
 def _group(group: str, versions: dict[str, list[ServedResource]]) -> dict[str, Any]:
