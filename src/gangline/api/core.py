@@ -28,6 +28,7 @@ class VolumeMount(Wire, frozen=True, kw_only=True):
     name: str
     mount_path: str
     sub_path: str = ""
+    sub_path_expr: str = ""
     read_only: bool = False
 
 
@@ -179,6 +180,9 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     dns_policy: str = "ClusterFirst"
     dns_config: dict[str, Any] | None = None
     host_aliases: list[dict[str, Any]] = []
+    hostname_override: str | None = None
+    set_hostname_as_fqdn: bool = msgspec.field(default=False, name="setHostnameAsFQDN")
+    runtime_class_name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     overhead: dict[str, str | int | float] = {}
     service_account_name: str = ""

@@ -72,6 +72,7 @@ HORIZONTAL_POD_AUTOSCALERS_V1 = Resource(
     "autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler"
 )
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 CRDS = Resource(
     "apiextensions.k8s.io",

@@ -3,9 +3,13 @@
 Expected values: Kubernetes documentation, "Configure a security context", "Using sysctls", "Volumes".
 """
 
+import uuid
 from pathlib import Path
 
 import pytest
+
+from gangline.api.resources import EVENTS, RUNTIME_CLASSES, SERVICES
+from gangline.kube.errors import Forbidden
 
 
 def ended(pod, index=0):
@@ -122,3 +126,95 @@ async def test_safe_settings_of_the_kernel_are_the_pods_own(cluster):
     await cluster.create_pod("unsafe", "true", securityContext={"sysctls": unsafe})
     failed = await cluster.wait_phase("unsafe", "Failed")
     assert failed["status"]["reason"] == "SysctlForbidden"
+
+
+async def test_names_and_resolver_are_those_that_the_pod_asks_for(cluster):
+    if cluster.mode == "plain":
+        pytest.skip("plain pods have the machine's files")
+    lines = await said_by(
+        cluster,
+        "named",
+        "grep -P '10.1.2.3\\t' /etc/hosts; grep -v '#' /etc/resolv.conf; hostname",
+        hostAliases=[{"ip": "10.1.2.3", "hostnames": ["store", "store.example"]}],
+        dnsPolicy="None",
+        dnsConfig={
+            "nameservers": ["192.0.2.1"],
+            "searches": ["ns.example", "example"],
+            "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}],
+        },
+        hostname="short",
+        subdomain="group",
+        setHostnameAsFQDN=True,
+    )
+
+    assert lines == [
+        "10.1.2.3\tstore\tstore.example",
+        "search ns.example example",
+        "options ndots:2 edns0",
+        "nameserver 192.0.2.1",
+        "short.group.default.svc.cluster.local",
+    ]
+    shared = await said_by(cluster, "other", "grep -c store /etc/hosts || cat /etc/hostname")
+    assert shared == ["0", "other"]
+
+
+async def test_services_are_named_by_variables_unless_the_pod_wants_none(plain):
+    ports = [{"name": "web-ui", "port": 80}, {"name": "udp", "port": 53, "protocol": "UDP"}]
+    service = await plain.create(SERVICES, "my-store", spec={"ports": ports})
+    await plain.create(SERVICES, "headless", spec={"clusterIP": "None", "ports": [{"port": 1}]})
+    address = service["spec"]["clusterIP"]
+    read = "env | grep -e ^MY_STORE -e ^HEADLESS | sort"
+
+    async def told():
+        name = f"asks-{uuid.uuid4().hex[:8]}"  # the agent may not know the service yet
+        return await said_by(plain, name, read)
+
+    lines = await plain.wait_for(told, "the variables")
+    assert lines == [
+        f"MY_STORE_PORT=tcp://{address}:80",
+        f"MY_STORE_PORT_53_UDP=udp://{address}:53",
+        f"MY_STORE_PORT_53_UDP_ADDR={address}",
+        "MY_STORE_PORT_53_UDP_PORT=53",
+        "MY_STORE_PORT_53_UDP_PROTO=udp",
+        f"MY_STORE_PORT_80_TCP=tcp://{address}:80",
+        f"MY_STORE_PORT_80_TCP_ADDR={address}",
+        "MY_STORE_PORT_80_TCP_PORT=80",
+        "MY_STORE_PORT_80_TCP_PROTO=tcp",
+        f"MY_STORE_SERVICE_HOST={address}",
+        "MY_STORE_SERVICE_PORT=80",
+        "MY_STORE_SERVICE_PORT_UDP=53",
+        "MY_STORE_SERVICE_PORT_WEB_UI=80",
+    ]
+    assert await said_by(plain, "alone", read, enableServiceLinks=False) == []
+
+
+async def test_a_sub_path_may_name_variables(cluster):
+    mount = {"name": "all", "mountPath": "/mine", "subPathExpr": "of/$(POD)"}
+    container = {
+        "env": [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "volumeMounts": [mount, {"name": "all", "mountPath": "/all"}],
+    }
+    volumes = [{"name": "all", "emptyDir": {}}]
+
+    lines = await said_by(
+        cluster, "apart", "touch /mine/a && cd /all && find . -name a", container=container, volumes=volumes
+    )
+
+    assert lines == ["./of/apart/a"]
+
+
+async def test_a_pod_may_name_a_runtime_class_of_the_mode_that_runs_here(plain):
+    for name in ("plain", "gvisor"):
+        body = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": name}
+        await plain.client.create(RUNTIME_CLASSES, {**body, "metadata": {"name": name}})
+
+    with pytest.raises(Forbidden, match='RuntimeClass "none" not found'):
+        await plain.create_pod("none", "true", runtimeClassName="none")
+    await said_by(plain, "fits", "true", runtimeClassName="plain")
+    await plain.create_pod("other", "true", runtimeClassName="gvisor")
+
+    async def told():
+        events = (await plain.client.list(EVENTS)).items
+        return [event["message"] for event in events if event["reason"] == "FailedCreatePodSandBox"]
+
+    assert 'no runtime for "gvisor" is configured' in (await plain.wait_for(told, "the refusal"))[0]

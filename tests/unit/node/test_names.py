@@ -1,6 +1,7 @@
 """Host names of pods: hosts files in place, links for the remote shell; addresses."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,11 @@ from gangline.cluster.node.network.addresses import AddressPool
 from gangline.cluster.node.network.host_names import NameRegistry, PodHost, hosts_text
 from gangline.cluster.node.network.pod_network import interface_name, interface_prefix
 from gangline.errors import ClusterError
+
+
+def registry(folder: Path) -> NameRegistry:
+    return NameRegistry(hosts_folder=folder / "hosts", names_folder=folder / "names", pods=folder / "pods")
+
 
 WORKER = PodHost("10.0.0.2", "job-worker-0", "job-worker-0", "job", "ns", "ns")
 
@@ -30,7 +36,7 @@ def test_hosts_file_names_ipv4_peers_of_sockets_of_both_families():
 
 
 def test_hosts_file_keeps_its_inode_when_pods_come_and_go(tmp_path):
-    names = NameRegistry(hosts_folder=tmp_path / "hosts", names_folder=tmp_path / "names")
+    names = registry(tmp_path)
     path = names.hosts_file("ns")
     inode = path.stat().st_ino
 
@@ -45,7 +51,7 @@ def test_hosts_file_keeps_its_inode_when_pods_come_and_go(tmp_path):
 
 
 def test_files_of_a_namespace_go_with_its_last_pod(tmp_path):
-    names = NameRegistry(hosts_folder=tmp_path / "hosts", names_folder=tmp_path / "names")
+    names = registry(tmp_path)
     names.hosts_file("ns")
     names.folder("ns")
     names.add("u1", WORKER)
@@ -65,7 +71,7 @@ def shell_socket(tmp_path):
 
 
 def test_name_leads_to_the_socket_even_where_only_the_folder_is_seen(tmp_path, shell_socket):
-    names = NameRegistry(hosts_folder=tmp_path / "hosts", names_folder=tmp_path / "names")
+    names = registry(tmp_path)
     names.add("u1", WORKER)
     names.link(WORKER, shell_socket)
 
@@ -76,7 +82,7 @@ def test_name_leads_to_the_socket_even_where_only_the_folder_is_seen(tmp_path, s
 
 
 def test_names_of_a_successor_survive_the_end_of_its_predecessor(tmp_path, shell_socket):
-    names = NameRegistry(hosts_folder=tmp_path / "hosts", names_folder=tmp_path / "names")
+    names = registry(tmp_path)
     again = PodHost("10.0.0.3", "job-worker-0", "job-worker-0", "job", "ns", "ns")
     for uid, host in (("u1", WORKER), ("u2", again)):
         names.add(uid, host)
@@ -90,14 +96,14 @@ def test_names_of_a_successor_survive_the_end_of_its_predecessor(tmp_path, shell
 
 
 def test_taking_over_keeps_living_names_and_drops_the_rest(tmp_path, shell_socket):
-    before = NameRegistry(hosts_folder=tmp_path / "hosts", names_folder=tmp_path / "names")
+    before = registry(tmp_path)
     gone = PodHost("10.0.0.9", "gone", "gone", "", "ns", "ns")
     for uid, host in (("u1", WORKER), ("u2", gone)):
         before.add(uid, host)
         before.link(host, shell_socket)
     inode = before.hosts_file("ns").stat().st_ino
 
-    after = NameRegistry(hosts_folder=tmp_path / "hosts", names_folder=tmp_path / "names")
+    after = registry(tmp_path)
     removed = after.take_over([("u1", WORKER)])
 
     assert removed == len(gone.aliases)

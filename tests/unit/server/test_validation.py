@@ -59,10 +59,6 @@ def told(errors):
             [("Invalid", "spec.containers[0].volumeMounts[1].mountPath")],
         ),
         (
-            with_container(volumeMounts=[{"name": "v", "mountPath": "/x", "subPathExpr": "$(POD_NAME)"}]),
-            [("Forbidden", "spec.containers[0].volumeMounts[0].subPathExpr")],
-        ),
-        (
             with_container(volumeMounts=[{"name": "v", "mountPath": "/x", "subPath": "../y"}]),
             [("Invalid", "spec.containers[0].volumeMounts[0].subPath")],
         ),

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gangline import clock
-from gangline.api.core import ConfigMap, Node, Pod, Secret
+from gangline.api.core import ConfigMap, Node, Pod, Secret, Service
 from gangline.cluster.images.image_map import MAP_NAME, MAP_NAMESPACE
 from gangline.cluster.node.context import AgentContext, affected
 from gangline.cluster.node.leftovers import (
@@ -73,6 +73,7 @@ class NodeAgent:
         nodes: Cache[Node],
         config_maps: Cache[ConfigMap],
         secrets: Cache[Secret],
+        services: Cache[Service],
     ) -> None:
         self._context = context
         self._keeper = keeper
@@ -80,6 +81,7 @@ class NodeAgent:
         self._nodes = nodes
         self._config_maps = config_maps
         self._secrets = secrets
+        self._services = services
         self._runners: dict[str, PodRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._over: WorkQueue[str] = WorkQueue()
@@ -95,7 +97,9 @@ class NodeAgent:
         self._pods.on_change(self._on_pod)
         self._config_maps.on_change(lambda _, new: self._on_object("cm", new))
         self._secrets.on_change(lambda _, new: self._on_object("secret", new))
-        caches: list[Cache[Any]] = [self._nodes, self._config_maps, self._secrets, self._pods]
+        caches: list[Cache[Any]] = [
+            *(self._nodes, self._config_maps, self._secrets, self._services, self._pods)
+        ]
         try:
             async with asyncio.TaskGroup() as services:
                 for cache in caches:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gangline.api.core import ConfigMap, Pod, Secret
-from gangline.api.resources import CONFIG_MAPS, SECRETS
+from gangline.api.core import ConfigMap, Pod, Secret, Service
+from gangline.api.resources import CONFIG_MAPS, RUNTIME_CLASSES, SECRETS
 from gangline.cluster.account_tokens import KEY_FILE, LIFETIME_S, AccountToken, renew_at_s, sign
 from gangline.cluster.node.isolation import Isolation
 from gangline.cluster.node.network.egress.resolver import of_the_machine
 from gangline.cluster.node.pods.container_env import Lookup, PodFacts
 from gangline.cluster.node.pods.volumes import DEFAULT_MODE, ProjectedFile, TokenSource, write_projection
 from gangline.cluster.node.shim import processes
+from gangline.errors import ClusterError
 from gangline.kube.errors import NotFound
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
 
 
+OCI_HANDLER = "runc"
+"""Handler of a RuntimeClass that means the runtime of containers with images of their own."""
+
+
 class Objects:
     """Config maps and secrets: from the caches, and asked for where those lag behind; service accounts.
 
@@ -45,6 +50,7 @@ class Objects:
         certificates: the cluster's folder of certificates and keys.
         pods: folder of the pods' files; what a pod is given of its service account lies there in ``account``.
         now_s: the wall clock, in seconds since 1970.
+        services: all of the cluster; None where no pod is told of them.
     """
 
     def __init__(
@@ -55,7 +61,9 @@ class Objects:
         certificates: Path,
         pods: Path,
         now_s: Callable[[], float] = time.time,
+        services: Cache[Service] | None = None,
     ) -> None:
+        self._services = services
         self._client = client
         self._config_maps = config_maps
         self._secrets = secrets
@@ -96,7 +104,29 @@ class Objects:
             )
             return found if isinstance(found, Secret) else None
 
-        return Lookup(config_map, secret)
+        def services() -> list[Service]:
+            known = self._services.items() if self._services is not None else ()
+            return [one for one in known if one.metadata.namespace == namespace]
+
+        return Lookup(config_map, secret, services)
+
+    async def check_runtime(self, pod: Pod, isolation: Isolation) -> None:
+        """Check that the runtime class of a pod means what runs here.
+
+        Raises:
+            ClusterError: it does not.
+        """
+        if not (name := pod.spec.runtime_class_name):
+            return
+        try:
+            handler = (await self._client.get(RUNTIME_CLASSES, name)).get("handler", "")
+        except NotFound:
+            raise ClusterError(f'RuntimeClass "{name}" is not there any more') from None
+        if handler not in (isolation, OCI_HANDLER):
+            raise ClusterError(
+                f'no runtime for "{handler}" is configured: pods of this cluster run as `{isolation}`, '
+                f"containers of images by `{OCI_HANDLER}`"
+            )
 
     def tokens(self, pod: Pod) -> TokenSource:
         """Return the pod's token and the certificate authority, as far as they are known."""

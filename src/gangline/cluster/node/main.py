@@ -96,7 +96,7 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
 
         fork_server = ForkServer(paths.log("shims"))
         fork_server.start()
-        names = NameRegistry(hosts_folder=paths.state / "hosts", names_folder=paths.names)
+        names = NameRegistry(hosts_folder=paths.state / "hosts", names_folder=paths.names, pods=paths.pods)
         if mode == "network":
             network = await _open_network(paths, facts, names)
         gpus = await open_gpus(facts, log)
@@ -142,8 +142,8 @@ def _wire(
     log: Any,
     rank_reports: RankReports,
 ) -> NodeAgent:
-    from gangline.api.core import ConfigMap, Node, Pod, Secret
-    from gangline.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS
+    from gangline.api.core import ConfigMap, Node, Pod, Secret, Service
+    from gangline.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SERVICES
     from gangline.cluster.node.agent import NodeAgent
     from gangline.cluster.node.context import Objects
     from gangline.cluster.node.node_status import NodeKeeper
@@ -151,7 +151,8 @@ def _wire(
 
     config_maps: Cache[ConfigMap] = Cache(client, CONFIG_MAPS, ConfigMap)
     secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
-    objects = Objects(client, config_maps, secrets, paths.certificates, paths.pods)
+    services: Cache[Service] = Cache(client, SERVICES, Service)
+    objects = Objects(client, config_maps, secrets, paths.certificates, paths.pods, services=services)
     port = int(facts.get("port", 0))
     context = _context(
         paths, client, fork_servers, network, names, mode, port, objects, gpus, log, rank_reports
@@ -172,6 +173,7 @@ def _wire(
         nodes=Cache(client, NODES, Node),
         config_maps=config_maps,
         secrets=secrets,
+        services=services,
     )
 
 

@@ -32,6 +32,7 @@ class PodHost:
         subdomain: the headless service that names it, may be empty.
         namespace: where it lives.
         scope: whose pods know it, a namespace's name or one of ``sessions.name_scope``.
+        host_aliases: lines that the pod's own hosts file has beyond its scope's.
     """
 
     address: str
@@ -40,6 +41,7 @@ class PodHost:
     subdomain: str
     namespace: str
     scope: str
+    host_aliases: tuple[str, ...] = ()
 
     @property
     def qualified(self) -> list[str]:
@@ -77,10 +79,14 @@ def rewrite_in_place(path: Path, text: str) -> None:
 
 
 class NameRegistry:
-    """Who is called what, in files: ``HOSTS/SCOPE`` and ``NAMES/SCOPE/ALIAS``."""
+    """Who is called what, in files: ``HOSTS/SCOPE`` and ``NAMES/SCOPE/ALIAS``.
 
-    def __init__(self, *, hosts_folder: Path, names_folder: Path) -> None:
+    A pod with host aliases has a hosts file of its own, ``PODS/UID/hosts``.
+    """
+
+    def __init__(self, *, hosts_folder: Path, names_folder: Path, pods: Path) -> None:
         self._hosts_folder = hosts_folder
+        self._pods = pods
         self._names_folder = names_folder
         self._hosts: dict[str, dict[str, PodHost]] = {}
 
@@ -160,4 +166,9 @@ class NameRegistry:
         return removed
 
     def _write(self, scope: str) -> None:
-        rewrite_in_place(self.hosts_file(scope), hosts_text(self._hosts[scope].values()))
+        text = hosts_text(self._hosts[scope].values())
+        rewrite_in_place(self.hosts_file(scope), text)
+        for uid, host in self._hosts[scope].items():
+            if host.host_aliases and (folder := self._pods / uid).is_dir():
+                own = "".join(f"{line}\n" for line in ("# Entries added by HostAliases.", *host.host_aliases))
+                rewrite_in_place(folder / "hosts", text + own)

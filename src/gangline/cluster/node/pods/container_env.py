@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -17,6 +17,7 @@ from gangline.api.core import (
     EnvVarSource,
     Pod,
     Secret,
+    Service,
 )
 from gangline.api.volumes import ObjectFieldSelector, ResourceFieldSelector
 from gangline.cluster.node.pods.contents import config_map_contents, secret_contents
@@ -47,10 +48,12 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """How to find the objects that a pod refers to; both return None for what does not exist."""
+    """How to find the objects that a pod refers to; the first two return None for what does not exist."""
 
     config_map: Callable[[str], ConfigMap | None]
     secret: Callable[[str], Secret | None]
+    services: Callable[[], Iterable[Service]] = tuple
+    """Those of the namespace."""
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
@@ -67,6 +70,36 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
         return variables.get(match.group(2), match.group(0))
 
     return _REFERENCE.sub(replace, text)
+
+
+def service_env(services: Iterable[Service]) -> dict[str, str]:
+    """Return the variables that name services with an address, as Docker's links did.
+
+    Source: Kubernetes documentation, "Service", environment variables.
+    """
+    env = {}
+    for service in services:
+        address, ports = service.spec.cluster_ip, service.spec.ports
+        if not ports or address in ("", "None"):
+            continue
+        prefix = service.metadata.name.upper().replace("-", "_")
+        env[f"{prefix}_SERVICE_HOST"] = address
+        env[f"{prefix}_SERVICE_PORT"] = str(ports[0]["port"])
+        for index, port in enumerate(ports):
+            number, protocol = port["port"], port.get("protocol", "TCP")
+            if port.get("name"):
+                env[f"{prefix}_SERVICE_PORT_{port['name'].upper().replace('-', '_')}"] = str(number)
+            url = f"{protocol.lower()}://{address}:{number}"
+            if index == 0:
+                env[f"{prefix}_PORT"] = url
+            link = f"{prefix}_PORT_{number}_{protocol}"
+            env |= {
+                link: url,
+                f"{link}_PROTO": protocol.lower(),
+                f"{link}_PORT": str(number),
+                f"{link}_ADDR": address,
+            }
+    return env
 
 
 def build_env(

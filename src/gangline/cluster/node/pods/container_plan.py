@@ -12,11 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gangline.api.core import Container, Pod, VolumeMount
 from gangline.cluster.images.image import Image
 from gangline.cluster.images.local_images import REMOTE_SHELL, REMOTE_SHELL_ENVIRONMENT, base_path
 from gangline.cluster.node.isolation import Isolation
-from gangline.cluster.node.pods.container_env import ConfigError, Lookup, PodFacts, build_env, expand
+from gangline.cluster.node.pods.container_env import (
+    ConfigError,
+    Lookup,
+    PodFacts,
+    build_env,
+    expand,
+    service_env,
+)
 from gangline.cluster.node.pods.privileges import capabilities_of, refusal_of_user, uid_of, user_of
 from gangline.cluster.node.pods.volumes import is_projection
 from gangline.cluster.node.rank_reports import ranks_of
@@ -123,12 +132,31 @@ def volume_source(volumes: Mapping[str, Path], mount: VolumeMount) -> Path:
     return source / mount.sub_path if mount.sub_path else source
 
 
+def with_sub_paths(container: Container, env: Mapping[str, str]) -> Container:
+    """Return a container whose mounts have their sub paths with variables filled in.
+
+    Raises:
+        ConfigError: a variable is not set, or what comes out leads out of the volume.
+    """
+    mounts = []
+    for mount in container.volume_mounts:
+        if mount.sub_path_expr:
+            path = expand(mount.sub_path_expr, env)
+            if path.startswith("/") or ".." in path.split("/") or "$(" in path.replace("$$(", ""):
+                raise ConfigError(
+                    f"subPathExpr `{mount.sub_path_expr}` gives `{path}`, no path in the volume"
+                )
+            mount = msgspec.structs.replace(mount, sub_path=path)
+        mounts.append(mount)
+    return msgspec.structs.replace(container, volume_mounts=mounts)
+
+
 def default_env(pod: Pod, container: Container, image: Image, place: PodFolders) -> dict[str, str]:
     """Return the variables that a container has before its own."""
     own_bin = str(place.bin) if place.is_plain else BIN_IN_POD
     env = {
         "HOME": str(place.folder / "home") if place.is_plain else _home(pod, container, image),
-        "HOSTNAME": hostname_of(pod),
+        "HOSTNAME": uts_name(pod),
         "KUBERNETES_SERVICE_HOST": place.api_host,
         "KUBERNETES_SERVICE_PORT": str(place.api_port),
         "KUBERNETES_SERVICE_PORT_HTTPS": str(place.api_port),
@@ -179,7 +207,7 @@ def session_env(pod: Pod, place: PodFolders, session: UserSession) -> dict[str, 
     if place.account is not None:
         env["GANGLINE_SERVICE_ACCOUNT"] = str(place.account)
     if place.session_kind == NODE and place.isolation != "plain":
-        env["HOSTNAME"] = hostname_of(pod)
+        env["HOSTNAME"] = uts_name(pod)
     if place.session_kind == NODE and place.isolation != "network":
         env["OMPI_MCA_btl_tcp_if_include"] = "lo"  # as in ``default_env``
     if place.session_kind == NODE and place.isolation == "plain":
@@ -193,8 +221,18 @@ def has_own_network(place: PodFolders) -> bool:
 
 
 def hostname_of(pod: Pod) -> str:
-    """Return what ``hostname`` prints: ``spec.hostname`` or the pod's name, at most 63 characters."""
+    """Return the name of a pod as a host: ``spec.hostname`` or the pod's name, at most 63 characters."""
     return (pod.spec.hostname or pod.metadata.name)[:63].rstrip("-.")
+
+
+def uts_name(pod: Pod) -> str:
+    """Return what ``hostname`` prints: the host's name, whole if the pod asks for that, or what it wants."""
+    short, spec = hostname_of(pod), pod.spec
+    if spec.hostname_override:
+        return spec.hostname_override
+    if spec.set_hostname_as_fqdn and spec.subdomain:
+        return f"{short}.{spec.subdomain}.{pod.metadata.namespace}.svc.cluster.local"
+    return short
 
 
 def _home(pod: Pod, container: Container, image: Image) -> str:
@@ -252,7 +290,10 @@ def plan_container(
     defaults = (
         default_env(pod, container, image, place) if session is None else session_env(pod, place, session)
     )
+    if pod.spec.enable_service_links and session is None:
+        defaults = {**service_env(lookup.services()), **defaults}
     own = build_env(pod, container, facts, lookup, {**defaults, **place.gpus})
+    container = with_sub_paths(container, own)
     argv = _argv(container, image, place, own)
     table = _rewritten(container, image, place, volumes) if place.shares_files else {}
     folder = place.container_folder(container.name)
@@ -270,6 +311,9 @@ def plan_container(
         "capabilities": None,
         "no_new_privileges": False,
         "root": None,
+        "sub_paths": [
+            (mount.name, mount.sub_path) for mount in container.volume_mounts if mount.sub_path_expr
+        ],
     }
     if session is not None:
         spec["session"] = session.process(place.session_kind, place.isolation)

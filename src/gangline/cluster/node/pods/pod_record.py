@@ -36,6 +36,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     boot: str = ""
     session: str = ""
     scope: str = ""
+    host_aliases: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, pod: Pod, *, address: str, started_at: float) -> PodRecord:
@@ -51,6 +52,9 @@ class PodRecord(msgspec.Struct, frozen=True):
             boot=boot_id(),
             session=kind_of_session(pod),
             scope=name_scope(pod),
+            host_aliases=tuple(
+                "\t".join((alias["ip"], *alias.get("hostnames", ()))) for alias in pod.spec.host_aliases
+            ),
         )
 
     @property
@@ -62,7 +66,15 @@ class PodRecord(msgspec.Struct, frozen=True):
     def host(self) -> PodHost:
         """The pod as a host."""
         scope = self.scope or self.namespace
-        return PodHost(self.address, self.name, self.hostname, self.subdomain, self.namespace, scope)
+        return PodHost(
+            self.address,
+            self.name,
+            self.hostname,
+            self.subdomain,
+            self.namespace,
+            scope,
+            self.host_aliases,
+        )
 
     def write(self, folder: Path) -> None:
         """Write the record into the pod's folder, for good.

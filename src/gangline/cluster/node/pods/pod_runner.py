@@ -167,6 +167,7 @@ class PodRunner:
                 self._wake_by(self._context.now_s() + RETRY_S)
                 return False
             await self._context.objects.ensure(self.pod)
+            await self._context.objects.check_runtime(self.pod, self._context.isolation)
             ended = [report for known in self._containers.observed.values() if (report := as_report(known))]
             await self._sandbox.make(self.pod, self._sandbox.plan_volumes(self.pod), ended)
         except (MountError, ShimError, OSError, ClusterError) as error:
@@ -203,6 +204,7 @@ class PodRunner:
                 self._context.facts(self._sandbox.record.address),
                 self._context.objects.lookup(self.pod.metadata.namespace),
             )
+            self._sandbox.make_sub_paths(self.pod, spec.pop("sub_paths"))
             self._sandbox.describe_oci(spec, container, image)
             if attempt and (
                 lost := await describe_writes(self._sandbox, [name], goes_with=f"each start of `{name}`")
@@ -215,7 +217,7 @@ class PodRunner:
         except ConfigError as error:
             self._wait(name, "CreateContainerConfigError", str(error))
             return
-        except (StartRefusedError, OSError) as error:
+        except (StartRefusedError, MountError, OSError) as error:
             self._wait(name, "CreateContainerError", str(error))
             return
         except ApiError as error:  # the server is away: nothing to tell anybody of

@@ -15,8 +15,13 @@ import msgspec
 from gangline.api.core import Container, Pod
 from gangline.cluster.images.image import Image
 from gangline.cluster.node.context import AgentContext
+from gangline.cluster.node.network.egress.resolv_conf import (
+    parse_resolv_conf,
+    render_resolv_conf,
+    with_dns_config,
+)
 from gangline.cluster.node.network.pod_network import INTERFACE_IN_POD
-from gangline.cluster.node.pods.container_plan import COVER, PodFolders, hostname_of, volume_source
+from gangline.cluster.node.pods.container_plan import COVER, PodFolders, uts_name
 from gangline.cluster.node.pods.oci_containers import delete_containers, describe, was_out_of_memory
 from gangline.cluster.node.pods.pod_record import PodRecord
 from gangline.cluster.node.pods.volumes import (
@@ -77,8 +82,8 @@ class Sandbox:
             logs=context.paths.pod_logs(record.namespace, record.name, record.uid),
             bin=context.bin,
             names=context.names.folder(scope),
-            hosts=context.names.hosts_file(scope),
-            resolv=context.resolv_of(record.address),
+            hosts=self._own_file("hosts") or context.names.hosts_file(scope),
+            resolv=self._own_file("resolv.conf") or context.resolv_of(record.address),
             api_host=context.api_host,
             api_port=context.api_port,
             hide=context.hide,
@@ -91,6 +96,11 @@ class Sandbox:
             session=session,
             session_kind=record.session,
         )
+
+    def _own_file(self, name: str) -> Path | None:
+        """Return a file that the pod has of its own where others share one, None if it has none."""
+        path = self.folder / name
+        return path if path.exists() else None
 
     def take_gpus(self, pod: Pod) -> bool:
         """Take the pod's GPUs, all or none, and keep them until ``remove``; True when it got some now.
@@ -242,7 +252,7 @@ class Sandbox:
             "folder": str(self.folder),
             "control": str(paths.pod_socket(record.uid)),
             "rsh": str(self.remote_shell_socket),
-            "hostname": hostname_of(pod),
+            "hostname": uts_name(pod),
             "namespaces": namespaces,
             "shm_bytes": 0,
             "binds": self._own_files() if record.session else None,
@@ -259,7 +269,8 @@ class Sandbox:
         """Return which of the machine's files a pod with a host name of its own sees other contents of."""
         hostname = self.folder / "hostname"
         hostname.write_text(f"{self.record.hostname}\n", encoding="utf-8")  # before the shim shows it
-        files = [(self.context.names.hosts_file(self.record.host.scope), "/etc/hosts")]
+        shared = self.context.names.hosts_file(self.record.host.scope)
+        files = [(self._own_file("hosts") or shared, "/etc/hosts")]
         files.append((hostname, "/etc/hostname"))
         if resolv := self.context.resolv_of(self.record.address):
             files.append((resolv, "/etc/resolv.conf"))
@@ -285,31 +296,48 @@ class Sandbox:
                 if gid is not None:
                     os.chown(self.volumes[plan.name], -1, gid)
                 self.volumes[plan.name].chmod(plan.mode if gid is None else plan.mode | SET_GROUP)
-        _make_sub_paths(pod, self.volumes, self.context.private)
+        mounts = (
+            mount
+            for container in (*pod.spec.init_containers, *pod.spec.containers)
+            for mount in container.volume_mounts
+        )
+        self.make_sub_paths(pod, [(mount.name, mount.sub_path) for mount in mounts if mount.sub_path])
         (self.folder / COVER).mkdir(exist_ok=True)
-        (self.folder / "hostname").write_text(f"{hostname_of(pod)}\n", encoding="utf-8")
+        (self.folder / "hostname").write_text(f"{uts_name(pod)}\n", encoding="utf-8")
+        base = self.context.resolv_of(self.record.address)
+        if base is not None and (pod.spec.dns_config or pod.spec.dns_policy == "None"):
+            before = parse_resolv_conf(base.read_text(encoding="utf-8", errors="replace"))
+            own = with_dns_config(before, pod.spec.dns_policy, pod.spec.dns_config or {})
+            text = render_resolv_conf(own, "dnsConfig of the pod")
+            (self.folder / "resolv.conf").write_text(text, encoding="utf-8")
         if self.context.isolation == "plain":
             for name in ("home", "tmp"):
                 (self.folder / name).mkdir(exist_ok=True)
+
+    def make_sub_paths(self, pod: Pod, wanted: Sequence[tuple[str, str]]) -> None:
+        """Make folders in volumes that are mounted in place of the whole (volume, path).
+
+        Raises:
+            MountError: one leads to what no pod may mount.
+        """
+        of_host = {volume.name for volume in pod.spec.volumes if volume.host_path is not None}
+        for name, sub_path in wanted:
+            if name in self.volumes:
+                is_host, private = name in of_host, self.context.private
+                _make_sub_path(name, self.volumes[name], sub_path, is_host=is_host, private=private)
 
     def _group(self, pod: Pod) -> int | None:
         return pod.spec.security_context.fs_group if self.context.isolation == "network" else None
 
 
-def _make_sub_paths(pod: Pod, volumes: Mapping[str, Path], private: Sequence[str]) -> None:
-    of_host = {volume.name for volume in pod.spec.volumes if volume.host_path is not None}
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
-        for mount in container.volume_mounts:
-            if mount.sub_path and mount.name in volumes:
-                source = volume_source(volumes, mount)
-                if not source.resolve().is_relative_to(volumes[mount.name].resolve()):
-                    raise MountError(f"subPath `{mount.sub_path}` leads out of the volume `{mount.name}`")
-                if mount.name in of_host and any(
-                    source.resolve().is_relative_to(folder) for folder in private
-                ):
-                    raise MountError(
-                        f"subPath `{mount.sub_path}` of volume `{mount.name}` is among the files of a "
-                        "cluster, which no pod may mount"
-                    )
-                if not source.exists():
-                    source.mkdir(parents=True, exist_ok=True)
+def _make_sub_path(volume: str, path: Path, sub_path: str, *, is_host: bool, private: Sequence[str]) -> None:
+    source = path / sub_path
+    if not source.resolve().is_relative_to(path.resolve()):
+        raise MountError(f"subPath `{sub_path}` leads out of the volume `{volume}`")
+    if is_host and any(source.resolve().is_relative_to(folder) for folder in private):
+        raise MountError(
+            f"subPath `{sub_path}` of volume `{volume}` is among the files of a cluster, "
+            "which no pod may mount"
+        )
+    if not source.exists():
+        source.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ SERVICE_NETWORK = "10.96"
 NAMESPACE_COLLECTION = "/namespaces"
 SERVICE_COLLECTION = "/services"
 PRIORITY_CLASS_COLLECTION = "scheduling.k8s.io/priorityclasses"
+RUNTIME_CLASS_COLLECTION = "node.k8s.io/runtimeclasses"
 
 
 def check_namespace(store: Store, target: RequestTarget, name: str) -> None:
@@ -138,7 +139,29 @@ def _admit_pod(store: Store, target: RequestTarget, obj: dict[str, Any]) -> dict
         # The node agent looks at the pod alone: what the account says is said by its pods.
         spec["automountServiceAccountToken"] = False
     _resolve_priority(store, target, name, spec)
+    if spec.get("runtimeClassName"):
+        _resolve_runtime(store, target, name, spec)
     return {**obj, "spec": spec}
+
+
+def _resolve_runtime(store: Store, target: RequestTarget, name: str, spec: dict[str, Any]) -> None:
+    """Take from a pod's RuntimeClass what it costs and where it runs."""
+    wanted = spec["runtimeClassName"]
+    entry = store.latest(RUNTIME_CLASS_COLLECTION, "", wanted)
+    if entry is None:
+        raise status_errors.refused(target.served, name, f'pod rejected: RuntimeClass "{wanted}" not found')
+    overhead = (entry.obj.get("overhead") or {}).get("podFixed")
+    if overhead:
+        if spec.get("overhead", overhead) != overhead:
+            words = f"pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead: {overhead}"
+            raise status_errors.refused(target.served, name, words)
+        spec["overhead"] = overhead
+    place = entry.obj.get("scheduling") or {}
+    if place.get("nodeSelector"):
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **place["nodeSelector"]}
+    missing = [one for one in place.get("tolerations") or [] if one not in (spec.get("tolerations") or [])]
+    if missing:
+        spec["tolerations"] = [*(spec.get("tolerations") or []), *missing]
 
 
 def _resolve_priority(store: Store, target: RequestTarget, name: str, spec: dict[str, Any]) -> None:

@@ -6,7 +6,9 @@ Source: resolv.conf(5).
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 NAMESERVERS_MAX = 3
 """MAXNS of the C library: it passes over any further ones."""
@@ -45,6 +47,29 @@ def render_resolv_conf(conf: ResolvConf, comment: str) -> str:
     """Return the text of a file."""
     lines = [f"# {comment}", *conf.others, *(f"nameserver {server}" for server in conf.nameservers)]
     return "\n".join(lines) + "\n"
+
+
+def with_dns_config(base: ResolvConf, policy: str, config: Mapping[str, Any]) -> ResolvConf:
+    """Return what a pod with a ``dnsConfig`` sees: what it adds to ``base``, or it alone for policy ``None``.
+
+    Source: Kubernetes documentation, "DNS for Services and Pods", pod's DNS config.
+    """
+    servers = () if policy == "None" else base.nameservers
+    searches: list[str] = []
+    options: dict[str, str] = {}
+    for words in map(str.split, () if policy == "None" else base.others):
+        if words[0] == "options":
+            options |= {word.partition(":")[0]: word for word in words[1:]}
+        else:
+            searches += words[1:]
+    searches += config.get("searches", ())
+    for option in config.get("options", ()):
+        name, value = option.get("name", ""), option.get("value")
+        options[name] = f"{name}:{value}" if value else name
+    others = [f"search {' '.join(dict.fromkeys(searches))}"] if searches else []
+    others += [f"options {' '.join(options.values())}"] if options else []
+    named = dict.fromkeys((*servers, *config.get("nameservers", ())))
+    return ResolvConf(tuple(named)[:NAMESERVERS_MAX], tuple(others))
 
 
 def reachable_from_pods(conf: ResolvConf) -> tuple[str, ...]:
