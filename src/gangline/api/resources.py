@@ -81,6 +81,7 @@ CRDS = Resource(
     "CustomResourceDefinition",
     namespaced=False,
 )
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False

@@ -2,9 +2,8 @@
 
 import pytest
 
-from gangline.cluster.server.resources import BUILT_IN_SERVED
-from gangline.cluster.server.rules.default_roles import cluster_roles
-from gangline.cluster.server.rules.rbac import (
+from gangline.cluster.server.rbac.default_roles import cluster_roles
+from gangline.cluster.server.rbac.rules import (
     AccessAttributes,
     Grant,
     attributes_of,
@@ -12,6 +11,7 @@ from gangline.cluster.server.rules.rbac import (
     rules_of,
     subjects_of,
 )
+from gangline.cluster.server.resources import BUILT_IN_SERVED
 
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
 

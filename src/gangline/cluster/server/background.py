@@ -1,4 +1,6 @@
-"""What the server does without being asked: events end after an hour, objects go with their CRD."""
+"""What the server does unasked: events end after an hour, objects go with their CRD, quotas tell their
+use.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,8 @@ from gangline.cluster.server.verbs.writing import store_next
 EVENT_LIFETIME_S = 3600
 EVENT_SWEEP_PERIOD_S = 60.0
 RETRY_S = 1.0
+QUOTA_PAUSE_S = 0.05
+"""What changes a quota's use within this time is told in one write."""
 
 
 async def expire_events(api: ApiContext) -> None:
@@ -79,3 +83,24 @@ async def _clean_up(api: ApiContext, name: str) -> bool:
     await store_next(api, target, entry, {**entry.obj, "metadata": meta})
     api.store.ring.close_collection(collection)
     return True
+
+
+async def tell_quotas(api: ApiContext) -> None:
+    """Write into the status of each quota what is used of it, whenever that has changed; endless."""
+    served = api.registry.find(r.RESOURCE_QUOTAS.group, r.RESOURCE_QUOTAS.version, r.RESOURCE_QUOTAS.plural)
+    assert served is not None
+    while True:
+        await api.quotas.changed.wait()
+        await asyncio.sleep(QUOTA_PAUSE_S)
+        api.quotas.changed.clear()
+        stale, api.quotas.stale = api.quotas.stale, set()
+        for namespace, name in stale:
+            target = RequestTarget(served, namespace, name, "status")
+            entry, status = api.store.latest(*target.key), api.quotas.status((namespace, name))
+            if entry is None or status is None or entry.obj.get("status") == status:
+                continue
+            meta = dict(entry.obj["metadata"])
+            try:
+                await store_next(api, target, entry, {**entry.obj, "metadata": meta, "status": status})
+            except StoreError:
+                pass  # the next change tells it

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.server.http.auth import Authenticator
-from gangline.cluster.server.http.authorizer import Authorizer
+from gangline.cluster.server.quota.quotas import Quotas
+from gangline.cluster.server.rbac.authorizer import Authorizer
 from gangline.cluster.server.registry import Registry
 from gangline.cluster.server.store.store import Store
 
@@ -20,3 +21,4 @@ class ApiContext:
     registry: Registry
     authenticator: Authenticator
     authorizer: Authorizer
+    quotas: Quotas

@@ -101,7 +101,6 @@ _SCALE_PATHS = {
 
 IDLE = frozenset(
     {
-        *("limitranges", "resourcequotas"),
         *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("apiservices",),

@@ -24,7 +24,6 @@ from gangline.cluster.server import background
 from gangline.cluster.server.bootstrap import bootstrap
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import Authenticator, write_private
-from gangline.cluster.server.http.authorizer import Authorizer
 from gangline.cluster.server.http.certificates import Certificates
 from gangline.cluster.server.http.connections import (
     LOCAL,
@@ -38,6 +37,8 @@ from gangline.cluster.server.http.fault_log import bound_library_logs
 from gangline.cluster.server.http.handlers import Handlers
 from gangline.cluster.server.kubeconfig import kubeconfig_text
 from gangline.cluster.server.memory import MemoryShares, bound_heap, free_bytes
+from gangline.cluster.server.quota.quotas import Quotas
+from gangline.cluster.server.rbac.authorizer import Authorizer
 from gangline.cluster.server.registry import CRD_COLLECTION, Registry
 from gangline.cluster.server.store.store import Store
 from gangline.errors import ClusterError
@@ -98,7 +99,9 @@ class ApiServer:
                 registry.put_crd(entry.obj)
             store.ring.listen(CRD_COLLECTION, registry.on_change)
             authenticator = Authenticator(paths.token, paths.certificates / KEY_FILE)
-            self._context = api = ApiContext(paths, store, registry, authenticator, Authorizer(store))
+            self._context = api = ApiContext(
+                paths, store, registry, authenticator, Authorizer(store), Quotas(store)
+            )
             await bootstrap(api)
             self._listen(Handlers(api, memory), certificates.ssl_context())
             text = kubeconfig_text(paths.name, self.port, certificates.authority_pem, authenticator.token)
@@ -109,6 +112,7 @@ class ApiServer:
         self._tasks = [
             asyncio.create_task(background.expire_events(api), name="expire-events"),
             asyncio.create_task(background.clean_up_crds(api), name="clean-up-crds"),
+            asyncio.create_task(background.tell_quotas(api), name="tell-quotas"),
         ]
 
     def _listen(self, handlers: Handlers, context: ssl.SSLContext) -> None:

@@ -2,7 +2,7 @@
 
 Three kinds of callers: the administrator (bearer token of the cluster, or anybody who can open the Unix
 socket, which only its owner can), service accounts (tokens signed with the cluster's key), and nobody, who
-may ask for health and version only. What the others may do is in authorizer.py; the administrator may also
+may ask for health and version only. What the others may do is in rbac; the administrator may also
 act as anybody else (impersonation.py).
 """
 

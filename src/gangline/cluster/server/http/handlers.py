@@ -21,9 +21,9 @@ from gangline.cluster.server.http.fault_log import FaultLog
 from gangline.cluster.server.http.load import LONG_ANSWER_BYTES, Load
 from gangline.cluster.server.http.request_context import RequestContext, failure_answer
 from gangline.cluster.server.memory import MemoryShares
+from gangline.cluster.server.rbac.rules import AccessAttributes
 from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import SUBRESOURCE_VERBS
-from gangline.cluster.server.rules.rbac import AccessAttributes
 from gangline.cluster.server.status_errors import StatusError
 from gangline.cluster.server.store.store import ConflictError, ObjectTooLargeError, StoreError, StoreFullError
 from gangline.cluster.server.streams import STREAMS

@@ -15,8 +15,8 @@ from multidict import MultiMapping
 
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.http.auth import Caller, service_account
-from gangline.cluster.server.http.authorizer import Authorizer
-from gangline.cluster.server.rules.rbac import AccessAttributes
+from gangline.cluster.server.rbac.authorizer import Authorizer
+from gangline.cluster.server.rbac.rules import AccessAttributes
 from gangline.cluster.server.status_errors import StatusError
 
 USER, EXTRA = "Impersonate-User", "impersonate-extra-"

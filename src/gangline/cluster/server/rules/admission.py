@@ -12,9 +12,11 @@ from gangline.api import resources as r
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import SERVICE_ACCOUNT_COLLECTION
+from gangline.cluster.server.quota import limit_range
 from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import ServedResource
 from gangline.cluster.server.rules import crds
+from gangline.cluster.server.rules.pod_defaults import qos_class
 from gangline.cluster.server.store.store import Store
 
 SERVICE_NETWORK = "10.96"
@@ -22,6 +24,7 @@ SERVICE_NETWORK = "10.96"
 
 NAMESPACE_COLLECTION = "/namespaces"
 SERVICE_COLLECTION = "/services"
+LIMIT_RANGE_COLLECTION = "/limitranges"
 PRIORITY_CLASS_COLLECTION = "scheduling.k8s.io/priorityclasses"
 RUNTIME_CLASS_COLLECTION = "node.k8s.io/runtimeclasses"
 
@@ -63,6 +66,8 @@ def admit(api: ApiContext, target: RequestTarget, obj: dict[str, Any]) -> dict[s
     resource = target.served.resource
     if resource == r.PODS:
         return _admit_pod(api.store, target, obj)
+    if resource == r.PERSISTENT_VOLUME_CLAIMS:
+        return _in_limits(api.store, target, obj)
     if resource == r.SERVICES:
         return _admit_service(api.store, obj)
     if resource == r.NAMESPACES:
@@ -122,6 +127,7 @@ def _admit_namespace(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def _admit_pod(store: Store, target: RequestTarget, obj: dict[str, Any]) -> dict[str, Any]:
+    obj = _in_limits(store, target, obj)
     name = obj["metadata"]["name"]
     spec = dict(obj.get("spec") or {})
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
@@ -142,6 +148,27 @@ def _admit_pod(store: Store, target: RequestTarget, obj: dict[str, Any]) -> dict
     if spec.get("runtimeClassName"):
         _resolve_runtime(store, target, name, spec)
     return {**obj, "spec": spec}
+
+
+def _in_limits(store: Store, target: RequestTarget, obj: dict[str, Any]) -> dict[str, Any]:
+    """Return a new pod or claim with what the LimitRanges of its namespace add.
+
+    Raises:
+        StatusError: 403, it breaks a bound.
+    """
+    ranges = [entry.obj for entry in store.entries(LIMIT_RANGE_COLLECTION, target.namespace)]
+    if not ranges:
+        return obj
+    if target.served.resource == r.PODS:
+        obj = limit_range.filled_pod(obj, ranges)
+        broken = limit_range.broken_by_pod(obj["spec"], ranges)
+        obj = {**obj, "status": {**(obj.get("status") or {}), "qosClass": qos_class(obj["spec"])}}
+    else:
+        broken = limit_range.broken_by_claim(obj.get("spec") or {}, ranges)
+    if broken:
+        told = broken[0] if len(broken) == 1 else f"[{', '.join(broken)}]"
+        raise status_errors.refused(target.served, obj["metadata"]["name"], told)
+    return obj
 
 
 def _resolve_runtime(store: Store, target: RequestTarget, name: str, spec: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gangline.api.resources import Resource
+from gangline.cluster.server.quota.limit_range import item_defaults
 from gangline.cluster.server.rules import workload_rules
 from gangline.cluster.server.rules.pod_defaults import admitted_pod_spec, pod_spec, qos_class, with_defaults
 
@@ -194,6 +195,11 @@ def _endpoints(endpoints: dict[str, Any], _: dict[str, Any] | None) -> dict[str,
     return {**endpoints, "subsets": subsets}
 
 
+def _limit_range(found: dict[str, Any], _: dict[str, Any] | None) -> dict[str, Any]:
+    spec = found.get("spec") or {}
+    return {**found, "spec": {**spec, "limits": [item_defaults(item) for item in spec.get("limits") or ()]}}
+
+
 def _endpoint_slice(item: dict[str, Any], _: dict[str, Any] | None) -> dict[str, Any]:
     if not item.get("ports"):
         return item
@@ -209,6 +215,7 @@ _BY_KIND: dict[tuple[str, str], Callable[[dict[str, Any], dict[str, Any] | None]
     ("", "Secret"): _secret,
     ("", "Node"): _node,
     ("", "Endpoints"): _endpoints,
+    ("", "LimitRange"): _limit_range,
     ("batch", "Job"): _job,
     ("discovery.k8s.io", "EndpointSlice"): _endpoint_slice,
     ("scheduling.k8s.io", "PriorityClass"): _priority_class,

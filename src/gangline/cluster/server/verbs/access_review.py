@@ -11,7 +11,7 @@ from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import Caller, is_there, service_account
 from gangline.cluster.server.http.request_context import RequestContext, answer, encode_json
-from gangline.cluster.server.rules.rbac import AccessAttributes
+from gangline.cluster.server.rbac.rules import AccessAttributes
 
 
 async def create_review(api: ApiContext, context: RequestContext) -> web.Response:

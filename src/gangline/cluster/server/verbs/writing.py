@@ -99,12 +99,13 @@ async def create_object(
     stored = rendering.in_order(api.registry.storage_row(served), obj)
     if managed_fields:
         stored["metadata"]["managedFields"] = managed_fields
-    if dry_run:
-        return Entry(0, encode_json(stored), 0, stored)
-    try:
-        return await api.store.put(key, stored, None)
-    except ConflictError:
-        raise status_errors.already_exists(served, name) from None
+    with api.quotas.charge(target, stored):
+        if dry_run:
+            return Entry(0, encode_json(stored), 0, stored)
+        try:
+            return await api.store.put(key, stored, None)
+        except ConflictError:
+            raise status_errors.already_exists(served, name) from None
 
 
 async def _known(api: ApiContext, context: RequestContext, body: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gangline.cluster.server.rbac.rules import GROUP
 from gangline.cluster.server.resources import ServedResource
-from gangline.cluster.server.rules.rbac import GROUP
 
 READ = ("get", "list", "watch")
 WRITE = ("create", "delete", "deletecollection", "patch", "update")

@@ -12,9 +12,9 @@ from typing import Any
 
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.http.auth import READ_VERBS, Caller
+from gangline.cluster.server.rbac import rules as rbac
+from gangline.cluster.server.rbac.rules import GROUP, AccessAttributes, Grant, Subject
 from gangline.cluster.server.registry import RequestTarget
-from gangline.cluster.server.rules import rbac
-from gangline.cluster.server.rules.rbac import GROUP, AccessAttributes, Grant, Subject
 from gangline.cluster.server.store.events import Change
 from gangline.cluster.server.store.store import Store
 

@@ -1,6 +1,6 @@
 """What roles and bindings allow: ``rbac.authorization.k8s.io`` read as rules for what somebody wants.
 
-Nothing here knows of stores or requests; ``http/authorizer.py`` keeps the grants of a cluster.
+Nothing here knows of stores or requests; ``authorizer.py`` keeps the grants of a cluster.
 Source: pkg/apis/rbac/v1/evaluation_helpers.go and plugin/pkg/auth/authorizer/rbac of Kubernetes.
 """
 
