@@ -63,7 +63,7 @@ class Descriptor:
                 break
         return b""
 
-    async def write(self, data: bytes | memoryview) -> None:
+    async def write(self, data: bytes | bytearray) -> None:
         """Write all; what nobody reads any more is dropped."""
         left = memoryview(data)
         while left and not self.is_closed:

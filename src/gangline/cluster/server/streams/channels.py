@@ -9,12 +9,15 @@ import asyncio
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
+from aiohttp._websocket.helpers import websocket_mask
 
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.http.request_context import RequestContext
+from gangline.kube.web_socket import WebSocket, accept_of
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 
@@ -24,39 +27,21 @@ V4_BASE64 = "v4.base64.channel.k8s.io"
 PROTOCOLS = (V5, V4, V4_BASE64)
 """Best first; only the newest can end standard input and leave the rest open."""
 
-MESSAGE_BYTES_MAX = 16 << 20
-"""Of one message: kubectl sends 32 KiB, a Python program perhaps all that it has at once."""
+WHOLE_BYTES_MAX = 4 << 20
+"""Of a message that is taken whole: a size, or input in the base64 protocol."""
 CLOSE_TIMEOUT_S = 5.0
 ALIVE_PERIOD_S = 15.0
 """How often a client that says nothing is written to, so that one that is gone is noticed."""
-
-
-def is_upgrade(context: RequestContext) -> bool:
-    """Whether the request asks for a WebSocket."""
-    headers = context.request.headers
-    asked = {word.strip().lower() for word in headers.get("Connection", "").split(",")}
-    return "upgrade" in asked and headers.get("Upgrade", "").lower() == "websocket"
-
-
-def require_upgrade(context: RequestContext) -> None:
-    """Refuse what is no WebSocket.
-
-    Raises:
-        StatusError: 400.
-    """
-    if is_upgrade(context):
-        return
-    found = context.request.headers.get("Upgrade", "")
-    hint = f": {found} is not served here, kubectl 1.31 and newer ask for a WebSocket" if found else ""
-    raise status_errors.bad_request(f"Upgrade request required{hint}")
+_NO_CHANNEL = -1
 
 
 class Channels:
     """One WebSocket, its messages taken apart; made by ``open_channels``."""
 
-    def __init__(self, web_socket: web.WebSocketResponse) -> None:
-        self.response = web_socket
-        self._is_base64 = web_socket.ws_protocol == V4_BASE64
+    def __init__(self, web_socket: WebSocket, *, is_base64: bool) -> None:
+        self._web_socket = web_socket
+        self._is_base64 = is_base64
+        self._channel = 0
 
     async def send(self, channel: int, data: bytes) -> None:
         """Send to a channel; waits while the client does not read.
@@ -65,59 +50,100 @@ class Channels:
             ConnectionError: the client is gone.
         """
         if self._is_base64:
-            await self.response.send_str(f"{channel:d}" + base64.b64encode(data).decode())
+            await self._web_socket.send(b"%d" % channel + base64.b64encode(data), is_text=True)
         else:
-            await self.response.send_bytes(bytes((channel,)) + data)
+            await self._web_socket.send(bytes((channel,)) + data)
 
-    async def receive(self) -> tuple[int, bytes | memoryview] | None:
-        """Return channel and content of the next message, None when the client has closed."""
-        while True:
-            message = await self.response.receive()
-            if message.type == WSMsgType.BINARY:
-                if message.data:
-                    return message.data[0], memoryview(message.data)[1:]
-            elif message.type == WSMsgType.TEXT:
-                if found := _of_text(message.data):
-                    return found
-            else:
-                return None
+    async def receive(self) -> tuple[int, bytes | bytearray] | None:
+        """Return channel and content of what has come, None when the client has closed.
+
+        Input comes in pieces of a message, everything else whole.
+        """
+        while (piece := await self._web_socket.receive()) is not None:
+            if piece.begins and not self._is_base64:
+                self._channel = piece.data.pop(0) if piece.data else _NO_CHANNEL
+            if self._channel == STDIN and not self._is_base64:
+                if piece.data:
+                    return STDIN, piece.data
+                continue
+            whole = piece.data
+            while not piece.ends:
+                if (following := await self._web_socket.receive()) is None or len(whole) > WHOLE_BYTES_MAX:
+                    return None
+                piece = following
+                whole += piece.data
+            if not self._is_base64:
+                return self._channel, whole
+            if found := _of_text(whole):
+                return found
+        return None
 
     async def keep_alive(self) -> None:
         """Write to the client now and then; a client that is gone ends the request. Endless."""
         while True:
             await asyncio.sleep(ALIVE_PERIOD_S)
-            await self.response.ping()
+            await self._web_socket.ping()
 
     async def finish(self, status: dict[str, Any]) -> None:
         """Send how it ended, and close."""
         await self.send(ERROR, json.dumps(status).encode())
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await self.response.close()
+        await self._web_socket.close(CLOSE_TIMEOUT_S)
 
 
-def _of_text(text: str) -> tuple[int, bytes] | None:
-    """Return channel and content of a message of the base64 protocols: a digit and the coded bytes."""
-    if not text[:1].isdigit():
-        return None
+def _of_text(text: bytearray) -> tuple[int, bytes] | None:
+    """Return channel and content of a message of the base64 protocol: a digit and the coded bytes."""
     try:
-        return int(text[0]), base64.b64decode(text[1:])
+        return int(text[:1]), base64.b64decode(text[1:])
     except (binascii.Error, ValueError):
         return None
 
 
-async def open_channels(context: RequestContext) -> Channels:
-    """Answer with a WebSocket in the first protocol of the client's that is served.
+async def open_web_socket(
+    context: RequestContext, protocols: Sequence[str]
+) -> tuple[WebSocket, web.StreamResponse]:
+    """Answer with a WebSocket in the first protocol of the client's that is served; ``protocol_of`` tells it.
+
+    The response is what the handler returns when it is over.
 
     Raises:
-        StatusError: 400, there is none.
+        StatusError: 400, it asks for none.
+        ConnectionError: the client is gone.
     """
-    offered = [one.strip() for one in context.request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
-    if not set(offered) & set(PROTOCOLS):
-        raise status_errors.bad_request(
-            f"unable to upgrade: the client offers {offered}, served are {', '.join(PROTOCOLS)}"
-        )
-    response = web.WebSocketResponse(
-        protocols=PROTOCOLS, compress=False, max_msg_size=MESSAGE_BYTES_MAX, timeout=CLOSE_TIMEOUT_S
+    request = context.request
+    protocol = protocol_of(context, protocols)
+    headers = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Accept": accept_of(request.headers.get("Sec-WebSocket-Key", "")),
+        "Sec-WebSocket-Protocol": protocol,
+    }
+    response = web.StreamResponse(status=101, headers=headers)
+    await response.prepare(request)
+    response.force_close()
+    before, transport = request.protocol, request.transport
+    if transport is None:
+        raise ConnectionResetError("the client has gone")
+    web_socket = WebSocket(is_client=False, unmask=websocket_mask, on_lost=before.connection_lost)
+    web_socket.take(transport)
+    return web_socket, response
+
+
+def protocol_of(context: RequestContext, protocols: Sequence[str]) -> str:
+    """Return the first protocol of the client's that is among those.
+
+    Raises:
+        StatusError: 400, there is none, or the request asks for no WebSocket.
+    """
+    headers = context.request.headers
+    asked = {word.strip().lower() for word in headers.get("Connection", "").split(",")}
+    upgrade = headers.get("Upgrade", "")
+    if "upgrade" not in asked or upgrade.lower() != "websocket":
+        hint = f": {upgrade} is not served, kubectl 1.31 and newer ask for a WebSocket" if upgrade else ""
+        raise status_errors.bad_request(f"Upgrade request required{hint}")
+    offered = [one.strip() for one in headers.get("Sec-WebSocket-Protocol", "").split(",")]
+    for protocol in offered:
+        if protocol in protocols:
+            return protocol
+    raise status_errors.bad_request(
+        f"unable to upgrade: the client offers {', '.join(offered)}; served are {', '.join(protocols)}"
     )
-    await response.prepare(context.request)
-    return Channels(response)

@@ -15,11 +15,13 @@ from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.request_context import RequestContext
 from gangline.cluster.server.streams.channels import (
     CLOSE,
+    PROTOCOLS,
     RESIZE,
     STDIN,
+    V4_BASE64,
     Channels,
-    open_channels,
-    require_upgrade,
+    open_web_socket,
+    protocol_of,
 )
 from gangline.cluster.server.verbs.logs import container_of
 
@@ -35,7 +37,7 @@ async def exec_command(api: ApiContext, context: RequestContext) -> web.StreamRe
     command = context.query.getall("command", [])
     if not command:
         raise status_errors.bad_request("you must specify at least one command for the container")
-    require_upgrade(context)
+    protocol = protocol_of(context, PROTOCOLS)
     try:
         process = await PodProcess.start(
             api.paths.pod_socket(pod["metadata"]["uid"]), container, command, **wanted
@@ -44,11 +46,12 @@ async def exec_command(api: ApiContext, context: RequestContext) -> web.StreamRe
         # In plain words, as a kubelet: kubectl puts its own before them.
         return web.Response(status=500, text=f'container not found ("{container}")')
     try:
-        channels = await open_channels(context)
+        web_socket, response = await open_web_socket(context, PROTOCOLS)
+        channels = Channels(web_socket, is_base64=protocol == V4_BASE64)
         status = await _serve(process, channels, exit_status)
-        with contextlib.suppress(ConnectionError, TimeoutError):
+        with contextlib.suppress(ConnectionError):
             await channels.finish(status)
-        return channels.response
+        return response
     finally:
         process.close()
 
