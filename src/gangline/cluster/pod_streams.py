@@ -30,6 +30,8 @@ PIPE_BYTES = 1 << 20
 READ_BYTES = 256 << 10
 DRAIN_S = 0.5
 """How long the streams of an ended program are read on that a process it left behind holds open."""
+CONNECT_TIMEOUT_S = 10.0
+"""Of a connection to a port of a pod."""
 _F_SETPIPE_SZ = 1031
 _LINE_BYTES = 64 << 10
 
@@ -233,6 +235,48 @@ class PodProcess:
             if not chunk:
                 return None
             self._buffer = line + chunk
+
+
+async def connect_port(control: Path, addresses: Sequence[str], port: int) -> socket.socket:
+    """Return a connection to a port of a pod, at the first of the addresses that takes one.
+
+    The shim makes the socket, which stays on the pod's network wherever it is used.
+
+    Raises:
+        NotRunningError: nobody watches over the pod.
+        OSError: nothing listens there.
+    """
+    loop = asyncio.get_running_loop()
+    failure: OSError | None = None
+    for address in addresses:
+        with await _connect(control) as connection:
+            connection.sendall(b'{"id": 1, "op": "socket"}\n')
+            await _readable(connection)
+            _, descriptors, _, _ = socket.recv_fds(connection, _LINE_BYTES, 1)
+            if not descriptors:
+                raise NotRunningError("no process watches over the pod")
+        found = socket.socket(fileno=descriptors[0])
+        found.setblocking(False)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await loop.sock_connect(found, (address, port))
+            return found
+        except OSError as error:  # TimeoutError is one
+            found.close()
+            failure = failure or error
+        except BaseException:
+            found.close()
+            raise
+    raise failure or OSError("the pod has no address")
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(connection, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(connection)
 
 
 async def _connect(control: Path) -> socket.socket:

@@ -1,13 +1,25 @@
-"""A shell in every pod: exec by kubectl and by the official Python client, in each isolation mode."""
+"""A shell in every pod, by kubectl and the official Python client, in each isolation mode."""
 
 import asyncio
 import os
+import re
 import shutil
 from dataclasses import dataclass
 
 import pytest
 
 LIMIT_S = 90.0
+SERVE = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    connection, _ = listener.accept()
+    while data := connection.recv(65536):
+        connection.sendall(data)
+    connection.close()
+"""
+"""Answers with what it is sent, on the loopback address of its network alone, as debuggers and servers do."""
 
 
 @dataclass
@@ -86,3 +98,110 @@ async def test_input_ends_and_ten_megabytes_come_back_as_they_went(cluster, kube
 
     assert ended.code == 0
     assert ended.out == data
+
+
+async def echo_port(cluster) -> int:
+    """Start a pod that sends back what it gets; return its port."""
+    await cluster.create_pod("echo", "python3", "-c", SERVE)
+
+    async def port() -> int:
+        pod = await cluster.pod("echo")
+        return int(await cluster.logs("echo") or 0) if pod["status"]["phase"] == "Running" else 0
+
+    found: int = await cluster.wait_for(port, "the port")
+    return found
+
+
+async def send_and_take(port: int, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    writer.write_eof()
+    async with asyncio.timeout(LIMIT_S):
+        taken = await reader.read()
+    writer.close()
+    return taken
+
+
+async def test_port_of_a_pod_is_forwarded_to_many_at_once(cluster):
+    port = await echo_port(cluster)
+    process = await start_kubectl(cluster, "port-forward", "--address=127.0.0.1", "echo", f":{port}")
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            line = (await process.stdout.readline()).decode()
+        local = int(re.search(r"127.0.0.1:([0-9]+) ->", line)[1])
+        sent = [os.urandom(300_000) for _ in range(8)]
+
+        taken = [await send_and_take(local, data) for data in sent]
+
+        assert taken == sent
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_port_on_which_nothing_listens_is_told(cluster):
+    await idle_pod(cluster)
+    process = await start_kubectl(cluster, "port-forward", "--address=127.0.0.1", "idle", ":9")
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            line = (await process.stdout.readline()).decode()
+            local = int(re.search(r"127.0.0.1:([0-9]+) ->", line)[1])
+
+            assert await send_and_take(local, b"") == b""
+            assert b"connect: connection refused" in await process.stderr.readline()
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.fixture
+def python_client(cluster):
+    """The official client, which knows of no event loop: its calls go to a thread."""
+    kubernetes = pytest.importorskip("kubernetes")
+    configuration = kubernetes.client.Configuration()
+    kubernetes.config.load_kube_config(str(cluster.paths.kubeconfig), client_configuration=configuration)
+    return kubernetes.client.CoreV1Api(kubernetes.client.ApiClient(configuration))
+
+
+async def test_official_python_client_runs_a_program_and_talks_to_it(cluster, python_client):
+    from kubernetes.stream import stream
+
+    await idle_pod(cluster)
+
+    def talk() -> tuple[str, int]:
+        command = ["sh", "-c", "read line; echo got $line; exit 3"]
+        session = stream(
+            python_client.connect_get_namespaced_pod_exec,
+            "idle",
+            "default",
+            command=command,
+            stdin=True,
+            stdout=True,
+            stderr=True,
+            _preload_content=False,
+        )
+        session.write_stdin("word\n")
+        session.run_forever(timeout=LIMIT_S)
+        return session.read_stdout(), session.returncode
+
+    assert await asyncio.to_thread(talk) == ("got word\n", 3)
+
+
+async def test_official_python_client_forwards_a_port(cluster, python_client):
+    from kubernetes.stream import portforward
+
+    port = await echo_port(cluster)
+
+    def talk() -> bytes:
+        forward = portforward(
+            python_client.connect_get_namespaced_pod_portforward, "echo", "default", ports=str(port)
+        )
+        connection = forward.socket(port)
+        connection.setblocking(True)
+        connection.settimeout(LIMIT_S)
+        connection.sendall(b"ping")
+        answer = connection.recv(4)
+        connection.close()
+        return answer
+
+    assert await asyncio.to_thread(talk) == b"ping"

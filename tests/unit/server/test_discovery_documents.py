@@ -85,6 +85,7 @@ def test_aggregated_discovery_has_everything_in_two_documents(version):
         "eviction",
         "exec",
         "log",
+        "portforward",
         "status",
     }
     group = next(item for item in named["items"] if item["metadata"]["name"] == "kubeflow.org")

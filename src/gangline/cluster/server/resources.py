@@ -27,6 +27,7 @@ SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
     "token": ("create",),
     "log": ("get",),
     "exec": ("create", "get"),
+    "portforward": ("create", "get"),
 }
 """What each subresource that is served allows; others of a kind are not there."""
 

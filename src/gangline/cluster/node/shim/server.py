@@ -10,6 +10,7 @@ start       container (see ``spawn``)                                {id, ok}, t
 stop        name, grace_s                                            {id, ok}, then a state event
 exec        name, argv, env, cwd; three descriptors, or tty and the  {id, pid} or {id, error}, {id, exit}
             socket that the terminal goes to
+socket      (none)                                                   {id, ok} with a socket of the network
 writes      containers (names, none for all)                         {id, folders, is_cut}
 state       (none)                                                   a state event
 end         (none)                                                   {id, ok}; every process has ended
@@ -220,6 +221,7 @@ class Shim:
                     "start": self._op_start,
                     "stop": self._op_stop,
                     "writes": self._op_writes,
+                    "socket": self._op_socket,
                     "state": self._op_state,
                     "end": self._op_end,
                 }
@@ -255,6 +257,13 @@ class Shim:
 
     def _op_state(self, channel: ControlChannel, request: dict[str, Any]) -> None:
         self._send(channel, self._state() | {"id": request["id"]})
+
+    def _op_socket(self, channel: ControlChannel, request: dict[str, Any]) -> None:
+        """Give a TCP socket of the pod's network, not connected: it stays there whoever uses it."""
+        channel.is_agents = False
+        with socket.socket() as made:
+            answer = json.dumps({"id": request["id"], "ok": True}).encode() + b"\n"
+            socket.send_fds(channel.socket, [answer], [made.fileno()])
 
     def _op_writes(self, channel: ControlChannel, request: dict[str, Any]) -> None:
         """Tell what ended containers wrote that goes with them, from a process that looks for it."""

@@ -43,7 +43,6 @@ _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollectio
 _SUBRESOURCE_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _KNOWN_UNSERVED = {
     "attach": "pods/attach",
-    "portforward": "pods/portforward",
     "proxy": "the proxy subresource",
     "resize": "pods/resize",
     "ephemeralcontainers": "pods/ephemeralcontainers",

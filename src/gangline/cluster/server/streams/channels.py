@@ -39,7 +39,7 @@ class Channels:
     """One WebSocket, its messages taken apart; made by ``open_channels``."""
 
     def __init__(self, web_socket: WebSocket, *, is_base64: bool) -> None:
-        self._web_socket = web_socket
+        self.web_socket = web_socket
         self._is_base64 = is_base64
         self._channel = 0
 
@@ -50,16 +50,16 @@ class Channels:
             ConnectionError: the client is gone.
         """
         if self._is_base64:
-            await self._web_socket.send(b"%d" % channel + base64.b64encode(data), is_text=True)
+            await self.web_socket.send(b"%d" % channel + base64.b64encode(data), is_text=True)
         else:
-            await self._web_socket.send(bytes((channel,)) + data)
+            await self.web_socket.send(bytes((channel,)) + data)
 
     async def receive(self) -> tuple[int, bytes | bytearray] | None:
         """Return channel and content of what has come, None when the client has closed.
 
         Input comes in pieces of a message, everything else whole.
         """
-        while (piece := await self._web_socket.receive()) is not None:
+        while (piece := await self.web_socket.receive()) is not None:
             if piece.begins and not self._is_base64:
                 self._channel = piece.data.pop(0) if piece.data else _NO_CHANNEL
             if self._channel == STDIN and not self._is_base64:
@@ -68,7 +68,7 @@ class Channels:
                 continue
             whole = piece.data
             while not piece.ends:
-                if (following := await self._web_socket.receive()) is None or len(whole) > WHOLE_BYTES_MAX:
+                if (following := await self.web_socket.receive()) is None or len(whole) > WHOLE_BYTES_MAX:
                     return None
                 piece = following
                 whole += piece.data
@@ -78,16 +78,10 @@ class Channels:
                 return found
         return None
 
-    async def keep_alive(self) -> None:
-        """Write to the client now and then; a client that is gone ends the request. Endless."""
-        while True:
-            await asyncio.sleep(ALIVE_PERIOD_S)
-            await self._web_socket.ping()
-
     async def finish(self, status: dict[str, Any]) -> None:
         """Send how it ended, and close."""
         await self.send(ERROR, json.dumps(status).encode())
-        await self._web_socket.close(CLOSE_TIMEOUT_S)
+        await self.web_socket.close(CLOSE_TIMEOUT_S)
 
 
 def _of_text(text: bytearray) -> tuple[int, bytes] | None:
@@ -96,6 +90,13 @@ def _of_text(text: bytearray) -> tuple[int, bytes] | None:
         return int(text[:1]), base64.b64decode(text[1:])
     except (binascii.Error, ValueError):
         return None
+
+
+async def keep_alive(web_socket: WebSocket) -> None:
+    """Write to the client now and then; a client that is gone ends the request. Endless."""
+    while True:
+        await asyncio.sleep(ALIVE_PERIOD_S)
+        await web_socket.ping()
 
 
 async def open_web_socket(

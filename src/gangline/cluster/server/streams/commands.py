@@ -20,6 +20,7 @@ from gangline.cluster.server.streams.channels import (
     STDIN,
     V4_BASE64,
     Channels,
+    keep_alive,
     open_web_socket,
     protocol_of,
 )
@@ -30,7 +31,8 @@ SUCCESS = {"metadata": {}, "status": "Success"}
 
 async def exec_command(api: ApiContext, context: RequestContext) -> web.StreamResponse:
     """Answer ``pods/exec``."""
-    pod, container = _running_pod(api, context)
+    pod = pod_of(api, context)
+    container = container_of(pod, context.query.get("container", ""))
     wanted = {name: context.flag(name) for name in ("stdin", "stdout", "stderr", "tty")}
     if not (wanted["stdin"] or wanted["stdout"] or wanted["stderr"]):
         raise status_errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
@@ -56,20 +58,19 @@ async def exec_command(api: ApiContext, context: RequestContext) -> web.StreamRe
         process.close()
 
 
-def _running_pod(api: ApiContext, context: RequestContext) -> tuple[dict[str, Any], str]:
-    """Return the pod and the name of the container that are meant.
+def pod_of(api: ApiContext, context: RequestContext) -> dict[str, Any]:
+    """Return the pod that is meant.
 
     Raises:
-        StatusError: 404 no such pod, 400 no such container, or no node yet.
+        StatusError: 404 no such pod, 400 one without a node.
     """
     target = context.target
     entry = api.store.get(*target.key)
     if entry is None:
         raise status_errors.not_found(target.served, target.name)
-    container = container_of(entry.obj, context.query.get("container", ""))
     if not (entry.obj.get("spec") or {}).get("nodeName"):
         raise status_errors.bad_request(f"pod {target.name} does not have a host assigned")
-    return entry.obj, container
+    return entry.obj
 
 
 def exit_status(code: int | None) -> dict[str, Any]:
@@ -108,7 +109,10 @@ async def _serve(process: PodProcess, channels: Channels, status_of: Any) -> dic
     outputs = [
         asyncio.create_task(_send_all(channels, number, output)) for number, output in process.outputs.items()
     ]
-    others = [asyncio.create_task(_take_all(channels, process)), asyncio.create_task(channels.keep_alive())]
+    others = [
+        asyncio.create_task(_take_all(channels, process)),
+        asyncio.create_task(keep_alive(channels.web_socket)),
+    ]
     end = asyncio.create_task(process.wait())
     try:
         await asyncio.wait([end, *others], return_when=asyncio.FIRST_COMPLETED)

@@ -18,6 +18,7 @@ _RESPONSE_KINDS = {
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
     "binding": ("", "v1", "Binding"),
     "exec": ("", "v1", "PodExecOptions"),
+    "portforward": ("", "v1", "PodPortForwardOptions"),
 }
 """Group, version and kind that a subresource speaks where that is not the kind it belongs to."""
 
