@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gangline.kube.web_socket import BUFFER_BYTES, WebSocket, accept_of
+from gangline.kube.pod_streams.web_socket import BUFFER_BYTES, WebSocket, accept_of
 
 
 class Wire(asyncio.Transport):

@@ -17,7 +17,7 @@ from aiohttp._websocket.helpers import websocket_mask
 
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.http.request_context import RequestContext
-from gangline.kube.web_socket import WebSocket, accept_of
+from gangline.kube.pod_streams.web_socket import WebSocket, accept_of
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 

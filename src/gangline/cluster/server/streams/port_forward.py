@@ -30,7 +30,7 @@ from gangline.cluster.server.streams.channels import (
 )
 from gangline.cluster.server.streams.commands import pod_of
 from gangline.cluster.server.streams.spdy import SpdyConnection, SpdyError, data_frame
-from gangline.kube.web_socket import WebSocket
+from gangline.kube.pod_streams.web_socket import WebSocket
 
 TUNNEL = "SPDY/3.1+portforward.k8s.io"
 PROTOCOLS = (TUNNEL, V4, V5)

@@ -1,0 +1,1 @@
+"""Streams into the pods of any cluster: programs in containers, connections to ports."""
