@@ -134,6 +134,9 @@ class Container(Wire, frozen=True, kw_only=True):
     liveness_probe: dict[str, Any] | None = None
     startup_probe: dict[str, Any] | None = None
     lifecycle: dict[str, Any] | None = None
+    stdin: bool = False
+    stdin_once: bool = False
+    tty: bool = False
 
 
 class Toleration(Wire, frozen=True, kw_only=True):

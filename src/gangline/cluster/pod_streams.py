@@ -110,7 +110,7 @@ class Descriptor:
 
 
 class PodProcess:
-    """A program that runs in a container besides its own.
+    """A program that runs in a container: a further one, or its own, to which one attaches.
 
     Attributes:
         stdin: where to write its input, None without.
@@ -122,6 +122,7 @@ class PodProcess:
         self._connection = connection
         self._buffer = b""
         self._terminal: Descriptor | None = None
+        self._is_attached = False
         self.stdin: Descriptor | None = None
         self.outputs: dict[int, Descriptor] = {}
         self.failure = ""
@@ -172,6 +173,48 @@ class PodProcess:
             raise
         return process
 
+    @classmethod
+    async def attach(
+        cls, control: Path, container: str, *, stdin: bool = False, stdout: bool = True, stderr: bool = True
+    ) -> PodProcess:
+        """Attach to the program of a running container: to its input, and to its output from now on.
+
+        Raises:
+            NotRunningError: as for ``start``.
+        """
+        connection = await _connect(control)
+        process = cls(connection)
+        process._is_attached = True
+        theirs: list[int] = []
+        try:
+            null, *theirs = process._pipes(stdin=False, stdout=stdout, stderr=stderr)
+            os.close(null)
+            request = json.dumps({"id": 1, "op": "attach", "name": container, "stdin": stdin}).encode()
+            socket.send_fds(connection, [request + b"\n"], theirs)
+            await _readable(connection)
+            process._buffer, descriptors, _, _ = socket.recv_fds(connection, _LINE_BYTES, 1)
+            answer = await process._next()
+            if answer is None or answer.get("retry"):
+                raise NotRunningError(f'container not found ("{container}")')
+            if descriptors:
+                given = Descriptor(descriptors[0])
+                process._terminal = given if answer["tty"] else None
+                process.stdin = given if stdin else None
+        except BaseException:
+            process.close()
+            raise
+        finally:
+            for number in theirs:
+                os.close(number)
+        return process
+
+    def end_input(self) -> None:
+        """Let the program find the end of its input."""
+        if self.stdin is not None and self.stdin is not self._terminal:
+            self.stdin.close()
+        if self._is_attached:
+            self._connection.send(b'{"id": 2, "op": "end_input"}\n')
+
     def _pipes(self, *, stdin: bool, stdout: bool, stderr: bool) -> list[int]:
         """Make the pipes; return the ends of the program, in the order of its descriptors."""
         theirs = []
@@ -213,7 +256,7 @@ class PodProcess:
 
     def close(self) -> None:
         """End it: the shim kills what still runs."""
-        for descriptor in (self.stdin, *self.outputs.values()):
+        for descriptor in (self.stdin, self._terminal, *self.outputs.values()):
             if descriptor is not None:
                 descriptor.close()
         self._connection.close()

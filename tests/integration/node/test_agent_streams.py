@@ -1,9 +1,13 @@
 """A shell in every pod, by kubectl and the official Python client, in each isolation mode."""
 
 import asyncio
+import fcntl
 import os
 import re
 import shutil
+import signal
+import struct
+import termios
 from dataclasses import dataclass
 
 import pytest
@@ -205,3 +209,115 @@ async def test_official_python_client_forwards_a_port(cluster, python_client):
         return answer
 
     assert await asyncio.to_thread(talk) == b"ping"
+
+
+SAYS = "echo before; read line; echo got $line; exit 4"
+
+
+async def test_attaching_gives_the_programs_own_input_and_its_output_from_then_on(cluster, kubectl):
+    await cluster.create_pod("asks", "sh", "-c", SAYS, container={"stdin": True, "stdinOnce": True})
+    await cluster.wait_phase("asks", "Running")
+    await cluster.wait_for(lambda: cluster.logs("asks"), "its first line")
+
+    ended = await kubectl("attach", "-i", "asks", stdin=b"word\n")
+
+    assert (ended.code, ended.out) == (0, b"got word\n")
+    assert await cluster.logs("asks") == "before\ngot word\n"
+    pod = await cluster.wait_phase("asks", "Failed")
+    assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
+
+
+async def test_input_that_is_had_once_ends_with_who_attached(cluster, kubectl):
+    await cluster.create_pod("counts", "wc", "-c", container={"stdin": True, "stdinOnce": True})
+    await cluster.wait_phase("counts", "Running")
+
+    ended = await kubectl("attach", "-i", "counts", stdin=bytes(3_000_000))
+
+    assert ended.out.strip() == b"3000000"
+
+
+async def test_output_waits_for_who_is_attached_and_none_is_lost(cluster, kubectl):
+    script = "read line; seq 1 300000; exit 0"
+    await cluster.create_pod("talks", "sh", "-c", script, container={"stdin": True})
+    await cluster.wait_phase("talks", "Running")
+
+    ended = await kubectl("attach", "-i", "talks", stdin=b"go\n")
+
+    assert ended.out.split() == [b"%d" % number for number in range(1, 300_001)]
+    assert (await cluster.logs("talks")).split() == [str(number) for number in range(1, 300_001)]
+
+
+async def test_terminal_has_the_size_it_is_told(cluster, terminal):
+    await cluster.create_pod("shell", "sh", container={"stdin": True, "tty": True})
+    await idle_pod(cluster)
+    await cluster.wait_phase("shell", "Running")
+
+    for words in (("attach", "-it", "shell"), ("exec", "-it", "idle", "--", "sh")):
+        session = await terminal(*words, rows=33, columns=99)
+        await session.say("test -t 0 && stty size; tty\n", "33 99")
+        await session.say("", "/dev/pts/")
+        session.resize(rows=20, columns=50)
+        await session.say(
+            "while [ \"$(stty size)\" != '20 50' ]; do sleep 0.05; done; echo new size\n", "\nnew size"
+        )
+        await session.say("exit 5\n", "exit 5")
+        assert await session.ended() == (5 if words[0] == "exec" else 0)
+    assert "33 99" in await cluster.logs("shell")
+
+
+class Terminal:
+    """kubectl at a terminal of ours."""
+
+    def __init__(self, process: asyncio.subprocess.Process, master: int) -> None:
+        self._process, self._master = process, master
+        self._seen = ""
+
+    def resize(self, *, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._process.send_signal(signal.SIGWINCH)
+
+    async def say(self, text: str, answer: str) -> None:
+        """Type, and wait for what is shown."""
+        os.write(self._master, text.encode())
+        async with asyncio.timeout(LIMIT_S):
+            while answer not in self._seen:
+                self._seen += (
+                    (await asyncio.to_thread(os.read, self._master, 4096)).decode().replace("\r", "")
+                )
+        self._seen = self._seen.partition(answer)[2]
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(LIMIT_S):
+            return await self._process.wait()
+
+
+@pytest.fixture
+async def terminal(cluster):
+    """Start kubectl at a terminal."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("there is no kubectl")
+    started = []
+
+    async def start(*words: str, rows: int, columns: int) -> Terminal:
+        master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        environment = os.environ | {"KUBECONFIG": str(cluster.paths.kubeconfig)}
+        process = await asyncio.create_subprocess_exec(
+            "kubectl",
+            *words,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment,
+            start_new_session=True,
+        )
+        os.close(slave)
+        started.append((process, master))
+        return Terminal(process, master)
+
+    yield start
+    for process, master in started:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(master)

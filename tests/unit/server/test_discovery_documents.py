@@ -81,6 +81,7 @@ def test_aggregated_discovery_has_everything_in_two_documents(version):
     pods = next(r for r in core["items"][0]["versions"][0]["resources"] if r["resource"] == "pods")
     assert (pods["shortNames"], pods["scope"], pods["categories"]) == (["po"], "Namespaced", ["all"])
     assert {s["subresource"] for s in pods["subresources"]} == {
+        "attach",
         "binding",
         "eviction",
         "exec",

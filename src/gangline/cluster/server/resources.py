@@ -26,6 +26,7 @@ SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
     "eviction": ("create",),
     "token": ("create",),
     "log": ("get",),
+    "attach": ("create", "get"),
     "exec": ("create", "get"),
     "portforward": ("create", "get"),
 }

@@ -310,6 +310,9 @@ def plan_container(
         "user": None,
         "capabilities": None,
         "no_new_privileges": False,
+        "stdin": container.stdin,
+        "stdin_once": container.stdin_once,
+        "tty": container.tty,
         "root": None,
         "sub_paths": [
             (mount.name, mount.sub_path) for mount in container.volume_mounts if mount.sub_path_expr

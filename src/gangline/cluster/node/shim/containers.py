@@ -6,12 +6,14 @@ import json
 import os
 import selectors
 import signal
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from gangline.cluster.node.shim import oci, processes, spawn
+from gangline.cluster.node.shim.attached import Attached
 from gangline.cluster.node.shim.logfile import LogFile
 from gangline.cluster.node.shim.removed_writes import EndedContainer
 
@@ -45,6 +47,10 @@ class Running:
     waits_for_ranks: bool = False
     drained_by: float | None = None
     report_text: bytes = b""
+    stdin: int = -1
+    console: socket.socket | None = None
+    attached: list[Attached] = field(default_factory=list)
+    is_held: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Return what the agent is told."""
@@ -128,13 +134,9 @@ class Containers:
         if before is not None and before.mount_namespace is not None:
             os.close(before.mount_namespace)
             before.mount_namespace = None
-        log = LogFile(spec["log"])
-        null = os.open(os.devnull, os.O_RDONLY)
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
         report_read, report_write = os.pipe()
-        stdio = (null, out_write, err_write)
-        container = Running(spec, 0, log, report_read, {out_read: b"stdout", err_read: b"stderr"})
+        container = Running(spec, 0, LogFile(spec["log"]), report_read, {})
+        stdio = _make_streams(container)
         self._known[name] = container
         try:
             self._record()
@@ -143,16 +145,16 @@ class Containers:
             self._known.pop(name)
             if before is not None:
                 self._known[name] = before
-            for descriptor in (out_read, err_read, report_read):
+            for descriptor in (*container.pipes, report_read):
                 os.close(descriptor)
-            log.close()
+            container.log.close()
+            _close_input(container)
             raise
         finally:
-            for descriptor in (null, out_write, err_write, report_write):
+            for descriptor in (*stdio, report_write):
                 os.close(descriptor)
-        for descriptor in (out_read, err_read):
-            os.set_blocking(descriptor, False)
-            self._selector.register(descriptor, selectors.EVENT_READ, self._pumper(container, descriptor))
+        for descriptor in container.pipes:
+            self._watch(container, descriptor)
         self._selector.register(report_read, selectors.EVENT_READ, lambda: self._read_report(container))
 
     def stop(self, name: str, grace_s: float) -> None:
@@ -225,6 +227,7 @@ class Containers:
                 c.kill_at,
                 c.drained_by if c.state == "ending" else None,
                 c.log.due_s() if c.state != "exited" else None,
+                *(one.gives_up_at for one in c.attached if one.is_behind),
             )
             if moment is not None
         ]
@@ -236,6 +239,9 @@ class Containers:
         for container in self._known.values():
             if container.state != "exited":
                 container.log.write_unfinished(now)
+            for attached in list(container.attached):
+                if attached.is_behind and now >= attached.gives_up_at:
+                    attached.drop()
             if container.kill_at is not None and now >= container.kill_at:
                 container.kill_at = None
                 processes.kill_groups([container.pid])
@@ -244,25 +250,68 @@ class Containers:
             if is_draining and container.drained_by is not None and now >= container.drained_by:
                 self._finish(container)
 
-    def _pumper(self, container: Running, descriptor: int) -> Callable[[], None]:
-        return lambda: self._pump(container, descriptor)
+    # Streams
+
+    def attach(
+        self, name: str, outputs: dict[bytes, int], told: Callable[[], object]
+    ) -> tuple[Running, Attached]:
+        """Have somebody watch a container's output from now on; ``told`` is called when it has ended.
+
+        Raises:
+            LookupError: no container of that name runs.
+        """
+        container = self.find_running(name)
+        if container is None:
+            raise LookupError(name)
+        attached = Attached(self._selector, outputs, told, lambda: self._go_on(container))
+        container.attached.append(attached)
+        return container, attached
+
+    def end_input(self, container: Running) -> None:
+        """Take the end of what one who was attached had to say: that of an input had once."""
+        if container.spec.get("stdin_once"):
+            _close_input(container)
+
+    def _watch(self, container: Running, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._pump(container, descriptor))
 
     def _pump(self, container: Running, descriptor: int) -> None:
-        if descriptor not in container.pipes:
-            return  # closed earlier in this turn of the loop
+        if descriptor not in container.pipes or container.is_held:
+            return  # closed, or put off, earlier in this turn of the loop
         try:
             chunk = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
             return
+        except OSError:  # a terminal that nobody has open any more
+            chunk = b""
         if chunk:
-            container.log.write(container.pipes[descriptor], chunk)
+            self._put(container, container.pipes[descriptor], chunk)
+            if not container.is_held and any(one.is_behind for one in container.attached):
+                container.is_held = True
+                for pipe in container.pipes:
+                    self._selector.unregister(pipe)
             return
         self._close_pipe(container, descriptor)
         if container.state == "ending" and not container.pipes:
             self._finish(container)
 
+    def _put(self, container: Running, stream: bytes, chunk: bytes) -> None:
+        container.log.write(stream, chunk)
+        for attached in list(container.attached):
+            attached.give(stream, chunk)
+        container.attached = [one for one in container.attached if not one.is_over]
+
+    def _go_on(self, container: Running) -> None:
+        """Read the container's output again when nobody is behind any more."""
+        if container.is_held and not any(one.is_behind for one in container.attached):
+            container.is_held = False
+            for descriptor in container.pipes:
+                self._watch(container, descriptor)
+
     def _close_pipe(self, container: Running, descriptor: int) -> None:
-        self._selector.unregister(descriptor)
+        if not container.is_held:
+            self._selector.unregister(descriptor)
         os.close(descriptor)
         container.log.finish(container.pipes.pop(descriptor))
 
@@ -282,6 +331,7 @@ class Containers:
             container.pid = item.get("pid", container.pid)
             if "error" in item:
                 container.reason, container.message = "StartError", item["error"]
+        self._take_terminal(container)
         container.started_at = time.time()
         container.state = "running"
         if container.reason:
@@ -298,6 +348,21 @@ class Containers:
         if container.pid in early:
             self.ended(container.pid, early[container.pid])
 
+    def _take_terminal(self, container: Running) -> None:
+        """Take the other side of the container's terminal, which was sent before its program was executed."""
+        if container.console is None:
+            return
+        with container.console as console:
+            container.console = None
+            try:
+                _, descriptors, _, _ = socket.recv_fds(console, 1, 1, socket.MSG_DONTWAIT)
+            except OSError:
+                return  # it failed before
+        for descriptor in descriptors[:1]:
+            container.pipes[descriptor] = b"stdout"
+            container.stdin = os.dup(descriptor)
+            self._watch(container, descriptor)
+
     def _left_behind(self, container: Running) -> list[int]:
         """Return the processes that a container leaves when its main process has ended."""
         name = container.spec["name"]
@@ -313,10 +378,35 @@ class Containers:
         for descriptor in list(container.pipes):
             try:
                 while chunk := os.read(descriptor, _READ_BYTES):
-                    container.log.write(container.pipes[descriptor], chunk)
-            except BlockingIOError:
+                    self._put(container, container.pipes[descriptor], chunk)
+            except OSError:  # there is no more, or it was a terminal
                 pass
             self._close_pipe(container, descriptor)
         container.log.close()
+        _close_input(container)
+        for attached in list(container.attached):
+            attached.end()
         container.state = "exited"
         self._changed()
+
+
+def _make_streams(container: Running) -> list[int]:
+    """Make a container's streams; return what its program gets: three, or the socket for its terminal."""
+    if container.spec.get("tty"):
+        container.console, theirs = socket.socketpair()
+        return [theirs.detach()]
+    if container.spec.get("stdin"):
+        stdin, container.stdin = os.pipe()
+        os.set_blocking(container.stdin, False)
+    else:
+        stdin = os.open(os.devnull, os.O_RDONLY)
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    container.pipes |= {out_read: b"stdout", err_read: b"stderr"}
+    return [stdin, out_write, err_write]
+
+
+def _close_input(container: Running) -> None:
+    if container.stdin >= 0:
+        os.close(container.stdin)
+        container.stdin = -1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,8 +41,10 @@ def outside(first_process: int) -> Iterator[None]:
         os.close(pods)
 
 
-def run(config: dict[str, Any], spec: dict[str, Any], first_process: int) -> int:
+def run(config: dict[str, Any], spec: dict[str, Any], first_process: int, console: int = -1) -> int:
     """Start the program of a container; return its process id. The caller is the helper process.
+
+    With ``console`` the program gets a terminal, whose other side is sent over that socket.
 
     Raises:
         OSError: the runtime refuses, with its words.
@@ -67,9 +70,23 @@ def run(config: dict[str, Any], spec: dict[str, Any], first_process: int) -> int
     if first_process:
         pid_namespace = {"type": "pid", "path": f"/proc/{first_process}/ns/pid"}
         whole["linux"]["namespaces"].append(pid_namespace)
+    whole["process"]["terminal"] = console >= 0
     add_devices(whole["linux"], config["devices"])
     (folder / "config.json").write_text(json.dumps(whole), encoding="utf-8")
-    return _call(oci, folder)
+    if console < 0:
+        return _call(oci, folder)
+    # The runtime connects to a path: one through a descriptor, for a socket's path is short.
+    place = os.open(folder, os.O_PATH)
+    path = f"/proc/{os.getpid()}/fd/{place}/console.sock"
+    (folder / "console.sock").unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(fileno=os.dup(console)) as receiver:
+        listener.bind(path)
+        listener.listen(1)
+        pid = _call(oci, folder, "--console-socket", path)
+        with listener.accept()[0] as connection:
+            _, descriptors, _, _ = socket.recv_fds(connection, 4096, 1)
+        socket.send_fds(receiver, [b"0"], descriptors)
+    return pid
 
 
 def control_groups(pid: int) -> list[str]:
@@ -89,12 +106,12 @@ def control_groups(pid: int) -> list[str]:
     return files
 
 
-def _call(oci: dict[str, Any], folder: Path) -> int:
+def _call(oci: dict[str, Any], folder: Path, *options: str) -> int:
     log, pid_file = folder / "oci.log", folder / "pid"
     for path in (log, pid_file):
         path.unlink(missing_ok=True)
     words = [oci["program"], "--root", oci["state"], "--log", str(log), "--log-format", "json"]
-    words += ["run", "--detach", "--bundle", str(folder), "--pid-file", str(pid_file), oci["id"]]
+    words += ["run", "--detach", "--bundle", str(folder), "--pid-file", str(pid_file), *options, oci["id"]]
     pid = os.posix_spawn(words[0], words, {"PATH": os.defpath})
     _, status = os.waitpid(pid, 0)
     if os.waitstatus_to_exitcode(status) != 0:

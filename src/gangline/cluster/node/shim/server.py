@@ -10,6 +10,9 @@ start       container (see ``spawn``)                                {id, ok}, t
 stop        name, grace_s                                            {id, ok}, then a state event
 exec        name, argv, env, cwd; three descriptors, or tty and the  {id, pid} or {id, error}, {id, exit}
             socket that the terminal goes to
+attach      name, stdin; two descriptors for the output              {id, tty} and a descriptor of the
+                                                                     input if it has any, {id, exit}
+end_input   (none): who is attached has nothing more to say          (none)
 socket      (none)                                                   {id, ok} with a socket of the network
 writes      containers (names, none for all)                         {id, folders, is_cut}
 state       (none)                                                   a state event
@@ -38,7 +41,8 @@ from pathlib import Path
 from typing import Any
 
 from gangline.cluster.node.shim import first_process, network_interface, processes, rootfs, spawn, syscalls
-from gangline.cluster.node.shim.containers import Containers
+from gangline.cluster.node.shim.attached import Attached
+from gangline.cluster.node.shim.containers import Containers, Running
 from gangline.cluster.node.shim.durable import write_durably
 
 _READ_BYTES = 64 * 1024
@@ -65,6 +69,8 @@ class ControlChannel:
     buffer: bytes = b""
     descriptors: list[int] = field(default_factory=list)
     runs: set[int] = field(default_factory=set)
+    attached: tuple[Running, Attached] | None = None
+    has_input: bool = False
 
 
 @dataclass
@@ -221,6 +227,8 @@ class Shim:
                     "start": self._op_start,
                     "stop": self._op_stop,
                     "writes": self._op_writes,
+                    "attach": self._op_attach,
+                    "end_input": self._op_end_input,
                     "socket": self._op_socket,
                     "state": self._op_state,
                     "end": self._op_end,
@@ -243,6 +251,11 @@ class Shim:
         channel.socket.close()
         for descriptor in channel.descriptors:
             os.close(descriptor)
+        if channel.attached is not None:
+            container, attached = channel.attached
+            if channel.has_input:
+                self._containers.end_input(container)
+            attached.drop()
         for pid in channel.runs:
             processes.kill_all([*processes.descendants(pid), pid])
 
@@ -264,6 +277,31 @@ class Shim:
         with socket.socket() as made:
             answer = json.dumps({"id": request["id"], "ok": True}).encode() + b"\n"
             socket.send_fds(channel.socket, [answer], [made.fileno()])
+
+    def _op_attach(self, channel: ControlChannel, request: dict[str, Any]) -> None:
+        """Show a container's output from now on, and give its input, until it ends or the channel closes."""
+        given, channel.descriptors = channel.descriptors[:2], channel.descriptors[2:]
+        channel.is_agents = False
+
+        def told() -> None:
+            self._send(channel, {"id": request["id"], "exit": 0})
+
+        try:
+            outputs = dict(zip((b"stdout", b"stderr"), given, strict=True))
+            container, attached = self._containers.attach(request["name"], outputs, told)
+        except (LookupError, ValueError):
+            for descriptor in given:
+                os.close(descriptor)
+            self._send(channel, {"id": request["id"], "error": "no container runs", "retry": True})
+            return
+        channel.attached, channel.has_input = (container, attached), bool(request.get("stdin"))
+        answer = {"id": request["id"], "tty": bool(container.spec.get("tty"))}
+        stdin = [container.stdin] if container.stdin >= 0 else []
+        socket.send_fds(channel.socket, [json.dumps(answer).encode() + b"\n"], stdin)
+
+    def _op_end_input(self, channel: ControlChannel, _: dict[str, Any]) -> None:
+        if channel.attached is not None and channel.has_input:
+            self._containers.end_input(channel.attached[0])
 
     def _op_writes(self, channel: ControlChannel, request: dict[str, Any]) -> None:
         """Tell what ended containers wrote that goes with them, from a process that looks for it."""

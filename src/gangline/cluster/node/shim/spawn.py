@@ -25,7 +25,7 @@ EXIT_START_FAILED = 128
 def start_container(
     config: dict[str, Any],
     spec: dict[str, Any],
-    stdio: tuple[int, int, int],
+    stdio: Sequence[int],
     report: int,
     first_process: int = 0,
 ) -> int:
@@ -33,7 +33,8 @@ def start_container(
 
     ``report`` gets a line ``{"notes": []}`` when the files are in place, ``{"error": ...}`` when something
     fails, and end-of-file when the program has been executed. Where an OCI runtime starts the program, what
-    is forked is its helper, which ends with a line ``{"pid": ...}``: that of the program.
+    is forked is its helper, which ends with a line ``{"pid": ...}``: that of the program. ``stdio`` is as in
+    ``start_inside``.
     """
     if spec.get("oci"):
         with oci.outside(first_process):
@@ -46,7 +47,8 @@ def start_container(
         return pid
     try:
         _plain_signals()
-        _take_stdio(stdio)
+        if len(stdio) == 3:
+            _take_stdio(stdio)
         _enter_session(spec)
         for path in spec.get("cgroups", ()):
             Path(path).write_text("0", encoding="ascii")
@@ -54,6 +56,9 @@ def start_container(
             syscalls.unshare(syscalls.CLONE_NEWNS)
             notes = rootfs.enter_root(config, spec)
             os.write(report, json.dumps({"notes": notes}).encode() + b"\n")
+        if len(stdio) == 1:
+            take_terminal(stdio[0])
+        _own_stdio(spec)
         _become_user(spec)
         _change_folder(spec["cwd"], create=spec["root"] is not None)
         _execute(spec["argv"], spec["env"])
@@ -62,12 +67,13 @@ def start_container(
 
 
 def _start_by_runtime(
-    config: dict[str, Any], spec: dict[str, Any], stdio: tuple[int, int, int], report: int, first_process: int
+    config: dict[str, Any], spec: dict[str, Any], stdio: Sequence[int], report: int, first_process: int
 ) -> NoReturn:
     try:
         _plain_signals()
-        _take_stdio(stdio)
-        pid = oci.run(config, spec, first_process)
+        if len(stdio) == 3:
+            _take_stdio(stdio)
+        pid = oci.run(config, spec, first_process, stdio[0] if len(stdio) == 1 else -1)
         os.write(report, json.dumps({"pid": pid}).encode() + b"\n")
         os._exit(0)
     except BaseException as error:  # noqa: BLE001 - as above

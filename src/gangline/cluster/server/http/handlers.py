@@ -42,7 +42,6 @@ _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "del
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _SUBRESOURCE_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _KNOWN_UNSERVED = {
-    "attach": "pods/attach",
     "proxy": "the proxy subresource",
     "resize": "pods/resize",
     "ephemeralcontainers": "pods/ephemeralcontainers",

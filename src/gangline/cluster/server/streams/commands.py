@@ -1,10 +1,11 @@
-"""``pods/exec``: a program in a running container, its streams over a WebSocket."""
+"""``pods/exec`` and ``pods/attach``: a program of a running container, its streams over a WebSocket."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiohttp import web
@@ -31,31 +32,67 @@ SUCCESS = {"metadata": {}, "status": "Success"}
 
 async def exec_command(api: ApiContext, context: RequestContext) -> web.StreamResponse:
     """Answer ``pods/exec``."""
-    pod = pod_of(api, context)
-    container = container_of(pod, context.query.get("container", ""))
-    wanted = {name: context.flag(name) for name in ("stdin", "stdout", "stderr", "tty")}
-    if not (wanted["stdin"] or wanted["stdout"] or wanted["stderr"]):
-        raise status_errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
+    pod, container, wanted = _asked(api, context)
     command = context.query.getall("command", [])
     if not command:
         raise status_errors.bad_request("you must specify at least one command for the container")
-    protocol = protocol_of(context, PROTOCOLS)
+    control = api.paths.pod_socket(pod["metadata"]["uid"])
+    start = PodProcess.start(control, container["name"], command, **wanted, tty=context.flag("tty"))
+    return await _answer(context, container["name"], start, exit_status)
+
+
+async def attach(api: ApiContext, context: RequestContext) -> web.StreamResponse:
+    """Answer ``pods/attach``."""
+    pod, container, wanted = _asked(api, context)
+    wanted["stdin"] &= bool(container.get("stdin"))
+    wanted["stderr"] &= not container.get("tty")
+    start = PodProcess.attach(api.paths.pod_socket(pod["metadata"]["uid"]), container["name"], **wanted)
+    return await _answer(context, container["name"], start, lambda _: SUCCESS)
+
+
+async def _answer(
+    context: RequestContext,
+    container: str,
+    start: Coroutine[Any, Any, PodProcess],
+    status_of: Callable[[int | None], dict[str, Any]],
+) -> web.StreamResponse:
     try:
-        process = await PodProcess.start(
-            api.paths.pod_socket(pod["metadata"]["uid"]), container, command, **wanted
-        )
+        protocol = protocol_of(context, PROTOCOLS)
+    except BaseException:
+        start.close()
+        raise
+    try:
+        process = await start
     except NotRunningError:
         # In plain words, as a kubelet: kubectl puts its own before them.
         return web.Response(status=500, text=f'container not found ("{container}")')
     try:
         web_socket, response = await open_web_socket(context, PROTOCOLS)
         channels = Channels(web_socket, is_base64=protocol == V4_BASE64)
-        status = await _serve(process, channels, exit_status)
+        status = await _serve(process, channels, status_of)
         with contextlib.suppress(ConnectionError):
             await channels.finish(status)
         return response
     finally:
         process.close()
+
+
+def _asked(
+    api: ApiContext, context: RequestContext
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, bool]]:
+    """Return the pod, the container, and which streams are asked for.
+
+    Raises:
+        StatusError: 404 no such pod, 400 no such container, no node, or no stream.
+    """
+    pod = pod_of(api, context)
+    name = container_of(pod, context.query.get("container", ""))
+    kinds = ("containers", "initContainers", "ephemeralContainers")
+    containers = [one for kind in kinds for one in pod["spec"].get(kind) or []]
+    wanted = {stream: context.flag(stream) for stream in ("stdin", "stdout", "stderr")}
+    if not any(wanted.values()):
+        raise status_errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
+    return pod, next(one for one in containers if one["name"] == name), wanted
 
 
 def pod_of(api: ApiContext, context: RequestContext) -> dict[str, Any]:
@@ -102,7 +139,9 @@ def failure_status(message: str) -> dict[str, Any]:
     }
 
 
-async def _serve(process: PodProcess, channels: Channels, status_of: Any) -> dict[str, Any]:
+async def _serve(
+    process: PodProcess, channels: Channels, status_of: Callable[[int | None], dict[str, Any]]
+) -> dict[str, Any]:
     """Carry the streams until the program ends or the client goes; return how it ended."""
     if process.failure:
         return failure_status(f"error executing command in container: {process.failure}")
@@ -123,7 +162,7 @@ async def _serve(process: PodProcess, channels: Channels, status_of: Any) -> dic
             for output in process.outputs.values():
                 output.end()
             await asyncio.wait(outputs)  # a client that is slow is waited for, a process left behind is not
-        return dict(status_of(end.result()))
+        return status_of(end.result())
     finally:
         for task in (end, *outputs, *others):
             task.cancel()
@@ -144,7 +183,7 @@ async def _take_all(channels: Channels, process: PodProcess) -> None:
         elif channel == RESIZE:
             _resize(process, bytes(data))
         elif channel == CLOSE and bytes(data) == bytes((STDIN,)) and process.stdin is not None:
-            process.stdin.close()
+            process.end_input()
 
 
 def _resize(process: PodProcess, data: bytes) -> None:

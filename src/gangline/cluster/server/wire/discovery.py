@@ -17,6 +17,7 @@ _RESPONSE_KINDS = {
     "eviction": ("policy", "v1", "Eviction"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
     "binding": ("", "v1", "Binding"),
+    "attach": ("", "v1", "PodAttachOptions"),
     "exec": ("", "v1", "PodExecOptions"),
     "portforward": ("", "v1", "PodPortForwardOptions"),
 }
