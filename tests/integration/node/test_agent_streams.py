@@ -258,7 +258,7 @@ async def test_terminal_has_the_size_it_is_told(cluster, terminal):
         await session.say("", "/dev/pts/")
         session.resize(rows=20, columns=50)
         await session.say(
-            "while [ \"$(stty size)\" != '20 50' ]; do sleep 0.05; done; echo new size\n", "\nnew size"
+            "while [ \"$(stty size)\" != '20 50' ]; do sleep 0.05; done; echo new $((40 + 2))\n", "new 42"
         )
         await session.say("exit 5\n", "exit 5")
         assert await session.ended() == (5 if words[0] == "exec" else 0)
