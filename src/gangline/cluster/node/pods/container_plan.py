@@ -310,9 +310,7 @@ def plan_container(
         "user": None,
         "capabilities": None,
         "no_new_privileges": False,
-        "stdin": container.stdin,
-        "stdin_once": container.stdin_once,
-        "tty": container.tty,
+        **{name: getattr(container, name) for name in ("stdin", "stdin_once", "tty")},
         "root": None,
         "sub_paths": [
             (mount.name, mount.sub_path) for mount in container.volume_mounts if mount.sub_path_expr

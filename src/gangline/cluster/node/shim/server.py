@@ -36,13 +36,12 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gangline.cluster.node.shim import first_process, network_interface, processes, rootfs, spawn, syscalls
-from gangline.cluster.node.shim.attached import Attached
-from gangline.cluster.node.shim.containers import Containers, Running
+from gangline.cluster.node.shim.containers import Containers
+from gangline.cluster.node.shim.control_channel import ControlChannel, ExecProcess
 from gangline.cluster.node.shim.durable import write_durably
 
 _READ_BYTES = 64 * 1024
@@ -54,32 +53,6 @@ _NAMESPACES = {
     "ipc": syscalls.CLONE_NEWIPC,
     "mount": syscalls.CLONE_NEWNS,
 }
-
-
-@dataclass
-class ControlChannel:
-    """One connection; ``control`` tells the agent's from a remote shell's.
-
-    ``is_agents`` says whether it is told of changes: not one that something was run on.
-    """
-
-    socket: socket.socket
-    control: bool
-    is_agents: bool
-    buffer: bytes = b""
-    descriptors: list[int] = field(default_factory=list)
-    runs: set[int] = field(default_factory=set)
-    attached: tuple[Running, Attached] | None = None
-    has_input: bool = False
-
-
-@dataclass
-class ExecProcess:
-    """A further process inside a container."""
-
-    channel: ControlChannel
-    request_id: Any
-    container: str
 
 
 class Shim:
