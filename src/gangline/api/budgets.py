@@ -6,14 +6,14 @@ builds values from text of others counts with a ``Budget`` while it builds, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from gangline.errors import ManifestError
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True):
     """Bounds of one document.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ _TOO_DEEP = FieldError("Invalid", "spec", f"is nested in more than {DEPTH_MAX} l
 _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
-@dataclass(frozen=True, slots=True)
-class ReadJob:
+class ReadJob(msgspec.Struct, frozen=True):
     """A job with defaults applied, and what is wrong with it.
 
     Attributes:
@@ -36,7 +34,7 @@ class ReadJob:
 
     job: MPIJob
     errors: list[FieldError]
-    warnings: list[FieldError] = field(default_factory=list)
+    warnings: list[FieldError] = []
 
 
 class _Metadata(Wire, frozen=True, kw_only=True):

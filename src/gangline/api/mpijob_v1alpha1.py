@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
+
+import msgspec
 
 from gangline.api.decode import show
 from gangline.api.mpijob import LAUNCHER, WORKER
@@ -23,8 +24,7 @@ UNITS_PER_NODE: Final = {"gpus": "gpusPerNode", "processingUnits": "processingUn
 """The fields that count units of the whole job, and for each the one that says how many a worker has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
+class Rewritten(msgspec.Struct, frozen=True):
     """The two roles of v2beta1.
 
     Attributes:
@@ -37,7 +37,7 @@ class Rewritten:
     roles: Object
     slots: int
     counted: str
-    errors: list[FieldError] = field(default_factory=list)
+    errors: list[FieldError] = []
 
 
 def rewrite_template(legacy: LegacyFields, slots: Any) -> Rewritten:

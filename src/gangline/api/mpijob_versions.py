@@ -13,8 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
 
 from gangline.api.core import ObjectMeta
 from gangline.api.decode import decode, show
@@ -43,8 +45,7 @@ IDLE_COMMAND: Final = ("sleep", "365d")
 _ROLES = "spec.mpiReplicaSpecs"
 
 
-@dataclass(frozen=True, slots=True)
-class Normalised:
+class Normalised(msgspec.Struct, frozen=True):
     """A spec in the shape of v2beta1.
 
     Attributes:
@@ -59,8 +60,8 @@ class Normalised:
     spec: Any
     version: str = V2BETA1
     needs_exec: bool = False
-    errors: list[FieldError] = field(default_factory=list)
-    warnings: list[FieldError] = field(default_factory=list)
+    errors: list[FieldError] = []
+    warnings: list[FieldError] = []
     moved: tuple[tuple[str, str], ...] = ()
 
     def as_written(self, errors: Iterable[FieldError]) -> list[FieldError]:

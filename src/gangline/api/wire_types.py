@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 _TABLE = Path(__file__).with_name("kubernetes_types.txt")
 # containers=2*Container@name
@@ -33,8 +34,7 @@ _STABLE = re.compile(r"v\d+")
 OBJECT_META = "meta/v1.ObjectMeta"
 
 
-@dataclass(frozen=True, slots=True)
-class WireField:
+class WireField(msgspec.Struct, frozen=True):
     """One field of a message; the notation is explained at the top of the module.
 
     Attributes:
@@ -62,8 +62,7 @@ class WireField:
     is_inline: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A message: ``by_name`` has the fields that JSON shows (inline ones resolved), ``by_number`` those of
     protobuf.
     """

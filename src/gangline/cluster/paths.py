@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 DEFAULT_CLUSTER = "default"
 
@@ -40,8 +41,7 @@ def gangline_home() -> Path:
     return Path.home() / ".local" / "state" / "gangline"
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPaths:
+class ClusterPaths(msgspec.Struct, frozen=True):
     """The files of one cluster.
 
     Attributes:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
+
+import msgspec
 
 ACQUIRE_TIMEOUT_S = 0.5
 _RETRY_S = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class LockState:
+class LockState(msgspec.Struct, frozen=True):
     """What a lock file says.
 
     Attributes:

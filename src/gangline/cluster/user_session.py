@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from gangline.cluster.paths import ClusterPaths
 
@@ -40,8 +42,7 @@ _LIMITS = {
 """Limits of a shell (``ulimit -a``), by their names in ``limits.conf``; systems lack some of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserSession:
+class UserSession(msgspec.Struct, frozen=True):
     """What a program finds besides files and network.
 
     Attributes:

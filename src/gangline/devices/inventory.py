@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from gangline.workloads.requests import GPU
 
@@ -30,8 +32,7 @@ SOURCES: tuple[Source, ...] = ("nvml", "file", "simulated")
 _LABEL_CHARS_MAX = 63
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True):
     """One GPU.
 
     Attributes:
@@ -49,8 +50,7 @@ class Gpu:
     healthy: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceInventory:
+class DeviceInventory(msgspec.Struct, frozen=True):
     """The GPUs of one node, in the order of their indexes.
 
     Attributes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token, CA and namespace."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExecPlugin:
+class ExecPlugin(msgspec.Struct, frozen=True):
     """A program that prints credentials (``client.authentication.k8s.io``).
 
     Attributes:
@@ -42,8 +40,7 @@ class ExecPlugin:
     provide_cluster_info: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(msgspec.Struct, frozen=True):
     """How to reach one API server. Immutable; secrets are not shown by ``repr``-based logging of ours.
 
     Attributes:
@@ -79,8 +76,7 @@ class Connection:
         return f"Connection(server={self.server!r}, namespace={self.namespace!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(msgspec.Struct, frozen=True):
     """What is shown to the server, read from files and plugins: at most one of the two ways.
 
     Attributes:

@@ -10,9 +10,10 @@ import asyncio
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+import msgspec
 
 from gangline.kube.http_connection import Answer, ClosedUnanswered, HttpConnection
 from gangline.kube.socket_owner import ForeignSocketError, check_folder, check_peer
@@ -28,8 +29,7 @@ class NotConnected(OSError):
     """No connection came about: the server has not seen the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """Where a server is.
 
     Attributes:

@@ -10,9 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gangline.errors import UserError
 
@@ -30,8 +29,7 @@ class MpiNotFoundError(UserError):
     code = "no-mpi"
 
 
-@dataclass(frozen=True, slots=True)
-class MpiInstallation:
+class MpiInstallation(NamedTuple):
     """One MPI on this machine.
 
     Attributes:

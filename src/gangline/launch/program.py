@@ -10,8 +10,8 @@ import pwd
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from gangline.errors import UserError
 
@@ -22,16 +22,14 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/dev", "/proc", "
 """Folders that every pod of the one-machine cluster sees as the host does, and in which no user writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostFolder:
+class HostFolder(NamedTuple):
     """A folder or file of this machine that the ranks see at the same path."""
 
     path: str
     read_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """A command line that is ready to start inside a pod.
 
     Attributes:
@@ -109,7 +107,7 @@ def with_folder(program: Program, folder: Path) -> Program:
     if not _needs_mount(folder):
         return program
     folders = _without_nested([*program.folders, HostFolder(str(folder), read_only=True)])
-    return replace(program, folders=tuple(folders))
+    return program._replace(folders=tuple(folders))
 
 
 def find_program(name: str, cwd: Path, environment: Mapping[str, str]) -> Path:

@@ -10,7 +10,6 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from gangline.workloads.outcome import Cause, CauseKind, LaunchFailure, cause_of_code
@@ -126,7 +125,7 @@ class LauncherOutput:
         """Name the exception for which ``mpi_check`` called MPI_Abort in place of the program."""
         for record in self._records:
             if record["kind"] == "rank-raised" and record["rank"] == aborted.rank:
-                return replace(aborted, kind=CauseKind.RAISED, detail=record["error"])
+                return aborted._replace(kind=CauseKind.RAISED, detail=record["error"])
         return aborted
 
     def tail(self, rank: int) -> tuple[str, ...]:
@@ -276,7 +275,7 @@ def _better_abort(found: Cause, text: str, ranks_text: str) -> Cause:
     abort = _find_abort(text, ranks_text)
     if abort is None or found.rank not in (None, abort.rank):
         return found
-    return replace(abort, host=abort.host or found.host)
+    return abort._replace(host=abort.host or found.host)
 
 
 def _find_hydra(text: str) -> Cause | None:
@@ -297,7 +296,7 @@ def _find_hydra(text: str) -> Cause | None:
         return Cause(CauseKind.ENDED, rank=rank, host=host)
     found = cause_of_code(int(code.group(1)), rank=rank, host=host)
     if found.exit_code in _DEADLY_SIGNALS and not named:  # MPICH's word for both, without its explanation
-        return replace(found, kind=CauseKind.EXITED_OR_SIGNALLED)
+        return found._replace(kind=CauseKind.EXITED_OR_SIGNALLED)
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
 
 from gangline.workloads.job_state import condition, exit_code_of, primary_pods
 from gangline.workloads.kinds import is_worker, kind_of
@@ -17,8 +18,7 @@ Obj = dict[str, Any]
 EndStatus = Literal["SUCCEEDED", "FAILED", "DELETED"]
 
 
-@dataclass(slots=True)
-class JobOutcome:
+class JobOutcome(msgspec.Struct):
     """How a job ended.
 
     Attributes:
@@ -73,11 +73,11 @@ def launch_cause(outcome: JobOutcome) -> Cause | None:
         return None
     cause = outcome.failure.cause
     if not kind_of(outcome.job).primary:
-        return replace(cause, pod=outcome.primary_pod)
+        return cause._replace(pod=outcome.primary_pod)
     named = cause.host.partition(".")[0]
     if named and any(named == name for name, _ in hosts_of(outcome.job)):
-        return replace(cause, pod=named)
-    return cause if cause.rank is None else replace(cause, pod=pod_of_rank(cause.rank, outcome.job))
+        return cause._replace(pod=named)
+    return cause if cause.rank is None else cause._replace(pod=pod_of_rank(cause.rank, outcome.job))
 
 
 def _out_of_memory(pods: Sequence[Obj]) -> str:
@@ -99,5 +99,5 @@ def _broken_worker(pods: Sequence[Obj]) -> Cause | None:
         ended = (pod["status"]["containerStatuses"][0].get("state") or {}).get("terminated") or {}
         reason = ended.get("reason") if ended.get("reason") != "Error" and not is_signal(code) else ""
         name = pod["metadata"]["name"]
-        return replace(cause_of_code(code), kind=CauseKind.POD_ENDED, pod=name, detail=reason or "")
+        return cause_of_code(code)._replace(kind=CauseKind.POD_ENDED, pod=name, detail=reason or "")
     return None

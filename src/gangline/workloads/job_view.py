@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from gangline.clock import parse_time
 from gangline.workloads.job_state import (
@@ -27,8 +28,7 @@ from gangline.workloads.requests import pod_gpus
 Obj = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceView:
+class InstanceView(msgspec.Struct, frozen=True):
     """One pod of a job."""
 
     name: str
@@ -43,8 +43,7 @@ class InstanceView:
     restarts: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
+class JobView(msgspec.Struct, frozen=True):
     """One job with its pods.
 
     Attributes:
@@ -74,7 +73,7 @@ class JobView:
     reason: str
     pending: PendingReason | None = None
     cause: Cause | None = None
-    instances: tuple[InstanceView, ...] = field(default=())
+    instances: tuple[InstanceView, ...] = ()
 
     @property
     def primary(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.mpijob_reading import current_spec
@@ -17,8 +18,7 @@ ROLE_LABEL = "training.kubeflow.org/job-role"
 BATCH_JOB_LABEL = "batch.kubernetes.io/job-name"
 
 
-@dataclass(frozen=True, slots=True)
-class Replicas:
+class Replicas(msgspec.Struct, frozen=True):
     """Pods of one role as a spec asks for them.
 
     Attributes:
@@ -32,8 +32,7 @@ class Replicas:
     template: Obj
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadKind:
+class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
     """How objects of one kind are found and read.
 
     Attributes:

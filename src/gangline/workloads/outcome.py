@@ -6,8 +6,8 @@ Imports nothing, so that launchers' output is read into the same values without 
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 _SIGNAL_BASE = 128
 """Shells and container runtimes report a signal as this plus its number."""
@@ -33,8 +33,7 @@ class CauseKind(StrEnum):
     JOB_FAILED = "JobFailed"
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(NamedTuple):
     """Why something ended badly.
 
     Attributes:
@@ -123,8 +122,7 @@ _OF_PODS = (CauseKind.OUT_OF_MEMORY, CauseKind.POD_ENDED)
 _OF_RANKS = (CauseKind.EXITED, CauseKind.SIGNALLED, CauseKind.EXITED_OR_SIGNALLED, CauseKind.ENDED)
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchFailure:
+class LaunchFailure(NamedTuple):
     """What a launcher's output tells of a launch that ended early.
 
     Attributes:

@@ -7,14 +7,14 @@ Source: the printer of pods in kube-apiserver (``pkg/printers/internalversion``)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 _NODE_LOST = "NodeLost"
 
 
-@dataclass(slots=True)
-class PodState:
+class PodState(msgspec.Struct):
     """What the columns STATUS, READY and RESTARTS are made of.
 
     Attributes:

@@ -1,8 +1,7 @@
 """Reading and writing of manifests: places, strictness, bounds. Not: what the objects mean."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from gangline.api import codec
 from gangline.errors import FieldError, ManifestError

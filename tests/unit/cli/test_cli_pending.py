@@ -100,8 +100,8 @@ def test_a_reason_is_told_once_and_again_when_it_changes():
     follower._start_log = lambda pod: None
 
     for state, last in [(CREATING, None), (START_ERROR, None), (BACK_OFF, START_ERROR), (START_ERROR, None)]:
-        follower._take_pods({"u1": pod(state, last=last)})
-    follower._take_pods({"u1": pod({"waiting": {"reason": "ErrImagePull", "message": "no"}})})
+        follower._take_pods([pod(state, last=last)])
+    follower._take_pods([pod({"waiting": {"reason": "ErrImagePull", "message": "no"}})])
 
     assert heard.reasons == ["StartError", "ErrImagePull"]
 

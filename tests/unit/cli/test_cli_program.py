@@ -2,10 +2,10 @@
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gangline.cli.run.program_job import (
     ProgramRun,
@@ -196,7 +196,7 @@ def test_one_pod_takes_all_ranks_and_meets_on_loopback(project):
 def test_dollars_of_a_program_and_its_variables_reach_it_as_they_are(project):
     run = make_run(project, ranks=1, nodes=1)
     line = ("sh", "-c", "echo $$ $(hostname) $(SEED)", "$HOME", "x$")
-    run = replace(run, program=replace(run.program, line=line), environment={"SEED": "a$$b"})
+    run = replace(run, program=run.program._replace(line=line), environment={"SEED": "a$$b"})
     launcher = build_job(run, MPI)["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
 
     received = [expand(word, {"SEED": "replaced"}) for word in launcher["command"]]

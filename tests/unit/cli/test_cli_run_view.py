@@ -75,9 +75,9 @@ def test_the_start_is_said_when_the_end_of_the_job_is_seen_before_that_of_its_la
     follower = Follower(None, MPIJOBS, job(), PlainView())
     follower._start_log = lambda pod: None
 
-    follower._take_pods({"w": pod("worker", "Running", index="0"), "l": pod("launcher", "Pending")})
-    follower._take_jobs({"j1": job(over="Succeeded")})
-    follower._take_pods({"w": pod("worker", "Running", index="0"), "l": pod("launcher", "Succeeded")})
+    follower._take_pods([pod("worker", "Running", index="0"), pod("launcher", "Pending")])
+    follower._take_jobs([job(over="Succeeded")])
+    follower._take_pods([pod("worker", "Running", index="0"), pod("launcher", "Succeeded")])
 
     assert said(capsys) == [f"{TITLE}: 1 worker + launcher on 1 node, T"]
 

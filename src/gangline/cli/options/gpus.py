@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from gangline.errors import UnschedulableError, UserError
 
@@ -27,8 +28,7 @@ COMMAND_LINE = "the command line"
 _DRIVER = Path("/dev/nvidiactl")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuOptions:
+class GpuOptions(msgspec.Struct, frozen=True):
     """What was written on the command line.
 
     Attributes:
@@ -125,7 +125,9 @@ def gpu_options(function: F) -> F:
     def wrapped(
         *args: Any, gpus_per_rank: int | None, total: int | None, fit: bool, gpus: GpuOptions, **rest: Any
     ) -> Any:
-        return function(*args, gpus=replace(gpus, per_rank=gpus_per_rank, total=total, fit=fit), **rest)
+        return function(
+            *args, gpus=msgspec.structs.replace(gpus, per_rank=gpus_per_rank, total=total, fit=fit), **rest
+        )
 
     described = click.option(
         "--fit", is_flag=True, help="Shrink a job that asks for more GPUs than there are; says to what."
@@ -179,7 +181,7 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
         if text is not None and demand.total and document.file == COMMAND_LINE:
             visible = visible_gpus(text, nodes)
             document = replace(document, value=with_visible_gpus(document.value, visible))
-            room = replace(room, nodes=tuple(map(len, visible.values())))
+            room = msgspec.structs.replace(room, nodes=tuple(map(len, visible.values())))
             limit = f" in your {VARIABLE}=`{text}`"
         shortage = demand.shortage(room)
         shortage += limit if shortage else ""

@@ -6,12 +6,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+import msgspec
 
 from gangline.errors import UserError
 
@@ -27,8 +27,7 @@ NO_RUNTIME = "none"
 PLAIN_WAYS = "use isolation `user` or `network` (`gangline up --isolation`), or a virtual environment"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageOptions:
+class ImageOptions(msgspec.Struct, frozen=True):
     """What was written on the command line.
 
     Attributes:

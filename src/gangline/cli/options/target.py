@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from gangline.cluster.paths import DEFAULT_CLUSTER
 from gangline.errors import ClusterError
@@ -24,8 +24,7 @@ USE_NOTED_EVERY_S = 60.0
 """Well within the ten minutes after which an unused cluster ends itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterTarget:
+class ClusterTarget(msgspec.Struct, frozen=True):
     """The cluster that a command talks to.
 
     Attributes:
@@ -82,7 +81,7 @@ class ClusterTarget:
 
     def connection(self) -> Connection:
         """Return how to reach it, with the namespace that the command means."""
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         from gangline.kube.config import Connection, load_kubeconfig
 

@@ -6,11 +6,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from gangline.cli.options.gpus import GpuOptions, gpu_options
 from gangline.cli.options.images import ImageOptions, image_check_of, image_options, substitutions

@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from gangline.api.resources import EVENTS, PODS, Resource
 from gangline.errors import ClusterError, GanglineError
@@ -66,18 +67,17 @@ class FollowView(Protocol):
         """A training said in its log how it is; see `gangline.train.records`."""
 
 
-@dataclass(slots=True)
-class _State:
+class _State(msgspec.Struct):
     job: Obj
-    pods: dict[str, Obj] = field(default_factory=dict)
+    pods: dict[str, Obj] = {}
     present: frozenset[str] = frozenset()
     over_at: float = 0.0
     gone: bool = False
     seen: bool = False
-    reasons: dict[str, PendingReason] = field(default_factory=dict)
-    warnings: list[Obj] = field(default_factory=list)
-    told: set[tuple[str, int]] = field(default_factory=set)
-    logs: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    reasons: dict[str, PendingReason] = {}
+    warnings: list[Obj] = []
+    told: set[tuple[str, int]] = set()
+    logs: dict[str, asyncio.Task[None]] = {}
 
 
 class Follower:

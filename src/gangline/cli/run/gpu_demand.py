@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gangline.cli.options.manifests import pod_templates
 from gangline.devices.inventory import SOURCE_LABEL, gpus_in_words, kind_of
@@ -15,8 +16,7 @@ from gangline.workloads.requests import GPU, GPU_RESOURCES, pod_gpus, pod_reques
 Obj = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRoom:
+class GpuRoom(msgspec.Struct, frozen=True):
     """The GPUs of a cluster, free or not: what it can ever give.
 
     Attributes:
@@ -59,8 +59,7 @@ class GpuRoom:
         return sum(count // gpus for count in free)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuDemand:
+class GpuDemand(msgspec.Struct, frozen=True):
     """The GPUs that the pods of one object ask for at once.
 
     Attributes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.mpijob_reading import read_mpijob
@@ -27,8 +28,7 @@ _LAUNCHERS = ("mpirun", "mpiexec", "horovodrun")
 _COUNTS = ("-n", "-np", "--n", "--np", "-c")
 
 
-@dataclass(frozen=True, slots=True)
-class JobSize:
+class JobSize(msgspec.Struct, frozen=True):
     """How large a job is.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
+
+import msgspec
 
 from gangline.api.dns_names import LABEL_CHARACTERS_MAX, is_dns_1123_label
 from gangline.api.resources import MPIJOBS
@@ -26,8 +27,7 @@ GPU = "nvidia.com/gpu"
 _IMPLEMENTATIONS = {"openmpi": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramRun:
+class ProgramRun(msgspec.Struct, frozen=True):
     """What to run and on how many ranks.
 
     Attributes:
@@ -54,7 +54,7 @@ class ProgramRun:
     master_addr: str = "127.0.0.1"
     master_port: int = 0
     gpus_per_rank: int = 0
-    libraries: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = {}
     session: str = ""
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
+
+import msgspec
 
 from gangline.api.codec import Document
 from gangline.cli.options.gpus import COMMAND_LINE
@@ -17,8 +18,7 @@ from gangline.cluster.runs.record import PROGRAM_ANNOTATION, program_text
 Obj = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramJob:
+class ProgramJob(msgspec.Struct, frozen=True):
     """A job that is still to be named.
 
     Attributes:

@@ -15,8 +15,10 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from gangline.api.resources import NODES, PODS
 from gangline.cluster.daemon.agent_refusal import check_refusal
@@ -60,8 +62,7 @@ class _ServerGoneError(ClusterError):
     """The server was killed while a command waited for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
+class ClusterStatus(msgspec.Struct, frozen=True):
     """How the processes of a cluster are.
 
     Attributes:

@@ -6,8 +6,10 @@ import ipaddress
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import asdict, fields, replace
 
 from gangline.clock import format_time, now
 from gangline.cluster.daemon.simulation import Simulation
@@ -26,8 +28,7 @@ _SUBNET_PREFIX = 20
 ROUTES = Path("/proc/net/route")
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFacts:
+class ClusterFacts(msgspec.Struct, frozen=True):
     """The facts of one cluster, kept in ``cluster.json``.
 
     Attributes:

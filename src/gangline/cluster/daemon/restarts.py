@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import asdict
 
 from gangline import clock
 from gangline.cluster.paths import ClusterPaths
@@ -31,8 +33,7 @@ class RestartDelay:
         return delay_s
 
 
-@dataclass(frozen=True, slots=True)
-class Restarts:
+class Restarts(msgspec.Struct, frozen=True):
     """How often a daemon was started again since the cluster was started.
 
     Attributes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from gangline.errors import UserError
 
@@ -11,8 +13,7 @@ if TYPE_CHECKING:
     from gangline.cluster.daemon.cluster_facts import ClusterFacts
 
 
-@dataclass(frozen=True, slots=True)
-class Simulation:
+class Simulation(msgspec.Struct, frozen=True):
     """How many GPUs each node simulates.
 
     Attributes:

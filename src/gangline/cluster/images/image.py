@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class ImageConfig:
+
+class ImageConfig(msgspec.Struct, frozen=True):
     """What an image says about its containers.
 
     Attributes:
@@ -24,8 +24,7 @@ class ImageConfig:
     user: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerUser:
+class ContainerUser(msgspec.Struct, frozen=True):
     """Who a container runs as."""
 
     uid: int = 0
@@ -33,8 +32,7 @@ class ContainerUser:
     groups: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(msgspec.Struct, frozen=True):
     """What serves a pod's ``image`` on this machine.
 
     Attributes:
@@ -54,13 +52,13 @@ class Image:
     name: str
     path_entries: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     layers: tuple[str, ...] = ()
     rewritten: tuple[str, ...] = ()
     is_whole: bool = False
     config: ImageConfig = ImageConfig()
     user: ContainerUser = ContainerUser()
-    homes: Mapping[int, str] = field(default_factory=dict)
+    homes: Mapping[int, str] = {}
     oci_runtime: str = ""
 
     def argv(self, command: Sequence[str], args: Sequence[str]) -> list[str]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+import msgspec
 
 from gangline.api.resources import CONFIG_MAPS
 from gangline.errors import UserError
@@ -27,8 +28,7 @@ Runtime = Literal["containerd", "podman", "docker"]
 RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 
 
-@dataclass(frozen=True, slots=True)
-class UserImage:
+class UserImage(msgspec.Struct, frozen=True):
     """A folder of the user's that serves an image.
 
     Attributes:
@@ -44,8 +44,7 @@ class UserImage:
         return f"virtual environment {self.path}" if self.kind == "venv" else f"folder {self.path}"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageMap:
+class ImageMap(msgspec.Struct, frozen=True):
     """What serves images on one cluster.
 
     Attributes:
@@ -54,7 +53,7 @@ class ImageMap:
         bench_limits: what the benchmarks of local images are limited to, empty for nothing.
     """
 
-    images: Mapping[str, UserImage] = field(default_factory=dict)
+    images: Mapping[str, UserImage] = {}
     runtime: str = ""
     bench_limits: str = ""
 

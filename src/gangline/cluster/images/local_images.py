@@ -11,8 +11,9 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from gangline.cluster.images import shipped_images
 from gangline.cluster.images.image import Image

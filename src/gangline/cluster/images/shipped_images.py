@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gangline.cluster.images.image import ImageConfig
 
@@ -24,8 +25,7 @@ _TF_CNN = "tf_cnn_benchmarks.py"
 _SYNTHETIC = "pytorch_synthetic_benchmark.py"
 
 
-@dataclass(frozen=True, slots=True)
-class ShippedImage:
+class ShippedImage(msgspec.Struct, frozen=True):
     """One image of the table.
 
     Attributes:

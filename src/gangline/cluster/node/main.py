@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedPaths(ClusterPaths):
+class PinnedPaths(ClusterPaths, frozen=True):
     """Paths whose folder of sockets is decided once: inside a user namespace the user id is another."""
 
     run_folder: Path = Path()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from gangline.errors import UserError
 from gangline.units import parse_quantity
@@ -24,8 +25,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _AGE = re.compile(r"(\d+)([smhdw])")
 
 
-@dataclass(frozen=True, slots=True)
-class RunSize:
+class RunSize(msgspec.Struct, frozen=True):
     """A run on disk: when it was last written, in seconds since 1970, and its bytes with its logs."""
 
     uid: str
@@ -33,8 +33,7 @@ class RunSize:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """What is kept of runs that are over."""
 
     age_max_s: float = RUNS_AGE_MAX_S

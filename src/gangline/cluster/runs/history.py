@@ -10,7 +10,6 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,7 @@ class DamagedRunError(GanglineError):
     code = "damaged-run"
 
 
-@dataclass(frozen=True, slots=True)
-class RunFile:
+class RunFile(msgspec.Struct, frozen=True):
     """A run as the name of its file tells it; ``written_at`` is in seconds since 1970."""
 
     path: Path
