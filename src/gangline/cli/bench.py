@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +19,7 @@ from gangline.units import plural
 if TYPE_CHECKING:
     from gangline.bench.scaling import Series
 
-CLUSTER_STARTED = "started cluster "
-"""How `gangline run` begins to say that it has started the one-machine cluster, which then stays."""
+HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 DELETE_LIMIT_S = 30.0
 """How long a run that was interrupted is waited for."""
 
@@ -82,9 +82,14 @@ def scaling(ranks: str, model: str, batch_size: int, num_batches: int, python: s
     """
     from gangline.bench.models import find
     from gangline.bench.scaling import series_of, table_lines
+    from gangline.cli.options.gpus import GpuOptions
+    from gangline.cli.options.target import ClusterTarget
+    from gangline.cli.run.command import start_cluster
+    from gangline.cluster.daemon.cluster import Cluster
 
     counts = _counts(ranks)
     find(model)
+    start_cluster(Cluster(ClusterTarget().paths), 1, GpuOptions())
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     results = []
@@ -145,35 +150,28 @@ def _measure(ranks: int, python: str, flags: list[str], target: Path) -> None:
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     if code != 0 or not target.exists():
-        if "error[no-torch]" in said:
+        if subprocess.run([python, "-c", HAS_TORCH], check=False).returncode == 1:
             raise UserError(f"{python} has no torch", hint="name a Python that has it: --python FILE")
         tail = "\n".join(said.splitlines()[-12:])
         raise UserError(f"the benchmark on {plural(ranks, 'rank')} ended with code {code}:\n{tail}")
 
 
 def _follow(line: list[str], folder: Path) -> tuple[int, str]:
-    """Return the exit code and the output of a run; say at once when it started the cluster.
+    """Return the exit code and the output of a run.
 
     Ctrl-C reaches the run too, which deletes its job: it is waited for.
     """
-    import subprocess
-
-    said: list[str] = []
     with subprocess.Popen(
         line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as run:
-        assert run.stdout is not None
         try:
-            for text in run.stdout:
-                said.append(text)
-                if text.startswith(CLUSTER_STARTED):
-                    click.echo(text, err=True, nl=False)
+            said, _ = run.communicate()
         except KeyboardInterrupt:
             click.echo("interrupted: deleting the job", err=True)
             with suppress(subprocess.TimeoutExpired):
                 run.communicate(timeout=DELETE_LIMIT_S)
-            return EXIT_INTERRUPTED, "".join(said)
-    return run.returncode, "".join(said)
+            return EXIT_INTERRUPTED, ""
+    return run.returncode, said
 
 
 def _read(name: str) -> dict[str, Any]:

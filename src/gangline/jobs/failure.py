@@ -1,17 +1,17 @@
-"""Why a job failed, in words that name the pod and the exit code."""
+"""Why a job failed: which pod decides it, and the reason and message of the condition."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gangline.api.core import ContainerStateTerminated, Job, Pod, find_condition
+from gangline.api.core import Job, Pod, find_condition
+from gangline.workloads.outcome import describe_end
 
 JOB_FAILED = "MPIJobFailed"
 JOB_EVICTED = "MPIJobEvicted"
 WORKER_FAILED = "MPIJobWorkerFailed"
 WORKER_LOST = "MPIJobWorkerLost"
-_SIGNAL_BASE = 128
 
 
 class FailedCondition(NamedTuple):
@@ -80,20 +80,9 @@ def describe_failure(pod: Pod) -> str:
     bad = [(name, end) for name, end in ends if end and (end.exit_code or end.signal)]
     if bad:
         name, end = min(bad, key=lambda item: item[1].finished_at or "")
-        return f"container {name} {describe_exit(end)}"
+        return f"container {name} {describe_end(end.exit_code, end.reason, end.message, signal=end.signal)}"
     said = [text for text in (pod.status.reason, pod.status.message) if text]
     return ": ".join(said) if said else "its node gave no reason"
-
-
-def describe_exit(end: ContainerStateTerminated) -> str:
-    """Return ``exited with code N`` or ``was killed by signal N``, with reason and last message."""
-    signal = end.signal or (end.exit_code - _SIGNAL_BASE if end.exit_code > _SIGNAL_BASE else 0)
-    text = f"exited with code {end.exit_code}"
-    if signal:
-        text += f" (signal {signal})"
-    if end.reason and end.reason != "Error":
-        text += f", {end.reason}"
-    return f"{text}: {end.message.strip()}" if end.message.strip() else text
 
 
 def _finished_at(pod: Pod) -> str:

@@ -145,6 +145,20 @@ def cause_of_code(code: int, *, rank: int | None = None, host: str = "", of_laun
     return Cause(CauseKind.EXITED, rank=rank, host=host, exit_code=code, of_launcher=of_launcher)
 
 
+def describe_end(code: int, reason: str = "", message: str = "", *, signal: int = 0) -> str:
+    """Return the words behind a container's name: how it ended, with Kubernetes' reason and its last message.
+
+    Args:
+        code: the exit code, 128 plus its number for a signal.
+        reason: of the container's state; ``Error`` says nothing.
+        message: its termination message.
+        signal: that ended it, where the runtime says it.
+    """
+    cause = Cause(CauseKind.SIGNALLED, signal=signal) if signal else cause_of_code(code)
+    text = ", ".join([cause.ending, *([reason] if reason not in ("", "Error", "Completed") else [])])
+    return f"{text}: {message.strip()}" if message.strip() else text
+
+
 def is_signal(code: int) -> bool:
     """Return whether an exit code stands for a signal."""
     return _SIGNAL_BASE < code < _SIGNAL_BASE + signal.NSIG

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from gangline.workloads.kinds import is_worker, kind_of
+from gangline.workloads.outcome import describe_end
 
 Obj = dict[str, Any]
 
@@ -107,19 +108,14 @@ def _held_container(pod: str, status: Obj) -> PendingReason | None:
         return None
     reason, message = waiting.get("reason"), one_line(waiting.get("message") or "")
     if reason == "CrashLoopBackOff" and ended:
-        return PendingReason(reason, f"it is started again after it {_how(ended)}", pod, name)
+        how = describe_end(ended.get("exitCode", 0), ended.get("reason") or "")
+        return PendingReason(reason, f"it is started again after it {how}", pod, name)
     if reason in _QUIET:
         if not message:
             return None
         # What the kubelet says, and our agent after it: MountVolume.SetUp failed for volume "v": ...
         reason = "FailedMount" if "MountVolume" in message else reason or "Waiting"
     return PendingReason(str(reason), message, pod, name)
-
-
-def _how(ended: Obj) -> str:
-    word = ended.get("reason")
-    more = f" ({word})" if word not in (None, "", "Error", "Completed") else ""
-    return f"ended with exit code {ended.get('exitCode', 0)}{more}"
 
 
 def _from_event(pod: Obj, event: Obj) -> PendingReason | None:

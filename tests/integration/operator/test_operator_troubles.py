@@ -27,7 +27,7 @@ async def test_a_worker_that_dies_ends_the_job_and_its_launcher(cluster: Any, ma
     failed = await cluster.condition("Failed")
     assert failed["reason"] == "MPIJobWorkerFailed"
     assert failed["message"] == (
-        "worker pod pi-worker-1 failed: container main exited with code 137 (signal 9)"
+        "worker pod pi-worker-1 failed: container main was killed by signal 9 (SIGKILL)"
     )
     await cluster.gone(PODS, launcher["metadata"]["name"])
     await cluster.gone(PODS, "pi-worker-0")

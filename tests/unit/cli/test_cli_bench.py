@@ -7,21 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from gangline.cli.bench import _follow
+from gangline.cli import bench
+from gangline.cli.bench import _follow, _measure
+from gangline.errors import UserError
 
 RUN = """
 import sys
-print("started cluster `default` in 3.1 s; `gangline down` ends it", file=sys.stderr)
 print("Model: lenet")
+print("no more data", file=sys.stderr)
 sys.exit(3)
 """
 
 
-def test_start_of_the_cluster_is_said_on_stderr_and_the_rest_is_kept(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_output_of_a_run_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, said = _follow([sys.executable, "-c", RUN], tmp_path)
 
     assert code == 3
     assert "Model: lenet\n" in said
-    assert capfd.readouterr() == ("", "started cluster `default` in 3.1 s; `gangline down` ends it\n")
+    assert "no more data\n" in said
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("python", "words"), [("false", "has no torch"), ("true", "the benchmark on 2 ranks ended with code 2")]
+)
+def test_a_python_without_torch_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str, words: str
+) -> None:
+    """``true`` and ``false`` answer as a Python does that has torch, or has not."""
+    monkeypatch.setattr(bench, "_follow", lambda line, folder: (2, "no more data"))
+
+    with pytest.raises(UserError, match=words):
+        _measure(2, python, [], tmp_path / "result.json")

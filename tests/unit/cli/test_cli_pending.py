@@ -47,7 +47,7 @@ def test_a_command_that_is_not_there_reads_the_same_before_and_during_the_back_o
 def test_a_container_that_fails_again_and_again_says_its_exit_code():
     last = {"terminated": {"exitCode": 3, "reason": "Error"}}
 
-    text = "pod pi-x, container main: CrashLoopBackOff: it is started again after it ended with exit code 3"
+    text = "pod pi-x, container main: CrashLoopBackOff: it is started again after it exited with code 3"
     assert why_pending(pod(BACK_OFF, last=last, phase="Running")) == text
 
 

@@ -64,7 +64,7 @@ def test_a_failed_worker_ends_the_job_and_is_named(scene: Build) -> None:
     assert one.conditions(plan)["Failed"] == ("True", "MPIJobWorkerFailed")
     assert one.conditions(plan)["Running"][0] == "False"
     assert one.message(plan, "Failed") == (
-        "worker pod pi-worker-1 failed: container main exited with code 137 (signal 9), OOMKilled"
+        "worker pod pi-worker-1 failed: container main was killed by signal 9 (SIGKILL), OOMKilled"
     )
     assert plan.status["completionTime"] == NOW_TEXT
     assert plan.status["replicaStatuses"]["Worker"] == {"active": 1, "failed": 1}

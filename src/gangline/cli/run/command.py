@@ -342,7 +342,7 @@ def _run(
     from gangline.cluster.runs.history import History
 
     cluster = Cluster(target.paths)
-    _start_cluster(cluster, nodes, gpus)
+    start_cluster(cluster, nodes, gpus)
     if job is not None:
         names = job.names(History(cluster.paths), target.namespace or "default")
         documents = [job.document(next(names))]
@@ -357,7 +357,7 @@ def _run(
     return _follow(documents, target, known, job.hand_over, rename)
 
 
-def _start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
+def start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
     """Start the cluster if it is not up, and say that it was, how long it took and how to end it."""
     from gangline.cli.options.gpus import simulated
     from gangline.cli.output import say
