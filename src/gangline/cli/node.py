@@ -39,7 +39,7 @@ def set_gpu(node: str, index: int, health: str, target: ClusterTarget) -> None:
 
 
 async def _set(target: ClusterTarget, node: str, index: int, *, is_healthy: bool) -> None:
-    from gangline.devices.inventory import gpus_in_words
+    from gangline.workloads.gpu_source import gpus_in_words
 
     async with open_client(target) as client:
         while not await _write(client, node, index, is_healthy=is_healthy):
@@ -53,8 +53,9 @@ async def _set(target: ClusterTarget, node: str, index: int, *, is_healthy: bool
 async def _write(client: ObjectClient, node: str, index: int, *, is_healthy: bool) -> bool:
     """Write what a node's GPU shall be; False when the node has changed since it was read."""
     from gangline.api.resources import NODES
-    from gangline.devices.inventory import UNHEALTHY_ANNOTATION, gpus_in_words, read_unhealthy
+    from gangline.devices.inventory import UNHEALTHY_ANNOTATION, read_unhealthy
     from gangline.kube.errors import Conflict, NotFound
+    from gangline.workloads.gpu_source import gpus_in_words
 
     try:
         found = await client.get(NODES, node)

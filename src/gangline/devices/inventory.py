@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from gangline.workloads.gpu_source import SOURCE_LABEL, Source, gpus_in_words, kind_of
 from gangline.workloads.requests import GPU
 
 RESOURCE = GPU
 """What nodes offer; pods may ask for it by other names."""
 
 TOPOLOGY_ANNOTATION = "gangline.dev/gpu-topology"
-SOURCE_LABEL = "gangline.dev/gpu-source"
-"""Node label: where its GPUs come from. ``simulated`` says that they exist in name only."""
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 COUNT_LABEL = "nvidia.com/gpu.count"
@@ -26,9 +24,7 @@ SIMULATED_ROLE_LABEL = "node-role.kubernetes.io/simulated-gpus"
 UNHEALTHY_ANNOTATION = "gangline.dev/unhealthy-gpus"
 """Node annotation: indices of simulated GPUs that play dead: ``3,5``. Set by ``gangline node set-gpu``."""
 
-Source = Literal["nvml", "file", "simulated"]
 Links = tuple[tuple[str, ...], ...]
-SOURCES: tuple[Source, ...] = ("nvml", "file", "simulated")
 _LABEL_CHARS_MAX = 63
 
 
@@ -91,25 +87,6 @@ def with_unhealthy(inventory: DeviceInventory, indices: frozenset[int]) -> Devic
     """Return the inventory with exactly these GPUs unhealthy."""
     gpus = tuple(replace(gpu, healthy=gpu.index not in indices) for gpu in inventory.gpus)
     return replace(inventory, gpus=gpus)
-
-
-def kind_of(source: str) -> str:
-    """Return ``simulated`` or ``real`` for the value of the source label, empty for any other text."""
-    if source == "simulated":
-        return "simulated"
-    return "real" if source in SOURCES else ""
-
-
-def gpus_in_words(count: int, kind: str = "") -> str:
-    """Return ``2 simulated GPUs``; ``kind`` may be empty where nobody knows.
-
-    Example:
-        >>> gpus_in_words(1, "real"), gpus_in_words(0, "real")
-        ('1 real GPU', 'no GPU')
-    """
-    if not count:
-        return "no GPU"
-    return " ".join(filter(None, (str(count), kind, "GPU" if count == 1 else "GPUs")))
 
 
 def capacity(inventory: DeviceInventory) -> dict[str, str]:

@@ -198,3 +198,9 @@ def role_of(pod: Obj) -> str:
 def is_worker(pod: Obj) -> bool:
     """Return whether a pod is a worker of a training job."""
     return role_of(pod) == WORKER.lower()
+
+
+def pod_templates(obj: Obj) -> list[tuple[str, Obj]]:
+    """Return the pod templates of an object with their field paths, a dot at the end of each."""
+    kind = find_kind(str(obj.get("kind")))
+    return kind.templates(obj) if kind else []

@@ -16,8 +16,6 @@ from gangline.api.core import Pod
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.cli.jobs.gpu_kind import gpu_cell, kind_of_nodes
 from gangline.cli.options.gpus import GpuOptions
-from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom, nodes_for
-from gangline.cli.run.gpu_fit import JobSize, fit_object, fit_shape
 from gangline.cluster.daemon.cluster_facts import ClusterFacts
 from gangline.cluster.daemon.simulation import Simulation, refuse_another
 from gangline.devices.ledger import GpuRequest
@@ -25,6 +23,8 @@ from gangline.errors import UserError
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import rank_script
 from gangline.placement.snapshot import PodView
+from gangline.workloads.gpu_demand import GpuDemand, GpuRoom, nodes_for
+from gangline.workloads.gpu_fit import JobSize, fit_object, fit_shape
 from gangline.workloads.job_state import requested_gpus
 from gangline.workloads.job_view import view_pod
 

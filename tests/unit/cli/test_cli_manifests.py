@@ -7,9 +7,9 @@ import pytest
 from gangline.api.codec import load_documents
 from gangline.cli.options.images import image_check
 from gangline.cli.options.manifests import check_manifests, in_order, read_manifests, with_namespace
-from gangline.cli.run.capacity import gang_never_fits, never_fits, pod_requests
 from gangline.cluster.images.image_map import ImageMap
 from gangline.errors import InvalidObjectError, ManifestError, UserError
+from gangline.workloads.capacity import gang_never_fits, never_fits, pod_requests
 
 image_problem = image_check(ImageMap())
 

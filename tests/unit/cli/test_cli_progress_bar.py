@@ -6,6 +6,7 @@ import pytest
 
 from gangline.cli.logs.progress_bar import ProgressBar, bar_text
 from gangline.cli.run.view import LiveView
+from gangline.workloads.job_start import job_ref
 
 RECORD = {
     "kind": "progress",
@@ -38,12 +39,12 @@ def test_training_of_unknown_length_has_no_bar() -> None:
 
 def test_bar_stands_below_whole_lines_only(capfd: pytest.CaptureFixture[str]) -> None:
     view = LiveView()
-    view.record(JOB, RECORD)
-    view.log(JOB, b"half a line")
-    view.record(JOB, RECORD)
+    view.record(job_ref(JOB), RECORD)
+    view.log(job_ref(JOB), b"half a line")
+    view.record(job_ref(JOB), RECORD)
     assert "step 250" not in capfd.readouterr().err.rpartition("\x1b[2K")[2]
 
-    view.log(JOB, b", now whole\n")
+    view.log(job_ref(JOB), b", now whole\n")
     view.close()
     out, err = capfd.readouterr()
     assert out == ", now whole\n"

@@ -5,6 +5,7 @@ import re
 from gangline.api.resources import MPIJOBS
 from gangline.cli.run.follow import Follower
 from gangline.cli.run.view import PlainView
+from gangline.workloads.job_start import job_ref
 
 TITLE = "MPIJob default/pi"
 
@@ -113,4 +114,4 @@ def test_pods_that_were_replaced_count_once(capsys):
     view.pods_changed(job(), pods)
 
     assert said(capsys) == [f"{TITLE}: 1 worker + launcher on 1 node, 2 simulated GPUs, T"]
-    assert view.gpus_of(job()) == "2 simulated GPUs"
+    assert view.gpus_of(job_ref(job())) == "2 simulated GPUs"

@@ -6,10 +6,9 @@ import pytest
 
 from gangline.api.resources import Resource
 from gangline.cli.options.job_types import qualified
-from gangline.cli.options.manifests import pod_templates
-from gangline.cli.run.capacity import _gang
-from gangline.cli.run.gpu_demand import GpuDemand
 from gangline.workloads import kinds
+from gangline.workloads.capacity import gang_requests
+from gangline.workloads.gpu_demand import GpuDemand
 from gangline.workloads.job_state import (
     expected_pods,
     is_suspended,
@@ -19,7 +18,15 @@ from gangline.workloads.job_state import (
     requested_gpus,
 )
 from gangline.workloads.job_view import view_job
-from gangline.workloads.kinds import KINDS, Replicas, WorkloadKind, find_kind, kind_called, kind_of
+from gangline.workloads.kinds import (
+    KINDS,
+    Replicas,
+    WorkloadKind,
+    find_kind,
+    kind_called,
+    kind_of,
+    pod_templates,
+)
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 CREATED = "2026-01-01T00:00:00Z"
@@ -158,7 +165,4 @@ def test_a_new_kind_is_one_entry(ring_job):
 
 
 def test_a_new_kind_that_starts_whole_is_refused_whole(ring_job):
-    class Document:
-        kind, value = "RingJob", ring_job
-
-    assert [count for _, count in _gang(Document())] == [1, 5]
+    assert [count for _, count in gang_requests(ring_job)] == [1, 5]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gangline.devices.inventory import SOURCE_LABEL, gpus_in_words, kind_of
+from gangline.workloads.gpu_source import SOURCE_LABEL, gpus_in_words, kind_of
 
 if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectReader

@@ -15,10 +15,10 @@ from gangline.errors import UnschedulableError, UserError
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
-    from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom
     from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.daemon.cluster_facts import ClusterFacts
     from gangline.cluster.daemon.simulation import Simulation
+    from gangline.workloads.gpu_demand import GpuDemand, GpuRoom
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -164,9 +164,9 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
     """
     from gangline.api.resources import NODES
     from gangline.cli.output import say
-    from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom
-    from gangline.cli.run.gpu_fit import fit_object
     from gangline.devices.visible_gpus import VARIABLE, visible_gpus, with_visible_gpus
+    from gangline.workloads.gpu_demand import GpuDemand, GpuRoom
+    from gangline.workloads.gpu_fit import fit_object
 
     demands = [GpuDemand.of(document.value) for document in documents]
     if not any(demand.total for demand in demands):
@@ -200,8 +200,8 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
 
 def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuRoom) -> str:
     """Return the ways on: a smaller job, simulated GPUs, another cluster."""
-    from gangline.cli.run.gpu_demand import nodes_for
-    from gangline.cli.run.gpu_fit import fit_object
+    from gangline.workloads.gpu_demand import nodes_for
+    from gangline.workloads.gpu_fit import fit_object
 
     ways = []
     if demand.total <= room.total and demand.pods == 1 and document.file == COMMAND_LINE:

@@ -245,7 +245,7 @@ def image_check_of(
 
 def substitutions(objects: Iterable[dict[str, Any]], known: ImageMap) -> list[str]:
     """Return a line for each image of workloads that something else than its namesake serves."""
-    from gangline.cli.options.manifests import pod_templates
+    from gangline.workloads.kinds import pod_templates
 
     images: dict[str, None] = {}
     for obj in objects:

@@ -31,7 +31,7 @@ from gangline.cli.output import say
 from gangline.errors import FieldError, InvalidObjectError, UserError
 from gangline.jobs.environment import launcher_environment
 from gangline.launch.mpirun import ranks_asked_for
-from gangline.workloads.kinds import KINDS, find_kind
+from gangline.workloads.kinds import KINDS, pod_templates
 
 KNOWN: dict[tuple[str, str], Resource] = {
     (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *MPIJOB_VERSIONS)
@@ -269,12 +269,6 @@ def _as_started(document: Document, path: str, container: dict[str, Any]) -> dic
         return container
     own = list(container.get("env") or [])
     return container | {"env": [*own, *launcher_environment(read_mpijob(document.value).job, own)]}
-
-
-def pod_templates(obj: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the pod templates of an object with their field paths, a dot at the end of each."""
-    kind = find_kind(str(obj.get("kind")))
-    return kind.templates(obj) if kind else []
 
 
 def _title(document: Document) -> str:

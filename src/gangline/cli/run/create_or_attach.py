@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import PODS, Resource
 from gangline.cli.output import say
-from gangline.cli.run.view import job_title
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION
 from gangline.errors import ClusterError, UserError
+from gangline.workloads.job_start import job_ref
 from gangline.workloads.job_state import finished
 from gangline.workloads.kinds import kind_of
 
@@ -43,7 +43,7 @@ async def apply_object(client: ObjectClient, resource: Resource, obj: Obj) -> Ob
             if not left:
                 raise
     if verb == "configured":
-        say(f"{job_title(result)} {verb}")
+        say(f"{job_ref(result)} {verb}")
     return result
 
 
@@ -90,7 +90,7 @@ async def claim_job(
         except NotFound:
             continue
         live.setdefault("kind", resource.kind)
-        title = job_title(live)
+        title = job_ref(live)
         if live["metadata"].get("deletionTimestamp"):
             say(f"{title} is being deleted; waiting for its end")
             await wait_gone(client, resource, live)
@@ -114,7 +114,7 @@ async def claim_job(
                 hint=f"give this one another name, follow the other with "
                 f"`gangline logs -f {logs_hint}`, or end it with `gangline delete {logs_hint}`",
             )
-    raise ClusterError(f"cannot create {job_title(desired)}: others create and delete it at the same time")
+    raise ClusterError(f"cannot create {job_ref(desired)}: others create and delete it at the same time")
 
 
 def _desired(client: ObjectClient, obj: Obj) -> Obj:
@@ -184,7 +184,7 @@ async def wait_gone(client: ObjectClient, resource: Resource, job: Obj) -> None:
             return
         await asyncio.sleep(REMOVAL_LOOK_S)
     raise ClusterError(
-        f"{job_title(job)} is not gone after {REMOVAL_TIMEOUT_S:.0f} s: {', '.join(left[:5])} still there",
+        f"{job_ref(job)} is not gone after {REMOVAL_TIMEOUT_S:.0f} s: {', '.join(left[:5])} still there",
         hint="`gangline status` says whether the node agent works",
     )
 
@@ -197,7 +197,7 @@ async def _remaining(client: ObjectClient, resource: Resource, job: Obj) -> list
         found = await client.get(resource, metadata["name"], metadata.get("namespace"))
         if found["metadata"].get("uid") != metadata.get("uid"):
             return []  # another command was first, and these pods are of the job that it created
-        return [job_title(job)]
+        return [str(job_ref(job))]
     except NotFound:
         pass
     kind = kind_of(job)

@@ -19,9 +19,10 @@ from gangline.cli.run.create_or_attach import apply_object, claim_job, create_jo
 from gangline.cli.run.follow import Follower
 from gangline.cli.run.program_session import HandOver, no_handover
 from gangline.cli.run.result import failure_of, last_lines
-from gangline.cli.run.view import PlainView, advice_for, job_title, open_view, result_line
+from gangline.cli.run.view import PlainView, advice_for, open_view, result_line
 from gangline.errors import GanglineError, UnschedulableError
 from gangline.workloads.job_outcome import JobOutcome
+from gangline.workloads.job_start import job_ref
 from gangline.workloads.job_view import lifetime_s
 from gangline.workloads.kinds import kind_of
 from gangline.workloads.pending import IMAGE_REFUSED, PendingReason
@@ -105,7 +106,7 @@ async def run_documents(
         except BrokenPipeError:
             for _, job, _ in claimed:
                 way = f"`gangline logs -f {job['metadata']['name']}{way_back(job, target)}`"
-                say(f"{job_title(job)} goes on without a reader of this output; follow it with {way}")
+                say(f"{job_ref(job)} goes on without a reader of this output; follow it with {way}")
             raise
         finally:
             with suppress(BrokenPipeError):
@@ -132,7 +133,7 @@ async def _create(
                 hint = f"{document.name}{way_back(document.value, target)}"
                 job, was_there = await claim_job(client, resource, document.value, logs_hint=hint)
             if not was_there:
-                hand_over(job)
+                hand_over(job_ref(job))
             claimed.append(Claimed(resource, job, was_there))
         else:
             await apply_object(client, resource, document.value)
@@ -213,7 +214,7 @@ def _refuse_image(job: Obj, pod: Obj, reason: PendingReason) -> None:
     """End the wait for an image that this machine will never have: nothing here pulls it."""
     if reason.kind in IMAGE_REFUSED:
         raise UnschedulableError(
-            f"{job_title(job)} can never start: {reason}", hint=advice_for(job, pod, reason)
+            f"{job_ref(job)} can never start: {reason}", hint=advice_for(job, pod, reason)
         )
 
 
@@ -226,7 +227,7 @@ async def _interrupted(
     claimed = [one for one in claimed if not one.was_there]
     if not claimed:
         return interrupts.exit_code
-    names = ", ".join(job_title(job) for _, job, _ in claimed)
+    names = ", ".join(str(job_ref(job)) for _, job, _ in claimed)
     say(f"\ninterrupted: deleting {names} (Ctrl-C again within {DETACH_WINDOW_S:.0f} s leaves it running)")
     try:
         await asyncio.wait_for(interrupts.second.wait(), DETACH_WINDOW_S)
@@ -257,7 +258,7 @@ async def _delete_all(
 def _say_detached(claimed: list[Claimed], target: ClusterTarget, state: str) -> None:
     for _, job, _ in claimed:
         name = f"{job['metadata']['name']}{way_back(job, target)}"
-        say(f"detached from {job_title(job)}, {state}")
+        say(f"detached from {job_ref(job)}, {state}")
         say(f"hint: see it with `gangline logs -f {name}`, delete it with `gangline delete {name}`")
 
 
@@ -275,8 +276,8 @@ def _conclude(outcomes: list[JobOutcome], took_s: float, view: PlainView, images
         if failure is None:
             view.succeeded(outcome.job, outcome.pods)
             lasted_s = max(took_s, lifetime_s(outcome.job))  # a job found running was there before us
-            gpus = view.gpus_of(outcome.job)
-            line = result_line(outcome.job, outcome.status, outcome.exit_code, lasted_s, gpus)
+            gpus = view.gpus_of(job_ref(outcome.job))
+            line = result_line(job_ref(outcome.job), outcome.status, outcome.exit_code, lasted_s, gpus)
             say("; ".join([line, *_served(outcome.job, images)]))
             _say_removed_writes(outcome)
             continue

@@ -17,6 +17,7 @@ from gangline.launch.rank_failure import FAILURE_RECORDS, LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, RankTags, split_line
 from gangline.train.records import RecordFilter, parse_record
 from gangline.workloads.job_outcome import EndStatus, JobOutcome
+from gangline.workloads.job_start import JobRef, job_ref
 from gangline.workloads.job_state import (
     exit_code_of,
     finished,
@@ -57,13 +58,13 @@ class FollowView(Protocol):
     def pending_reason_of(self, job: Obj, pod: Obj, reason: PendingReason) -> None:
         """A pod cannot start for this reason; told once, and again when it changes."""
 
-    def ranks(self, job: Obj, text: str) -> None:
+    def ranks(self, job: JobRef, text: str) -> None:
         """Some rank is stopped or keeps others waiting, or goes on."""
 
-    def log(self, job: Obj, data: bytes) -> None:
+    def log(self, job: JobRef, data: bytes) -> None:
         """A piece of the log came; pieces do not end where lines end."""
 
-    def record(self, job: Obj, record: Obj) -> None:
+    def record(self, job: JobRef, record: Obj) -> None:
         """A training said in its log how it is; see `gangline.train.records`."""
 
 
@@ -306,7 +307,7 @@ class Follower:
             is_own = (event.get("involvedObject") or {}).get("uid") in state.pods
             if is_own and event.get("reason") in REASONS and happened not in state.told:
                 state.told.add(happened)
-                self._view.ranks(state.job, str(event.get("message", "")))
+                self._view.ranks(job_ref(state.job), str(event.get("message", "")))
 
     def _take_warnings(self, objects: list[Obj]) -> None:
         self._state.warnings = objects
@@ -378,9 +379,9 @@ class Follower:
     def _take_lines(self, data: bytes) -> None:
         shown, records = self._records.feed(data if self._tags is None else self._tags.feed(data))
         if shown:
-            self._view.log(self._state.job, shown)
+            self._view.log(job_ref(self._state.job), shown)
         for record in records:
-            self._view.record(self._state.job, record)
+            self._view.record(job_ref(self._state.job), record)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._take_line(line)
@@ -397,7 +398,7 @@ class Follower:
             self._take_lines(self._pieces.flush())
         held = b"" if self._tags is None else self._tags.flush()
         if held := self._records.feed(held)[0] + self._records.flush():
-            self._view.log(self._state.job, held)
+            self._view.log(job_ref(self._state.job), held)
         if self._rest:
             self._take_line(self._rest)
             self._rest = b""

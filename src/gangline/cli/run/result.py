@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from gangline.cli.run.view import job_title
 from gangline.errors import EXIT_RESUME, JobFailedError
 from gangline.workloads.job_outcome import JobOutcome, cause_of, launch_cause
+from gangline.workloads.job_start import job_ref
 from gangline.workloads.kinds import kind_of
 
 
 def failure_of(outcome: JobOutcome) -> JobFailedError | None:
     """Return the error for a job that failed or was deleted, ``None`` for one that succeeded."""
-    title, code = job_title(outcome.job), outcome.exit_code
+    title, code = job_ref(outcome.job), outcome.exit_code
     if outcome.status == "DELETED":
         return JobFailedError(f"{title} was deleted before it ended", exit_code=code or 1)
     cause = cause_of(outcome)

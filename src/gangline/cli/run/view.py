@@ -14,15 +14,21 @@ from gangline.cli.jobs.gpu_kind import gpu_cell, gpus_of_pods
 from gangline.cli.logs.progress_bar import ProgressBar
 from gangline.cli.output import say
 from gangline.units import format_age, plural
-from gangline.workloads.job_state import expected_pods, has_started
-from gangline.workloads.kinds import is_worker, kind_of
+from gangline.workloads.job_start import (
+    JobRef,
+    all_started,
+    current_pods,
+    is_started,
+    job_ref,
+    pods_in_words,
+)
+from gangline.workloads.job_state import expected_pods
 from gangline.workloads.pending import (
     GPUS_TAKEN,
     NEVER_FITS,
     START_ERRORS,
     UNSCHEDULABLE,
     PendingReason,
-    pending_reason_of,
     tries,
 )
 from gangline.workloads.pod_state import read_pod_state
@@ -57,12 +63,6 @@ ADVICE: dict[str, str] = {
 _MISSING = "create what is missing, and the pod starts by itself; Ctrl-C deletes the job"
 
 
-def job_title(job: Obj) -> str:
-    """Return ``MPIJob default/digits``."""
-    metadata = job["metadata"]
-    return f"{job['kind']} {metadata.get('namespace', 'default')}/{metadata['name']}"
-
-
 def advice_for(job: Obj, pod: Obj, reason: PendingReason) -> str:
     """Return what to do about a pod that cannot start, empty when nothing is known."""
     if reason.kind in (*START_ERRORS, "CrashLoopBackOff"):
@@ -85,59 +85,59 @@ class PlainView:
         self._running: set[str] = set()
         self._started = time.monotonic() if started_s is None else started_s
 
-    def gpus_of(self, job: Obj) -> str:
+    def gpus_of(self, job: JobRef) -> str:
         """Return ``2 simulated GPUs`` for what the pods of a job had, empty for none."""
-        return self._gpus.get(job["metadata"].get("uid", ""), "")
+        return self._gpus.get(job.uid, "")
 
     def _note_gpus(self, job: Obj, pods: list[Obj]) -> None:
         pods = current_pods(job, pods)
         if len(pods) >= expected_pods(job):
-            self._gpus[job["metadata"].get("uid", "")] = gpus_of_pods(pods, self._gpu_kind)
+            self._gpus[job_ref(job).uid] = gpus_of_pods(pods, self._gpu_kind)
 
     def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
         """Say once that every pod of a job has started, and where; a short one may be over by then."""
         self._note_gpus(job, pods)
         pods = current_pods(job, pods)
-        uid = job["metadata"].get("uid", "")
-        if uid in self._running or not pods or not _all_started(job, pods):
+        ref = job_ref(job)
+        if ref.uid in self._running or not pods or not all_started(job, pods):
             return
-        self._running.add(uid)
+        self._running.add(ref.uid)
         nodes = {pod["spec"].get("nodeName") for pod in pods}
         took_s = time.monotonic() - self._started
-        gpus = f", {self.gpus_of(job)}" if self.gpus_of(job) else ""
-        where = f"{_pods_in_words(job, pods)} on {plural(len(nodes), 'node')}{gpus}"
-        say(f"{job_title(job)}: {where}, {took_s:.1f} s")
+        gpus = f", {self.gpus_of(ref)}" if self.gpus_of(ref) else ""
+        where = f"{pods_in_words(job, pods)} on {plural(len(nodes), 'node')}{gpus}"
+        say(f"{ref}: {where}, {took_s:.1f} s")
 
     def succeeded(self, job: Obj, pods: list[Obj]) -> None:
         """Say what was seen of a job that was over before all of its pods were seen."""
-        if job["metadata"].get("uid", "") not in self._running:
-            seen = sum(map(_is_started, current_pods(job, pods)))
-            say(f"{job_title(job)}: {seen} of {plural(expected_pods(job), 'pod')} seen before it was over")
+        if job_ref(job).uid not in self._running:
+            seen = sum(map(is_started, current_pods(job, pods)))
+            say(f"{job_ref(job)}: {seen} of {plural(expected_pods(job), 'pod')} seen before it was over")
 
     def pending_reason_of(self, job: Obj, pod: Obj, reason: PendingReason) -> None:
         """Say why a pod cannot start, and what to do."""
-        say(f"{job_title(job)}: {reason}")
+        say(f"{job_ref(job)}: {reason}")
         if advice := advice_for(job, pod, reason):
             say(f"hint: {advice}")
 
-    def ranks(self, job: Obj, text: str) -> None:
+    def ranks(self, job: JobRef, text: str) -> None:
         """Say which ranks hang, or go on."""
-        say(f"{job_title(job)}: {text}")
+        say(f"{job}: {text}")
 
-    def log(self, job: Obj, data: bytes) -> None:
+    def log(self, job: JobRef, data: bytes) -> None:
         """Write a piece of the log; with several jobs in whole lines behind the job's name."""
         out = sys.stdout.buffer
         if not self._prefix:
             out.write(data)
             out.flush()
             return
-        name = job["metadata"]["name"]
+        name = job.name
         *lines, self._rests[name] = (self._rests.get(name, b"") + data).split(b"\n")
         for line in lines:
             out.write(f"[{name}] ".encode() + line + b"\n")
         out.flush()
 
-    def record(self, job: Obj, record: Obj) -> None:
+    def record(self, job: JobRef, record: Obj) -> None:
         """A training said how far it is; in plain lines its own line in the log says the same."""
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class LiveView(PlainView):
     def pods_changed(self, job: Obj, pods: list[Obj]) -> None:
         """Show the pods as they are now."""
         self._note_gpus(job, pods)
-        self._pods[job["metadata"].get("uid", "")] = (job, pods)
+        self._pods[job_ref(job).uid] = (job, pods)
         if self._closed or not pods:
             return
         live = self._open()
@@ -176,7 +176,7 @@ class LiveView(PlainView):
     def pending_reason_of(self, job: Obj, pod: Obj, reason: PendingReason) -> None:
         """Say why a pod cannot start, above the table."""
         if self._live is not None and not self._closed:
-            self._live.console.print(f"[yellow]{job_title(job)}[/]: ", end="")
+            self._live.console.print(f"[yellow]{job_ref(job)}[/]: ", end="")
             self._live.console.print(str(reason), markup=False, highlight=False)
             if advice := advice_for(job, pod, reason):
                 self._live.console.print(f"hint: {advice}", markup=False, highlight=False)
@@ -184,24 +184,24 @@ class LiveView(PlainView):
         self._bar.erase()
         super().pending_reason_of(job, pod, reason)
 
-    def ranks(self, job: Obj, text: str) -> None:
+    def ranks(self, job: JobRef, text: str) -> None:
         """Say it between table and bar."""
         self._freeze()
         self._bar.erase()
         super().ranks(job, text)
         self._bar.draw()
 
-    def log(self, job: Obj, data: bytes) -> None:
+    def log(self, job: JobRef, data: bytes) -> None:
         """Freeze the table, then write the log below it; the bar stays below the log."""
         self._freeze()
         self._bar.write(
             data, lambda piece: super(LiveView, self).log(job, piece), in_whole_lines=self._prefix
         )
 
-    def record(self, job: Obj, record: Obj) -> None:
+    def record(self, job: JobRef, record: Obj) -> None:
         """Show how far a training is."""
         self._freeze()
-        self._bar.update(record, name=job["metadata"]["name"] if self._prefix else "")
+        self._bar.update(record, name=job.name if self._prefix else "")
 
     def close(self) -> None:
         """Freeze the table, take the bar away and end the lines."""
@@ -266,11 +266,11 @@ def open_view(*, prefix_logs: bool, started_s: float, gpu_kind: str = "") -> Pla
     return PlainView(prefix_logs=prefix_logs, started_s=started_s, gpu_kind=gpu_kind)
 
 
-def result_line(job: Obj, status: str, exit_code: int | None, took_s: float, gpus: str = "") -> str:
+def result_line(job: JobRef, status: str, exit_code: int | None, took_s: float, gpus: str = "") -> str:
     """Return the last line of a run: which job, how it ended, on which GPUs, how long it took."""
     code = "" if exit_code is None else f" (exit code {exit_code})"
     place = f" on {gpus}" if gpus else ""
-    return f"{job_title(job)} {status.lower()}{place} after {format_duration(took_s)}{code}"
+    return f"{job} {status.lower()}{place} after {format_duration(took_s)}{code}"
 
 
 def format_duration(seconds: float) -> str:
@@ -278,32 +278,3 @@ def format_duration(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.2f} s"
     return f"{seconds:.1f} s" if seconds < 120 else format_age(seconds)
-
-
-def current_pods(job: Obj, pods: list[Obj]) -> list[Obj]:
-    """Return the pods without those that were replaced: by one of their name, or because they had failed."""
-    newest: dict[str, Obj] = {}
-    for pod in sorted(pods, key=lambda pod: pod["metadata"].get("creationTimestamp") or ""):
-        newest[pod["metadata"]["name"]] = pod
-    kept = [pod for pod in pods if newest[pod["metadata"]["name"]] is pod]
-    good = [pod for pod in kept if (pod.get("status") or {}).get("phase") != "Failed"]
-    return good if len(good) >= expected_pods(job) else kept
-
-
-def _all_started(job: Obj, pods: list[Obj]) -> bool:
-    return len(pods) >= expected_pods(job) and all(map(_is_started, pods))
-
-
-def _is_started(pod: Obj) -> bool:
-    """Return whether a pod runs or ran; between two looks at a short job its pods may have ended."""
-    phase = (pod.get("status") or {}).get("phase")
-    is_over = phase in ("Succeeded", "Failed") and has_started(pod)
-    return (phase == "Running" or is_over) and pending_reason_of(pod) is None
-
-
-def _pods_in_words(job: Obj, pods: list[Obj]) -> str:
-    """Return ``2 workers + launcher`` for an MPIJob, else the number of pods."""
-    primary, workers = kind_of(job).primary, sum(map(is_worker, pods))
-    if not primary or len(pods) != workers + 1:
-        return plural(len(pods), "pod")
-    return f"{plural(workers, 'worker')} + {primary}" if workers else primary

@@ -24,11 +24,11 @@ from gangline.cluster.controllers.job_types import TrackedJob
 from gangline.cluster.runs.bounds import Bounds
 from gangline.cluster.runs.history import DamagedRunError, History
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION, RunRecord, summary_of, without_environment
-from gangline.devices.inventory import SOURCE_LABEL
 from gangline.kube.cache import Cache
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.queue import WorkQueue, work
 from gangline.kube.verbs import ObjectClient
+from gangline.workloads.gpu_source import SOURCE_LABEL
 from gangline.workloads.kinds import BATCH_JOB_LABEL, JOB_NAME_LABEL
 
 Obj = dict[str, Any]

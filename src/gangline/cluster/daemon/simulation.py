@@ -44,7 +44,8 @@ class Simulation(msgspec.Struct, frozen=True):
 
     def is_shown(self, node: dict[str, Any]) -> bool:
         """Return whether a node, in wire form, simulates just that many GPUs."""
-        from gangline.devices.inventory import RESOURCE, SOURCE_LABEL
+        from gangline.devices.inventory import RESOURCE
+        from gangline.workloads.gpu_source import SOURCE_LABEL
 
         is_simulated = (node["metadata"].get("labels") or {}).get(SOURCE_LABEL) == "simulated"
         shown = (node.get("status", {}).get("capacity") or {}).get(RESOURCE, "0") if is_simulated else "0"
@@ -52,7 +53,7 @@ class Simulation(msgspec.Struct, frozen=True):
 
     def in_words(self) -> str:
         """``8 simulated GPUs on each node (v100-dgx1)``, ``the machine's own GPUs``."""
-        from gangline.devices.inventory import gpus_in_words
+        from gangline.workloads.gpu_source import gpus_in_words
 
         model = f" ({self.model})" if self.model else ""
         if not self.gpus:

@@ -17,17 +17,11 @@ from typing import Any
 from gangline.api.core import Node
 from gangline.devices.driver_files import FILE_ID, device_files
 from gangline.devices.find import FoundDevices, find_gpus
-from gangline.devices.inventory import (
-    UNHEALTHY_ANNOTATION,
-    DeviceInventory,
-    gpus_in_words,
-    kind_of,
-    read_unhealthy,
-    with_unhealthy,
-)
+from gangline.devices.inventory import UNHEALTHY_ANNOTATION, DeviceInventory, read_unhealthy, with_unhealthy
 from gangline.devices.ledger import GpuLedger, GpuRequest, Shares
 from gangline.devices.machine_claim import MachineClaim
 from gangline.devices.simulated import simulate
+from gangline.workloads.gpu_source import gpus_in_words, kind_of
 
 FIRST_NODE = "node-0"
 FIND_TIMEOUT_S = 20.0

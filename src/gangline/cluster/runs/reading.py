@@ -14,10 +14,10 @@ from gangline.cluster.log_files import LogQuery, LogReader
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.runs.history import History
 from gangline.cluster.runs.record import RunRecord
-from gangline.devices.inventory import SOURCE_LABEL
 from gangline.errors import UserError
 from gangline.kube.client import ObjectList
 from gangline.train.records import parse_record
+from gangline.workloads.gpu_source import SOURCE_LABEL
 from gangline.workloads.kinds import kind_called, kind_of
 
 Obj = dict[str, Any]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from gangline.clock import parse_time
 from gangline.workloads.job_state import condition, ended_at, exit_code_of, finished, primary_pods

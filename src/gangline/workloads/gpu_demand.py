@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from gangline.cli.options.manifests import pod_templates
-from gangline.devices.inventory import SOURCE_LABEL, gpus_in_words, kind_of
 from gangline.units import quantity_ceil
-from gangline.workloads.kinds import find_kind
+from gangline.workloads.gpu_source import SOURCE_LABEL, gpus_in_words, kind_of
+from gangline.workloads.kinds import find_kind, pod_templates
 from gangline.workloads.requests import GPU, GPU_RESOURCES, pod_gpus, pod_requests, read_spec
 
 Obj = dict[str, Any]

@@ -16,9 +16,9 @@ from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.mpijob_reading import read_mpijob
 from gangline.api.mpijob_v1alpha1 import UNITS_PER_NODE
 from gangline.api.resources import MPIJOBS
-from gangline.cli.options.manifests import pod_templates
-from gangline.cli.run.gpu_demand import GpuDemand, GpuRoom
 from gangline.errors import UnschedulableError
+from gangline.workloads.gpu_demand import GpuDemand, GpuRoom
+from gangline.workloads.kinds import pod_templates
 from gangline.workloads.requests import GPU, GPU_ALIASES, GPU_RESOURCES, pod_gpus
 
 Obj = dict[str, Any]
