@@ -59,8 +59,19 @@ _LETTERS = {
     "types.UID": "s",
     "types.NodeName": "s",
     "types.NamespacedName": "s",
+    "float64": "f",
+    "JSON": "R",
+    "JSONSchemaPropsOrArray": "O",
+    "JSONSchemaPropsOrBool": "B",
+    "JSONSchemaPropsOrStringArray": "N",
 }
 _PLAIN = {"s", "i", "b"}
+_MODULES = {
+    "api": "*/*/types.go",
+    "apiextensions-apiserver": "pkg/apis/apiextensions/v1/types.go",
+    "kube-aggregator": "pkg/apis/apiregistration/v1/types.go",
+}
+"""Modules of ``k8s.io`` that have the types of stored kinds, and where."""
 _NOT_STORED = ("admission", "apidiscovery", "imagepolicy")
 """Groups whose kinds are sent between servers only."""
 
@@ -90,26 +101,28 @@ class Version:
         self.aliases |= {name: target for name, target in _ALIAS.findall(code) if target != "struct"}
 
 
-def modules(release: str) -> tuple[Path, Path]:
-    """Return where Go has the modules ``k8s.io/api`` and ``k8s.io/apimachinery`` of a release."""
+def modules(release: str) -> dict[str, Path]:
+    """Return where Go has the modules of a release that are read, by name."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "go.mod").write_text("module tables\n", encoding="utf-8")
-        wanted = [f"k8s.io/{name}@{release}" for name in ("api", "apimachinery")]
+        wanted = [f"k8s.io/{name}@{release}" for name in (*_MODULES, "apimachinery")]
         command = ["go", "mod", "download", "-json", *wanted]
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if run.returncode:
             raise SystemExit(f"cannot fetch {' '.join(wanted)}: {run.stderr or run.stdout}")
     one_after_another = run.stdout.replace("}\n{", "},{")
     found = json.loads(f"[{one_after_another}]")
-    return Path(found[0]["Dir"]), Path(found[1]["Dir"])
+    return {module["Path"].removeprefix("k8s.io/"): Path(module["Dir"]) for module in found}
 
 
 def read_release(release: str) -> dict[str, Version]:
     """Return every group version of a release that the table has, by name."""
-    api, machinery = modules(release)
+    homes = modules(release)
     versions = {"meta/v1": Version("meta/v1")}
-    folders = [("meta/v1", machinery / "pkg/apis/meta/v1")]
-    for folder in sorted(path.parent for path in api.glob("*/*/types.go")):
+    folders = [("meta/v1", homes["apimachinery"] / "pkg/apis/meta/v1")]
+    for folder in sorted(
+        path.parent for module, pattern in _MODULES.items() for path in homes[module].glob(pattern)
+    ):
         group = folder.parent.name
         # The kinds of a group that is not stable yet are in the table where no stable version has them.
         if group not in _NOT_STORED and (

@@ -9,7 +9,8 @@ field is ``NAME=NUMBER[SHAPE]TYPE[FLAG][MERGE]``:
 * ``NUMBER``: the protobuf field number.
 * ``SHAPE``: ``*`` list, ``%`` map from strings, none: one value.
 * ``TYPE``: ``s`` text, ``i`` integer, ``b`` boolean, ``y`` bytes, ``T`` time, ``M`` time with microseconds,
-  ``Q`` quantity, ``I`` integer or string, ``L`` list of texts, ``F`` a field set, ``R`` any JSON, or a
+  ``Q`` quantity, ``I`` integer or string, ``L`` list of texts, ``F`` a field set, ``R`` any JSON, ``f`` a
+  number, ``O`` a JSON schema or a list of them, ``B`` one or a boolean, ``N`` one or a list of texts, or a
   message: ``PodSpec`` of the same part, ``core/v1.PodSpec`` of another one.
 * ``FLAG``: ``?`` zero is a value (protobuf has the field only when it is set), ``!`` JSON has the field even
   when it is zero; without a flag a zero is left out of JSON.
@@ -27,8 +28,8 @@ from pathlib import Path
 import msgspec
 
 _TABLE = Path(__file__).with_name("kubernetes_types.txt")
-# containers=2*Container@name
-_FIELD = re.compile(r"([A-Za-z0-9~]+)=(\d+)([*%]?)([A-Za-z0-9./]+)([?!]?)(?:@([A-Za-z]*))?(\^?)")
+# containers=2*Container@name, $ref=3s?, x-kubernetes-validations=44*ValidationRule@rule
+_FIELD = re.compile(r"([A-Za-z0-9~$-]+)=(\d+)([*%]?)([A-Za-z0-9./]+)([?!]?)(?:@([A-Za-z]*))?(\^?)")
 # v1, not v1beta1
 _STABLE = re.compile(r"v\d+")
 OBJECT_META = "meta/v1.ObjectMeta"

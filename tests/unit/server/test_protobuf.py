@@ -14,13 +14,13 @@ BODIES = json.loads((Path(__file__).parent / "protobuf_bodies.json").read_text()
 
 
 def without_empty(value: Any) -> Any:
-    """Drop nulls and empty objects, which Go writes for structs without content; keep emptyDir."""
+    """Drop nulls and what is empty, which Go writes for structs and lists without content; keep emptyDir."""
     if isinstance(value, list):
         return [without_empty(item) for item in value]
     if not isinstance(value, dict):
         return value
     cleaned = {key: without_empty(item) for key, item in value.items() if item is not None}
-    return {key: item for key, item in cleaned.items() if item != {} or key == "emptyDir"}
+    return {key: item for key, item in cleaned.items() if item not in ({}, []) or key == "emptyDir"}
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body["name"])

@@ -159,6 +159,12 @@ def _int_or_text(path: str, value: Any) -> FieldError | None:
     return type_invalid(path, value, "integer or string")
 
 
+def _number(path: str, value: Any) -> FieldError | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return None
+    return type_invalid(path, value, "number")
+
+
 _PLAIN: dict[str, type] = {"s": str, "i": int, "b": bool}
 _CHECKS: dict[str, Callable[[str, Any], FieldError | None]] = {
     "s": _text,
@@ -169,4 +175,5 @@ _CHECKS: dict[str, Callable[[str, Any], FieldError | None]] = {
     "M": _time,
     "Q": _quantity,
     "I": _int_or_text,
+    "f": _number,
 }

@@ -27,6 +27,10 @@ _SCALARS: dict[str, dict[str, Any]] = {
     "L": {"type": "array", "items": {"type": "string"}},
     "F": {"type": "object"},
     "R": {"type": "object"},
+    "f": {"type": "number", "format": "double"},
+    "O": {},
+    "B": {},
+    "N": {},
 }
 
 

@@ -9,6 +9,7 @@ it either. Unknown field numbers are skipped, as protobuf asks.
 from __future__ import annotations
 
 import base64
+import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,6 +28,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _VARINT_BITS_MAX = 70
 _OPTIONS_KINDS = {"DeleteOptions"}
 """Kinds of meta/v1 that every group and version has."""
+_SCHEMA_OR = {"O": (1, 2), "B": (2, 1), "N": (1, 2)}
+"""By type letter the numbers of the schema and of the other value. Source: apiextensions/v1 generated.proto."""
 
 Wire = tuple[int, int, "int | bytes"]
 
@@ -99,7 +102,26 @@ def _value(field: WireField, value: int | bytes, depth: int) -> Any:
     convert = _CONVERT.get(field.type)
     if convert is not None:
         return convert(value)
+    if field.type in _SCHEMA_OR:
+        return _schema_or_other(field.type, _bytes(value), depth)
     return _message(message(field.type), _bytes(value), depth + 1)
+
+
+def _schema_or_other(letter: str, data: bytes, depth: int) -> Any:
+    """Return a JSON schema, or what stands in its place; numbers of fields are those of ``_SCHEMA_OR``."""
+    schema_number, other_number = _SCHEMA_OR[letter]
+    schema = message("apiextensions/v1.JSONSchemaProps")
+    others: list[Any] = []
+    for number, _, value in _fields(data):
+        if number == schema_number:
+            return _message(schema, _bytes(value), depth + 1)
+        if number == other_number:
+            others.append(value)
+    if letter == "B":
+        return bool(others and others[0])
+    if letter == "N":
+        return [_text(item) for item in others]
+    return [_message(schema, _bytes(item), depth + 1) for item in others]
 
 
 def _text(value: int | bytes) -> str:
@@ -119,6 +141,11 @@ def _int(value: int | bytes) -> int:
     if not isinstance(value, int):
         raise ValueError("found bytes where a number belongs")
     return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _number(value: int | bytes) -> int | float:
+    (number,) = struct.unpack("<d", _bytes(value)[:8].ljust(8, b"\0"))
+    return int(number) if number.is_integer() else float(number)
 
 
 def _time(value: int | bytes) -> datetime | None:
@@ -177,6 +204,7 @@ _CONVERT: dict[str, Callable[[int | bytes], Any]] = {
     "L": _texts,
     "F": _json,
     "R": _json,
+    "f": _number,
 }
 
 

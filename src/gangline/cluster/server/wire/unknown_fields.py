@@ -51,7 +51,7 @@ def _object(value: dict[str, Any], schema: Message, path: str, dropped: list[str
 
 def _value(item: Any, field: WireField, path: str, dropped: list[str]) -> Any:
     if not field.is_message:
-        return _without_nulls(item)
+        return item if field.type == "R" else _without_nulls(item)
     schema = message(field.type)
     if field.shape == "*" and isinstance(item, list):
         items = [
