@@ -2,8 +2,7 @@
 
 A field set is a tree in the notation of ``FieldsV1``: ``f:NAME`` a field, ``k:{...}`` an item of a list
 joined by keys, ``v:VALUE`` a member of a set, ``.`` the item itself; an empty tree is a leaf. Inputs are
-never changed. Only managers that apply own fields here: ordinary updates own nothing, and the next apply
-writes over them.
+never changed.
 """
 
 from __future__ import annotations
@@ -46,7 +45,10 @@ def owned_fields(applied: dict[str, Any], shape: MergeShape) -> Tree:
 def tree_of(value: Any, shape: MergeShape) -> Tree:
     """Return the field set of a value."""
     if isinstance(value, dict) and not shape.is_atomic_map:
-        return {f"f:{key}": tree_of(item, shape.child(key)) for key, item in value.items()}
+        return {
+            f"f:{key}": tree_of(item, shape.child(key)) if isinstance(item, dict | list) else {}
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         if shape.is_set:
             return {_member(item): {} for item in value}

@@ -6,9 +6,11 @@ anything, maps are merged and lists are replaced, as the API's conventions want.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+import msgspec
 
 from gangline.api.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 from gangline.cluster.server.resources import ServedResource
@@ -36,25 +38,21 @@ class MergeShape:
         """Return the shape of a field of this object."""
         if self.message is not None:
             found = self.message.by_name.get(key)
-            if found is None:
-                return MergeShape()
-            if found.shape in ("*", "%"):
-                return MergeShape(field=found)
-            return MergeShape(message=message(found.type)) if found.is_message else MergeShape()
+            return _PLAIN if found is None else _shape_of_field(found)
         if self.schema is not None:
             properties = self.schema.get("properties") or {}
             found_schema = properties.get(key, self.schema.get("additionalProperties"))
-            return MergeShape(schema=found_schema) if isinstance(found_schema, dict) else MergeShape()
-        return MergeShape()
+            return MergeShape(schema=found_schema) if isinstance(found_schema, dict) else _PLAIN
+        return _PLAIN
 
     @property
     def item(self) -> MergeShape:
         """Return the shape of the items of this list."""
         if self.field is not None and self.field.is_message:
-            return MergeShape(message=message(self.field.type))
+            return _shape_of_message(self.field.type)
         if self.schema is not None and isinstance(self.schema.get("items"), dict):
             return MergeShape(schema=self.schema["items"])
-        return MergeShape()
+        return _PLAIN
 
     @property
     def is_atomic_map(self) -> bool:
@@ -84,16 +82,31 @@ class MergeShape:
         """Return an item's name in a field set, ``k:{"name":"main"}``; None when it lacks its keys."""
         if not isinstance(item, dict):
             return None
-        values = {key: item.get(key, self._default(key)) for key in self.keys}
+        values = {key: item[key] if key in item else self._default(key) for key in self.keys}
         if any(value is None for value in values.values()):
             return None
-        return "k:" + json.dumps(values, separators=(",", ":"), sort_keys=True)
+        return "k:" + msgspec.json.encode(values, order="sorted").decode()
 
     def _default(self, key: str) -> Any:
         if self.schema is not None:
             properties = (self.schema.get("items") or {}).get("properties") or {}
             return (properties.get(key) or {}).get("default")
         return _KEY_DEFAULTS.get(key)
+
+
+_PLAIN = MergeShape()
+
+
+@cache
+def _shape_of_message(name: str) -> MergeShape:
+    return MergeShape(message=message(name))
+
+
+@cache
+def _shape_of_field(field: WireField) -> MergeShape:
+    if field.shape:
+        return MergeShape(field=field)
+    return _shape_of_message(field.type) if field.is_message else _PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +116,7 @@ class RootShape(MergeShape):
     def child(self, key: str) -> MergeShape:
         """Return the shape of a top-level field."""
         if key == "metadata":
-            return MergeShape(message=message(OBJECT_META))
+            return _shape_of_message(OBJECT_META)
         return MergeShape.child(self, key)
 
 

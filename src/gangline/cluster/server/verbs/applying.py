@@ -7,12 +7,10 @@ by force.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
-from gangline import clock
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http import off_loop
@@ -22,23 +20,10 @@ from gangline.cluster.server.rules import metadata, session_rule, strategy
 from gangline.cluster.server.store.events import Entry
 from gangline.cluster.server.verbs import apply_fields, writing
 from gangline.cluster.server.verbs.apply_fields import Tree
-from gangline.cluster.server.verbs.apply_shapes import shape_of
+from gangline.cluster.server.verbs.apply_shapes import MergeShape, shape_of
+from gangline.cluster.server.verbs.field_managers import MANAGER_MAX, Manager, fields_of
 from gangline.cluster.server.verbs.reading import include_object
 from gangline.cluster.server.wire import rendering
-
-MANAGER_MAX = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Manager:
-    """Who applies, to what part: two managers when the subresources differ."""
-
-    name: str
-    subresource: str
-
-    def owns(self, entry: dict[str, Any]) -> bool:
-        """Whether an entry of ``managedFields`` is this manager's."""
-        return entry.get("manager") == self.name and entry.get("subresource", "") == self.subresource
 
 
 async def apply(api: ApiContext, context: RequestContext) -> web.Response:
@@ -65,7 +50,7 @@ def _manager(context: RequestContext) -> Manager:
     if not name or len(name) > MANAGER_MAX:
         rule = "is required for apply patch" if not name else f"may not be longer than {MANAGER_MAX}"
         raise status_errors.unprocessable(f'PatchOptions.meta.k8s.io "" is invalid: fieldManager: {rule}')
-    return Manager(name, context.target.subresource)
+    return Manager(name, context.target.subresource, "Apply")
 
 
 def _checked(api: ApiContext, context: RequestContext, applied: Any) -> dict[str, Any]:
@@ -107,7 +92,7 @@ async def _create(
     writing.warn_of_kind(context)
     api.authorizer.check_gift(context.user, target, applied)
     owned = apply_fields.owned_fields(applied, shape_of(target.served))
-    fields = [_entry(manager, target, owned)]
+    fields = [manager.entry(target.served, owned)]
     place = RequestTarget(target.served, target.namespace)
     return await writing.create_object(
         api,
@@ -132,20 +117,20 @@ def _next_state(
     entries: list[dict[str, Any]] = live["metadata"].get("managedFields") or []
     mine = next((entry for entry in entries if manager.owns(entry)), None)
     others = [entry for entry in entries if not manager.owns(entry)]
-    clashes = _conflicts(applied, live, target, others)
-    if clashes and not context.flag("force"):
-        raise _conflict_failure(target, clashes)
-    others = [_without_clash(entry, clashes) for entry in others]
-    others = [entry for entry in others if entry["fieldsV1"]]
+    clashes = _conflicts(applied, live, shape, others)
+    if any(clashes) and not context.flag("force"):
+        raise _conflict_failure(target, others, clashes)
+    others = [_without_clash(entry, clash) for entry, clash in zip(others, clashes, strict=True)]
+    others = [entry for entry in others if fields_of(entry)]
 
     owned = apply_fields.owned_fields(applied, shape)
-    before = (mine or {}).get("fieldsV1") or {}
-    kept = apply_fields.union([entry["fieldsV1"] for entry in others])
+    before = fields_of(mine or {})
+    kept = apply_fields.union([fields_of(entry) for entry in others])
     body = apply_fields.merged(live, applied, shape)
     body = apply_fields.without(body, apply_fields.minus(before, owned), kept, shape)
     obj = writing.next_state(api, target, live, _with_revision(body, applied))
     if mine is None or owned != before:
-        mine = _entry(manager, target, owned)
+        mine = manager.entry(target.served, owned)
     obj["metadata"]["managedFields"] = [*others, mine]
     return obj
 
@@ -158,44 +143,25 @@ def _with_revision(body: dict[str, Any], applied: dict[str, Any]) -> dict[str, A
     return {**body, "metadata": meta}
 
 
-def _entry(manager: Manager, target: RequestTarget, owned: Tree) -> dict[str, Any]:
-    entry = {
-        "manager": manager.name,
-        "operation": "Apply",
-        "apiVersion": target.served.resource.api_version,
-        "time": clock.format_time(clock.now()),
-        "fieldsType": "FieldsV1",
-        "fieldsV1": owned,
-    }
-    if manager.subresource:
-        entry["subresource"] = manager.subresource
-    return entry
-
-
 def _conflicts(
-    applied: dict[str, Any], live: dict[str, Any], target: RequestTarget, others: list[dict[str, Any]]
-) -> dict[str, Tree]:
-    """Return, by manager, the fields of others that the manifest would change."""
-    shape = shape_of(target.served)
-    found = {}
-    for entry in others:
-        tree = apply_fields.conflicts(applied, live, shape, entry.get("fieldsV1") or {})
-        if tree:
-            found[str(entry.get("manager"))] = tree
-    return found
+    applied: dict[str, Any], live: dict[str, Any], shape: MergeShape, others: list[dict[str, Any]]
+) -> list[Tree]:
+    """Return, for each entry of others, its fields that the manifest would change."""
+    return [apply_fields.conflicts(applied, live, shape, fields_of(entry)) for entry in others]
 
 
-def _without_clash(entry: dict[str, Any], clashes: dict[str, Tree]) -> dict[str, Any]:
-    clash = clashes.get(str(entry.get("manager")))
-    if clash is None:
+def _without_clash(entry: dict[str, Any], clash: Tree) -> dict[str, Any]:
+    if not clash:
         return entry
-    return {**entry, "fieldsV1": apply_fields.minus(entry["fieldsV1"], clash)}
+    return {**entry, "fieldsV1": apply_fields.minus(fields_of(entry), clash)}
 
 
-def _conflict_failure(target: RequestTarget, clashes: dict[str, Tree]) -> status_errors.StatusError:
+def _conflict_failure(
+    target: RequestTarget, others: list[dict[str, Any]], clashes: list[Tree]
+) -> status_errors.StatusError:
     causes = [
-        {"reason": "FieldManagerConflict", "message": f'conflict with "{name}"', "field": path}
-        for name, tree in clashes.items()
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_shown(entry)}", "field": path}
+        for entry, tree in zip(others, clashes, strict=True)
         for path in apply_fields.paths(tree)
     ]
     count = len(causes)
@@ -205,3 +171,14 @@ def _conflict_failure(target: RequestTarget, clashes: dict[str, Tree]) -> status
     failure.message = message
     failure.details["causes"] = causes
     return failure
+
+
+def _shown(entry: dict[str, Any]) -> str:
+    """Return a manager as conflicts name it."""
+    text = f'"{entry.get("manager")}"'
+    if entry.get("subresource"):
+        text += f' with subresource "{entry["subresource"]}"'
+    if entry.get("operation") == "Update":
+        text += f" using {entry.get('apiVersion')}"
+        text += f" at {entry['time']}" if entry.get("time") else ""
+    return text

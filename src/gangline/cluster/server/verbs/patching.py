@@ -41,7 +41,7 @@ async def patch(api: ApiContext, context: RequestContext) -> web.Response:
         )
         if after.get("spec") is not before.get("spec"):
             writing.warn_of_pods(api, context, after)
-        return writing.next_state(api, target, before, after)
+        return writing.written_state(api, context, target, before, after)
 
     return writing.updated(context, await writing.update_object(api, context, next_of))
 

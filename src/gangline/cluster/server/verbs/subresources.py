@@ -71,7 +71,6 @@ async def bind(api: ApiContext, context: RequestContext) -> web.Response:
     )
     after = {**pod, "metadata": meta, "spec": {**spec, "nodeName": node}, "status": status}
     session_rule.check(context, after)  # a binding brings annotations, and moves a pod
-    metadata.count_generation(target.served, pod, after)
     if not context.dry_run:
         await api.store.put(target.key, after, old)
     return answer(encode_json(_SUCCESS), status=201)
@@ -252,7 +251,7 @@ async def scale(api: ApiContext, context: RequestContext) -> web.Response:
     given = {key: meta[key] for key in ("resourceVersion", "uid") if meta.get(key)}
     body["metadata"] = {**body["metadata"], **given}
     plain = RequestTarget(target.served, target.namespace, target.name)
-    obj = writing.next_state(api, plain, rendering.object_at(old, target.served), body)
+    obj = writing.written_state(api, context, plain, rendering.object_at(old, target.served), body)
     session_rule.check(context, old.obj)
     entry = await writing.store_next(api, plain, old, obj, dry_run=context.dry_run)
     return answer(encode_json(scale_of(context, entry)))

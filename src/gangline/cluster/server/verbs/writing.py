@@ -31,6 +31,7 @@ from gangline.cluster.server.rules import (
 )
 from gangline.cluster.server.store.events import Entry
 from gangline.cluster.server.store.store import ConflictError
+from gangline.cluster.server.verbs import field_managers
 from gangline.cluster.server.verbs.reading import include_object
 from gangline.cluster.server.wire import rendering
 
@@ -49,7 +50,14 @@ async def create(api: ApiContext, context: RequestContext) -> web.Response:
     session_rule.check(context, body)
     warn_of_kind(context)
     api.authorizer.check_gift(context.user, target, body)
-    entry = await create_object(api, target, body, dry_run=context.dry_run, size_bytes=context.body_bytes)
+    entry = await create_object(
+        api,
+        target,
+        body,
+        dry_run=context.dry_run,
+        manager=field_managers.updater(context),
+        size_bytes=context.body_bytes,
+    )
     data = rendering.single(entry, target.served, context.form, include_object(context))
     return answer(data, status=201, warnings=context.warnings)
 
@@ -70,11 +78,13 @@ async def create_object(
     *,
     dry_run: bool = False,
     managed_fields: list[dict[str, Any]] | None = None,
+    manager: field_managers.Manager | None = None,
     size_bytes: int = 0,
 ) -> Entry:
     """Create an object of the kind and namespace of ``target``; the name is the body's.
 
-    ``size_bytes`` of the body says whether it is shaped away from the event loop.
+    What manages the object is given as ``managed_fields``, or follows from its ``manager``. ``size_bytes``
+    of the body says whether it is shaped away from the event loop.
 
     Raises:
         StatusError: whatever the API server answers.
@@ -96,6 +106,8 @@ async def create_object(
     obj = admission.admit(api, target, obj)
     await off_loop.run_sized(size_bytes, strategy.check, served, obj, None)
     admission.check_namespace(api.store, target, name)  # once more: it may have gone meanwhile
+    if manager is not None:
+        managed_fields = await off_loop.run_sized(size_bytes, field_managers.created, served, obj, manager)
     stored = rendering.in_order(api.registry.storage_row(served), obj)
     if managed_fields:
         stored["metadata"]["managedFields"] = managed_fields
@@ -140,7 +152,7 @@ async def replace(api: ApiContext, context: RequestContext) -> web.Response:
         )
 
     def next_of(old: dict[str, Any]) -> dict[str, Any]:
-        return next_state(api, target, old, body)
+        return written_state(api, context, target, old, body)
 
     return updated(context, await update_object(api, context, next_of))
 
@@ -178,6 +190,29 @@ def updated(context: RequestContext, entry: Entry) -> web.Response:
     """Return the answer to a change: the object as it is stored now."""
     data = rendering.single(entry, context.target.served, context.form, include_object(context))
     return answer(data, warnings=context.warnings)
+
+
+def written_state(
+    api: ApiContext,
+    context: RequestContext,
+    target: RequestTarget,
+    old: dict[str, Any],
+    body: dict[str, Any],
+) -> dict[str, Any]:
+    """Return what ``next_state`` makes of the old state, with the caller as manager of what has changed.
+
+    Raises:
+        StatusError: as ``next_state``.
+    """
+    served = context.target.served
+    new = next_state(api, target, old, body)
+    given = (body.get("metadata") or {}).get("managedFields")
+    entries = field_managers.updated(served, old, new, field_managers.updater(context), given)
+    if entries:
+        new["metadata"]["managedFields"] = entries
+    else:
+        new["metadata"].pop("managedFields", None)
+    return new
 
 
 def next_state(

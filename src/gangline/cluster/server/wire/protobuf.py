@@ -29,7 +29,7 @@ _VARINT_BITS_MAX = 70
 _OPTIONS_KINDS = {"DeleteOptions"}
 """Kinds of meta/v1 that every group and version has."""
 _SCHEMA_OR = {"O": (1, 2), "B": (2, 1), "N": (1, 2)}
-"""By type letter the numbers of the schema and of the other value. Source: apiextensions/v1 generated.proto."""
+"""By type letter the numbers of the schema and of the other value; from apiextensions/v1 generated.proto."""
 
 Wire = tuple[int, int, "int | bytes"]
 
