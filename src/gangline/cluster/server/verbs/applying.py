@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from gangline.cluster.server import status_errors
@@ -24,6 +25,10 @@ from gangline.cluster.server.verbs.apply_shapes import MergeShape, shape_of
 from gangline.cluster.server.verbs.field_managers import MANAGER_MAX, Manager, fields_of
 from gangline.cluster.server.verbs.reading import include_object
 from gangline.cluster.server.wire import rendering
+
+KUBECTL = "kubectl"
+"""The manager of ``kubectl apply --server-side``."""
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 async def apply(api: ApiContext, context: RequestContext) -> web.Response:
@@ -118,8 +123,11 @@ def _next_state(
     mine = next((entry for entry in entries if manager.owns(entry)), None)
     others = [entry for entry in entries if not manager.owns(entry)]
     clashes = _conflicts(applied, live, shape, others)
-    if any(clashes) and not context.flag("force"):
-        raise _conflict_failure(target, others, clashes)
+    if not context.flag("force"):
+        allowed = _taken_over(live, shape) if manager.name == KUBECTL else {}
+        refused = [apply_fields.minus(clash, allowed) for clash in clashes]
+        if any(refused):
+            raise _conflict_failure(target, others, refused)
     others = [_without_clash(entry, clash) for entry, clash in zip(others, clashes, strict=True)]
     others = [entry for entry in others if fields_of(entry)]
 
@@ -133,6 +141,18 @@ def _next_state(
         mine = manager.entry(target.served, owned)
     obj["metadata"]["managedFields"] = [*others, mine]
     return obj
+
+
+def _taken_over(live: dict[str, Any], shape: MergeShape) -> Tree:
+    """Return the fields that ``kubectl apply`` wrote from its side: applied by the server they are its own.
+
+    Source: the last-applied manager of k8s.io/apimachinery managedfields.
+    """
+    try:
+        last = msgspec.json.decode((live["metadata"].get("annotations") or {}).get(LAST_APPLIED, ""))
+    except msgspec.DecodeError:
+        return {}
+    return apply_fields.owned_fields(last, shape) if isinstance(last, dict) else {}
 
 
 def _with_revision(body: dict[str, Any], applied: dict[str, Any]) -> dict[str, Any]:
