@@ -218,3 +218,86 @@ async def test_a_pod_may_name_a_runtime_class_of_the_mode_that_runs_here(plain):
         return [event["message"] for event in events if event["reason"] == "FailedCreatePodSandBox"]
 
     assert 'no runtime for "gvisor" is configured' in (await plain.wait_for(told, "the refusal"))[0]
+
+
+async def test_a_hook_after_the_start_ends_before_the_container_is_ready(cluster):
+    hook = "until [ -e $SCRATCH/go ]; do sleep 0.05; done; echo hook >> $SCRATCH/said"
+    volumes = [{"name": "scratch", "emptyDir": {}}]
+    container = {
+        "env": [{"name": "SCRATCH", "value": "/scratch"}],
+        "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", hook]}}},
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    }
+    await cluster.create_pod("slow", "sleep", "60", container=container, volumes=volumes)
+    made = await cluster.wait_phase("slow", "Running")
+    (folder,) = (cluster.paths.pods / made["metadata"]["uid"]).glob("volumes/scratch")
+
+    assert [made["status"]["containerStatuses"][0][key] for key in ("ready", "started")] == [False, False]
+    (folder / "go").touch()
+
+    async def ready():
+        return (await cluster.pod("slow"))["status"]["containerStatuses"][0]["ready"]
+
+    await cluster.wait_for(ready, "the container to be ready")
+    assert (folder / "said").read_text() == "hook\n"
+    await cluster.delete("slow", grace_period_s=0)
+
+
+async def test_a_container_whose_hook_after_the_start_fails_is_ended(plain):
+    container = {"lifecycle": {"postStart": {"exec": {"command": ["false"]}}}}
+    await plain.create_pod("broken", "sleep", "60", container=container, terminationGracePeriodSeconds=5)
+
+    pod = await plain.wait_phase("broken", "Failed")
+
+    assert ended(pod)["exitCode"] == 143
+    events = [event["reason"] for event in (await plain.client.list(EVENTS)).items]
+    assert "FailedPostStartHook" in events
+
+
+STOPPED = "trap 'echo term >> /scratch/said; exit 0' TERM; touch /scratch/up; while :; do sleep 0.05; done"
+
+
+async def test_a_hook_before_the_stop_runs_within_the_grace_period(cluster, tmp_path):
+    tmp_path.chmod(0o777)
+    volumes = [{"name": "scratch", "hostPath": {"path": str(tmp_path)}}]
+    mounts = {"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]}
+    says = {"exec": {"command": ["sh", "-c", "echo hook >> $SCRATCH/said"]}}
+    env = [{"name": "SCRATCH", "value": "/scratch"}]  # paths in hooks are not rewritten for plain pods
+    container = {"lifecycle": {"preStop": says}, "env": env, **mounts}
+    await cluster.create_pod("polite", "sh", "-c", STOPPED, container=container, volumes=volumes)
+    await cluster.wait_for((tmp_path / "up").exists, "the program")
+    await cluster.wait_phase("polite", "Running")
+
+    await cluster.delete("polite")
+    await cluster.wait_gone("polite")
+
+    assert (tmp_path / "said").read_text() == "hook\nterm\n"
+
+
+async def test_a_hook_that_outlives_the_grace_period_is_cut_off(plain, tmp_path):
+    volumes = [{"name": "scratch", "hostPath": {"path": str(tmp_path)}}]
+    container = {
+        "lifecycle": {"preStop": {"sleep": {"seconds": 3600}}},
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+    }
+    await plain.create_pod("stubborn", "sh", "-c", STOPPED, container=container, volumes=volumes)
+    await plain.wait_for((tmp_path / "up").exists, "the program")
+    await plain.wait_phase("stubborn", "Running")
+
+    await plain.delete("stubborn", grace_period_s=1)
+    await plain.wait_gone("stubborn")
+
+    assert (tmp_path / "said").read_text() == "term\n"
+    events = [event["reason"] for event in (await plain.client.list(EVENTS)).items]
+    assert "FailedPreStopHook" in events
+
+
+async def test_a_probe_may_have_a_grace_period_of_its_own(plain):
+    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
+    container = {"livenessProbe": {**probe, "terminationGracePeriodSeconds": 1}}
+    ignores = "trap '' TERM; while :; do sleep 0.05; done"
+    await plain.create_pod(
+        "deaf", "sh", "-c", ignores, container=container, terminationGracePeriodSeconds=3600
+    )
+
+    assert ended(await plain.wait_phase("deaf", "Failed"))["exitCode"] == 137

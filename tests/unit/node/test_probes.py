@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Container
-from gangline.cluster.node.pods import probes
+from gangline.cluster.node.pods import handlers, probes
 
 BOUND_S = 30.0
 PERIOD_S = 0.001
@@ -28,7 +28,7 @@ class ScriptedContainer:
         self.events: list[str] = []
         self.ran: list[str] = []
         self._changed = asyncio.Event()
-        monkeypatch.setattr(probes, "run_inside", self._run_inside)
+        monkeypatch.setattr(handlers, "run_inside", self._run_inside)
 
     async def _run_inside(self, _socket: str, _container: str, command: list[str]) -> int:
         name = command[0]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from gangline.api.core import Container, Pod
 from gangline.cluster.node.pods import messages
+from gangline.cluster.node.pods.handlers import Handlers
 from gangline.cluster.node.pods.observed_containers import (
     ObservedContainer,
     as_before,
@@ -18,8 +21,13 @@ from gangline.cluster.node.pods.observed_containers import (
 )
 from gangline.cluster.node.pods.pod_images import PULLING
 from gangline.cluster.node.pods.pod_record import read_last_reports
-from gangline.cluster.node.pods.probes import Prober, has_probes
+from gangline.cluster.node.pods.probes import Prober, has_probes, probe_of
 from gangline.cluster.node.pods.sandbox import Sandbox
+
+HOOK_TIMEOUT_S = 24 * 3600.0
+"""Of a hook after the start, which Kubernetes does not limit."""
+AFTER_HOOK_S = 2.0
+"""What a program has at least before SIGKILL when a hook has used up its time. As the kubelet."""
 
 Tell = Callable[[str, str, str], None]
 
@@ -31,7 +39,7 @@ class PodContainers:
         pod: the pod; what its specification says of containers never changes.
         sandbox: its place.
         tell: records an event: type, reason, message.
-        stop: is called with the name of a container that fails its liveness probe.
+        stop: is called with the name of a container that fails, and the grace period that its probe gives it.
         changed: is called after every change that comes from outside.
         log: of the pod.
 
@@ -46,7 +54,7 @@ class PodContainers:
         sandbox: Sandbox,
         *,
         tell: Tell,
-        stop: Callable[[str], None],
+        stop: Callable[[str, float | None], None],
         changed: Callable[[], None],
         log: Any,
     ) -> None:
@@ -60,6 +68,8 @@ class PodContainers:
         self._changed = changed
         self._log = log
         self._probers: dict[str, Prober] = {}
+        self._hooks: dict[str, asyncio.Task[None]] = {}
+        """Those that run, or have run before a stop, by container."""
 
     def container(self, name: str) -> Container:
         """Return a container of the specification."""
@@ -136,13 +146,22 @@ class PodContainers:
             before is None or before.state != "running" or before.attempt != after.attempt
         ):
             self._tell("Normal", "Started", f"Started container {name}")
-            container = self.container(name)
-            if has_probes(container):
-                self._probers[name] = Prober(container, self._sandbox, self._on_probe, self._tell)
+            if self._hook(name, "postStart") and not self._started_mark(name).exists():
+                self._hooks[name] = asyncio.create_task(self._post_start(name))
             else:
-                self.observed[name] = msgspec.structs.replace(after, ready=True, started=True)
-        elif after.state == "exited" and (prober := self._probers.pop(name, None)):
-            prober.stop()
+                self._begin_probes(name)
+        elif after.state == "exited":
+            if prober := self._probers.pop(name, None):
+                prober.stop()
+            if hook := self._hooks.pop(name, None):
+                hook.cancel()
+
+    def _begin_probes(self, name: str) -> None:
+        container = self.container(name)
+        if has_probes(container):
+            self._probers[name] = Prober(container, self._sandbox, self._on_probe, self._tell)
+        else:
+            self.observed[name] = msgspec.structs.replace(self.observed[name], ready=True, started=True)
 
     def _on_probe(self, name: str, ready: bool, started: bool, alive: bool) -> None:
         known = self.observed.get(name)
@@ -150,11 +169,66 @@ class PodContainers:
             return
         self.observed[name] = msgspec.structs.replace(known, ready=ready, started=started)
         if not alive:
-            self._stop(name)
+            probe = probe_of(self.container(name), "liveness" if started else "startup") or {}
+            self._stop(name, probe.get("terminationGracePeriodSeconds"))
         self._changed()
 
     def stop_probes(self) -> None:
-        """Probe no more."""
+        """Probe no more, and run no hooks."""
         for prober in self._probers.values():
             prober.stop()
+        for hook in self._hooks.values():
+            hook.cancel()
         self._probers.clear()
+        self._hooks.clear()
+
+    # Hooks
+
+    def _hook(self, name: str, kind: str) -> dict[str, Any]:
+        return (self.container(name).lifecycle or {}).get(kind) or {}
+
+    def _started_mark(self, name: str) -> Path:
+        """File that says that the hook after the start has ended; it goes with the attempt."""
+        return self._sandbox.place().container_folder(name) / "post-started"
+
+    async def _post_start(self, name: str) -> None:
+        """Run the hook after the start; the container is not ready, nor probed, before its end."""
+        failure = await Handlers(self.container(name), self._sandbox).run(
+            self._hook(name, "postStart"), HOOK_TIMEOUT_S
+        )
+        self._hooks.pop(name, None)
+        if failure:
+            self._tell("Warning", "FailedPostStartHook", f"PostStartHook failed: {failure}")
+            self._stop(name, None)
+        else:
+            self._started_mark(name).touch()
+            self._begin_probes(name)
+        self._changed()
+
+    def stop(self, name: str, grace_s: float) -> None:
+        """Stop a container: its hook before the stop, then the signals, all within the grace period.
+
+        Called again with a shorter period, what is left of the hook is cut off.
+        """
+        known, before = self.observed.get(name), self._hooks.get(name)
+        if before is not None:
+            before.cancel()
+        is_first = before is None or not before.get_name().startswith("preStop")
+        if is_first and grace_s > 0 and known and known.state == "running" and self._hook(name, "preStop"):
+            self._hooks[name] = asyncio.create_task(self._pre_stop(name, grace_s), name=f"preStop {name}")
+        else:
+            self._send_stop(name, grace_s)
+
+    async def _pre_stop(self, name: str, grace_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        failure = await Handlers(self.container(name), self._sandbox).run(
+            self._hook(name, "preStop"), grace_s
+        )
+        if failure:
+            self._tell("Warning", "FailedPreStopHook", f"PreStopHook failed: {failure}")
+        self._send_stop(name, max(grace_s - (loop.time() - began), AFTER_HOOK_S))
+
+    def _send_stop(self, name: str, grace_s: float) -> None:
+        if self._sandbox.shim is not None:
+            self._sandbox.shim.send("stop", name=name, grace_s=grace_s)

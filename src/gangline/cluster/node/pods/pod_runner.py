@@ -263,12 +263,13 @@ class PodRunner:
         if name not in self._stop_sent:
             self._event("Normal", "Killing", f"Stopping container {name}")
         self._stop_sent[name] = grace_s
-        self._sandbox.shim.send("stop", name=name, grace_s=grace_s)
+        self._containers.stop(name, grace_s)
 
-    def _stop_unhealthy(self, name: str) -> None:
-        if self._sandbox.shim is not None:
-            self._stop_sent[name] = self.pod.spec.termination_grace_period_seconds
-            self._sandbox.shim.send("stop", name=name, grace_s=self._stop_sent[name])
+    def _stop_unhealthy(self, name: str, grace_s: float | None) -> None:
+        if grace_s is None:
+            grace_s = self.pod.spec.termination_grace_period_seconds
+        self._stop_sent[name] = grace_s
+        self._containers.stop(name, grace_s)
 
     async def _finish(self, now_s: float) -> bool:
         """Record the end, tell it, remove what the pod had; False when the end is neither recorded nor told.
