@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gangline.cluster.node.pods.sandbox import Sandbox
 
 
-class Handlers:
+class HandlerRunner:
     """Those of one container."""
 
     def __init__(self, container: Container, sandbox: Sandbox) -> None:

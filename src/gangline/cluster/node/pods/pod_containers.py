@@ -11,7 +11,7 @@ import msgspec
 
 from gangline.api.core import Container, Pod
 from gangline.cluster.node.pods import messages
-from gangline.cluster.node.pods.handlers import Handlers
+from gangline.cluster.node.pods.handlers import HandlerRunner
 from gangline.cluster.node.pods.observed_containers import (
     ObservedContainer,
     as_before,
@@ -193,7 +193,7 @@ class PodContainers:
 
     async def _post_start(self, name: str) -> None:
         """Run the hook after the start; the container is not ready, nor probed, before its end."""
-        failure = await Handlers(self.container(name), self._sandbox).run(
+        failure = await HandlerRunner(self.container(name), self._sandbox).run(
             self._hook(name, "postStart"), HOOK_TIMEOUT_S
         )
         self._hooks.pop(name, None)
@@ -222,7 +222,7 @@ class PodContainers:
     async def _pre_stop(self, name: str, grace_s: float) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        failure = await Handlers(self.container(name), self._sandbox).run(
+        failure = await HandlerRunner(self.container(name), self._sandbox).run(
             self._hook(name, "preStop"), grace_s
         )
         if failure:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.core import Container
-from gangline.cluster.node.pods.handlers import Handlers
+from gangline.cluster.node.pods.handlers import HandlerRunner
 
 if TYPE_CHECKING:
     from gangline.cluster.node.pods.sandbox import Sandbox
@@ -65,7 +65,7 @@ class Prober:
         event: Callable[[str, str, str], None],
     ) -> None:
         self._container = container
-        self._handlers = Handlers(container, sandbox)
+        self._handlers = HandlerRunner(container, sandbox)
         self._report = report
         self._event = event
         self._ready = probe_of(container, "readiness") is None
