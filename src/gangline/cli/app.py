@@ -16,7 +16,12 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 
-def run(argv: list[str]) -> int:
+def arena() -> None:
+    """Run a command line as arena's program: its commands alone, its layout of output."""
+    sys.exit(run(sys.argv[1:], program="arena"))
+
+
+def run(argv: list[str], program: str = "gangline") -> int:
     """Run one command line and return its exit code; every error is printed on standard error."""
     if argv in (["--version"], ["-V"]):
         try:
@@ -31,4 +36,4 @@ def run(argv: list[str]) -> int:
 
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    return invoke(argv)
+    return invoke(argv, program)

@@ -64,6 +64,9 @@ SECTIONS: tuple[str, ...] = ("Jobs", "Hosts", "This machine", "Services", "Other
 ALIASES: dict[str, str] = {"ls": "list", "log": "logs", "del": "delete", "ps": "list", "history": "runs"}
 """Other names of commands: arena's short ones, and what people type who come from docker and shells."""
 
+ARENAS = ("submit", "list", "get", "logs", "top", "delete", "completion", "version")
+"""The commands that `arena` has too; the program of that name has no others."""
+
 ELSEWHERE: dict[str, str] = {
     "stop": "gangline delete NAME",
     "cancel": "gangline delete NAME",

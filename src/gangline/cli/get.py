@@ -10,7 +10,7 @@ import click
 from gangline.cli.jobs.job_names import complete_job_name
 from gangline.cli.options.job_types import qualified, type_option
 from gangline.cli.options.target import ClusterTarget, target_options
-from gangline.cli.output import Column, output_option, print_table, print_value
+from gangline.cli.output import Column, is_arena, output_option, print_ruled_table, print_table, print_value
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
@@ -149,8 +149,9 @@ def _print(view: JobView, kind: str, *, wide: bool) -> None:
     }
     if not view.reason:
         del lines["Reason"]
+    width = max(map(len, lines)) + (3 if is_arena() else 2)
     for key, value in lines.items():
-        print(f"{key + ':':11} {value}".rstrip())
+        print(f"{key + ':':{width}}{value}".rstrip())
     print("\nInstances:")
     rows = [
         [
@@ -166,7 +167,7 @@ def _print(view: JobView, kind: str, *, wide: bool) -> None:
         for instance in view.instances
     ]
     if rows:
-        print_table(INSTANCE_COLUMNS, rows, wide=wide)
+        print_ruled_table(INSTANCE_COLUMNS, rows, wide=wide)
     else:
         print("none")
 

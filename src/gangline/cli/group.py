@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from gangline import __version__
-from gangline.cli.commands import ALIASES, COMMANDS, ELSEWHERE, NOT_SERVED, SECTIONS
+from gangline.cli.commands import ALIASES, ARENAS, COMMANDS, ELSEWHERE, NOT_SERVED, SECTIONS
+from gangline.cli.output import is_arena
 from gangline.errors import EXIT_BUG, EXIT_INTERRUPTED, GanglineError, UserError
 
 EXIT_BROKEN_PIPE = 141
@@ -50,7 +51,8 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return every visible command in the order of the table."""
-        return [name for name, entry in COMMANDS.items() if entry.section]
+        shown = ARENAS if is_arena() else COMMANDS
+        return [name for name in shown if COMMANDS[name].section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of that name, or ``None``."""
@@ -68,22 +70,25 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve a command; an unknown one is an error that names the nearest."""
         name = args[0]
-        if ALIASES.get(name, name) not in COMMANDS and not name.startswith("-"):
+        if ALIASES.get(name, name) not in (ARENAS if is_arena() else COMMANDS) and not name.startswith("-"):
             raise UserError(f"no such command `{name}`", hint=_instead_of(name, args[1:]))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section."""
         for section in SECTIONS:
-            rows = [(name, entry.summary) for name, entry in COMMANDS.items() if entry.section == section]
-            with formatter.section(section):
-                formatter.write_dl(rows, col_max=14)
+            names = [name for name in self.list_commands(ctx) if COMMANDS[name].section == section]
+            if names:
+                with formatter.section(section):
+                    formatter.write_dl([(name, COMMANDS[name].summary) for name in names], col_max=14)
 
 
 def _instead_of(name: str, words: list[str]) -> str:
     """Return what to do instead of a command that is not there: which does it, else the nearest."""
     from difflib import get_close_matches
 
+    if name in COMMANDS:
+        return f"it is one of Gangline's own: {' '.join(['gangline', name, *words])}"
     if line := ELSEWHERE.get(name):
         job = next((word for word in reversed(words) if not word.startswith("-")), "NAME")
         return line.replace("NAME", job)
@@ -102,12 +107,12 @@ def gangline() -> None:
     """Run synchronous distributed training from one file, on this machine or any Kubernetes."""
 
 
-def invoke(argv: list[str]) -> int:
+def invoke(argv: list[str], program: str = "gangline") -> int:
     """Run one command line and return its exit code; every error is printed on standard error."""
     if not argv or argv[0] == "help":  # `gangline help run` reads as in other tools
         argv = [*argv[1:2], "--help"]
     try:
-        outcome: Any = gangline.main(args=argv, prog_name="gangline", standalone_mode=False)
+        outcome: Any = gangline.main(args=argv, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
     except GanglineError as error:

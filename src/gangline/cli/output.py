@@ -12,6 +12,18 @@ import msgspec
 
 F = TypeVar("F", bound=Callable[..., Any])
 GAP = "   "
+ARENAS_GAP = "  "
+
+
+def program_name() -> str:
+    """Return the name that the command line was run by: ``gangline``, or ``arena``."""
+    context = click.get_current_context(silent=True)
+    return (context.find_root().info_name if context else None) or "gangline"
+
+
+def is_arena() -> bool:
+    """Return whether the program is called `arena`: its users' scripts read its layout."""
+    return program_name() == "arena"
 
 
 def output_option(function: F) -> F:
@@ -89,12 +101,23 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
         cell if len(cell) <= width else cell[: width - 1] + "…"
         for cell, width in zip(cells, widths, strict=True)
     ]
-    return GAP.join(cell.ljust(width) for cell, width in zip(cut, widths, strict=True)).rstrip()
+    gap = ARENAS_GAP if is_arena() else GAP
+    return gap.join(cell.ljust(width) for cell, width in zip(cut, widths, strict=True)).rstrip()
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, wide: bool = False) -> None:
     """Print a table, fitted to the terminal when standard output is one."""
     print("\n".join(render_table(columns, rows, width=terminal_width(), wide=wide)))
+
+
+def print_ruled_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, wide: bool) -> None:
+    """Print a table below a heading; in arena's layout indented, with a row of dashes under the titles."""
+    if not is_arena():
+        print_table(columns, rows, wide=wide)
+        return
+    dashes = ["-" * len(column.title) for column in columns]
+    lines = render_table(columns, [dashes, *rows], width=None, wide=wide)
+    print("\n".join(f"{ARENAS_GAP}{line}" for line in lines))
 
 
 def terminal_width() -> int | None:

@@ -59,7 +59,7 @@ def test_vector_add_pod_runs_its_images_command_and_says_where_it_computed(gangl
     assert result.returncode == 0, result.stderr
     assert "[Vector addition of 50000 elements]" in result.stdout
     assert "No GPU that torch can use: added on the CPU" in result.stdout
-    assert result.stdout.rstrip().endswith("Test PASSED\nDone")
+    assert result.stdout.rstrip().endswith("sum is right on the CPU\nDone")
     assert "cuda-vector-add:v0.1 served by Gangline's own programs" in result.stderr
 
 

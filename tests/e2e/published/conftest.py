@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,14 @@ COMMAND_LIMIT_S = 180
 JOB_LIMIT_S = 150
 JOB_LABEL = "training.kubeflow.org/job-name"
 ROLE_LABEL = "training.kubeflow.org/job-role"
+
+ARENA = "from gangline.cli.app import arena; arena()"
+"""What the entry point of that name runs."""
+SAYING_PYTHON = """#!/bin/sh
+[ -f "$1" ] && echo "rank ${OMPI_COMM_WORLD_RANK} of ${OMPI_COMM_WORLD_SIZE} on $HOSTNAME \
+has $CUDA_VISIBLE_DEVICES and runs $*"
+"""
+SAID = re.compile(r"rank (\d+) of (\d+) on (\S+) has (\S*) and runs (.*)$", re.MULTILINE)
 
 Done = subprocess.CompletedProcess[str]
 
@@ -40,6 +49,10 @@ class Cluster:
     def gangline(self, *words: str) -> Done:
         """Run one of our commands."""
         return self._run(sys.executable, "-m", "gangline", *words)
+
+    def arena(self, *words: str) -> Done:
+        """Run one command as the program `arena`."""
+        return self._run(sys.executable, "-c", ARENA, *words)
 
     def try_kubectl(self, *words: str, stdin: str = "") -> Done:
         """Run kubectl, which may fail."""
@@ -104,6 +117,24 @@ def start_cluster() -> Callable[..., AbstractContextManager[Cluster]]:
             shutil.rmtree(home, ignore_errors=True)
 
     return start
+
+
+@pytest.fixture(scope="session")
+def saying_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment whose Python says what it was told to run, by which rank, and on which GPUs."""
+    environment = tmp_path_factory.mktemp("saying")
+    (environment / "bin").mkdir()
+    (environment / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    python = environment / "bin" / "python"
+    python.write_text(SAYING_PYTHON)
+    python.chmod(0o755)
+    return environment
+
+
+@pytest.fixture(scope="session")
+def said() -> Callable[[str], dict[int, tuple[int, str, str, str]]]:
+    """Return what each rank said in a log: how many there are, its host, its GPUs, its command line."""
+    return lambda log: {int(rank): (int(size), *rest) for rank, size, *rest in SAID.findall(log)}
 
 
 @pytest.fixture

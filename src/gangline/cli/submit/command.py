@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.options.target import ClusterTarget, open_client, target_options
-from gangline.cli.output import print_value, say
+from gangline.cli.output import print_value, program_name, say
 from gangline.cli.subcommands import Subcommands
 from gangline.cli.submit.flags import GoFlags, mpijob_options
 from gangline.errors import UserError
@@ -219,10 +219,8 @@ async def _submit(target: ClusterTarget, wanted: Submission, objects: list[dict[
             group = f".{resource.group}" if resource.group else ""
             print(f"{value['kind'].lower()}{group}/{value['metadata']['name']} created")
     say(f"The job {wanted.name} has been submitted successfully")
-    say(
-        f"You can run `gangline get {wanted.name} --type mpijob -n {wanted.namespace}{target.options}` "
-        "to check the job status"
-    )
+    line = f"{program_name()} get {wanted.name} --type mpijob -n {wanted.namespace}{target.options}"
+    say(f"You can run `{line}` to check the job status")
 
 
 async def _check_names(client: ObjectClient, wanted: Submission, target: ClusterTarget) -> None:

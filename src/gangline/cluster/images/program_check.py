@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from gangline.cluster.images.image_map import repository
 from gangline.cluster.images.local_images import local_image_of
 from gangline.cluster.images.shipped_images import PYTHON_FOLDER, SHIPPED
 from gangline.launch.wrapper import mpirun_wrapper
@@ -73,7 +74,7 @@ def _lacks_modules(
     missing = [module for module in needs if python is not None and not _has_module(python, module)]
     if not missing:
         return None
-    name, what = local_image_of(reference), " and ".join(missing)
+    name, what = repository(reference).removeprefix("docker.io/"), " and ".join(missing)
     rule = f"its programs here are Gangline's own, which need {what}, and {python} does not have it"
     lend = f"--image {name}=FOLDER (of `gangline run` or `gangline up`) lends pods that start from then on"
     return rule, f"install it: {python} -m pip install {what}; or {lend} a virtual environment that has it"

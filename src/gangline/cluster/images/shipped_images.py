@@ -56,6 +56,9 @@ SHIPPED: dict[str, ShippedImage] = {
         mount_points=("/home/mpiuser/.ssh",),
         needs=("mpi4py",),
     ),
+    "kubernetes-image-hub/tensorflow-benchmark": ShippedImage(
+        {f"/tensorflow/benchmarks/scripts/tf_cnn_benchmarks/{_TF_CNN}": _TF_CNN}, "/tensorflow/benchmarks"
+    ),
     "horovod/horovod": ShippedImage(
         {f"/examples/{_SYNTHETIC}": _SYNTHETIC, f"/examples/pytorch/{_SYNTHETIC}": _SYNTHETIC}, "/examples"
     ),
