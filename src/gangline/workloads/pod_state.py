@@ -37,6 +37,16 @@ class PodState(msgspec.Struct):
         self.last_restart = max(self.last_restart, finished)
 
 
+def disruption_of(pod: dict[str, Any]) -> str:
+    """Return why a pod was taken away through no fault of its own, empty when it was not.
+
+    Source: Kubernetes, Pod disruption conditions.
+    """
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    found: dict[str, Any] = next((one for one in conditions if one.get("type") == "DisruptionTarget"), {})
+    return str(found.get("message") or found.get("reason")) if found.get("status") == "True" else ""
+
+
 def read_pod_state(pod: dict[str, Any]) -> PodState:
     """Return what kubectl would show of a pod. Cost: O(containers)."""
     metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}

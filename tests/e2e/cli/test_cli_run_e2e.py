@@ -143,6 +143,43 @@ def test_one_interrupt_deletes_the_job_and_waits(gangline, pod_manifest, until, 
     assert json.loads(gangline("get", "pod/stopped", "-o", "json").stdout)["status"] == "CANCELLED"
 
 
+# Four seconds are more than a deleted job itself takes to go.
+SAVES = """\
+import os, signal, sys, time
+asked = []
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda *_: asked.append(1))
+if os.environ["RANK"] == "0":
+    print('@gangline {"kind":"saves-when-asked"}', file=sys.stderr, flush=True)
+print("ready", flush=True)
+while not asked:
+    time.sleep(0.02)
+time.sleep(4)
+print("saved", os.environ["RANK"], flush=True)
+"""
+
+
+@pytest.mark.parametrize("ends_by", ["delete", "interrupt"])
+def test_what_ranks_say_while_they_save_in_the_grace_period_is_shown(gangline, tmp_path, until, ends_by):
+    (tmp_path / "saves.py").write_text(SAVES)
+    output = (tmp_path / "output").open("wb")
+    name = f"saves-{ends_by}"
+    process = gangline.start(
+        "run", "--name", name, "-n", "2", "--", "python3", "saves.py", cwd=tmp_path, stdout=output
+    )
+    until(lambda: (tmp_path / "output").read_text().count("ready") == 2, "both ranks")
+
+    if ends_by == "delete":
+        assert gangline("delete", name).returncode == 0
+    else:
+        process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+
+    lines = (tmp_path / "output").read_text().splitlines()
+    assert {"saved 0", "[1] saved 1"} <= set(lines), error
+    assert ("was deleted before it ended" if ends_by == "delete" else "nothing is left running") in error
+
+
 def test_two_interrupts_detach_and_say_how_to_come_back(gangline, pod_manifest):
     process = gangline.start("run", str(pod_manifest("left", "echo on; exec sleep 600")))
     assert process.stdout.readline() == "on\n"

@@ -93,6 +93,9 @@ class Listener:
     def pending_reason_of(self, job, pod, reason):
         self.reasons.append(reason.kind)
 
+    def notice(self, job, text):
+        self.reasons.append(text)
+
 
 def test_a_reason_is_told_once_and_again_when_it_changes():
     heard = Listener()
@@ -104,6 +107,34 @@ def test_a_reason_is_told_once_and_again_when_it_changes():
     follower._take_pods([pod({"waiting": {"reason": "ErrImagePull", "message": "no"}})])
 
     assert heard.reasons == ["StartError", "ErrImagePull"]
+
+
+def gang_pod(uid, reason="", message="", disruption="", phase="Pending"):
+    conditions = [{"type": "DisruptionTarget", "status": "True", "message": disruption}] if disruption else []
+    if reason:
+        conditions += [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message},
+            {"type": GANG_WAITED, "status": "True", "reason": reason},
+        ]
+    found = pod({"running": {}} if phase == "Running" else CREATING, phase=phase)
+    found["metadata"] |= {"uid": uid, "name": f"pi-{uid}"}
+    found["status"]["conditions"] = conditions
+    return found
+
+
+def test_a_gang_that_gives_way_says_to_whom_and_then_each_wait_once():
+    heard = Listener()
+    follower = Follower(None, MPIJOBS, job(), heard)
+    follower._start_log = lambda pod: None
+    gave_way = "gave way to default/urgent, which has a higher priority"
+
+    follower._take_pods([gang_pod(uid, phase="Running") for uid in ("u1", "u2")])
+    follower._take_pods([gang_pod(uid, disruption=gave_way, phase="Running") for uid in ("u1", "u2")])
+    for number, reason in enumerate(["NoRoom", "BackOff", "NoRoom", "NoRoom", "BackOff"]):
+        new = (f"v{number}", f"w{number}")
+        follower._take_pods([gang_pod(uid, reason, f"waits: {reason}") for uid in new])
+
+    assert heard.reasons == [gave_way, "NoRoom", "BackOff"]
 
 
 @pytest.mark.parametrize(

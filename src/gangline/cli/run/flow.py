@@ -16,7 +16,7 @@ from gangline.cli.options.manifests import WORKLOADS, in_order
 from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.cli.output import say
 from gangline.cli.run.create_or_attach import apply_object, claim_job, create_job, delete_job
-from gangline.cli.run.follow import Follower
+from gangline.cli.run.follow import LOG_DRAIN_S, Follower
 from gangline.cli.run.program_session import HandOver, no_handover
 from gangline.cli.run.result import failure_of, last_lines
 from gangline.cli.run.view import PlainView, advice_for, open_view, result_line
@@ -149,15 +149,15 @@ async def _wait(
     started_s: float,
     images: ImageMap | None,
 ) -> int:
-    following = asyncio.gather(*(_follow(client, one, target, view) for one in claimed))
+    follows = [asyncio.create_task(_follow(client, one, target, view)) for one in claimed]
+    following = asyncio.gather(*follows)
     interrupted = asyncio.create_task(interrupts.first.wait())
     try:
         await asyncio.wait((following, interrupted), return_when=asyncio.FIRST_COMPLETED)
         if not following.done():
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)  # it writes until its end
             view.close()
-            return await _interrupted(client, claimed, target, interrupts)
+            own = [task for task, one in zip(follows, claimed, strict=True) if not one.was_there]
+            return await _interrupted(client, claimed, target, interrupts, own)
         outcomes = await _results(client, following, claimed)
     finally:
         interrupted.cancel()
@@ -219,7 +219,11 @@ def _refuse_image(job: Obj, pod: Obj, reason: PendingReason) -> None:
 
 
 async def _interrupted(
-    client: ObjectClient, claimed: list[Claimed], target: ClusterTarget, interrupts: Interrupts
+    client: ObjectClient,
+    claimed: list[Claimed],
+    target: ClusterTarget,
+    interrupts: Interrupts,
+    follows: list[asyncio.Task[JobOutcome]],
 ) -> int:
     if theirs := [one for one in claimed if one.was_there]:
         say("\ninterrupted")
@@ -232,21 +236,26 @@ async def _interrupted(
     try:
         await asyncio.wait_for(interrupts.second.wait(), DETACH_WINDOW_S)
     except TimeoutError:
-        return await _delete_all(client, claimed, target, interrupts)
+        return await _delete_all(client, claimed, target, interrupts, follows)
     _say_detached(claimed, target, "which goes on")
     return interrupts.exit_code
 
 
 async def _delete_all(
-    client: ObjectClient, claimed: list[Claimed], target: ClusterTarget, interrupts: Interrupts
+    client: ObjectClient,
+    claimed: list[Claimed],
+    target: ClusterTarget,
+    interrupts: Interrupts,
+    follows: list[asyncio.Task[JobOutcome]],
 ) -> int:
-    """Delete the jobs and wait for their end; a second Ctrl-C ends the wait."""
+    """Delete the jobs, wait for their end and for all they say until then; a second Ctrl-C ends the wait."""
     deleting = asyncio.gather(*(delete_job(client, resource, job) for resource, job, _ in claimed))
     second = asyncio.create_task(interrupts.second.wait())
     await asyncio.wait((deleting, second), return_when=asyncio.FIRST_COMPLETED)
     second.cancel()
     if deleting.done():
         deleting.result()
+        await asyncio.wait(follows, timeout=LOG_DRAIN_S)
         say("deleted; nothing is left running")
         return interrupts.exit_code
     deleting.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,7 @@ from gangline.workloads.job_state import (
 )
 from gangline.workloads.kinds import kind_of
 from gangline.workloads.pending import PendingReason, is_silent, pending_reason_of
+from gangline.workloads.pod_state import disruption_of
 
 if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
@@ -58,8 +59,8 @@ class FollowView(Protocol):
     def pending_reason_of(self, job: Obj, pod: Obj, reason: PendingReason) -> None:
         """A pod cannot start for this reason; told once, and again when it changes."""
 
-    def ranks(self, job: JobRef, text: str) -> None:
-        """Some rank is stopped or keeps others waiting, or goes on."""
+    def notice(self, job: JobRef, text: str) -> None:
+        """Some rank is stopped or keeps others waiting, or goes on; or pods were taken away."""
 
     def log(self, job: JobRef, data: bytes) -> None:
         """A piece of the log came; pieces do not end where lines end."""
@@ -75,7 +76,8 @@ class _State(msgspec.Struct):
     over_at: float = 0.0
     gone: bool = False
     seen: bool = False
-    reasons: dict[str, PendingReason] = {}
+    said: set[PendingReason | str] = set()
+    disrupted: set[str] = set()
     warnings: list[Obj] = []
     told: set[tuple[str, int]] = set()
     logs: dict[str, asyncio.Task[None]] = {}
@@ -165,6 +167,7 @@ class Follower:
             if not state.seen:
                 continue
             if state.gone:
+                await self._drain_deleted()
                 return self._outcome("DELETED")
             if over := finished(state.job):
                 state.over_at = time.monotonic()
@@ -175,9 +178,32 @@ class Follower:
     async def _drain(self) -> None:
         """Wait for the primary pod's last state and for the rest of its log, both bounded."""
         await self._wait_until(self._primary_is_over, CHIEF_POD_GRACE_S)
-        pending = [task for task in self._state.logs.values() if not task.done()]
+        await self._drain_logs(self._state.logs, LOG_DRAIN_S)
+
+    async def _drain_deleted(self) -> None:
+        """Wait for what the ranks of a deleted job say while they end, of a save, within their grace period.
+
+        Pods that stay although their job is gone (``--cascade=orphan``) are not waited for.
+        """
+        await self._wait_until(lambda: not self._staying(), CHIEF_POD_GRACE_S)
+        pods, staying = self._state.pods, self._staying()
+        graces = [pods[uid]["metadata"].get("deletionGracePeriodSeconds") or 0 for uid in self._state.logs]
+        ending = [uid for uid in self._state.logs if uid not in staying]
+        await self._drain_logs(ending, max(graces, default=0) + LOG_DRAIN_S)
+
+    def _staying(self) -> set[str]:
+        """Return the pods with a log that nobody has deleted."""
+        state = self._state
+        return {
+            uid
+            for uid in state.logs
+            if uid in state.present and not state.pods[uid]["metadata"].get("deletionTimestamp")
+        }
+
+    async def _drain_logs(self, uids: Iterable[str], limit_s: float) -> None:
+        pending = [task for uid in uids if not (task := self._state.logs[uid]).done()]
         if pending:
-            await asyncio.wait(pending, timeout=LOG_DRAIN_S)
+            await asyncio.wait(pending, timeout=limit_s)
         if self._error is not None:
             raise self._error
         self._flush_line()
@@ -307,7 +333,7 @@ class Follower:
             is_own = (event.get("involvedObject") or {}).get("uid") in state.pods
             if is_own and event.get("reason") in REASONS and happened not in state.told:
                 state.told.add(happened)
-                self._view.ranks(job_ref(state.job), str(event.get("message", "")))
+                self._view.notice(job_ref(state.job), str(event.get("message", "")))
 
     def _take_warnings(self, objects: list[Obj]) -> None:
         self._state.warnings = objects
@@ -315,16 +341,19 @@ class Follower:
         self._changed.set()
 
     def _tell_reasons(self) -> None:
+        """Say why pods were taken away or do not start: each reason once, until the job starts again."""
         state = self._state
         for pod in sort_pods(state.pods.values()):
             uid = pod["metadata"]["uid"]
+            if uid not in state.disrupted and (disruption := disruption_of(pod)):
+                state.disrupted.add(uid)
+                if disruption not in state.said:
+                    state.said = {disruption}
+                    self._view.notice(job_ref(state.job), disruption)
             reason = pending_reason_of(pod, state.warnings)
-            if reason is None or state.reasons.get(uid) == reason or pod["metadata"].get("deletionTimestamp"):
+            if reason is None or reason in state.said or pod["metadata"].get("deletionTimestamp"):
                 continue
-            is_told = not reason.pod and reason in state.reasons.values()  # of the gang, by another pod
-            state.reasons[uid] = reason
-            if is_told:
-                continue
+            state.said.add(reason)
             self._view.pending_reason_of(state.job, pod, reason)
             try:
                 self._on_stuck(state.job, pod, reason)
@@ -335,6 +364,7 @@ class Follower:
 
     def _start_log(self, uid: str) -> None:
         if uid not in self._state.logs and has_started(self._state.pods[uid]):
+            self._state.said.clear()
             self._state.logs[uid] = asyncio.create_task(self._stream_log(uid))
 
     async def _stream_log(self, uid: str) -> None:

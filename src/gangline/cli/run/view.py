@@ -83,6 +83,7 @@ class PlainView:
         self._gpus: dict[str, str] = {}
         self._rests: dict[str, bytes] = {}
         self._running: set[str] = set()
+        self._advised: set[tuple[JobRef, str]] = set()
         self._started = time.monotonic() if started_s is None else started_s
 
     def gpus_of(self, job: JobRef) -> str:
@@ -117,11 +118,18 @@ class PlainView:
     def pending_reason_of(self, job: Obj, pod: Obj, reason: PendingReason) -> None:
         """Say why a pod cannot start, and what to do."""
         say(f"{job_ref(job)}: {reason}")
-        if advice := advice_for(job, pod, reason):
+        if advice := self._if_new(job_ref(job), advice_for(job, pod, reason)):
             say(f"hint: {advice}")
 
-    def ranks(self, job: JobRef, text: str) -> None:
-        """Say which ranks hang, or go on."""
+    def _if_new(self, job: JobRef, advice: str) -> str:
+        """Return what to do, empty where that has been said of this job."""
+        if (job, advice) in self._advised:
+            return ""
+        self._advised.add((job, advice))
+        return advice
+
+    def notice(self, job: JobRef, text: str) -> None:
+        """Say what happened to a job that runs: ranks hang or go on, pods were taken away."""
         say(f"{job}: {text}")
 
     def log(self, job: JobRef, data: bytes) -> None:
@@ -178,17 +186,17 @@ class LiveView(PlainView):
         if self._live is not None and not self._closed:
             self._live.console.print(f"[yellow]{job_ref(job)}[/]: ", end="")
             self._live.console.print(str(reason), markup=False, highlight=False)
-            if advice := advice_for(job, pod, reason):
+            if advice := self._if_new(job_ref(job), advice_for(job, pod, reason)):
                 self._live.console.print(f"hint: {advice}", markup=False, highlight=False)
             return
         self._bar.erase()
         super().pending_reason_of(job, pod, reason)
 
-    def ranks(self, job: JobRef, text: str) -> None:
+    def notice(self, job: JobRef, text: str) -> None:
         """Say it between table and bar."""
         self._freeze()
         self._bar.erase()
-        super().ranks(job, text)
+        super().notice(job, text)
         self._bar.draw()
 
     def log(self, job: JobRef, data: bytes) -> None:
