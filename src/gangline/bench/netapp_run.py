@@ -32,7 +32,7 @@ from gangline.launch.hosts import Host, host_list, plan_ranks
 from gangline.launch.mpi import find_mpi
 from gangline.launch.mpi_start import wrapped_line
 from gangline.launch.plain_hosts import ask, preflight_error, wanted_of
-from gangline.launch.preflight_findings import judge
+from gangline.launch.preflight.findings import judge
 from gangline.launch.remote_host import RemoteShell, is_this_host
 from gangline.launch.shell_server import KEY_VARIABLE
 from gangline.train.rendezvous import interface_towards

@@ -14,7 +14,7 @@ from gangline.units import plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gangline.launch.preflight_findings import Finding, HostFacts
+    from gangline.launch.preflight.findings import Finding, HostFacts
 
 EXIT_FAULTS = 3
 
@@ -43,7 +43,7 @@ def command(
     """
     from gangline.launch.hosts import Host
     from gangline.launch.plain_hosts import ask, launcher_mpi, wanted_of
-    from gangline.launch.preflight_findings import judge
+    from gangline.launch.preflight.findings import judge
 
     found = read_hosts(hosts, hostfile) or [Host("localhost", 1)]
     shell = read_shell(remote_shell, ssh_port, ssh_identity_file)

@@ -34,7 +34,7 @@ from gangline.launch.plain_hosts import (
     show_output,
     wanted_of,
 )
-from gangline.launch.preflight_findings import HostFacts, judge
+from gangline.launch.preflight.findings import HostFacts, judge
 from gangline.launch.rank_output import RankOutput, horovod_prefix, timestamped
 from gangline.launch.rank_places import master_address
 from gangline.launch.rank_start import START_TIMEOUT_S, RankStart, StartOptions

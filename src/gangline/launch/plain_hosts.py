@@ -15,8 +15,8 @@ from gangline.launch.hosts import Host, RankHost, hosts_of
 from gangline.launch.mpi import MpiInstallation, MpiNotFoundError, find_mpi
 from gangline.launch.mpi_start import MpiPlan, run_with_mpi
 from gangline.launch.mpirun import master_port
-from gangline.launch.preflight import ask_hosts
-from gangline.launch.preflight_findings import Finding, HostFacts, Wanted, judge
+from gangline.launch.preflight.ask import ask_hosts
+from gangline.launch.preflight.findings import Finding, HostFacts, Wanted, judge
 from gangline.launch.rank_output import Prefix, RankOutput, plain_prefix
 from gangline.launch.rank_places import master_address
 from gangline.launch.rank_start import RankStart, StartOptions

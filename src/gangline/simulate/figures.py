@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gangline.simulate.replay import JobRun, Replay
+from gangline.simulate.replay import Replay
 from gangline.simulate.site import Site
 from gangline.simulate.trace import Trace
 
@@ -91,20 +91,3 @@ def _mean(values: Sequence[float], *, empty: float = 0.0) -> float:
 
 def _percentile(values: Sequence[float], share: float, *, empty: float = 0.0) -> float:
     return float(np.percentile(np.array(values), share)) if values else empty
-
-
-def runs_as_rows(runs: Sequence[JobRun]) -> list[dict[str, Any]]:
-    """Return one row for each job, for JSON."""
-    return [
-        {
-            "name": run.job.name,
-            "gpus": run.job.gpus,
-            "model": run.job.model,
-            "arrival_s": run.job.arrival_s,
-            "start_s": round(run.start_s, 3),
-            "end_s": round(run.end_s, 3),
-            "speed": round(run.speed, DIGITS),
-            "nodes": run.nodes,
-        }
-        for run in runs
-    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,9 +52,3 @@ class ReplayResult:
     def as_dict(self) -> dict[str, Any]:
         """Return the outcome for JSON and YAML, without what differs from one machine to another."""
         return {"load": self.load, "policy": self.policy, **self.figures.as_dict()}
-
-
-def best_of(outcomes: Sequence[ReplayResult], load: float | None) -> str:
-    """Return the policy with the lowest mean completion time at a load."""
-    found = [outcome for outcome in outcomes if outcome.load == load]
-    return min(found, key=lambda outcome: (outcome.figures.completion_mean_s, outcome.policy)).policy

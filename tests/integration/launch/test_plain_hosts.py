@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.launch import preflight
+from gangline.launch.preflight import ask as preflight
 from plain_hosts import PlainHosts
 
 pytestmark = pytest.mark.root

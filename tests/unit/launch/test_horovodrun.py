@@ -10,7 +10,7 @@ from gangline.errors import UserError
 from gangline.launch.horovod_options import apply_config, knob_variables, parser
 from gangline.launch.horovodrun import common_interfaces, discover, hosts_and_count
 from gangline.launch.hosts import Host, host_list, parse_hosts, plan_ranks
-from gangline.launch.preflight_findings import HostFacts
+from gangline.launch.preflight.findings import HostFacts
 
 
 def variables(*words: str) -> dict[str, str]:

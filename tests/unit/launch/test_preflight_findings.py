@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangline.launch.hosts import Host
-from gangline.launch.preflight_findings import Finding, HostFacts, Wanted, judge
+from gangline.launch.preflight.findings import Finding, HostFacts, Wanted, judge
 
 OPEN_MPI_5 = "mpirun (Open MPI) 5.0.11\n"
 WANTED = Wanted(mpi=("openmpi", 5), mpi_path="/opt/bin/mpirun", program="python", cwd="/code")

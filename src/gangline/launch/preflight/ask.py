@@ -1,7 +1,7 @@
 """Ask all hosts at once what they have and whom they reach, in under five seconds.
 
 Whatever a start over several hosts needs is tried the way the start does it: through the same remote shell,
-by the same names, at ports that ranks would choose. What was found is judged in ``preflight_findings``.
+by the same names, at ports that ranks would choose. What was found is judged in ``findings``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from gangline.launch.host_session import HostSession
 from gangline.launch.hosts import Host
-from gangline.launch.preflight_findings import HostFacts, Wanted
+from gangline.launch.preflight.findings import HostFacts, Wanted
 from gangline.launch.remote_host import RemoteShell, is_this_host
 
 LIMIT_S = 4.8
