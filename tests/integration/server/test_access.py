@@ -262,6 +262,25 @@ async def test_reviews_say_who_one_is_and_what_one_may(api: Api) -> None:
     assert token["status"]["authenticated"] is False
 
 
+async def test_a_token_is_good_for_those_it_was_asked_for(api: Api, remote: Api) -> None:
+    accounts, review = (
+        "/api/v1/namespaces/default/serviceaccounts",
+        "/apis/authentication.k8s.io/v1/tokenreviews",
+    )
+    made = await api.create(accounts, {"metadata": {"name": "sa"}})
+    request = {"spec": {"audiences": ["vault"]}}
+    token = (await api.create(f"{accounts}/sa/token", request))["status"]["token"]
+
+    assert (await remote.request("GET", SECRETS, token=token))[0] == 401
+    here = await api.create(review, {"spec": {"token": token}})
+    there = await api.create(review, {"spec": {"token": token, "audiences": ["vault", "other"]}})
+
+    assert here["status"]["authenticated"] is False
+    assert there["status"]["audiences"] == ["vault"]
+    assert there["status"]["user"]["username"] == "system:serviceaccount:default:sa"
+    assert there["status"]["user"]["uid"] == made["metadata"]["uid"]
+
+
 async def test_files_that_hold_secrets_are_private(api: Api) -> None:
     paths: ClusterPaths = api.server.paths
     secret = [

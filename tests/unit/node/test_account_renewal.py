@@ -30,14 +30,14 @@ def test_a_token_is_the_pods_own_and_renewed_before_its_end(tmp_path: Path) -> N
 
     assert folder == tmp_path / "pods" / "u1" / "account"
     first = claims(folder)
-    assert (first["pod"], first["pod_uid"], first["expires_s"]) == ("p", "u1", 1_003_600)
+    assert (first["kubernetes.io"]["pod"], first["exp"]) == ({"name": "p", "uid": "u1"}, 1_003_600)
     assert objects.renew_tokens([pod]) == []
     clock[0] += 0.79 * 3600
     assert objects.renew_tokens([pod]) == []
     assert claims(folder) == first
     clock[0] += 0.02 * 3600
     assert objects.renew_tokens([pod]) == [pod]
-    assert claims(folder)["expires_s"] == int(clock[0]) + 3600
+    assert claims(folder)["exp"] == int(clock[0]) + 3600
 
 
 def test_an_agent_renews_what_the_one_before_it_left(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_an_agent_renews_what_the_one_before_it_left(tmp_path: Path) -> None:
     after.renew_tokens([pod])
 
     assert folder is not None
-    assert claims(folder)["expires_s"] == 12_600
+    assert claims(folder)["exp"] == 12_600
 
 
 def test_a_full_disk_at_the_renewal_delays_it_and_no_more(tmp_path: Path, monkeypatch: Any) -> None:
@@ -73,7 +73,7 @@ def test_a_full_disk_at_the_renewal_delays_it_and_no_more(tmp_path: Path, monkey
     clock[0] += 60
 
     assert objects.renew_tokens(pods) == pods
-    assert [claims(folder)["expires_s"] for folder in folders if folder] == [int(clock[0]) + 3600] * 3
+    assert [claims(folder)["exp"] for folder in folders if folder] == [int(clock[0]) + 3600] * 3
     assert objects.renew_tokens(pods) == []
 
 

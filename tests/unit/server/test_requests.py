@@ -1,6 +1,8 @@
 """What a path, a header, a token or a log file means: no server runs here."""
 
+import base64
 import io
+import json
 import time
 from pathlib import Path
 
@@ -129,6 +131,48 @@ def test_tokens_are_told_apart_and_cannot_be_made_up(tmp_path: Path) -> None:
 )
 def test_what_is_no_token_belongs_to_nobody(token: str, tmp_path: Path) -> None:
     assert Authenticator(tmp_path / "token", tmp_path / "key").user_of(f"Bearer {token}") is None
+
+
+def test_a_token_is_a_json_web_token_with_the_claims_of_kubernetes(tmp_path: Path) -> None:
+    tokens = Authenticator(tmp_path / "token", tmp_path / "key")
+    account = AccountToken("team", "runner", 1 << 40, pod="p", pod_uid="u", account_uid="a", issued_s=7)
+
+    header, claims, signature = (part + "=" * (-len(part) % 4) for part in tokens.sign(account).split("."))
+
+    assert json.loads(base64.urlsafe_b64decode(header)) == {"alg": "HS256", "typ": "JWT"}
+    assert json.loads(base64.urlsafe_b64decode(claims)) == {
+        "aud": ["https://kubernetes.default.svc"],
+        "exp": 1 << 40,
+        "iat": 7,
+        "iss": "https://kubernetes.default.svc.cluster.local",
+        "kubernetes.io": {
+            "namespace": "team",
+            "serviceaccount": {"name": "runner", "uid": "a"},
+            "pod": {"name": "p", "uid": "u"},
+        },
+        "nbf": 7,
+        "sub": "system:serviceaccount:team:runner",
+    }
+    assert len(base64.urlsafe_b64decode(signature)) == 32
+    found = tokens.user_of_token(tokens.sign(account))
+    assert found is not None and found.token == account
+
+
+def test_a_token_without_a_signature_is_not_taken(tmp_path: Path) -> None:
+    tokens = Authenticator(tmp_path / "token", tmp_path / "key")
+    _, claims, signature = tokens.sign(AccountToken("team", "runner", 1 << 40)).split(".")
+    unsigned = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT"}').rstrip(b"=").decode()
+
+    assert tokens.user_of_token(f"{unsigned}.{claims}.") is None
+    assert tokens.user_of_token(f"{unsigned}.{claims}.{signature}") is None
+
+
+def test_a_token_for_others_is_not_for_the_server(tmp_path: Path) -> None:
+    tokens = Authenticator(tmp_path / "token", tmp_path / "key")
+    token = tokens.sign(AccountToken("team", "runner", 1 << 40, audiences=("vault",)))
+
+    assert tokens.user_of_token(token) is None
+    assert tokens.user_of_token(token, ["vault", "other"]) is not None
 
 
 def test_a_token_ends_at_its_time(tmp_path: Path) -> None:

@@ -194,7 +194,14 @@ class Objects:
         if now_s < renew_s:
             return found
         expires_s = int(now_s) + lifetime_s
-        claims = AccountToken(meta.namespace, _account(pod), expires_s, pod=meta.name, pod_uid=meta.uid)
+        claims = AccountToken(
+            meta.namespace,
+            _account(pod),
+            expires_s,
+            pod=meta.name,
+            pod_uid=meta.uid,
+            issued_s=int(now_s),
+        )
         token = sign(self._key, claims)
         self._tokens[meta.uid, lifetime_s] = (token, renew_at_s(now_s, lifetime_s))
         return token

@@ -12,12 +12,13 @@ import contextlib
 import hmac
 import os
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangline import clock
 from gangline.cluster import account_tokens
-from gangline.cluster.account_tokens import AccountToken
+from gangline.cluster.account_tokens import API_AUDIENCE, AccountToken
 from gangline.cluster.server.store.store import Store
 from gangline.errors import ClusterError
 
@@ -81,12 +82,14 @@ class Authenticator:
             return None
         return self.user_of_token(token)
 
-    def user_of_token(self, token: str) -> Caller | None:
-        """Return the user of a token, None when it is not ours."""
+    def user_of_token(self, token: str, audiences: Collection[str] = (API_AUDIENCE,)) -> Caller | None:
+        """Return the user of a token, None when it is not ours, or for none of the audiences."""
         if hmac.compare_digest(token.encode(errors="replace"), self._token):
             return ADMIN
         found = account_tokens.read(self._key, token)
         if found is None or found.expires_s <= clock.now().timestamp():
+            return None
+        if not set(audiences).intersection(found.audiences):
             return None
         return service_account(found.namespace, found.name, found)
 

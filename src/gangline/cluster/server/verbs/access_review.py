@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from gangline.cluster.account_tokens import API_AUDIENCE
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import Caller, is_there, service_account
@@ -23,7 +24,7 @@ async def create_review(api: ApiContext, context: RequestContext) -> web.Respons
     if kind == "SelfSubjectReview":
         status: dict[str, Any] = {"userInfo": user_info(context.user)}
     elif kind == "TokenReview":
-        status = _token_status(api, str(spec.get("token") or ""))
+        status = _token_status(api, str(spec.get("token") or ""), spec.get("audiences") or [API_AUDIENCE])
     elif kind == "SelfSubjectAccessReview":
         status = _access_status(api, context.user, spec)
     elif kind in ("SubjectAccessReview", "LocalSubjectAccessReview"):
@@ -44,7 +45,13 @@ async def create_review(api: ApiContext, context: RequestContext) -> web.Respons
 
 def user_info(user: Caller) -> dict[str, Any]:
     """Return the user as the authentication API writes one."""
-    return {"username": user.name, "groups": list(user.groups)}
+    info: dict[str, Any] = {"username": user.name, "groups": list(user.groups)}
+    if user.token is not None:
+        token, prefix = user.token, "authentication.kubernetes.io"
+        info["uid"] = token.account_uid
+        if token.pod:
+            info["extra"] = {f"{prefix}/pod-name": [token.pod], f"{prefix}/pod-uid": [token.pod_uid]}
+    return info
 
 
 def user_named(spec: dict[str, Any]) -> Caller:
@@ -57,11 +64,16 @@ def user_named(spec: dict[str, Any]) -> Caller:
     return Caller(name, groups)
 
 
-def _token_status(api: ApiContext, token: str) -> dict[str, Any]:
-    user = api.authenticator.user_of_token(token)
+def _token_status(api: ApiContext, token: str, audiences: list[str]) -> dict[str, Any]:
+    user = api.authenticator.user_of_token(token, audiences)
     if user is None or not is_there(api.store, user):
         return {"authenticated": False, "error": "invalid bearer token"}
-    return {"authenticated": True, "user": user_info(user), "audiences": ["https://kubernetes.default.svc"]}
+    own = (API_AUDIENCE,) if user.token is None else user.token.audiences
+    return {
+        "authenticated": True,
+        "user": user_info(user),
+        "audiences": [audience for audience in audiences if audience in own],
+    }
 
 
 def _access_status(api: ApiContext, user: Caller, spec: dict[str, Any]) -> dict[str, Any]:

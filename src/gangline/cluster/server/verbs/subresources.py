@@ -8,7 +8,13 @@ from typing import Any
 from aiohttp import web
 
 from gangline import clock
-from gangline.cluster.account_tokens import LIFETIME_MAX_S, LIFETIME_MIN_S, LIFETIME_S, AccountToken
+from gangline.cluster.account_tokens import (
+    API_AUDIENCE,
+    LIFETIME_MAX_S,
+    LIFETIME_MIN_S,
+    LIFETIME_S,
+    AccountToken,
+)
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import POD_COLLECTION
@@ -132,6 +138,7 @@ async def request_token(api: ApiContext, context: RequestContext) -> web.Respons
     spec = body.get("spec") or {}
     lifetime_s = _lifetime_s(context, spec.get("expirationSeconds"))
     pod = _bound_pod(api, context, spec.get("boundObjectRef"))
+    audiences = tuple(spec.get("audiences") or (API_AUDIENCE,))
     token = AccountToken(
         target.namespace,
         target.name,
@@ -139,6 +146,8 @@ async def request_token(api: ApiContext, context: RequestContext) -> web.Respons
         pod=pod.get("name", ""),
         pod_uid=pod.get("uid", ""),
         account_uid=account.obj["metadata"]["uid"],
+        audiences=audiences,
+        issued_s=int(now.timestamp()),
     )
     result = {
         "kind": "TokenRequest",
@@ -149,7 +158,7 @@ async def request_token(api: ApiContext, context: RequestContext) -> web.Respons
             "creationTimestamp": clock.format_time(now),
         },
         "spec": {
-            "audiences": spec.get("audiences") or ["https://kubernetes.default.svc"],
+            "audiences": list(audiences),
             "expirationSeconds": lifetime_s,
             "boundObjectRef": spec.get("boundObjectRef"),
         },
