@@ -6,13 +6,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 version=v1.35.4
 target=${XDG_CACHE_HOME:-$HOME/.cache}/gangline/conformance/$version
 mkdir -p "$target"
-for program in e2e.test agnhost nonewprivs; do
+for program in ginkgo e2e.test agnhost nonewprivs; do
   [ -x "$target/$program" ] && continue
   command -v go >/dev/null || { echo "$program is not in $target, and building it needs Go" >&2; exit 1; }
   echo "building $program of Kubernetes $version" >&2
   new=$target/$program.$$ # moved when whole: another build may run at the same time
   case $program in
     e2e.test) (cd "$here/suite" && CGO_ENABLED=0 go test -vet=off -ldflags "-s -w" -c -o "$new" k8s.io/kubernetes/test/e2e) ;;
+    ginkgo) (cd "$here/suite" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$new" github.com/onsi/ginkgo/v2/ginkgo) ;;
     *) (cd "$here/suite" && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$new" "k8s.io/kubernetes/test/images/$program") ;;
   esac
   mv "$new" "$target/$program"

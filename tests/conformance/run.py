@@ -1,9 +1,9 @@
 """Run Kubernetes' conformance suite against a one-machine cluster, and compare with what is expected to fail.
 
 ``make test-conformance`` builds the suite, then calls this, as root, with containerd and runc: the cases
-run in real containers. The areas run side by side, as most of a case is waiting; cases that want the
-cluster for themselves (``[Serial]``) follow alone. Exit status 1: a case failed that is not in
-``expected.txt``; one that is listed there and passes is only told.
+run in real containers, many at once, as most of a case is waiting; those that want the cluster for themselves
+(``[Serial]``) follow one by one. Exit status 1: a case failed that is not in ``expected.txt``; one that is
+listed there and passes is only told.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +38,7 @@ AREAS = (
     "storage",
 )
 PATIENCE_S = 5400
-"""An area that takes longer ends there; what it had not decided is told as not run."""
+"""What has not ended by then is told as undecided."""
 
 # "ctr --address /run/x/containerd.sock --namespace gangline images import FILE"
 _IMPORT = re.compile(r"`(ctr --address \S+ --namespace \S+ images import) FILE`")
@@ -70,8 +69,13 @@ def main() -> int:
     parser.add_argument("--gangline", default=str(Path(sys.executable).parent / "gangline"))
     parser.add_argument("--focus", default="", help="regular expression of names, case by case")
     parser.add_argument("--area", action="append", choices=AREAS, help="only these; again for more")
-    parser.add_argument("--at-once", type=int, default=4, help="areas side by side (default 4)")
-    parser.add_argument("--patience", type=int, default=PATIENCE_S, help="seconds for one area")
+    parser.add_argument("--at-once", type=int, default=8, help="cases side by side (default 8)")
+    parser.add_argument(
+        "--patience",
+        type=int,
+        default=PATIENCE_S,
+        help="seconds for all that run side by side, and for the rest",
+    )
     parser.add_argument("--report", type=Path, help="keep the suite's own output and reports here")
     parser.add_argument("--list", action="store_true", help="print every failed case with its first line")
     options = parser.parse_args()
@@ -102,36 +106,36 @@ def _run(options: argparse.Namespace, scratch: Path, out: Path) -> list[Case]:
             subprocess.run([*loading[1].split(), str(tar)], check=True, capture_output=True)
         environment["KUBECONFIG"] = gangline("kubeconfig", "--path").split()[0]
         environment["KUBE_TEST_REPO_LIST"] = str(registries(scratch / "registries.yaml"))
-        areas = options.area or AREAS
-        with ThreadPoolExecutor(options.at_once) as pool:
-            folders = list(pool.map(lambda area: _area(options, area, False, environment, out), areas))
-        folders += [_area(options, area, True, environment, out) for area in areas]
+        folders = [_cases(options, serial, environment, out) for serial in (False, True)]
         return [case for folder in folders for case in read_report(folder)]
     finally:
         gangline("down")
 
 
-def _area(
-    options: argparse.Namespace, area: str, serial: bool, environment: dict[str, str], out: Path
-) -> Path:
-    """Run the cases of one area; return the folder with its report."""
-    folder = out / (area + ("-serial" if serial else ""))
+def _cases(options: argparse.Namespace, serial: bool, environment: dict[str, str], out: Path) -> Path:
+    """Run the cases that may run side by side, or the others; return the folder with their report."""
+    folder = out / ("serial" if serial else "parallel")
     folder.mkdir(exist_ok=True)
     began = time.monotonic()
-    words = rf"\[sig-{area}\].*{options.focus}"
+    areas = "|".join(options.area or AREAS)
     command = [
+        str(options.programs / "ginkgo"),
+        f"--procs={1 if serial else options.at_once}",
+        rf"--focus=\[sig-({areas})\].*{options.focus}",
+        "--label-filter=Conformance && " + ("Serial" if serial else "!Serial"),
+        "--seed=1",
+        "--silence-skips",
+        "--no-color",
+        f"--timeout={options.patience}s",
+        f"--output-dir={folder}",
+        "--json-report=report.json",
         str(options.programs / "e2e.test"),
+        "--",
         "--provider=skeleton",
         f"--kubeconfig={environment['KUBECONFIG']}",
-        f"--ginkgo.focus={words}",
-        "--ginkgo.label-filter=Conformance" + (" && Serial" if serial else " && !Serial"),
-        "--ginkgo.seed=1",
-        "--ginkgo.silence-skips",
-        f"--ginkgo.timeout={options.patience}s",
         "--e2e-verify-service-account=false",
         "--allowed-not-ready-nodes=-1",
         "--disable-log-dump",
-        f"--ginkgo.json-report={folder / 'report.json'}",
     ]
     with (folder / "output.txt").open("w") as output:
         subprocess.run(
@@ -142,7 +146,7 @@ def _area(
 
 
 def read_report(folder: Path) -> Iterator[Case]:
-    """Read the cases that ran from a folder that ``_area`` filled; none where the suite wrote no report."""
+    """Read the cases that ran from a folder that ``_cases`` filled; none where the suite wrote no report."""
     path = folder / "report.json"
     if not path.exists():
         return
@@ -152,9 +156,10 @@ def read_report(folder: Path) -> Iterator[Case]:
                 continue
             failure = spec.get("Failure") or {}
             name = " ".join([*(spec["ContainerHierarchyTexts"] or []), spec["LeafNodeText"]])
+            area, _, words = name.partition("] ")
             yield Case(
-                folder.name.removesuffix("-serial"),
-                re.sub(r"^\[sig-[\w-]+\] ", "", name),
+                area.removeprefix("[sig-"),
+                words,
                 spec["State"] == "passed",
                 (failure.get("Message") or "").strip().partition("\n")[0][:200],
                 spec["RunTime"] / 1e9,
