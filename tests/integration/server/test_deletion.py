@@ -148,8 +148,23 @@ async def test_eviction_deletes_with_the_pods_grace(api: Api) -> None:
 
     status, _ = await api.request("POST", f"{PODS}/p/eviction", {"metadata": {"name": "p"}})
 
+    evicted = await api.get(f"{PODS}/p")
     assert status == 201
-    assert (await api.get(f"{PODS}/p"))["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert evicted["metadata"]["deletionGracePeriodSeconds"] == 30
+    (condition,) = [one for one in evicted["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    assert (condition["status"], condition["reason"]) == ("True", "EvictionByEvictionAPI")
+
+
+async def test_eviction_of_another_pod_than_meant_says_nothing_of_it(api: Api) -> None:
+    await api.create(PODS, pod("p", nodeName="n1"))
+    eviction = {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "other"}}}
+
+    status, _ = await api.request("POST", f"{PODS}/p/eviction", eviction)
+
+    assert status == 409
+    kept = await api.get(f"{PODS}/p")
+    assert "deletionTimestamp" not in kept["metadata"]
+    assert "DisruptionTarget" not in [one["type"] for one in kept["status"].get("conditions", [])]
 
 
 async def test_job_leaves_its_pods_unless_told_otherwise_and_says_so(api: Api) -> None:

@@ -3,9 +3,10 @@
 from typing import Any
 
 import msgspec
+import pytest
 
-from gangline.api.core import Node
-from gangline.cluster.controllers.node_plan import Health, is_own, judge_node
+from gangline.api.core import Node, Pod
+from gangline.cluster.controllers.node_plan import Health, is_own, judge_node, stay_s
 
 WHEN = "2026-01-01T00:00:00Z"
 
@@ -49,3 +50,31 @@ def test_a_node_that_renews_its_lease_again_is_back():
 def test_only_nodes_of_our_own_agent_are_judged():
     assert is_own(node(**{"gangline.dev/agent": "local"}))
     assert not is_own(node())
+
+
+TAINT = {"key": "maintenance", "effect": "NoExecute"}
+
+
+@pytest.mark.parametrize(
+    ("taints", "tolerations", "want"),
+    [
+        ((), (), None),
+        (({"key": "k", "effect": "NoSchedule"},), (), None),
+        ((TAINT,), (), 0.0),
+        ((TAINT,), ({"key": "maintenance", "operator": "Exists"},), None),
+        ((TAINT,), ({"key": "maintenance", "operator": "Exists", "tolerationSeconds": 30},), 30.0),
+        (
+            (TAINT, {"key": "fire", "effect": "NoExecute"}),
+            (
+                {"operator": "Exists", "tolerationSeconds": 30},
+                {"key": "fire", "operator": "Exists", "tolerationSeconds": 5},
+            ),
+            5.0,
+        ),
+    ],
+)
+def test_a_pod_stays_on_a_tainted_node_as_long_as_it_tolerates_all_of_its_taints(taints, tolerations, want):
+    tainted = msgspec.convert({"metadata": {"name": "a"}, "spec": {"taints": list(taints)}}, Node)
+    pod = msgspec.convert({"metadata": {"name": "p"}, "spec": {"tolerations": list(tolerations)}}, Pod)
+
+    assert stay_s(tainted, pod) == want

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Node, Pod, find_condition
+from gangline.placement.filters import is_tolerated
 
 LEASE_GRACE_S = 40.0
 """A node whose lease has not changed for this long is taken to be dead (as in Kubernetes)."""
@@ -67,6 +68,34 @@ def _ready(status: str, reason: str, message: str, when: str) -> dict[str, Any]:
         "lastTransitionTime": when,
         "lastHeartbeatTime": when,
     }
+
+
+def stay_s(node: Node, pod: Pod) -> float | None:
+    """Return how long a pod puts up with ``NoExecute`` taints of its node: 0 for not at all, None for ever.
+
+    Source: Kubernetes documentation, "Taints and tolerations", taint based evictions.
+    """
+    times = []
+    for taint in node.spec.taints:
+        if taint.effect != "NoExecute":
+            continue
+        covering = [one for one in pod.spec.tolerations if is_tolerated(taint, (one,))]
+        if not covering:
+            return 0.0
+        times += [max(one.toleration_seconds, 0) for one in covering if one.toleration_seconds is not None]
+    return float(min(times)) if times else None
+
+
+def tainted_pod_status(pod: Pod, when: str) -> dict[str, Any]:
+    """Return a patch of the status of a pod that has to leave its node."""
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "DeletionByTaintManager",
+        "message": "Taint manager: deleting due to NoExecute taint",
+        "lastTransitionTime": when,
+    }
+    return {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
 
 
 def lost_pod_status(pod: Pod, when: str) -> dict[str, Any]:

@@ -1,20 +1,28 @@
 """Nodes that fall silent, and the pods of nodes that are gone.
 
 Only nodes of this cluster's own agent are judged. One whose lease goes stale becomes ``Ready=Unknown``,
-so that nothing new is placed there; its pods stay: in this version nothing is evicted by a ``NoExecute``
-taint, because the agent is restarted at once and adopts its pods. Pods bound to a node that was deleted
-are failed and removed: right away when the deletion was seen, else after one grace.
+so that nothing new is placed there; its pods stay, because the agent is restarted at once and adopts them.
+Pods that do not tolerate a ``NoExecute`` taint of their node are deleted. Pods bound to a node that was
+deleted are failed and removed: right away when the deletion was seen, else after one grace.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from gangline import clock
 from gangline.api.core import Node, ObjectMeta, Pod
 from gangline.api.resources import LEASES, NODES, PODS
 from gangline.cluster.controllers.caches import BareObject, Caches, wait_synced
-from gangline.cluster.controllers.node_plan import LEASE_GRACE_S, is_own, judge_node, lost_pod_status
+from gangline.cluster.controllers.node_plan import (
+    LEASE_GRACE_S,
+    is_own,
+    judge_node,
+    lost_pod_status,
+    stay_s,
+    tainted_pod_status,
+)
 from gangline.kube.cache import Cache
 from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.events import Recorder
@@ -37,6 +45,8 @@ class NodeController:
         self._queue: WorkQueue[str] = WorkQueue()
         self._heard_s: dict[str, float] = {}
         self._gone: set[str] = set()
+        self._tainted_s: dict[str, float] = {}
+        """Since when a pod, by its uid, has been seen on a node with taints that it tolerates for a time."""
         self._started_s = 0.0
         self._pods.add_index("node", lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
         self._nodes.on_change(self._on_node)
@@ -59,7 +69,11 @@ class NodeController:
             self._queue.add(old.metadata.name)
         elif new is not None:
             self._gone.discard(new.metadata.name)
-            if old is None or old.status.conditions != new.status.conditions:
+            if (
+                old is None
+                or old.status.conditions != new.status.conditions
+                or old.spec.taints != new.spec.taints
+            ):
                 self._queue.add(new.metadata.name)
 
     def _on_lease(self, old: BareObject | None, new: BareObject | None) -> None:
@@ -74,16 +88,21 @@ class NodeController:
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         is_bound_now = new is not None and new.spec.node_name and (old is None or not old.spec.node_name)
-        if new is not None and is_bound_now and self._nodes.get(new.spec.node_name) is None:
-            self._queue.add(new.spec.node_name)
+        if new is None and old is not None:
+            self._tainted_s.pop(old.metadata.uid, None)
+        if new is not None and is_bound_now:
+            node = self._nodes.get(new.spec.node_name)
+            if node is None or node.spec.taints:
+                self._queue.add(new.spec.node_name)
 
     async def reconcile(self, name: str) -> float | None:
         """Judge one node; returns when to look again, in seconds."""
         node = self._nodes.get(name)
         if node is None:
             return await self._clear(name)
+        evict_s = await self._evict(node)
         if not is_own(node):
-            return None
+            return evict_s
         now_s = asyncio.get_running_loop().time()
         silent_s = now_s - max(self._heard_s.get(name, 0.0), self._started_s)
         health = judge_node(node, silent_s=silent_s, when=clock.format_time(clock.now()))
@@ -97,7 +116,33 @@ class NodeController:
             self._recorder.event(
                 (NODES.api_version, NODES.kind, node.metadata), "Normal", reason, health.condition["message"]
             )
-        return health.look_again_s
+        return min((one for one in (evict_s, health.look_again_s) if one is not None), default=None)
+
+    async def _evict(self, node: Node) -> float | None:
+        """Delete the pods that the node's taints drive away; return when the next one has to go."""
+        now_s, waits = asyncio.get_running_loop().time(), []
+        for pod in self._pods.by_index("node", node.metadata.name):
+            uid, limit_s = pod.metadata.uid, stay_s(node, pod)
+            if limit_s is None or pod.metadata.deletion_timestamp is not None or pod.is_finished:
+                self._tainted_s.pop(uid, None)
+                continue
+            left_s = self._tainted_s.setdefault(uid, now_s) + limit_s - now_s
+            if left_s > 0:
+                waits.append(left_s)
+            else:
+                await self._drive_away(pod)
+        return min(waits, default=None)
+
+    async def _drive_away(self, pod: Pod) -> None:
+        meta = pod.metadata
+        about = (PODS.api_version, PODS.kind, meta)
+        self._recorder.event(about, "Normal", "TaintManagerEviction", f"Marking for deletion Pod {meta.key}")
+        patch = tainted_pod_status(pod, clock.format_time(clock.now()))
+        with contextlib.suppress(NotFound, Conflict):
+            await self._client.patch(
+                PODS, meta.name, patch, meta.namespace, kind="strategic", subresource="status"
+            )
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
 
     async def _clear(self, name: str) -> float | None:
         """Fail and remove the pods of a node that is not there."""

@@ -100,6 +100,7 @@ def pod_status(
     phase = phase_of(pod, observed, view)
     status: dict[str, Any] = {
         "phase": phase,
+        "observedGeneration": pod.metadata.generation,
         "startTime": pod.status.start_time or _time(view.started_at_s),
         "conditions": _conditions(pod, observed, view, phase, now_s),
         "containerStatuses": [_container_status(pod, c, observed, view, phase) for c in pod.spec.containers],

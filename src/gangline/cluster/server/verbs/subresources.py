@@ -102,14 +102,32 @@ async def evict(api: ApiContext, context: RequestContext) -> web.Response:
     body = await context.body_as("policy/v1.Eviction")
     options = body.get("deleteOptions") or {}
     preconditions = options.get("preconditions") or {}
+    dry_run = context.dry_run or "All" in (options.get("dryRun") or ())
+    old = _current(api, context)
+    meta, revision = old.obj["metadata"], preconditions.get("resourceVersion") or ""
+    is_meant = preconditions.get("uid") in (None, "", meta["uid"]) and revision in ("", str(old.revision))
+    if is_meant and not dry_run and "deletionTimestamp" not in meta:
+        status = dict(old.obj.get("status") or {})
+        status["conditions"] = _with_condition(
+            status.get("conditions") or [],
+            {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting",
+                "lastTransitionTime": clock.format_time(clock.now()),
+            },
+        )
+        await api.store.put(context.target.key, {**old.obj, "status": status}, old)
+        revision = ""
     await delete_object(
         api,
         context.target,
         DeleteOptions(
             grace_period_s=options.get("gracePeriodSeconds"),
             uid=preconditions.get("uid") or "",
-            resource_version=preconditions.get("resourceVersion") or "",
-            dry_run=context.dry_run or "All" in (options.get("dryRun") or ()),
+            resource_version=revision,
+            dry_run=dry_run,
         ),
     )
     return answer(encode_json(_SUCCESS), status=201)
