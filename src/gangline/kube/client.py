@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from functools import cache
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from gangline.api.resources import PODS, Resource
-from gangline.kube.config import Connection
 from gangline.kube.deep_json import decode_json
 from gangline.kube.errors import Gone, ServerError, Unavailable
 from gangline.kube.sender import Sender, request_timeout_s
@@ -74,45 +73,12 @@ def _page_decoder(type_: type[T]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(_Page[type_])  # type: ignore[valid-type]
 
 
-class Client:
-    """A client of one API server; close it, or use it as an async context manager.
-
-    Args:
-        connection: where, and as whom.
-        user_agent: shown to the server.
-        sleep: how to pause before a retry; tests pass their own.
-        recover: brings back a server that cannot be reached, or waits until somebody did, before a retry.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        user_agent: str = "gangline",
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        recover: Callable[[], Awaitable[object]] | None = None,
-    ) -> None:
-        self.connection = connection
-        self._user_agent = user_agent
-        self._sender = Sender(connection, user_agent=user_agent, sleep=sleep, recover=recover)
-
-    async def __aenter__(self) -> Client:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def answers(self) -> dict[tuple[str, str], int]:
-        """Return how many requests were sent since the start, by method and status (or ``error``)."""
-        return dict(self._sender.answers)
-
-    async def close(self) -> None:
-        """Close all connections; running requests fail."""
-        await self._sender.close()
+class Client(Sender):
+    """A client of one API server; close it, or use it as an async context manager. Arguments as there."""
 
     async def is_ready(self) -> bool:
         """Return whether the server says that it is ready to serve; it is asked once."""
-        return await self._sender.probe("/readyz")
+        return await self.probe("/readyz")
 
     async def request(
         self,
@@ -139,28 +105,6 @@ class Client:
             return decode_json(_decode_object, answer or b"{}")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ServerError(0, "", f"{method} {path} was answered with no JSON object: {error}") from error
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, Any] | None = None,
-        body: Any | None = None,
-        content_type: str = "application/json",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float = request_timeout_s,
-    ) -> bytes:
-        """Send a request and return the body of the answer, whatever it is; see :meth:`Sender.send`."""
-        return await self._sender.send(
-            method,
-            path,
-            params=params,
-            body=body,
-            content_type=content_type,
-            headers=headers,
-            timeout_s=timeout_s,
-        )
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         """Return one object; ``namespace=None`` is the connection's namespace.
@@ -272,7 +216,7 @@ class Client:
         until_s = asyncio.get_running_loop().time() + duration_s + request_timeout_s
         splitter = LineSplitter()
         path, idle_s = resource.path(namespace), watch_idle_timeout_s
-        async with self._sender.open(path, params, head_timeout_s=idle_s) as answer:
+        async with self.open(path, params, head_timeout_s=idle_s) as answer:
             try:
                 async for piece in answer.pieces(idle_timeout_s=idle_s, until_s=until_s):
                     for line in splitter.feed(piece):
@@ -307,7 +251,7 @@ class Client:
             "sinceSeconds": since_s,
         }
         path = PODS.path(self._namespace(PODS, namespace), pod, "log")
-        async with self._sender.open(path, params) as answer:
+        async with self.open(path, params) as answer:
             async for piece in answer.pieces():
                 yield piece
 

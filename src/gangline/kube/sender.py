@@ -7,7 +7,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import msgspec
@@ -44,18 +44,25 @@ _REDIRECT = 300  # API servers redirect nobody: it is the login page of somethin
 
 
 class Sender:
-    """One server, one identity, one pool of connections. Arguments as for the client."""
+    """One server, one identity, one pool of connections; close it, or use it as an async context manager.
+
+    Args:
+        connection: where, and as whom.
+        user_agent: shown to the server.
+        sleep: how to pause before a retry; tests pass their own.
+        recover: brings back a server that cannot be reached, or waits until somebody did, before a retry.
+    """
 
     def __init__(
         self,
         connection: Connection,
         *,
-        user_agent: str,
-        sleep: Callable[[float], Awaitable[object]],
+        user_agent: str = "gangline",
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         recover: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._recover = recover
-        self._connection = connection
+        self.connection = connection
         self._user_agent = user_agent
         self._sleep = sleep
         self._slots = asyncio.Semaphore(concurrent_requests_max)
@@ -64,8 +71,17 @@ class Sender:
         self._pools: list[Connections] = []  # the last one is in use; certificates may rotate
         self._pool_certificate = b""
         self._is_closed = False
-        self.answers: Counter[tuple[str, str]] = Counter()
-        """Requests sent, by method and HTTP status; ``error`` where no answer came."""
+        self._answers: Counter[tuple[str, str]] = Counter()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def answers(self) -> dict[tuple[str, str], int]:
+        """Return how many requests were sent since the start, by method and status (or ``error``)."""
+        return dict(self._answers)
 
     async def close(self) -> None:
         """Close all connections; running requests fail."""
@@ -152,7 +168,7 @@ class Sender:
             finally:
                 answer.close()
         except OSError as error:  # TimeoutError is one
-            raise _unavailable(error, f"{method} {path}", self._connection.server) from error
+            raise _unavailable(error, f"{method} {path}", self.connection.server) from error
         if answer.status >= _REDIRECT:
             raise _refusal(answer, body, f"{method} {path}")
         return body
@@ -180,7 +196,7 @@ class Sender:
             finally:
                 answer.close()
         except OSError as error:
-            raise _unavailable(error, doing, self._connection.server) from error
+            raise _unavailable(error, doing, self.connection.server) from error
 
     async def _authorized(
         self,
@@ -202,10 +218,10 @@ class Sender:
                 async with asyncio.timeout_at(until_s):
                     answer = await connections.request(method, path, query, headers, data)
             except OSError:
-                self.answers[method, "error"] += 1
+                self._answers[method, "error"] += 1
                 raise
-            self.answers[method, str(answer.status)] += 1
-            if answer.status != 401 or is_renewed or not credentials.is_renewable(self._connection):
+            self._answers[method, str(answer.status)] += 1
+            if answer.status != 401 or is_renewed or not credentials.is_renewable(self.connection):
                 return answer
             answer.close()
             is_renewed = True
@@ -222,7 +238,7 @@ class Sender:
             async with self._credential_lock:
                 if self._credential is known:  # nobody else has read it meanwhile
                     try:
-                        self._credential = await credentials.read_credential(self._connection)
+                        self._credential = await credentials.read_credential(self.connection)
                     except KubeconfigError as error:
                         if known is None:
                             raise
@@ -233,7 +249,7 @@ class Sender:
             raise Unavailable(0, "", "the client is closed")
         if not self._pools or self._pool_certificate != credential.client_cert:
             headers = {"User-Agent": self._user_agent}
-            target = endpoint(self._connection, credential)
+            target = endpoint(self.connection, credential)
             if not target.socket:  # which costs less than to compress
                 headers["Accept-Encoding"] = "gzip"
             self._pools.append(Connections(target, headers, idle_s=keep_alive_s))
