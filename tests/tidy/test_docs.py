@@ -186,3 +186,13 @@ def test_every_test_that_a_page_names_exists() -> None:
 
     assert named, "the compatibility page names them"
     assert named - tests == set()
+
+
+def test_published_lines_are_counted_rightly_and_each_that_works_names_its_test() -> None:
+    text = (DOCS / "published-lines.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
+    working = [row for row in rows if row[1] == "as printed"]
+
+    assert f"**{len(working)} of {len(rows)} rows work as printed.**" in text
+    assert {row[1] for row in rows} == {"as printed", "differs"}
+    assert [row[0] for row in working if "`test_" not in row[2] and not row[2].startswith("the same")] == []

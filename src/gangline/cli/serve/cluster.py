@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
@@ -24,7 +25,10 @@ from gangline.errors import ClusterError, UserError
 if TYPE_CHECKING:
     from gangline.cli.serve.agent_supervisor import AgentSupervisor
     from gangline.cluster.daemon.cluster_facts import ClusterFacts
+    from gangline.kube.http_paths import PathAnswer
+    from gangline.kube.metrics import MetricsPage
     from gangline.kube.verbs import ObjectClient
+    from gangline.operator.operator import Operator
     from gangline.operator.statistics import OperatorStatistics
 
 
@@ -109,14 +113,19 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
             Connection(server=f"unix://{paths.api_socket}"), user_agent="gangline-server"
         ) as client:
             await _bootstrap(client, facts)
-            services = asyncio.create_task(_run_services(client, paths, supervisor))
+            services = asyncio.create_task(_run_services(client, paths, supervisor, server.context.pages))
             await _first_of(services, stopped)
         await supervisor.stop()  # not when the server fails: the agent starts it again
     finally:
         await server.stop()
 
 
-async def _run_services(client: ObjectClient, paths: ClusterPaths, supervisor: AgentSupervisor) -> None:
+async def _run_services(
+    client: ObjectClient,
+    paths: ClusterPaths,
+    supervisor: AgentSupervisor,
+    pages: dict[str, Callable[[], PathAnswer]],
+) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
     from gangline.cli.serve.idle_end import end_when_idle
     from gangline.cluster.controllers.all import run_controllers
@@ -131,6 +140,7 @@ async def _run_services(client: ObjectClient, paths: ClusterPaths, supervisor: A
 
     settings = Settings(has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0])
     operator = Operator(client, settings=settings)
+    pages["/metrics"] = _metrics_answer(operator, client)
     bounds = Bounds.of(os.environ)
     policy = Policy(levels=DEFAULT_LEVELS)
     authority = (paths.certificates / "ca.crt").read_text()
@@ -145,6 +155,19 @@ async def _run_services(client: ObjectClient, paths: ClusterPaths, supervisor: A
             services.create_task(end_when_idle(client, paths), name="idle end")
     finally:
         _log_statistics(operator.statistics())
+
+
+def _metrics_answer(operator: Operator, client: ObjectClient) -> Callable[[], PathAnswer]:
+    """Return what answers with the operator's figures; their library, 3 MB, is loaded when first asked."""
+
+    @cache
+    def page() -> MetricsPage:
+        from gangline.kube.metrics import MetricsPage
+        from gangline.operator.metrics import operator_metrics
+
+        return MetricsPage(lambda: operator_metrics(operator.statistics()), client.answers)
+
+    return lambda: page().answer()
 
 
 def _log_statistics(operator: OperatorStatistics) -> None:

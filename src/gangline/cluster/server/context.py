@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.server.http.auth import Authenticator
@@ -10,11 +11,16 @@ from gangline.cluster.server.quota.quotas import Quotas
 from gangline.cluster.server.rbac.authorizer import Authorizer
 from gangline.cluster.server.registry import Registry
 from gangline.cluster.server.store.store import Store
+from gangline.kube.http_paths import PathAnswer
 
 
 @dataclass(frozen=True, slots=True)
 class ApiContext:
-    """The parts of one API server."""
+    """The parts of one API server.
+
+    Attributes:
+        pages: paths outside of the API and what answers them, such as ``/metrics`` of the services beside it.
+    """
 
     paths: ClusterPaths
     store: Store
@@ -22,3 +28,4 @@ class ApiContext:
     authenticator: Authenticator
     authorizer: Authorizer
     quotas: Quotas
+    pages: dict[str, Callable[[], PathAnswer]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from gangline.cluster.server.store.events import Change
 
 def collection_of(served: ServedResource) -> str:
     """Return the name under which the store keeps the objects of a kind, shared by its versions."""
-    return f"{served.storage_group}/{served.resource.plural}"
+    return f"{served.storage_group}/{served.storage_plural or served.resource.plural}"
 
 
 CRD_COLLECTION = f"{r.CRDS.group}/{r.CRDS.plural}"

@@ -47,6 +47,8 @@ class ServedResource:
         verbs: what may be done with the kind itself.
         storage_group: API group under which objects are stored; storage is keyed by it and the plural, so
             versions of one kind share their objects.
+        storage_plural: plural under which they are stored, empty for the kind's own; a view of another kind
+            has that one's.
         has_generation: whether ``metadata.generation`` counts changes outside metadata and status.
         storage_version: whether objects are stored with this row's ``apiVersion``.
         is_custom: whether the row comes from a CRD: no strategic merge, updates need a resourceVersion.
@@ -66,6 +68,7 @@ class ServedResource:
     subresources: frozenset[str] = frozenset()
     verbs: tuple[str, ...] = ALL_VERBS
     storage_group: str = ""
+    storage_plural: str = ""
     has_generation: bool = False
     storage_version: bool = True
     is_custom: bool = False
@@ -88,9 +91,20 @@ class ServedResource:
 
 _TABLE = Path(__file__).with_name("served_kinds.txt")
 
+PROJECTS = Resource("project.openshift.io", "v1", "projects", "Project", namespaced=False)
+PROJECT_REQUESTS = Resource(
+    "project.openshift.io", "v1", "projectrequests", "ProjectRequest", namespaced=False
+)
+_OF_OPENSHIFT = (
+    "projects Project cluster only=delete,get,list,watch",
+    "projectrequests ProjectRequest cluster only=create",
+)
+"""Lines as in the table: OpenShift's names for namespaces, which its guides and its client begin with."""
+
 _STORED_AS = {
     Resource("events.k8s.io", "v1", "events", "Event"): r.EVENTS,
     r.HORIZONTAL_POD_AUTOSCALERS_V1: r.HORIZONTAL_POD_AUTOSCALERS,
+    PROJECTS: r.NAMESPACES,
 }
 """Kinds whose objects are those of another group or version."""
 
@@ -140,6 +154,7 @@ def _built_in(api_version: str, line: str) -> ServedResource:
         subresources=subresources,
         verbs=verbs,
         storage_group=stored.group,
+        storage_plural=stored.plural,
         has_generation="generation" in lists,
         storage_version=stored == resource,
         scale_paths=_SCALE_PATHS if "scale" in subresources else None,
@@ -154,6 +169,8 @@ def _built_in_rows() -> Iterator[ServedResource]:
             api_version = line.strip("[]")
         elif not line.startswith("#"):
             yield _built_in(api_version, line)
+    for line in _OF_OPENSHIFT:
+        yield _built_in(PROJECTS.api_version, line)
 
 
 BUILT_IN_SERVED: tuple[ServedResource, ...] = tuple(_built_in_rows())

@@ -23,11 +23,11 @@ from gangline.cluster.server.http.request_context import RequestContext, failure
 from gangline.cluster.server.memory import MemoryShares
 from gangline.cluster.server.rbac.rules import AccessAttributes
 from gangline.cluster.server.registry import RequestTarget
-from gangline.cluster.server.resources import SUBRESOURCE_VERBS
+from gangline.cluster.server.resources import PROJECT_REQUESTS, PROJECTS, SUBRESOURCE_VERBS
 from gangline.cluster.server.status_errors import StatusError
 from gangline.cluster.server.store.store import ConflictError, ObjectTooLargeError, StoreError, StoreFullError
 from gangline.cluster.server.streams import STREAMS
-from gangline.cluster.server.verbs import access_review, deleting, logs, patching, reading, writing
+from gangline.cluster.server.verbs import access_review, deleting, logs, patching, projects, reading, writing
 from gangline.cluster.server.verbs.documents import OPEN_PATHS, Documents
 from gangline.cluster.server.verbs.subresources import SUBRESOURCES, create_binding
 from gangline.cluster.server.verbs.watching import WatchStream
@@ -195,6 +195,10 @@ class Handlers:
         target = context.target
         if target.served.resource.kind == "Binding":
             return await create_binding(self._api, context)
+        if target.served.resource == PROJECT_REQUESTS:
+            return await projects.create_requested(self._api, context)
+        if target.served.resource == PROJECTS and verb == "delete":
+            return await projects.delete(self._api, context)
         if not target.served.is_stored:
             return await access_review.create_review(self._api, context)
         if verb == "watch":

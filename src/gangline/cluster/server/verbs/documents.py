@@ -63,6 +63,11 @@ class Documents:
             return web.Response(text="ok")
         if path == "/version":
             return self._kept_answer(request, path, version_info)
+        if path in self._api.pages:
+            page = self._api.pages[path]()
+            return web.Response(
+                status=page.status, body=page.body, headers={"Content-Type": page.content_type}
+            )
         if path.startswith("/openapi"):
             return self._openapi(request, path)
         depth = path.count("/")
