@@ -10,6 +10,7 @@ from gangline.cli.options.gpus import GpuOptions, simulated, simulation_options
 from gangline.cli.options.home import usable_paths
 from gangline.cli.options.images import ImageOptions, describe_map, image_options
 from gangline.cli.options.target import cluster_option
+from gangline.cli.options.volumes import bind_volumes, read_volumes
 from gangline.cli.output import say
 from gangline.cluster.paths import DEFAULT_CLUSTER
 from gangline.units import plural
@@ -29,6 +30,13 @@ from gangline.units import plural
     default=None,
     help="Let NetApp's run.py clear this machine's page caches; kept.  [default: forbidden]",
 )
+@click.option(
+    "--volume",
+    "volumes",
+    multiple=True,
+    metavar="NAME=FOLDER",
+    help="A folder of yours as the volume of the claim NAME; kept, also when the claim is deleted.",
+)
 @simulation_options
 @image_options
 @cluster_option
@@ -36,6 +44,7 @@ def command(
     nodes: int,
     isolation: str | None,
     drop_caches: bool | None,
+    volumes: tuple[str, ...],
     gpus: GpuOptions,
     images: ImageOptions,
     cluster: str,
@@ -46,7 +55,7 @@ def command(
     started = time.monotonic()
     found = Cluster(usable_paths(cluster))
     was_up = found.status().server.state == "held"
-    wanted = gpus.simulation
+    wanted, folders = gpus.simulation, read_volumes(volumes)
     images.planned(found, isolation or "")
     facts = found.ensure_up(nodes=nodes, isolation=isolation or "", keep=True, simulation=wanted, say=say)
     if drop_caches is not None:
@@ -62,6 +71,8 @@ def command(
     )
     if outside := found.outside():
         say(f"outside of this machine: {outside}")
+    for line in bind_volumes(found, folders):
+        say(line)
     for line in describe_map(images.save(found), found.paths):
         say(line)
     if not was_up:

@@ -108,6 +108,11 @@ class ClusterPaths(msgspec.Struct, frozen=True):
         return self.state / "pods"
 
     @property
+    def volumes(self) -> Path:
+        """Folders of the volumes that are made for claims."""
+        return self.state / "volumes"
+
+    @property
     def ends(self) -> Path:
         """How pods ended: ``UID.json``, kept while the pod is in the API and a while longer."""
         return self.state / "ends"

@@ -92,14 +92,16 @@ async def client(server: ApiServer) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def cluster(client: Client) -> AsyncIterator[Cluster]:
+async def cluster(client: Client, server: ApiServer) -> AsyncIterator[Cluster]:
     """A cluster with controllers, a namespace ``default`` and a node."""
     await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-0"}})
     with contextlib.suppress(ApiError):
         await client.create(
             NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
         )
-    controllers = asyncio.create_task(run_controllers(client, STORED_KINDS, authority=AUTHORITY))
+    controllers = asyncio.create_task(
+        run_controllers(client, STORED_KINDS, authority=AUTHORITY, folders=server.paths.volumes)
+    )
     yield Cluster(client)
     controllers.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from gangline.api.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
@@ -178,3 +181,41 @@ class TestDaemonSet:
         await status_with(cluster, DAEMON_SETS, "agent", desiredNumberScheduled=1, numberReady=1)
         pods = await cluster.list(PODS)
         assert len(pods) == 1
+
+
+class TestClaims:
+    async def test_a_folder_is_made_for_a_claim_kept_while_a_pod_uses_it_and_removed(
+        self, cluster: Any
+    ) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": "default"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+        }
+        user = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "user", "namespace": "default"},
+            "spec": {
+                "containers": [{"name": "main", "image": "one"}],
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+            },
+        }
+        await cluster.client.create(PODS, user)
+        await cluster.client.create(PERSISTENT_VOLUME_CLAIMS, body)
+
+        async def bound() -> Any:
+            claim = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, "data", "default")
+            return claim["spec"].get("volumeName") if claim["status"]["phase"] == "Bound" else None
+
+        name = await cluster.until(bound)
+        folder = Path((await cluster.client.get(PERSISTENT_VOLUMES, name))["spec"]["hostPath"]["path"])
+        folder.mkdir()  # the node agent's part
+        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, "data", "default")
+        claim = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, "data", "default")
+        assert claim["metadata"]["deletionTimestamp"]
+        await cluster.client.delete(PODS, "user", "default")
+        await cluster.until_gone(PERSISTENT_VOLUME_CLAIMS, "data", "default")
+        await cluster.until_gone(PERSISTENT_VOLUMES, name)
+        assert not folder.exists()

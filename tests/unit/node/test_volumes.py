@@ -25,7 +25,7 @@ SECRETS = {"s": Secret(data={"key": base64.b64encode(b"private").decode()})}
 FACTS = PodFacts("10.0.0.5", "10.0.0.1", {})
 
 
-def plan(volume: dict, token="tok"):
+def plan(volume: dict, token="tok", folder_of="{} is not there".format):
     pod = msgspec.convert(
         {
             "metadata": {"name": "p", "namespace": "ns", "labels": {"x": "1", "a": 'q"'}},
@@ -33,7 +33,7 @@ def plan(volume: dict, token="tok"):
         },
         Pod,
     )
-    lookup = Lookup(CONFIG_MAPS.get, SECRETS.get)
+    lookup = Lookup(CONFIG_MAPS.get, SECRETS.get, folder_of)
     return plan_volume(
         pod, pod.spec.volumes[0], FACTS, lookup, TokenSource(lambda lifetime_s: token, lambda: b"CA")
     )
@@ -98,7 +98,7 @@ def test_projected_volume_joins_token_certificate_and_namespace():
             {"configMap": {"name": "cm", "items": [{"key": "a", "path": "../a"}]}},
             "must stay inside the volume",
         ),
-        ({"persistentVolumeClaim": {"claimName": "data"}}, "use a hostPath volume"),
+        ({"persistentVolumeClaim": {"claimName": "data"}}, "data is not there"),
     ],
 )
 def test_what_cannot_be_mounted_says_why(volume, want):
@@ -149,3 +149,12 @@ def test_a_host_path_leads_to_no_private_folder(tmp_path, path):
     check_host_path(HostPathVolume(path=str(tmp_path / "free")), private)
     with pytest.raises(MountError, match="among the files of a cluster"):
         check_host_path(HostPathVolume(path=str(tmp_path / path)), private)
+
+
+def test_a_claim_is_the_folder_that_its_volume_names_or_the_reason_why_not():
+    claim = {"persistentVolumeClaim": {"claimName": "c"}}
+    folder = HostPathVolume(path="/srv/data", type="Directory")
+
+    assert plan(claim, folder_of={"c": folder}.get).host == folder
+    with pytest.raises(MountError, match="not bound yet"):
+        plan(claim, folder_of=lambda name: f'claim "{name}" is not bound yet')

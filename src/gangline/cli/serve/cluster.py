@@ -147,7 +147,8 @@ async def _run_services(
     try:
         async with asyncio.TaskGroup() as services:
             services.create_task(
-                run_controllers(client, STORED_KINDS, History(paths), bounds, authority), name="controllers"
+                run_controllers(client, STORED_KINDS, History(paths), bounds, authority, paths.volumes),
+                name="controllers",
             )
             services.create_task(operator.run(), name="operator")
             services.create_task(Scheduler(client, policy=policy).run(), name="scheduler")

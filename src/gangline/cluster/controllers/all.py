@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Protocol
 
 from gangline.api.resources import Resource
@@ -16,6 +17,7 @@ from gangline.cluster.controllers.job import JobController
 from gangline.cluster.controllers.namespaces import NamespaceController
 from gangline.cluster.controllers.nodes import NodeController
 from gangline.cluster.controllers.run_recorder import RunRecorder
+from gangline.cluster.controllers.storage.volumes import StorageController
 from gangline.cluster.runs.bounds import Bounds
 from gangline.cluster.runs.history import History
 from gangline.kube.verbs import ObjectClient
@@ -34,6 +36,7 @@ async def run_controllers(
     history: History | None = None,
     bounds: Bounds | None = None,
     authority: str = "",
+    folders: Path | None = None,
 ) -> None:
     """Run every controller until cancelled; the server may come up later or go away meanwhile.
 
@@ -43,6 +46,7 @@ async def run_controllers(
         history: where runs are written down; None for nowhere.
         bounds: what is kept of them; None for the usual ones.
         authority: certificate of the cluster's authority in PEM, for every namespace; empty for none.
+        folders: where folders are made for claims; None where nothing is bound.
     """
     kinds = tuple(kinds)
     caches = Caches(client)
@@ -50,6 +54,7 @@ async def run_controllers(
     nodes = NodeController(client, caches)
     endpoints = EndpointsController(client, caches)
     workloads = workload_controllers(client, caches, kinds)
+    storage = [StorageController(client, caches, folders)] if folders is not None else []
     recorder = None if history is None else RunRecorder(client, caches, history, bounds or Bounds())
     inventory = ObjectInventory(
         caches, kinds
@@ -59,6 +64,7 @@ async def run_controllers(
         nodes,
         endpoints,
         *workloads,
+        *storage,
         GarbageController(client, inventory),
         NamespaceController(client, caches, inventory, authority),
     )

@@ -53,6 +53,10 @@ class CurrentObjects(Generic[T]):
             return None
         return self._written[_meta(cached).uid][1] if _meta(cached).uid in self._written else cached
 
+    def all(self) -> list[T]:
+        """Return all objects."""
+        return self._current(self.cache.items(), lambda obj: True)
+
     def controlled_by(self, uid: str) -> list[T]:
         """Return the objects that an owner controls."""
         return self._current(self.cache.by_index("controlled by", uid), lambda obj: _controller(obj) == uid)

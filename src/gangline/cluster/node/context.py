@@ -11,12 +11,25 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gangline.api.core import ConfigMap, Pod, Secret, Service
-from gangline.api.resources import CONFIG_MAPS, RUNTIME_CLASSES, SECRETS
+from gangline.api.resources import (
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    RUNTIME_CLASSES,
+    SECRETS,
+)
+from gangline.api.volumes import HostPathVolume
 from gangline.cluster.account_tokens import KEY_FILE, LIFETIME_S, AccountToken, renew_at_s, sign
 from gangline.cluster.node.isolation import Isolation
 from gangline.cluster.node.network.egress.resolver import of_the_machine
 from gangline.cluster.node.pods.container_env import Lookup, PodFacts
-from gangline.cluster.node.pods.volumes import DEFAULT_MODE, ProjectedFile, TokenSource, write_projection
+from gangline.cluster.node.pods.volumes import (
+    DEFAULT_MODE,
+    ProjectedFile,
+    TokenSource,
+    claim_of,
+    write_projection,
+)
 from gangline.cluster.node.shim import processes
 from gangline.errors import ClusterError
 from gangline.kube.errors import NotFound
@@ -77,6 +90,7 @@ class Objects:
         self._seen: set[str] = set()
         self._unwritten: set[str] = set()
         self._asked: dict[tuple[str, str], ConfigMap | Secret] = {}
+        self._claims: dict[str, HostPathVolume | str] = {}
 
     async def ensure(self, pod: Pod) -> None:
         """Ask for what the pod refers to and the caches do not have yet; missing objects are no error."""
@@ -88,6 +102,8 @@ class Objects:
         for name in secrets:
             if self._secrets.get(f"{namespace}/{name}") is None:
                 await self._ask(SECRETS, Secret, namespace, name)
+        for name in filter(None, (claim_of(pod, volume) for volume in pod.spec.volumes)):
+            self._claims[f"{namespace}/{name}"] = await self._folder_of(namespace, name)
 
     def lookup(self, namespace: str) -> Lookup:
         """Return how to find objects of one namespace, without waiting."""
@@ -108,7 +124,10 @@ class Objects:
             known = self._services.items() if self._services is not None else ()
             return [one for one in known if one.metadata.namespace == namespace]
 
-        return Lookup(config_map, secret, services)
+        def claim(name: str) -> HostPathVolume | str:
+            return self._claims.get(f"{namespace}/{name}", "its claim was not asked for yet")
+
+        return Lookup(config_map, secret, claim, services)
 
     async def check_runtime(self, pod: Pod, isolation: Isolation) -> None:
         """Check that the runtime class of a pod means what runs here.
@@ -218,6 +237,22 @@ class Objects:
             self._asked[key] = msgspec.convert(raw, type_)
         except NotFound:
             self._asked.pop(key, None)
+
+    async def _folder_of(self, namespace: str, claim: str) -> HostPathVolume | str:
+        """Return the folder of a claim's volume, or why there is none (yet)."""
+        try:
+            found = await self._client.get(PERSISTENT_VOLUME_CLAIMS, claim, namespace)
+            if (found.get("status") or {}).get("phase") != "Bound":
+                return f'persistentvolumeclaim "{claim}" is not bound yet'
+            name = found["spec"]["volumeName"]
+            spec = (await self._client.get(PERSISTENT_VOLUMES, name)).get("spec") or {}
+        except NotFound:
+            return f'persistentvolumeclaim "{claim}" or its volume not found'
+        if host := spec.get("hostPath"):
+            return HostPathVolume(path=host.get("path", ""), type=host.get("type") or "")
+        if local := spec.get("local"):
+            return HostPathVolume(path=local.get("path", ""), type="Directory")
+        return f"volume {name} is no folder of this machine: only hostPath and local volumes are served"
 
     def forget(self, kind: str, key: str) -> None:
         """Drop what was asked for, once the cache tells of the object itself."""

@@ -1,4 +1,4 @@
-"""What every cluster has from its first moment: namespaces, priority classes and roles."""
+"""What every cluster has from its first moment: namespaces, priority and storage classes, roles."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ PRIORITY_CLASSES: tuple[dict[str, Any], ...] = (
     },
 )
 
+STORAGE_CLASS: dict[str, Any] = {
+    "metadata": {
+        "name": "standard",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": "gangline.dev/folder",
+}
+"""Folders of this machine."""
+
 
 async def bootstrap(api: ApiContext) -> None:
     """Create what is missing; one flush of the store."""
@@ -34,6 +43,7 @@ async def bootstrap(api: ApiContext) -> None:
     for resource, objects in (
         (r.NAMESPACES, [{"metadata": {"name": name}} for name in NAMESPACE_NAMES]),
         (r.PRIORITY_CLASSES, list(PRIORITY_CLASSES)),
+        (r.STORAGE_CLASSES, [STORAGE_CLASS]),
         (r.CLUSTER_ROLES, cluster_roles(api.registry.rows)),
         (r.CLUSTER_ROLE_BINDINGS, [CLUSTER_ROLE_BINDING]),
     ):

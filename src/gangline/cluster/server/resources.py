@@ -125,7 +125,6 @@ IDLE = frozenset(
         *("ipaddresses", "servicecidrs", "runtimeclasses", "poddisruptionbudgets"),
         *("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
         *("csidrivers", "csinodes", "csistoragecapacities", "volumeattachments", "volumeattributesclasses"),
-        *("persistentvolumes", "persistentvolumeclaims", "storageclasses"),
     }
 )
 """Plurals of the kinds on whose objects nothing acts here: whoever creates one is told so."""

@@ -19,7 +19,7 @@ from gangline.api.core import (
     Secret,
     Service,
 )
-from gangline.api.volumes import ObjectFieldSelector, ResourceFieldSelector
+from gangline.api.volumes import HostPathVolume, ObjectFieldSelector, ResourceFieldSelector
 from gangline.cluster.node.pods.contents import config_map_contents, secret_contents
 from gangline.units import parse_quantity
 
@@ -48,10 +48,11 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """How to find the objects that a pod refers to; the first two return None for what does not exist."""
+    """How to find the objects that a pod refers to; None for what is not there; why a claim has no folder."""
 
     config_map: Callable[[str], ConfigMap | None]
     secret: Callable[[str], Secret | None]
+    claim: Callable[[str], HostPathVolume | str] = lambda name: f"claim {name} is not known"
     services: Callable[[], Iterable[Service]] = tuple
     """Those of the namespace."""
 

@@ -204,7 +204,7 @@ class PodRunner:
                 self._context.facts(self._sandbox.record.address),
                 self._context.objects.lookup(self.pod.metadata.namespace),
             )
-            self._sandbox.make_sub_paths(self.pod, spec.pop("sub_paths"))
+            self._sandbox.make_sub_paths(spec.pop("sub_paths"))
             self._sandbox.describe_oci(spec, container, image)
             if attempt and (
                 lost := await describe_writes(self._sandbox, [name], goes_with=f"each start of `{name}`")

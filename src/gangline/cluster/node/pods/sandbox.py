@@ -279,17 +279,20 @@ class Sandbox:
     def _volume_paths(self, plans: list[VolumePlan]) -> dict[str, Path]:
         paths = {}
         for plan in plans:
-            path = Path(plan.host_path) if plan.host_path else self.folder / "volumes" / plan.name
-            if not plan.host_path:
+            path = Path(plan.host.path) if plan.host else self.folder / "volumes" / plan.name
+            if plan.host is None:
                 path.mkdir(parents=True, exist_ok=True)
             paths[plan.name] = path
         return paths
 
     def _fill(self, pod: Pod, plans: list[VolumePlan]) -> None:
         gid = self._group(pod)
-        for volume, plan in zip(pod.spec.volumes, plans, strict=True):
-            if volume.host_path is not None:
-                check_host_path(volume.host_path, self.context.private)
+        for plan in plans:
+            if plan.host is not None:
+                is_own = self._is_own(plan)
+                check_host_path(plan.host, () if is_own else self.context.private)
+                if is_own:
+                    self.volumes[plan.name].chmod(0o777)
             elif plan.files is not None:
                 write_projection(self.volumes[plan.name], plan.files, gid=gid)
             else:
@@ -301,7 +304,7 @@ class Sandbox:
             for container in (*pod.spec.init_containers, *pod.spec.containers)
             for mount in container.volume_mounts
         )
-        self.make_sub_paths(pod, [(mount.name, mount.sub_path) for mount in mounts if mount.sub_path])
+        self.make_sub_paths([(mount.name, mount.sub_path) for mount in mounts if mount.sub_path])
         (self.folder / COVER).mkdir(exist_ok=True)
         (self.folder / "hostname").write_text(f"{uts_name(pod)}\n", encoding="utf-8")
         base = self.context.resolv_of(self.record.address)
@@ -314,17 +317,21 @@ class Sandbox:
             for name in ("home", "tmp"):
                 (self.folder / name).mkdir(exist_ok=True)
 
-    def make_sub_paths(self, pod: Pod, wanted: Sequence[tuple[str, str]]) -> None:
+    def make_sub_paths(self, wanted: Sequence[tuple[str, str]]) -> None:
         """Make folders in volumes that are mounted in place of the whole (volume, path).
 
         Raises:
             MountError: one leads to what no pod may mount.
         """
-        of_host = {volume.name for volume in pod.spec.volumes if volume.host_path is not None}
+        own = (self.folder / "volumes", self.context.paths.volumes)
         for name, sub_path in wanted:
             if name in self.volumes:
-                is_host, private = name in of_host, self.context.private
+                is_host, private = self.volumes[name].parent not in own, self.context.private
                 _make_sub_path(name, self.volumes[name], sub_path, is_host=is_host, private=private)
+
+    def _is_own(self, plan: VolumePlan) -> bool:
+        """Return whether a volume is a folder that was made for a claim, among the cluster's own files."""
+        return plan.host is not None and Path(plan.host.path).parent == self.context.paths.volumes
 
     def _group(self, pod: Pod) -> int | None:
         return pod.spec.security_context.fs_group if self.context.isolation == "network" else None

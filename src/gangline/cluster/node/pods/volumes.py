@@ -59,18 +59,16 @@ class VolumePlan:
 
     Attributes:
         name: the volume's name.
-        host_path: where it lies on the machine; empty means a folder of the pod's own.
+        host: where it lies on the machine; None means a folder of the pod's own.
         files: files to project, None for volumes that the containers fill.
         memory_bytes: size limit of a volume in memory, 0 for half of it; None for a volume on disk.
         mode: of the folder of a volume that the containers fill.
-        host_type: ``type`` of a host path.
     """
 
     name: str
-    host_path: str = ""
+    host: HostPathVolume | None = None
     files: Mapping[str, ProjectedFile] | None = None
     memory_bytes: int | None = None
-    host_type: str = ""
     mode: int = 0o777
 
 
@@ -103,19 +101,25 @@ def plan_volume(pod: Pod, volume: Volume, facts: PodFacts, lookup: Lookup, token
     except ConfigError as error:
         raise MountError(f'MountVolume.SetUp failed for volume "{volume.name}": {error}') from error
     if volume.host_path is not None:
-        return VolumePlan(volume.name, host_path=volume.host_path.path, host_type=volume.host_path.type)
-    if volume.persistent_volume_claim is not None:
-        claim = volume.persistent_volume_claim.get("claimName", "")
-        raise MountError(
-            f'volume "{volume.name}" asks for the persistent volume claim "{claim}": the one-machine cluster '
-            "has no persistent volumes; use a hostPath volume"
-        )
+        return VolumePlan(volume.name, host=volume.host_path)
+    if name := claim_of(pod, volume):
+        found = lookup.claim(name)
+        if isinstance(found, str):
+            raise MountError(f'MountVolume.SetUp failed for volume "{volume.name}": {found}')
+        return VolumePlan(volume.name, host=found)
     memory_bytes = None
     if volume.empty_dir is not None and volume.empty_dir.medium == "Memory":
         limit = volume.empty_dir.size_limit
         memory_bytes = quantity_ceil(limit) if limit else 0
     mode = 0o777 if volume.empty_dir is None or volume.empty_dir.mode is None else volume.empty_dir.mode
     return VolumePlan(volume.name, memory_bytes=memory_bytes, mode=mode)
+
+
+def claim_of(pod: Pod, volume: Volume) -> str:
+    """Return the name of the claim that a volume of a pod stands for, empty for any other volume."""
+    if volume.ephemeral is not None:
+        return f"{pod.metadata.name}-{volume.name}"
+    return str((volume.persistent_volume_claim or {}).get("claimName") or "")
 
 
 def is_projection(volume: Volume) -> bool:

@@ -25,6 +25,7 @@ SERVICE_NETWORK = "10.96"
 NAMESPACE_COLLECTION = "/namespaces"
 SERVICE_COLLECTION = "/services"
 LIMIT_RANGE_COLLECTION = "/limitranges"
+STORAGE_CLASS_COLLECTION = "storage.k8s.io/storageclasses"
 PRIORITY_CLASS_COLLECTION = "scheduling.k8s.io/priorityclasses"
 RUNTIME_CLASS_COLLECTION = "node.k8s.io/runtimeclasses"
 
@@ -66,12 +67,14 @@ def admit(api: ApiContext, target: RequestTarget, obj: dict[str, Any]) -> dict[s
     resource = target.served.resource
     if resource == r.PODS:
         return _admit_pod(api.store, target, obj)
-    if resource == r.PERSISTENT_VOLUME_CLAIMS:
-        return _in_limits(api.store, target, obj)
     if resource == r.SERVICES:
         return _admit_service(api.store, obj)
     if resource == r.NAMESPACES:
         return _admit_namespace(obj)
+    if resource == r.PERSISTENT_VOLUME_CLAIMS:
+        return _in_limits(api.store, target, _admit_claim(api.store, obj))
+    if resource == r.PERSISTENT_VOLUMES:
+        return _protected(obj, "kubernetes.io/pv-protection")
     if resource == r.CRDS:
         return crds.established(api, obj)
     if resource in r.MPIJOB_VERSIONS[1:]:
@@ -84,6 +87,25 @@ def _note_version(obj: dict[str, Any], api_version: str) -> dict[str, Any]:
     meta = obj["metadata"]
     meta["annotations"] = {r.WRITTEN_VERSION_ANNOTATION: api_version, **(meta.get("annotations") or {})}
     return obj
+
+
+def _admit_claim(store: Store, obj: dict[str, Any]) -> dict[str, Any]:
+    """Return a claim with the default class, where it names none; an empty name asks for no class."""
+    result = _protected(obj, "kubernetes.io/pvc-protection")
+    if (obj.get("spec") or {}).get("storageClassName") is not None:
+        return result
+    for entry in store.entries(STORAGE_CLASS_COLLECTION):
+        annotations = entry.obj["metadata"].get("annotations") or {}
+        if annotations.get("storageclass.kubernetes.io/is-default-class") == "true":
+            return {**result, "spec": {**result["spec"], "storageClassName": entry.obj["metadata"]["name"]}}
+    return result
+
+
+def _protected(obj: dict[str, Any], finalizer: str) -> dict[str, Any]:
+    """Return the object with the finalizer that keeps it for as long as it is used."""
+    finalizers = obj["metadata"].get("finalizers") or []
+    kept = finalizers if finalizer in finalizers else [*finalizers, finalizer]
+    return {**obj, "metadata": {**obj["metadata"], "finalizers": kept}}
 
 
 def admit_update(api: ApiContext, target: RequestTarget, old: dict[str, Any], new: dict[str, Any]) -> None:
