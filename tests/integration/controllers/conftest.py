@@ -99,9 +99,14 @@ async def cluster(client: Client, server: ApiServer) -> AsyncIterator[Cluster]:
         await client.create(
             NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
         )
-    controllers = asyncio.create_task(
-        run_controllers(client, STORED_KINDS, authority=AUTHORITY, folders=server.paths.volumes)
+    running = run_controllers(
+        client,
+        STORED_KINDS,
+        authority=AUTHORITY,
+        folders=server.paths.volumes,
+        in_use=server.on_kind_in_use,
     )
+    controllers = asyncio.create_task(running)
     yield Cluster(client)
     controllers.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -14,6 +14,7 @@ from gangline.api.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
+from gangline.cluster.server.resources import STORED_KINDS
 from gangline.kube.errors import NotFound
 
 SLEDS = Resource("example.com", "v1", "sleds", "Sled")
@@ -253,3 +254,26 @@ async def test_a_namespace_goes_once_its_content_has_gone(team):
 
     await team.confirm_deletion(pod)
     await team.until_gone(NAMESPACES, "team")
+
+
+async def test_kinds_are_followed_from_their_first_object_on(cluster, server):
+    roles = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+    owner = await make(cluster, config_map("owner"))
+    absent = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {"name": "x", "uid": "gone"},
+    }
+
+    for name, of in (("of-owner", owner), ("of-absent", absent)):
+        metadata = config_map(name, of)["metadata"]
+        await cluster.client.create(
+            roles, {"apiVersion": roles.api_version, "kind": "Role", "metadata": metadata}
+        )
+    await cluster.client.delete(CONFIG_MAPS, "owner", "default")
+
+    await cluster.until_gone(roles, "of-owner", "default")
+    await cluster.until_gone(roles, "of-absent", "default")
+    assert server.context.store.ring.watcher_count < len(STORED_KINDS), (
+        "kinds without objects are not watched"
+    )

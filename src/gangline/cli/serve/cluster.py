@@ -24,6 +24,7 @@ from gangline.errors import ClusterError, UserError
 
 if TYPE_CHECKING:
     from gangline.cli.serve.agent_supervisor import AgentSupervisor
+    from gangline.cluster.controllers.inventory import InUse
     from gangline.cluster.daemon.cluster_facts import ClusterFacts
     from gangline.kube.http_paths import PathAnswer
     from gangline.kube.metrics import MetricsPage
@@ -113,7 +114,8 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
             Connection(server=f"unix://{paths.api_socket}"), user_agent="gangline-server"
         ) as client:
             await _bootstrap(client, facts)
-            services = asyncio.create_task(_run_services(client, paths, supervisor, server.context.pages))
+            running = _run_services(client, paths, supervisor, server.context.pages, server.on_kind_in_use)
+            services = asyncio.create_task(running)
             await _first_of(services, stopped)
         await supervisor.stop()  # not when the server fails: the agent starts it again
     finally:
@@ -125,6 +127,7 @@ async def _run_services(
     paths: ClusterPaths,
     supervisor: AgentSupervisor,
     pages: dict[str, Callable[[], PathAnswer]],
+    in_use: InUse,
 ) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
     from gangline.cli.serve.idle_end import end_when_idle
@@ -146,10 +149,10 @@ async def _run_services(
     authority = (paths.certificates / "ca.crt").read_text()
     try:
         async with asyncio.TaskGroup() as services:
-            services.create_task(
-                run_controllers(client, STORED_KINDS, History(paths), bounds, authority, paths.volumes),
-                name="controllers",
+            controllers = run_controllers(
+                client, STORED_KINDS, History(paths), bounds, authority, paths.volumes, in_use
             )
+            services.create_task(controllers, name="controllers")
             services.create_task(operator.run(), name="operator")
             services.create_task(Scheduler(client, policy=policy).run(), name="scheduler")
             services.create_task(supervisor.run(), name="agent supervisor")

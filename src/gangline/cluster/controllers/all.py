@@ -12,7 +12,7 @@ from gangline.cluster.controllers.apps.kinds import workload_controllers
 from gangline.cluster.controllers.caches import Caches
 from gangline.cluster.controllers.endpoints import EndpointsController
 from gangline.cluster.controllers.garbage import GarbageController
-from gangline.cluster.controllers.inventory import ObjectInventory
+from gangline.cluster.controllers.inventory import InUse, ObjectInventory
 from gangline.cluster.controllers.job import JobController
 from gangline.cluster.controllers.namespaces import NamespaceController
 from gangline.cluster.controllers.nodes import NodeController
@@ -37,6 +37,7 @@ async def run_controllers(
     bounds: Bounds | None = None,
     authority: str = "",
     folders: Path | None = None,
+    in_use: InUse | None = None,
 ) -> None:
     """Run every controller until cancelled; the server may come up later or go away meanwhile.
 
@@ -47,6 +48,7 @@ async def run_controllers(
         bounds: what is kept of them; None for the usual ones.
         authority: certificate of the cluster's authority in PEM, for every namespace; empty for none.
         folders: where folders are made for claims; None where nothing is bound.
+        in_use: tells which kinds have had objects; None watches all from the start.
     """
     kinds = tuple(kinds)
     caches = Caches(client)
@@ -56,9 +58,8 @@ async def run_controllers(
     workloads = workload_controllers(client, caches, kinds)
     storage = [StorageController(client, caches, folders)] if folders is not None else []
     recorder = None if history is None else RunRecorder(client, caches, history, bounds or Bounds())
-    inventory = ObjectInventory(
-        caches, kinds
-    )  # after those that need more of an object than its bare metadata
+    # After those that need more of an object than its bare metadata.
+    inventory = ObjectInventory(caches, kinds, in_use)
     controllers: tuple[Controller, ...] = (
         jobs,
         nodes,

@@ -66,6 +66,10 @@ class Caches:
             self._add(resource, BareObject)
         return self._caches[resource]
 
+    def has(self, resource: Resource) -> bool:
+        """Whether a kind is cached already."""
+        return resource in self._caches
+
     def drop(self, resource: Resource) -> None:
         """Forget a kind that is served no more."""
         self._caches.pop(resource, None)

@@ -15,9 +15,11 @@ import os
 import signal
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 from gangline.api.budgets import BODY
+from gangline.api.resources import Resource
 from gangline.cluster.account_tokens import KEY_FILE
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.server import background
@@ -40,6 +42,7 @@ from gangline.cluster.server.memory import MemoryShares, bound_heap, free_bytes
 from gangline.cluster.server.quota.quotas import Quotas
 from gangline.cluster.server.rbac.authorizer import Authorizer
 from gangline.cluster.server.registry import CRD_COLLECTION, Registry
+from gangline.cluster.server.resources import STORED_KINDS
 from gangline.cluster.server.store.store import Store
 from gangline.errors import ClusterError
 
@@ -73,6 +76,16 @@ class ApiServer:
     def context(self) -> ApiContext:
         """The parts; there once started."""
         return self._context
+
+    def on_kind_in_use(self, listener: Callable[[Resource], None]) -> None:
+        """Call ``listener`` with every built-in kind that has had an object, now or later."""
+        kinds = {f"{resource.group}/{resource.plural}": resource for resource in STORED_KINDS}
+
+        def tell(collection: str) -> None:
+            if collection in kinds:
+                listener(kinds[collection])
+
+        self._context.store.on_first(tell)
 
     async def start(self) -> None:
         """Open the store, make what is missing, listen.

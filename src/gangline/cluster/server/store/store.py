@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,7 @@ class Store:
         self._assigned = self.revision
         self._batch = 0
         self._collections: dict[str, dict[str, dict[str, Entry]]] = {}
+        self._on_first: list[Callable[[str], None]] = []
         self._pending: dict[Key, list[_Pending]] = {}
         self._waiting: dict[int, _Pending] = {}
         self._outbox: list[Row] = []
@@ -161,6 +163,12 @@ class Store:
     def collections(self) -> list[str]:
         """Return the names of the collections that have objects."""
         return [name for name, spaces in self._collections.items() if any(spaces.values())]
+
+    def on_first(self, listener: Callable[[str], None]) -> None:
+        """Call ``listener`` with each collection that has had an object, and with every later one."""
+        self._on_first.append(listener)
+        for collection in list(self._collections):
+            listener(collection)
 
     def put(self, key: Key, obj: dict[str, Any], previous: Entry | None) -> asyncio.Future[Entry]:
         """Write an object; the future is done when it is on disk and visible.
@@ -266,7 +274,10 @@ class Store:
             if not names:
                 del self._collections[collection][namespace]
         else:
+            is_first = collection not in self._collections
             self._collections.setdefault(collection, {}).setdefault(namespace, {})[name] = pending.entry
+            for listener in self._on_first if is_first else ():
+                listener(collection)
         self.revision = change.revision
         self.ring.publish(change)
         if not pending.future.done():
