@@ -13,7 +13,7 @@ from gangline.cli.output import say
 from gangline.cluster.daemon.cluster import Cluster
 from gangline.cluster.images.runtime.containerd import end_containerd
 from gangline.cluster.node.left_pods import end_left_pods, remove_left_bridge, remove_left_gate
-from gangline.cluster.node.pods.oci_containers import remove_cgroups
+from gangline.cluster.node.pods.control_groups import remove_cgroups
 from gangline.errors import ClusterError
 from gangline.kube.errors import ApiError, NotFound
 from gangline.units import plural

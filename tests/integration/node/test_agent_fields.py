@@ -3,12 +3,14 @@
 Expected values: Kubernetes documentation, "Configure a security context", "Using sysctls", "Volumes".
 """
 
+import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
 from gangline.api.resources import EVENTS, RUNTIME_CLASSES, SERVICES
+from gangline.cluster.node.pods.control_groups import CGROUPS
 from gangline.kube.errors import Forbidden
 
 
@@ -301,3 +303,31 @@ async def test_a_probe_may_have_a_grace_period_of_its_own(plain):
     )
 
     assert ended(await plain.wait_phase("deaf", "Failed"))["exitCode"] == 137
+
+
+async def test_a_container_that_takes_more_memory_than_its_limit_is_killed_and_says_why(cluster):
+    if cluster.mode != "network":
+        pytest.skip("only root has control groups")
+    container = {"resources": {"limits": {"memory": "64Mi", "cpu": "500m"}}}
+    fills = "held = bytearray(256 * 2**20); held[::4096] = b'x' * len(held[::4096])"
+    await cluster.create_pod("greedy", sys.executable, "-c", fills, container=container)
+
+    pod = await cluster.wait_phase("greedy", "Failed")
+
+    assert (ended(pod)["reason"], ended(pod)["exitCode"]) == ("OOMKilled", 137)
+    groups = [*CGROUPS.glob(f"*/*{pod['metadata']['uid']}*"), *CGROUPS.glob(f"*{pod['metadata']['uid']}*")]
+    await cluster.wait_for(lambda: not any(group.exists() for group in groups), "the groups to be gone")
+
+
+async def test_processors_are_limited(cluster):
+    if cluster.mode != "network":
+        pytest.skip("only root has control groups")
+    container = {"resources": {"limits": {"cpu": "500m"}}}
+    made = await cluster.create_pod("slow", "sleep", "60", container=container)
+    await cluster.wait_phase("slow", "Running")
+    uid = made["metadata"]["uid"]
+
+    quotas = [*CGROUPS.glob(f"cpu/*{uid}*/cpu.cfs_quota_us"), *CGROUPS.glob(f"*{uid}*/cpu.max")]
+    assert [quota.read_text().split()[0] for quota in quotas] == ["50000"]
+    assert (quotas[0].parent / "cgroup.procs").read_text().split()
+    await cluster.delete("slow", grace_period_s=0)

@@ -25,7 +25,7 @@ from gangline.cluster.node.leftovers import (
     sweep_sockets,
 )
 from gangline.cluster.node.node_status import NodeKeeper, is_ours
-from gangline.cluster.node.pods.oci_containers import remove_cgroups
+from gangline.cluster.node.pods.control_groups import remove_cgroups
 from gangline.cluster.node.pods.pod_record import PodRecord, read_record, read_records
 from gangline.cluster.node.pods.pod_runner import PodRunner
 from gangline.cluster.node.pods.sandbox import Sandbox

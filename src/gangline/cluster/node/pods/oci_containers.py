@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from gangline.api.core import Container
 from gangline.cluster.images.image import Image
 from gangline.cluster.images.runtime.image_store import find_oci_runtime
+from gangline.cluster.node.pods.control_groups import group_name
 from gangline.cluster.node.pods.oci_config import oci_config
 from gangline.units import parse_quantity, quantity_ceil
 
-CGROUPS = Path("/sys/fs/cgroup")
 DELETE_TIMEOUT_S = 10.0
-_UID_CHARS = 36
 
 
 def describe(
@@ -39,7 +37,7 @@ def describe(
     memory, cpu = limits.get("memory"), limits.get("cpu")
     config = oci_config(
         spec,
-        cgroup=f"/{_cgroup_prefix(cluster_id)}{uid}-{container.name}-{spec['attempt']}",
+        cgroup=f"/{group_name(cluster_id, uid, container.name, spec['attempt'])}",
         permitted=_permitted_capabilities(),
         memory_bytes=None if memory is None else quantity_ceil(memory),
         cpus=None if cpu is None else float(parse_quantity(cpu)),
@@ -61,23 +59,7 @@ def _permitted_capabilities() -> frozenset[int]:
     return frozenset()
 
 
-def _cgroup_prefix(cluster_id: str) -> str:
-    return f"gangline-{cluster_id}-"
-
-
-def was_out_of_memory(cluster_id: str, uid: str, report: dict[str, Any]) -> bool:
-    """Return whether the kernel killed a process of an ended container for want of memory."""
-    name = f"{_cgroup_prefix(cluster_id)}{uid}-{report['name']}-{report['attempt']}"
-    for path in (CGROUPS / "memory" / name / "memory.oom_control", CGROUPS / name / "memory.events"):
-        try:
-            pairs = (line.split() for line in path.read_text(encoding="ascii").splitlines())
-            return any(pair[0] == "oom_kill" and pair[1] != "0" for pair in pairs)
-        except OSError:
-            continue
-    return False
-
-
-async def delete_containers(state: Path, uid: str, cluster_id: str) -> None:
+async def delete_containers(state: Path, uid: str) -> None:
     """Have the runtime forget the containers of a pod whose processes have ended."""
     found = sorted(state.glob(f"{uid}-*")) if state.is_dir() else []
     for folder in found:
@@ -87,19 +69,3 @@ async def delete_containers(state: Path, uid: str, cluster_id: str) -> None:
             process = await asyncio.create_subprocess_exec(*words, stdout=quiet, stderr=quiet)
             await asyncio.wait_for(process.wait(), DELETE_TIMEOUT_S)
         shutil.rmtree(folder, ignore_errors=True)
-    if found:
-        await asyncio.to_thread(remove_cgroups, cluster_id, of=uid)
-
-
-def remove_cgroups(cluster_id: str, *, of: str = "", living: Iterable[str] = ()) -> int:
-    """Remove empty control groups: of one pod, or of all pods but the living; return how many."""
-    kept = set(living)
-    prefix = f"{_cgroup_prefix(cluster_id)}{of}"
-    removed = 0
-    for path in [*CGROUPS.glob(f"{prefix}*"), *CGROUPS.glob(f"*/{prefix}*")]:
-        if path.name.removeprefix(_cgroup_prefix(cluster_id))[:_UID_CHARS] in kept:
-            continue
-        with contextlib.suppress(OSError):
-            path.rmdir()
-            removed += 1
-    return removed

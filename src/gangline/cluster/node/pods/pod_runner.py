@@ -206,6 +206,8 @@ class PodRunner:
             )
             self._sandbox.make_sub_paths(spec.pop("sub_paths"))
             self._sandbox.describe_oci(spec, container, image)
+            if refusal := self._sandbox.hold_limits(spec, container):
+                self._event("Warning", "LimitsNotHeld", refusal)
             if attempt and (
                 lost := await describe_writes(self._sandbox, [name], goes_with=f"each start of `{name}`")
             ):

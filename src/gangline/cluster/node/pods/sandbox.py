@@ -22,7 +22,13 @@ from gangline.cluster.node.network.egress.resolv_conf import (
 )
 from gangline.cluster.node.network.pod_network import INTERFACE_IN_POD
 from gangline.cluster.node.pods.container_plan import COVER, PodFolders, uts_name
-from gangline.cluster.node.pods.oci_containers import delete_containers, describe, was_out_of_memory
+from gangline.cluster.node.pods.control_groups import (
+    group_name,
+    hold_limits,
+    remove_cgroups,
+    was_out_of_memory,
+)
+from gangline.cluster.node.pods.oci_containers import delete_containers, describe
 from gangline.cluster.node.pods.pod_record import PodRecord
 from gangline.cluster.node.pods.volumes import (
     MountError,
@@ -130,6 +136,17 @@ class Sandbox:
         uid, cluster_id = self.record.uid, self.context.cluster_id
         describe(spec, container, image, uid=uid, cluster_id=cluster_id, state=self._oci_state)
 
+    def hold_limits(self, spec: dict[str, Any], container: Container) -> str:
+        """Have the kernel hold a container's limits; return why it does not, empty when it does."""
+        if spec.get("oci") or self.context.isolation != "network" or self.record.session:
+            return ""
+        try:
+            name = group_name(self.context.cluster_id, self.record.uid, container.name, spec["attempt"])
+            spec["cgroups"] = hold_limits(container, name)
+        except OSError as error:
+            return f"limits of container {container.name} are not held: {error}"
+        return ""
+
     def was_out_of_memory(self, report: dict[str, Any]) -> bool:
         """Return whether an ended container was killed for want of memory."""
         return was_out_of_memory(self.context.cluster_id, self.record.uid, report)
@@ -218,7 +235,8 @@ class Sandbox:
         """End every process of the pod and remove all that it had, except its logs."""
         context, record = self.context, self.record
         await self.end_shim()
-        await delete_containers(self._oci_state, record.uid, context.cluster_id)
+        await delete_containers(self._oci_state, record.uid)
+        await asyncio.to_thread(remove_cgroups, context.cluster_id, of=record.uid)
         context.names.remove(record.uid, record.host.scope)
         context.addresses.release(record.address)
         context.gpus.release(record.uid)
