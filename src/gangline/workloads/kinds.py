@@ -9,7 +9,16 @@ import msgspec
 
 from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.mpijob_reading import current_spec
-from gangline.api.resources import DEPLOYMENTS, JOBS, MPIJOBS, PODS, Resource
+from gangline.api.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    MPIJOBS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
 
 Obj = dict[str, Any]
 
@@ -143,16 +152,38 @@ JOB = WorkloadKind(
     pod_labels=_name_label(BATCH_JOB_LABEL),
 )
 
-DEPLOYMENT = WorkloadKind(
-    resource=DEPLOYMENTS,
-    words=("deployment", "deploy"),
-    is_job=False,
-    maker="the Deployment controller",
-    spec=_spec,
-    replicas=lambda obj: [Replicas("", _count(_spec(obj).get("replicas")), _spec(obj).get("template") or {})],
-    templates=_one_template,
-    pod_labels=lambda obj: (_spec(obj).get("selector") or {}).get("matchLabels") or {},
-)
+
+def _selected(obj: Obj) -> Mapping[str, str]:
+    return (_spec(obj).get("selector") or {}).get("matchLabels") or {}
+
+
+def _kept_running(resource: Resource, *words: str, count: Callable[[Obj], int] | None = None) -> WorkloadKind:
+    """Return a kind whose pods run until it is deleted; ``count`` for one that does not say how many."""
+
+    def replicas(obj: Obj) -> list[Replicas]:
+        wanted = count(obj) if count else _count(_spec(obj).get("replicas"))
+        return [Replicas("", wanted, _spec(obj).get("template") or {})]
+
+    return WorkloadKind(
+        resource=resource,
+        words=words,
+        is_job=False,
+        maker=f"the {resource.kind} controller",
+        spec=_spec,
+        replicas=replicas,
+        templates=_one_template,
+        pod_labels=_selected,
+    )
+
+
+def _on_nodes(obj: Obj) -> int:
+    return int((obj.get("status") or {}).get("desiredNumberScheduled") or 0)
+
+
+DEPLOYMENT = _kept_running(DEPLOYMENTS, "deployment", "deploy")
+STATEFUL_SET = _kept_running(STATEFUL_SETS, "statefulset", "sts")
+DAEMON_SET = _kept_running(DAEMON_SETS, "daemonset", "ds", count=_on_nodes)
+REPLICA_SET = _kept_running(REPLICA_SETS, "replicaset", "rs")
 
 POD = WorkloadKind(
     resource=PODS,
@@ -163,7 +194,7 @@ POD = WorkloadKind(
     templates=lambda pod: [("", pod)],
 )
 
-KINDS: list[WorkloadKind] = [MPIJOB, JOB, POD, DEPLOYMENT]
+KINDS: list[WorkloadKind] = [MPIJOB, JOB, POD, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, REPLICA_SET]
 """In the order in which a name without a kind is looked for."""
 
 

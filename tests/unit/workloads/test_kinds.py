@@ -94,6 +94,9 @@ def test_what_a_workload_asks_for(found, pods, gpus, priority, suspended, select
         ("po", "Pod"),
         ("deploy", "Deployment"),
         ("deployments.apps", "Deployment"),
+        ("sts", "StatefulSet"),
+        ("daemonsets", "DaemonSet"),
+        ("rs", "ReplicaSet"),
     ],
 )
 def test_users_may_call_a_kind_by_any_of_its_words(word, name):
