@@ -9,6 +9,7 @@ import click
 
 from gangline.cli.options.remote_hosts import read_hosts, read_interfaces, read_shell, remote_options
 from gangline.cli.output import Column, print_table, print_value, say
+from gangline.errors import UserError
 from gangline.units import plural
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ EXIT_FAULTS = 3
 @remote_options
 @click.option("--mpi/--no-mpi", "use_mpi", default=True, help="Ranks will be started with MPI, or without.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="Try this one between the hosts.")
+@click.option("--gpu", "is_gpu", is_flag=True, help="The SELinux labels of this machine's GPUs instead.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print everything that was found.")
 def command(
     hosts: str | None,
@@ -33,6 +35,7 @@ def command(
     interface: str | None,
     use_mpi: bool,
     port: int | None,
+    is_gpu: bool,
     output: str | None,
 ) -> int:
     """Say in five seconds whether hosts are fit for ranks; without --hosts, whether this machine is.
@@ -41,6 +44,8 @@ def command(
     at TCP ports, interfaces exist, clocks agree, GPUs and drivers are alike. Each fault has a class and a
     fix. Exit code 0: no fault; 3: at least one; 2: wrong use.
     """
+    if is_gpu:
+        return _check_gpu_labels(hosts or hostfile, output)
     from gangline.launch.hosts import Host
     from gangline.launch.plain_hosts import ask, launcher_mpi, wanted_of
     from gangline.launch.preflight.findings import judge
@@ -62,6 +67,31 @@ def command(
         verdict = plural(len(faults), "fault") if faults else "no fault"
         say(f"{plural(len(found), 'host')}, {verdict}, {seconds:.1f} s")
     return EXIT_FAULTS if faults else 0
+
+
+def _check_gpu_labels(hosts: str | None, output: str | None) -> int:
+    """Print the SELinux labels that containers with GPUs need, beside those that files have."""
+    from gangline.devices.selinux_labels import is_on, labelled_files
+
+    if hosts:
+        raise UserError("--gpu looks at this machine alone", hint="run `gangline check --gpu` on each host")
+    files = list(labelled_files())
+    wrong = [file.path for file in files if file.is_wrong] if is_on() else []
+    if output:
+        rows = [{"path": file.path, "wanted": file.wanted, "found": file.found} for file in files]
+        print_value({"ok": not wrong, "selinux": is_on(), "files": rows}, output)
+        return EXIT_FAULTS if wrong else 0
+    cells = [
+        [file.path, file.wanted, "no such file" if file.found is None else (file.found or "none")]
+        for file in files
+    ]
+    print_table([Column("PATH"), Column("TYPE NEEDED"), Column("TYPE FOUND")], cells)
+    if not is_on():
+        say("SELinux is off on this machine: no label keeps a container from its GPUs")
+    elif wrong:
+        say(f"\nerror[selinux]: {plural(len(wrong), 'file')} with another type than containers need")
+        say(f"hint: restorecon -v {' '.join(wrong)}; or chcon -t TYPE FILE, until the next relabelling")
+    return EXIT_FAULTS if wrong else 0
 
 
 def _print_hosts(facts: Sequence[HostFacts], findings: Sequence[Finding]) -> None:

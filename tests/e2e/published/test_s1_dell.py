@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +55,13 @@ def test_a_node_is_labelled_and_tells_its_gpus(cluster: Any) -> None:
     for part in ("Capacity:", "Allocatable:"):
         fields = described.split(f"\n{part}\n")[1].split("\n  pods:")[0]
         assert [line.split() for line in fields.splitlines()][-1] == ["nvidia.com/gpu:", "4"]
+
+
+def test_the_table_of_selinux_labels_is_shown_with_what_files_have(cluster: Any) -> None:
+    shown = cluster.gangline("check", "--gpu")
+
+    rows = {line.split()[1] for line in shown.stdout.splitlines()[1:]}
+    assert rows == {"xserver_misc_device_t", "xserver_exec_t", "container_file_t"}
+    if not Path("/sys/fs/selinux/enforce").exists():
+        assert shown.returncode == 0
+        assert "SELinux is off" in shown.stderr
