@@ -24,6 +24,8 @@ TABLE = Path(__file__).parents[1] / "src/gangline/cluster/server/served_kinds.tx
 
 # "v1", not "v1beta1"
 _STABLE = re.compile(r"v\d+")
+# "ReturnDeletedObject: true,", in a store
+_RETURNED = re.compile(r"\bReturnDeletedObject: +true\b")
 # "pod.Generation = 1", in a strategy
 _COUNTS = re.compile(r"\.Generation = 1\b")
 _FULL_VERBS = {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
@@ -49,6 +51,12 @@ def counted(source: Path) -> set[str]:
     return found | _COUNTED_ELSEWHERE
 
 
+def returned(source: Path) -> set[str]:
+    """Return the singular names of the kinds whose deletion answers with the object."""
+    stores = (source / "pkg/registry").glob("*/*/storage/storage.go")
+    return {path.parents[1].name for path in stores if _RETURNED.search(path.read_text(encoding="utf-8"))}
+
+
 def documents(source: Path) -> Iterator[dict[str, Any]]:
     """Yield the resource list of every stable group and version, the core first."""
     folder = source / "api/discovery"
@@ -57,7 +65,7 @@ def documents(source: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(path.read_text(encoding="utf-8"))
 
 
-def line(resource: dict[str, Any], subresources: list[str], *, counts: bool) -> str:
+def line(resource: dict[str, Any], subresources: list[str], marks: dict[str, set[str]]) -> str:
     """Return the line of one kind."""
     kind = resource["kind"]
     if resource["singularName"] not in ("", kind.lower()):
@@ -65,8 +73,7 @@ def line(resource: dict[str, Any], subresources: list[str], *, counts: bool) -> 
     words = [resource["name"], kind]
     if not resource["namespaced"]:
         words.append("cluster")
-    if counts:
-        words.append("generation")
+    words += [mark for mark, kinds in marks.items() if kind.lower() in kinds]
     verbs = set(resource["verbs"])
     words += [
         f"{name}={','.join(values)}"
@@ -85,7 +92,7 @@ def line(resource: dict[str, Any], subresources: list[str], *, counts: bool) -> 
 def table() -> str:
     """Return the whole table."""
     source = module(RELEASE)
-    counts = counted(source)
+    marks = {"generation": counted(source), "returned": returned(source)}
     blocks = [f"# Written by tools/served_kinds.py from k8s.io/kubernetes {RELEASE}; do not edit."]
     for document in documents(source):
         blocks.append(f"[{document['groupVersion']}]")
@@ -95,7 +102,7 @@ def table() -> str:
             if "/" in name:
                 continue
             parts = sorted(r["name"].partition("/")[2] for r in resources if r["name"].startswith(f"{name}/"))
-            blocks.append(line(resource, parts, counts=resource["kind"].lower() in counts))
+            blocks.append(line(resource, parts, marks))
     return "\n".join(blocks) + "\n"
 
 

@@ -50,7 +50,7 @@ def test_job_wide_columns():
         (r.SECRETS, {"type": "Opaque", "data": {"a": ""}}, ["x", "Opaque", 1, "60s"]),
         (r.NAMESPACES, {"status": {"phase": "Active"}}, ["x", "Active", "60s"]),
         (r.LEASES, {"spec": {"holderIdentity": "me"}}, ["x", "me", "60s"]),
-        (r.SERVICE_ACCOUNTS, {}, ["x", 0, "60s"]),
+        (r.SERVICE_ACCOUNTS, {}, ["x", "60s"]),
         (r.PRIORITY_CLASSES, {"value": 5}, ["x", 5, False, "60s", "PreemptLowerPriority"]),
         (r.CRDS, {}, ["x", META["creationTimestamp"]]),
         (
@@ -146,7 +146,7 @@ def test_custom_kind_shows_its_printer_columns():
 
 
 def test_custom_kind_without_columns_shows_name_and_age():
-    assert cells(r.MPIJOBS, {}) == ["x", "60s"]
+    assert cells(r.MPIJOBS, {}, columns=()) == ["x", "60s"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 
 SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
     "status": ("get", "patch", "update"),
+    "approval": ("get", "patch", "update"),
     "scale": ("get", "patch", "update"),
     "finalize": ("update",),
     "binding": ("create",),
@@ -57,6 +58,7 @@ class ServedResource:
         selectable_fields: field paths (``spec.x``) that field selectors of a custom kind may name.
         scale_paths: JSON paths ``specReplicasPath``, ``statusReplicasPath``, ``labelSelectorPath`` of
             ``scale``.
+        returns_deleted: whether the last deletion answers with the object instead of a Status.
         deprecation: warning to whoever writes a deprecated version of a custom kind, else empty.
     """
 
@@ -77,6 +79,7 @@ class ServedResource:
     selectable_fields: tuple[str, ...] = ()
     scale_paths: dict[str, str] | None = field(default=None, hash=False)
     deprecation: str = ""
+    returns_deleted: bool = False
 
     @property
     def is_idle(self) -> bool:
@@ -134,8 +137,8 @@ def _built_in(api_version: str, line: str) -> ServedResource:
     """Return the row of one line of the table.
 
     A line is ``PLURAL KIND WORD ...``: ``cluster`` for kinds without a namespace, ``generation`` where
-    ``metadata.generation`` counts, and lists ``short=`` names, ``in=`` categories, ``sub=`` subresources,
-    ``only=`` verbs or ``not=`` verbs.
+    ``metadata.generation`` counts, ``returned`` where a deletion answers with the object; and lists:
+    ``short=`` names, ``in=`` categories, ``sub=`` subresources, ``only=`` verbs or ``not=`` verbs.
     """
     group, _, version = api_version.rpartition("/")
     plural, kind, *words = line.split()
@@ -155,6 +158,7 @@ def _built_in(api_version: str, line: str) -> ServedResource:
         storage_group=stored.group,
         storage_plural=stored.plural,
         has_generation="generation" in lists,
+        returns_deleted="returned" in lists,
         storage_version=stored == resource,
         scale_paths=_SCALE_PATHS if "scale" in subresources else None,
     )

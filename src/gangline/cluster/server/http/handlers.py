@@ -45,7 +45,6 @@ _KNOWN_UNSERVED = {
     "proxy": "the proxy subresource",
     "resize": "pods/resize",
     "ephemeralcontainers": "pods/ephemeralcontainers",
-    "approval": "certificate signing",
 }
 
 
@@ -203,7 +202,7 @@ class Handlers:
             return await access_review.create_review(self._api, context)
         if verb == "watch":
             return await WatchStream(self._api.store, context).run()
-        if target.subresource and target.subresource != "status":
+        if target.subresource and target.subresource not in writing.STATUS_PARTS:
             if target.subresource == "log":
                 return await logs.pod_log(self._api, context)
             if target.subresource in STREAMS:

@@ -16,6 +16,7 @@ from gangline.api.resources import Resource
 from gangline.cluster.server.quota.limit_range import item_defaults
 from gangline.cluster.server.rules import workload_rules
 from gangline.cluster.server.rules.pod_defaults import admitted_pod_spec, pod_spec, qos_class, with_defaults
+from gangline.cluster.server.rules.stored_defaults import stored_defaults
 
 JOB_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 JOB_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
@@ -57,8 +58,10 @@ def apply_defaults(
     """
     function = _BY_KIND.get((resource.group, resource.kind))
     if function is None:
-        return obj
+        return stored_defaults(resource.group, resource.kind, obj)
     result = function(obj, old)
+    if old is None and resource.kind in ("Job", "ReplicationController"):
+        result = _with_labels_of_template(result)
     if priority is not None and (resource.group, resource.kind) == ("", "Pod") and old is None:
         spec = {
             **(result.get("spec") or {}),
@@ -104,6 +107,15 @@ def _job(job: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
     elif old is not None and not spec.get("selector") and (old.get("spec") or {}).get("selector"):
         spec = {**spec, "selector": old["spec"]["selector"]}
     return {**job, "spec": spec, "status": {}} if old is None else {**job, "spec": spec}
+
+
+def _with_labels_of_template(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return an object with the labels of its pods where it has none of its own."""
+    metadata = obj.get("metadata") or {}
+    labels = (obj["spec"]["template"].get("metadata") or {}).get("labels")
+    if metadata.get("labels") or not labels:
+        return obj
+    return {**obj, "metadata": {**metadata, "labels": dict(labels)}}
 
 
 def _backoff_limit(spec: dict[str, Any]) -> int:

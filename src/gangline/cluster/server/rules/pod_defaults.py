@@ -17,7 +17,6 @@ _POD: dict[str, Any] = {
     "terminationGracePeriodSeconds": GRACE_PERIOD_S,
     "dnsPolicy": "ClusterFirst",
     "schedulerName": "default-scheduler",
-    "enableServiceLinks": True,
 }
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
@@ -44,7 +43,7 @@ def pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def admitted_pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the spec of a new pod with what admission adds: tolerations of lost nodes."""
+    """Return the spec of a new pod with what is added to pods alone, not to templates."""
     tolerations = list(spec.get("tolerations") or [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(_tolerates(toleration, key) for toleration in tolerations):
@@ -56,7 +55,7 @@ def admitted_pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
                     "tolerationSeconds": NOT_READY_TOLERATION_S,
                 }
             )
-    return {**spec, "tolerations": tolerations}
+    return {"enableServiceLinks": True, **spec, "tolerations": tolerations}
 
 
 def qos_class(spec: dict[str, Any]) -> str:

@@ -233,9 +233,7 @@ def _priority_class(item: dict[str, Any], now: datetime) -> list[Any]:
     ]
 
 
-_EVENT_COLUMNS = _columns(
-    "Last Seen|Type|Reason|Object|+Subobject|+Source|Message|+First Seen|+Count:integer|+Name"
-)
+_EVENT_COLUMNS = _columns("Last Seen|Type|Reason|Object|+Subobject|+Source|Message|+First Seen|+Count|+Name")
 
 
 def _cells(*titles: Cell | str) -> Cells:
@@ -357,17 +355,14 @@ KIND_TABLES: dict[tuple[str, str], KindTable] = {
         lambda obj, now: [_name(obj), (obj.get("status") or {}).get("phase", ""), _age(obj, now)],
     ),
     ("", "configmaps"): KindTable(
-        _columns("Name|Data:integer|Age"),
+        _columns("Name|Data|Age"),
         lambda obj, now: [_name(obj), _count(obj, "data", "binaryData"), _age(obj, now)],
     ),
     ("", "secrets"): KindTable(
-        _columns("Name|Type|Data:integer|Age"),
+        _columns("Name|Type|Data|Age"),
         lambda obj, now: [_name(obj), obj.get("type", ""), _count(obj, "data"), _age(obj, now)],
     ),
-    ("", "serviceaccounts"): KindTable(
-        _columns("Name|Secrets:integer|Age"),
-        lambda obj, now: [_name(obj), _count(obj, "secrets"), _age(obj, now)],
-    ),
+    ("", "serviceaccounts"): KindTable(_columns("Name|Age"), lambda obj, now: [_name(obj), _age(obj, now)]),
     ("", "endpoints"): KindTable(_columns("Name|Endpoints|Age"), _endpoints),
     ("discovery.k8s.io", "endpointslices"): KindTable(
         _columns("Name|AddressType|Ports|Endpoints|Age"), _endpoint_slice
@@ -380,7 +375,7 @@ KIND_TABLES: dict[tuple[str, str], KindTable] = {
         _columns("Name|Value:integer|Global-Default:boolean|Age|PreemptionPolicy"), _priority_class
     ),
     ("apps", "deployments"): KindTable(
-        _columns("Name|Ready|Up-to-date:integer|Available:integer|Age|+Containers|+Images|+Selector"),
+        _columns("Name|Ready|Up-to-date|Available|Age|+Containers|+Images|+Selector"),
         _cells("metadata.name", _ready, "status.updatedReplicas", "status.availableReplicas", _age, *_WIDE),
     ),
     ("apps", "replicasets"): _REPLICAS,
@@ -406,7 +401,7 @@ KIND_TABLES: dict[tuple[str, str], KindTable] = {
         ),
     ),
     ("apps", "controllerrevisions"): KindTable(
-        _columns("Name|Controller|Revision:integer|Age"),
+        _columns("Name|Controller|Revision|Age"),
         _cells("metadata.name", _controller_of, "revision", _age),
     ),
     ("", "persistentvolumeclaims"): KindTable(
@@ -423,7 +418,7 @@ KIND_TABLES: dict[tuple[str, str], KindTable] = {
         _volume,
     ),
     ("storage.k8s.io", "storageclasses"): KindTable(
-        _columns("Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion:boolean|Age"),
+        _columns("Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age"),
         _storage_class,
     ),
     ("apiextensions.k8s.io", "customresourcedefinitions"): KindTable(

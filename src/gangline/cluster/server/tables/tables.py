@@ -12,6 +12,7 @@ from typing import Any
 from gangline.api.resources import Resource
 from gangline.cluster.server.tables.jsonpath import find_all
 from gangline.cluster.server.tables.pod_columns import age
+from gangline.cluster.server.tables.stored_columns import columns_of
 from gangline.cluster.server.tables.table_columns import KIND_TABLES, KindTable
 
 _NAME_COLUMN = {
@@ -21,6 +22,7 @@ _NAME_COLUMN = {
     "description": "Name of the object.",
     "priority": 0,
 }
+_CREATED_COLUMN = {"name": "Created At", "type": "date"}
 _AGE_COLUMN = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
@@ -39,7 +41,8 @@ def to_table(
     Args:
         resource: the kind of every object.
         objects: objects in wire form; they are shared with the result, not copied.
-        columns: ``additionalPrinterColumns`` of a custom kind; None or empty shows NAME and AGE.
+        columns: ``additionalPrinterColumns`` of a custom kind, where empty shows NAME and AGE; None for a
+            built-in kind.
         include_object: what ``rows[].object`` carries: ``None``, ``Metadata`` or the whole ``Object``.
         now: the time against which ages are told.
         metadata: list metadata (``resourceVersion``, ``continue``) of the answer.
@@ -47,7 +50,9 @@ def to_table(
 
     Cost: O(objects x columns); about 15 µs for a pod.
     """
-    table = KIND_TABLES.get((resource.group, resource.plural)) or _custom_table(columns or (_AGE_COLUMN,))
+    table = KIND_TABLES.get((resource.group, resource.plural))
+    if table is None:
+        table = _stored_table(resource) if columns is None else _custom_table(columns or (_AGE_COLUMN,))
     result: dict[str, Any] = {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -86,6 +91,28 @@ def _row_conditions(resource: Resource, obj: dict[str, Any]) -> list[dict[str, A
         return []
     message = "The pod has completed successfully." if phase == "Succeeded" else "The pod failed."
     return [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
+
+
+def _stored_table(resource: Resource) -> KindTable:
+    """Return how a built-in kind is shown that nothing acts on; when it was made where no more is known."""
+    found = columns_of(resource.group, resource.plural)
+    if found is None:
+        return KindTable((_NAME_COLUMN, _definition(_CREATED_COLUMN)), lambda obj, _: _name_and_creation(obj))
+    columns, cells = found
+    definitions = [
+        _definition({"name": name, "type": type_, "priority": int(is_wide)})
+        for name, type_, is_wide in columns
+    ]
+
+    def row(obj: dict[str, Any], now: datetime) -> list[Any]:
+        return [_name_and_creation(obj)[0], *(cell(obj, now) for cell in cells)]
+
+    return KindTable((_NAME_COLUMN, *definitions), row)
+
+
+def _name_and_creation(obj: dict[str, Any]) -> list[Any]:
+    metadata = obj.get("metadata") or {}
+    return [metadata.get("name", ""), metadata.get("creationTimestamp", "")]
 
 
 def _custom_table(columns: Sequence[dict[str, Any]]) -> KindTable:

@@ -87,8 +87,7 @@ async def delete(api: ApiContext, context: RequestContext) -> web.Response:
     options = _with_default(context, await read_options(context))
     entry, gone = await delete_object(api, target, options)
     meta = entry.obj["metadata"]
-    # A pod's last deletion answers with the pod, as elsewhere; clients look at the kind.
-    if gone and target.served.resource != r.PODS:
+    if gone and not target.served.returns_deleted:  # clients look at the kind
         details = {
             "name": target.name,
             "group": target.served.resource.group,

@@ -14,6 +14,7 @@ from aiohttp import web
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http import off_loop
+from gangline.cluster.server.http.auth import Caller
 from gangline.cluster.server.http.request_context import (
     RequestContext,
     answer,
@@ -36,6 +37,8 @@ from gangline.cluster.server.verbs.reading import include_object
 from gangline.cluster.server.wire import rendering
 
 GENERATE_ATTEMPTS = 8
+STATUS_PARTS = ("status", "approval")
+"""Subresources that write the status; the approval of a signing request is a condition of it."""
 UPDATE_ATTEMPTS = 5
 """Of one update of a large object, which others may overtake."""
 
@@ -49,6 +52,8 @@ async def create(api: ApiContext, context: RequestContext) -> web.Response:
     body = await _known(api, context, body)
     session_rule.check(context, body)
     warn_of_kind(context)
+    if target.served.resource.kind == "CertificateSigningRequest":
+        body["spec"] = {**(body.get("spec") or {}), **requester(context.user)}
     api.authorizer.check_gift(context.user, target, body)
     entry = await create_object(
         api,
@@ -60,6 +65,11 @@ async def create(api: ApiContext, context: RequestContext) -> web.Response:
     )
     data = rendering.single(entry, target.served, context.form, include_object(context))
     return answer(data, status=201, warnings=context.warnings)
+
+
+def requester(user: Caller) -> dict[str, Any]:
+    """Return what the server writes into a signing request about who makes it."""
+    return {"username": user.name, "groups": list(user.groups)}
 
 
 def warn_of_kind(context: RequestContext) -> None:
@@ -225,7 +235,7 @@ def next_state(
     """
     served = target.served
     new = metadata.updated(target, old, body)
-    if target.subresource == "status":
+    if target.subresource in STATUS_PARTS:
         kept = {key: value for key, value in old.items() if key not in ("status", "metadata")}
         status = {"status": new["status"]} if "status" in new else {}
         if served.is_custom:
