@@ -46,6 +46,7 @@ class AccountToken:
         account_uid: of the service account that it was made for; empty for whichever has the name.
         audiences: whom it is for; the API server takes it where ``API_AUDIENCE`` is among them.
         issued_s: seconds since the epoch at which it was made.
+        id: by which one token is told from another.
     """
 
     namespace: str
@@ -56,6 +57,7 @@ class AccountToken:
     account_uid: str = ""
     audiences: tuple[str, ...] = (API_AUDIENCE,)
     issued_s: int = 0
+    id: str = ""
 
     @property
     def subject(self) -> str:
@@ -85,6 +87,7 @@ class _Claims(msgspec.Struct, rename={"kubernetes": "kubernetes.io"}):
     exp: int
     iat: int
     iss: str
+    jti: str
     kubernetes: _Kubernetes
     nbf: int
     sub: str
@@ -108,6 +111,7 @@ def sign(key: bytes, token: AccountToken) -> str:
         exp=token.expires_s,
         iat=token.issued_s,
         iss=ISSUER,
+        jti=token.id,
         kubernetes=_Kubernetes(
             token.namespace,
             _Named(token.name, token.account_uid),
@@ -142,6 +146,7 @@ def read(key: bytes, text: str) -> AccountToken | None:
         account_uid=bound.serviceaccount.uid,
         audiences=claims.aud,
         issued_s=claims.iat,
+        id=claims.jti,
     )
 
 

@@ -214,6 +214,17 @@ async def test_the_administrator_acts_as_others_and_others_only_where_they_may(a
     assert (await api.request("GET", PODS, headers={"Impersonate-Group": "g"}))[0] == 400
 
 
+async def test_a_review_goes_by_the_groups_that_it_names(api: Api) -> None:
+    review = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"
+    asked = {"verb": "list", "resource": "configmaps", "namespace": "default"}
+    groups = ["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:default"]
+
+    theirs = await api.create(review, {"spec": {"resourceAttributes": asked, "user": "e", "groups": groups}})
+    nobodys = await api.create(review, {"spec": {"resourceAttributes": asked, "user": "e"}})
+
+    assert (theirs["status"]["allowed"], nobodys["status"]["allowed"]) == (True, False)
+
+
 async def test_rules_of_oneself_are_those_of_ones_bindings(api: Api) -> None:
     await api.create(f"{RBAC}/clusterroles", {"metadata": {"name": "reader"}, "rules": POD_READER})
     await api.create(f"{RBAC}/namespaces/default/rolebindings", binding("ClusterRole", "reader", ALICE))
@@ -279,6 +290,8 @@ async def test_a_token_is_good_for_those_it_was_asked_for(api: Api, remote: Api)
     assert there["status"]["audiences"] == ["vault"]
     assert there["status"]["user"]["username"] == "system:serviceaccount:default:sa"
     assert there["status"]["user"]["uid"] == made["metadata"]["uid"]
+    (credential,) = there["status"]["user"]["extra"]["authentication.kubernetes.io/credential-id"]
+    assert credential.startswith("JTI=") and len(credential) > 10
 
 
 async def test_files_that_hold_secrets_are_private(api: Api) -> None:

@@ -135,7 +135,9 @@ def test_what_is_no_token_belongs_to_nobody(token: str, tmp_path: Path) -> None:
 
 def test_a_token_is_a_json_web_token_with_the_claims_of_kubernetes(tmp_path: Path) -> None:
     tokens = Authenticator(tmp_path / "token", tmp_path / "key")
-    account = AccountToken("team", "runner", 1 << 40, pod="p", pod_uid="u", account_uid="a", issued_s=7)
+    account = AccountToken(
+        "team", "runner", 1 << 40, pod="p", pod_uid="u", account_uid="a", issued_s=7, id="1"
+    )
 
     header, claims, signature = (part + "=" * (-len(part) % 4) for part in tokens.sign(account).split("."))
 
@@ -145,6 +147,7 @@ def test_a_token_is_a_json_web_token_with_the_claims_of_kubernetes(tmp_path: Pat
         "exp": 1 << 40,
         "iat": 7,
         "iss": "https://kubernetes.default.svc.cluster.local",
+        "jti": "1",
         "kubernetes.io": {
             "namespace": "team",
             "serviceaccount": {"name": "runner", "uid": "a"},

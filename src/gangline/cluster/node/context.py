@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -220,6 +221,7 @@ class Objects:
             pod=meta.name,
             pod_uid=meta.uid,
             issued_s=int(now_s),
+            id=str(uuid.uuid4()),
         )
         token = sign(self._key, claims)
         self._tokens[meta.uid, lifetime_s] = (token, renew_at_s(now_s, lifetime_s))

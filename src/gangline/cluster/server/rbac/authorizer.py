@@ -18,6 +18,8 @@ from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.store.events import Change
 from gangline.cluster.server.store.store import Store
 
+_ACCOUNTS = "system:serviceaccounts:"
+"""How the group of all accounts of a namespace begins."""
 _REVIEWS = ("authorization.k8s.io", "authentication.k8s.io")
 _KINDS = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
 
@@ -42,13 +44,16 @@ class Authorizer:
             return True
         if any(grant.allows(wanted) for grant in self.grants(caller)):
             return True
-        if caller.namespace is None or ("User", caller.name) in self._by_subject():
+        own = self._own_namespaces(caller)
+        if not own or wanted.path or wanted.group in _REVIEWS:
             return False
-        if wanted.path or wanted.group in _REVIEWS:
-            return False
-        if wanted.is_namespaced:
-            return wanted.namespace == caller.namespace
-        return wanted.verb in READ_VERBS
+        return wanted.namespace in own if wanted.is_namespaced else wanted.verb in READ_VERBS
+
+    def _own_namespaces(self, caller: Caller) -> set[str]:
+        """Return where a caller whom no binding names may do everything; its groups say where it is from."""
+        if ("User", caller.name) in self._by_subject():
+            return set()
+        return {group.removeprefix(_ACCOUNTS) for group in caller.groups if group.startswith(_ACCOUNTS)}
 
     def grants(self, caller: Caller) -> Iterator[Grant]:
         """Yield what bindings give a caller, as a user and by its groups."""
@@ -68,8 +73,7 @@ class Authorizer:
             if grant.namespace in (rbac.EVERYWHERE, namespace)
             for rule in grant.rules
         ]
-        is_own = caller.namespace == namespace and ("User", caller.name) not in self._by_subject()
-        return [everything, *found] if is_own else found
+        return [everything, *found] if namespace in self._own_namespaces(caller) else found
 
     def check_gift(self, caller: Caller, target: RequestTarget, state: Mapping[str, Any]) -> None:
         """Refuse a role with rights that its writer lacks, and a binding of such a role.

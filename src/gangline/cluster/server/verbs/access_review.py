@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
 
-from gangline.cluster.account_tokens import API_AUDIENCE
+from gangline.cluster.account_tokens import API_AUDIENCE, AccountToken
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
-from gangline.cluster.server.http.auth import Caller, is_there, service_account
+from gangline.cluster.server.http.auth import POD_COLLECTION, Caller, is_there, service_account
 from gangline.cluster.server.http.request_context import RequestContext, answer, encode_json
 from gangline.cluster.server.rbac.rules import AccessAttributes
 
@@ -22,7 +23,7 @@ async def create_review(api: ApiContext, context: RequestContext) -> web.Respons
     body = await context.body_as(f"{resource.group.partition('.')[0]}/v1.{kind}")
     spec = body.get("spec") or {}
     if kind == "SelfSubjectReview":
-        status: dict[str, Any] = {"userInfo": user_info(context.user)}
+        status: dict[str, Any] = {"userInfo": user_info(api, context.user)}
     elif kind == "TokenReview":
         status = _token_status(api, str(spec.get("token") or ""), spec.get("audiences") or [API_AUDIENCE])
     elif kind == "SelfSubjectAccessReview":
@@ -43,15 +44,31 @@ async def create_review(api: ApiContext, context: RequestContext) -> web.Respons
     return answer(encode_json(result), status=201)
 
 
-def user_info(user: Caller) -> dict[str, Any]:
+def user_info(api: ApiContext, user: Caller) -> dict[str, Any]:
     """Return the user as the authentication API writes one."""
     info: dict[str, Any] = {"username": user.name, "groups": list(user.groups)}
     if user.token is not None:
-        token, prefix = user.token, "authentication.kubernetes.io"
-        info["uid"] = token.account_uid
-        if token.pod:
-            info["extra"] = {f"{prefix}/pod-name": [token.pod], f"{prefix}/pod-uid": [token.pod_uid]}
+        if user.token.account_uid:
+            info["uid"] = user.token.account_uid
+        info["extra"] = {
+            f"authentication.kubernetes.io/{key}": [value] for key, value in _extra(api, user.token)
+        }
     return info
+
+
+def _extra(api: ApiContext, token: AccountToken) -> Iterator[tuple[str, str]]:
+    """Yield what a token belongs to: itself, its pod and the node of that."""
+    yield "credential-id", f"JTI={token.id}"
+    if not token.pod:
+        return
+    yield "pod-name", token.pod
+    yield "pod-uid", token.pod_uid
+    pod = api.store.get(POD_COLLECTION, token.namespace, token.pod)
+    name = "" if pod is None else str((pod.obj.get("spec") or {}).get("nodeName") or "")
+    node = api.store.get("/nodes", "", name)
+    if node is not None:
+        yield "node-name", name
+        yield "node-uid", node.obj["metadata"]["uid"]
 
 
 def user_named(spec: dict[str, Any]) -> Caller:
@@ -71,7 +88,7 @@ def _token_status(api: ApiContext, token: str, audiences: list[str]) -> dict[str
     own = (API_AUDIENCE,) if user.token is None else user.token.audiences
     return {
         "authenticated": True,
-        "user": user_info(user),
+        "user": user_info(api, user),
         "audiences": [audience for audience in audiences if audience in own],
     }
 

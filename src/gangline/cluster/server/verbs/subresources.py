@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -166,6 +167,7 @@ async def request_token(api: ApiContext, context: RequestContext) -> web.Respons
         account_uid=account.obj["metadata"]["uid"],
         audiences=audiences,
         issued_s=int(now.timestamp()),
+        id=str(uuid.uuid4()),
     )
     result = {
         "kind": "TokenRequest",
