@@ -12,12 +12,12 @@ def now() -> datetime:
 
 def format_time(moment: datetime) -> str:
     """Return RFC 3339 in whole seconds with ``Z``, the ``metav1.Time`` of the Kubernetes API."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def format_micro_time(moment: datetime) -> str:
     """Return RFC 3339 with six decimals and ``Z``, the ``metav1.MicroTime`` of leases and events."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_time(text: str) -> datetime:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.api.resources import EVENTS, RUNTIME_CLASSES, SERVICES
+from gangline.api.resources import EVENTS, PODS, RUNTIME_CLASSES, SERVICES
 from gangline.cluster.node.pods.control_groups import CGROUPS
 from gangline.kube.errors import Forbidden
 
@@ -331,3 +331,22 @@ async def test_processors_are_limited(cluster):
     assert [quota.read_text().split()[0] for quota in quotas] == ["50000"]
     assert (quotas[0].parent / "cgroup.procs").read_text().split()
     await cluster.delete("slow", grace_period_s=0)
+
+
+async def test_a_downward_volume_follows_the_labels_of_the_pod(plain):
+    items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
+    made = await plain.create_pod(
+        "told",
+        "sleep",
+        "60",
+        metadata={"labels": {"a": "before"}},
+        volumes=[{"name": "about", "downwardAPI": {"items": items}}],
+    )
+    await plain.wait_phase("told", "Running")
+    file = plain.paths.pods / made["metadata"]["uid"] / "volumes" / "about" / "labels"
+    assert file.read_text() == 'a="before"'
+
+    await plain.client.patch(PODS, "told", {"metadata": {"labels": {"a": "after"}}}, "default", kind="merge")
+
+    await plain.wait_for(lambda: file.read_text() == 'a="after"', "the new label")
+    await plain.delete("told", grace_period_s=0)

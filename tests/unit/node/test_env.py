@@ -9,7 +9,10 @@ from gangline.api.core import ConfigMap, Pod, Secret
 from gangline.cluster.node.pods.container_env import ConfigError, Lookup, PodFacts, build_env, expand
 
 FACTS = PodFacts(pod_ip="10.0.0.5", host_ip="10.0.0.1", allocatable={"cpu": "8", "memory": "16Gi"})
-CONFIG_MAPS = {"cm": ConfigMap(data={"A": "from map", "B": "2", "not a name": "x"})}
+CONFIG_MAPS = {
+    "cm": ConfigMap(data={"A": "from map", "B": "2", "not=a-name": "x"}),
+    "dashed": ConfigMap(data={"1.key": "a", "any-key": "b", "k=v": "c"}),
+}
 SECRETS = {"s": Secret(data={"B": base64.b64encode(b"from secret").decode()})}
 LOOKUP = Lookup(CONFIG_MAPS.get, SECRETS.get)
 
@@ -56,6 +59,12 @@ def test_env_wins_over_env_from_which_wins_over_defaults():
     )
 
     assert found == {"A": "from map", "B": "own", "C": "default"}
+
+
+def test_every_printable_key_but_those_with_an_equals_sign_is_a_name():
+    found = env_of(env_from=[{"configMapRef": {"name": "dashed"}}])
+
+    assert found == {"1.key": "a", "any-key": "b"}
 
 
 def test_later_env_from_wins_and_prefix_is_put_before_keys():

@@ -25,7 +25,8 @@ from gangline.units import parse_quantity
 
 _REFERENCE = re.compile(r"\$(\$|\(([^()$]*)\))")
 _NAMED = re.compile(r"^metadata\.(labels|annotations)\['(.+)'\]$")
-_VARIABLE_NAME = re.compile(r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")
+# any-key, 1.key: printable ASCII without "=", as of Kubernetes 1.34
+_VARIABLE_NAME = re.compile(r"^[ -<>-~]+$")
 
 
 class ConfigError(Exception):

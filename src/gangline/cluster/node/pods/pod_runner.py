@@ -89,6 +89,9 @@ class PodRunner:
 
     def update(self, pod: Pod) -> None:
         """Take a newer version of the pod."""
+        old, new = self.pod.metadata, pod.metadata
+        if (old.labels, old.annotations) != (new.labels, new.annotations):
+            self._refresh = True  # volumes may show them
         self.pod = pod
         self._wake.set()
 
