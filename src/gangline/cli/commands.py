@@ -31,6 +31,11 @@ COMMANDS: dict[str, CommandEntry] = {
     "list": CommandEntry("list", "list jobs", "Jobs"),
     "get": CommandEntry("get", "show one job and its instances", "Jobs"),
     "logs": CommandEntry("logs.command", "print the log of a job's launcher, or of a pod", "Jobs"),
+    "exec": CommandEntry("pods.exec", "run a program in a running pod of a job", "Jobs"),
+    "shell": CommandEntry("pods.shell", "open a shell in a running pod of a job", "Jobs"),
+    "port-forward": CommandEntry(
+        "pods.port_forward", "lead a port of this machine to one of a job's pod", "Jobs"
+    ),
     "runs": CommandEntry("runs", "list what ran, also after its job is gone, and how it ended", "Jobs"),
     "top": CommandEntry("top.command", "show the GPUs of nodes and jobs", "Jobs"),
     "explain": CommandEntry(
@@ -76,9 +81,3 @@ ELSEWHERE: dict[str, str] = {
     "attach": "gangline logs -f NAME",
 }
 """Commands of other tools, and what does the same here; nothing ends a job on a guess."""
-
-NOT_SERVED: dict[str, str] = {
-    "exec": "nothing runs in a pod besides its program; `gangline logs -f NAME` follows it, "
-    "`gangline get NAME` shows its pods",
-}
-"""Commands of other tools that nothing here does, and what there is."""

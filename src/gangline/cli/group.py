@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gangline import __version__
-from gangline.cli.commands import ALIASES, ARENAS, COMMANDS, ELSEWHERE, NOT_SERVED, SECTIONS
+from gangline.cli.commands import ALIASES, ARENAS, COMMANDS, ELSEWHERE, SECTIONS
 from gangline.cli.output import is_arena
 from gangline.errors import EXIT_BUG, EXIT_INTERRUPTED, GanglineError, UserError
 
@@ -94,7 +94,7 @@ def _instead_of(name: str, words: list[str]) -> str:
         return line.replace("NAME", job)
     known = [known for known, entry in COMMANDS.items() if entry.section]
     near = get_close_matches(name, known, n=1)
-    return NOT_SERVED.get(name) or (f"did you mean `{near[0]}`?" if near else "see `gangline --help`")
+    return f"did you mean `{near[0]}`?" if near else "see `gangline --help`"
 
 
 @click.group(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import cache
 from typing import Any, Generic, Literal, TypeVar
 
@@ -18,6 +18,7 @@ import msgspec
 from gangline.api.resources import PODS, Resource
 from gangline.kube.deep_json import decode_json
 from gangline.kube.errors import Gone, ServerError, Unavailable
+from gangline.kube.pod_streams.web_socket import WebSocket
 from gangline.kube.sender import Sender, request_timeout_s
 from gangline.kube.stream import LineSplitter, WatchEvent, read_event
 
@@ -225,6 +226,22 @@ class Client(Sender):
                 return
             if splitter.rest():  # a server ends every event with a newline
                 raise Unavailable(0, "", f"the watch of {resource.plural} ended in the middle of an event")
+
+    async def open_pod_stream(
+        self,
+        pod: str,
+        subresource: str,
+        namespace: str | None = None,
+        *,
+        params: Mapping[str, Any],
+        protocols: Sequence[str],
+    ) -> tuple[WebSocket, str]:
+        """Open ``exec``, ``attach`` or ``portforward`` of a pod; return it and the protocol that is spoken.
+
+        What is built on it: ``pod_streams/program.py``, ``pod_streams/ports.py``.
+        """
+        path = PODS.path(self._namespace(PODS, namespace), pod, subresource)
+        return await self.open_web_socket(path, params, protocols)
 
     async def logs(
         self,

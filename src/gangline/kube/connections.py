@@ -90,13 +90,14 @@ class Connections:
         head = f"{method} {target} HTTP/1.1\r\n{self._headers}{_header_lines(headers)}"
         length = f"Content-Length: {len(body or b'')}\r\n" if method != "GET" else ""
         request = f"{head}{length}\r\n".encode() + (body or b"")
+        upgrades = "Upgrade" in headers
         if (kept := self._take_idle()) is not None:
             try:
-                return await kept.exchange(request)
+                return await kept.exchange(request, upgrades=upgrades)
             except ClosedUnanswered:
                 if method != "GET":
                     raise
-        return await (await self._connect()).exchange(request)
+        return await (await self._connect()).exchange(request, upgrades=upgrades)
 
     def close(self) -> None:
         """Close all connections, one that is about to open too; running requests fail."""

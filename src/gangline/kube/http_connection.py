@@ -18,6 +18,7 @@ head_bytes_max = 64 << 10
 buffered_bytes_max = 1 << 20
 """Bytes of a body that wait for their reader before the server is made to wait."""
 
+_SWITCHING = 101
 _NO_BODY = (204, 304)
 _GZIP = 16 + zlib.MAX_WBITS  # the window that asks zlib for gzip's header
 
@@ -87,6 +88,11 @@ class Answer:
         """Close the connection unless the answer is here to its end."""
         if not self._is_whole:
             self._connection.close()
+
+    def switch(self) -> tuple[asyncio.Transport, bytes]:
+        """Return the connection of an answer 101, for another protocol, and what has come of that already."""
+        self._is_whole = True
+        return self._connection.release_transport()
 
     # What the connection tells.
 
@@ -164,6 +170,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._head_bytes = 0
         self._is_interim = self._ends_with_connection = self._keeps_open = self._is_paused = False
+        self._upgrades, self._tail = False, b""
         self._unzip: zlib._Decompress | None = None
         self.used_s = 0.0
 
@@ -172,8 +179,10 @@ class HttpConnection(asyncio.Protocol):
         """Whether it is open and no answer is under way."""
         return self._answer is None and self._transport is not None and not self._transport.is_closing()
 
-    async def exchange(self, request: bytes) -> Answer:
+    async def exchange(self, request: bytes, *, upgrades: bool = False) -> Answer:
         """Send a request and return its answer once the head is here; a cancelled one closes the connection.
+
+        With ``upgrades`` the request asks for another protocol, and 101 is an answer.
 
         Raises:
             ClosedUnanswered: not a byte came.
@@ -184,6 +193,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers, self._head_bytes, self._unzip = {}, 0, None
         self._is_interim = self._ends_with_connection = self._keeps_open = False
+        self._upgrades = upgrades
         answer = self._answer = Answer(self)
         self._transport.write(request)
         try:
@@ -209,6 +219,15 @@ class HttpConnection(asyncio.Protocol):
             raise BadAnswer("the server closed the connection")
         to.connection_made(transport)
 
+    def release_transport(self) -> tuple[asyncio.Transport, bytes]:
+        """Give the connection away, with what has come after the head; this object is at its end."""
+        transport, self._transport = self._transport, None
+        self._answer = self._parser = None
+        self._on_lost(self)
+        if transport is None:
+            raise BadAnswer("the server closed the connection")
+        return transport, self._tail
+
     def go_on(self) -> None:
         """Let the server send again."""
         if self._is_paused and self._transport is not None:
@@ -229,10 +248,18 @@ class HttpConnection(asyncio.Protocol):
         if answer is None or self._parser is None or answer.is_over():  # nothing was asked, or it is answered
             self.close()
             return
+        if answer.status == _SWITCHING:
+            self._tail += data
+            return
         self._head_bytes += 0 if answer.status else len(data)
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        except httptools.HttpParserUpgrade as upgrade:
+            if answer.status == _SWITCHING:
+                self._tail = data[upgrade.args[0] :]
+                return
+            self._refuse("the answer is no HTTP: it goes on in a protocol that was not asked for")
+        except httptools.HttpParserError as error:
             self._refuse(f"the answer is no HTTP: {error}")
         if not answer.status and self._head_bytes > head_bytes_max:
             self._refuse(f"the answer is no HTTP: its head has more than {head_bytes_max} bytes")
@@ -282,9 +309,12 @@ class HttpConnection(asyncio.Protocol):
         if self._answer is None or self._answer.is_over():
             return
         status, headers = self._parser.get_status_code(), self._headers
-        self._is_interim = 100 <= status < 200
+        self._is_interim = 100 <= status < 200 and not (status == _SWITCHING and self._upgrades)
         self._headers = {}
         if self._is_interim:
+            return
+        if status == _SWITCHING:
+            self._answer.begin(status, headers)
             return
         self._keeps_open = self._parser.should_keep_alive()
         self._ends_with_connection = not {"content-length", "transfer-encoding"} & headers.keys()
@@ -313,7 +343,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """End the answer."""
-        if self._answer is None or self._is_interim:
+        if self._answer is None or self._is_interim or self._answer.status == _SWITCHING:
             return
         if self._unzip is not None and not self._unzip.eof:
             self._refuse("the answer's gzip ends too early")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -15,8 +15,16 @@ import msgspec
 from gangline.kube import credentials
 from gangline.kube.config import Connection, Credential
 from gangline.kube.connections import Connections, NotConnected
-from gangline.kube.errors import ApiError, KubeconfigError, TooManyRequests, Unavailable, error_from_body
+from gangline.kube.errors import (
+    ApiError,
+    KubeconfigError,
+    ServerError,
+    TooManyRequests,
+    Unavailable,
+    error_from_body,
+)
 from gangline.kube.http_connection import Answer
+from gangline.kube.pod_streams.web_socket import WebSocket, accept_of, new_key
 from gangline.kube.transport import endpoint
 
 request_timeout_s = 30.0
@@ -40,6 +48,7 @@ retry_after_default_s = 1.0
 connection_retry_delays_s = (0.05, 0.2, 0.5)
 """Pauses before the next tries when the connection fails."""
 
+_SWITCHING = 101
 _REDIRECT = 300  # API servers redirect nobody: it is the login page of something before them
 
 
@@ -198,6 +207,41 @@ class Sender:
         except OSError as error:
             raise _unavailable(error, doing, self.connection.server) from error
 
+    async def open_web_socket(
+        self, path: str, params: Mapping[str, Any], protocols: Sequence[str]
+    ) -> tuple[WebSocket, str]:
+        """Ask for a WebSocket; return it and the protocol that the server has chosen.
+
+        Raises:
+            ApiError: the server refuses, or cannot be reached.
+        """
+        doing, key = f"GET {path}", new_key()
+        headers = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Key": key,
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Protocol": ", ".join(protocols),
+        }
+        until_s = asyncio.get_running_loop().time() + request_timeout_s
+        try:
+            answer = await self._authorized("GET", path, params, None, headers, until_s)
+            if answer.status == _SWITCHING:
+                protocol = answer.headers.get("sec-websocket-protocol", "")
+                if answer.headers.get("sec-websocket-accept") != accept_of(key) or protocol not in protocols:
+                    answer.close()
+                    raise ServerError(0, "", f"{doing}: the server speaks none of {', '.join(protocols)}")
+                web_socket = WebSocket(is_client=True)
+                web_socket.take(*answer.switch())
+                return web_socket, protocol
+            try:
+                async with asyncio.timeout_at(until_s):
+                    raise _refusal(answer, await answer.read(), doing)
+            finally:
+                answer.close()
+        except OSError as error:
+            raise _unavailable(error, doing, self.connection.server) from error
+
     async def _authorized(
         self,
         method: str,
@@ -208,7 +252,7 @@ class Sender:
         until_s: float | None,
     ) -> Answer:
         """Ask as whom we are; after a 401 once more with a fresh credential, where there may be one."""
-        query, is_renewed = urlencode(_query(params)), False
+        query, is_renewed = urlencode(_query(params), doseq=True), False
         headers = {"Accept": "application/json, */*", **headers}
         while True:
             credential, connections = await self._identity(renew=is_renewed)
@@ -257,10 +301,14 @@ class Sender:
         return credential, self._pools[-1]
 
 
-def _query(params: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the query in text; None and empty values are left out."""
+def _query(params: Mapping[str, Any] | None) -> dict[str, str | list[str]]:
+    """Return the query in text; None and empty values are left out, a list is one each."""
     return {
-        key: ("true" if value else "false") if isinstance(value, bool) else str(value)
+        key: value
+        if isinstance(value, list)
+        else ("true" if value else "false")
+        if isinstance(value, bool)
+        else str(value)
         for key, value in (params or {}).items()
         if value is not None and value != ""
     }

@@ -1,16 +1,22 @@
 """A shell in every pod, by kubectl and the official Python client, in each isolation mode."""
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import re
 import shutil
 import signal
 import struct
+import sys
 import termios
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+
+from gangline.kube.client import Client
+from gangline.kube.config import Connection
 
 LIMIT_S = 90.0
 SERVE = """
@@ -321,3 +327,111 @@ async def terminal(cluster):
             process.kill()
             await process.wait()
         os.close(master)
+
+
+async def start_gangline(cluster, *words: str) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    words = (words[0], "--kubeconfig", str(cluster.paths.kubeconfig), *words[1:])
+    line = [sys.executable, "-m", "gangline", *words]
+    return await asyncio.create_subprocess_exec(*line, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+async def test_own_commands_do_the_same_on_any_cluster(cluster):
+    await idle_pod(cluster)
+    port = await echo_port(cluster)
+    data = os.urandom(3_000_000)
+
+    process = await start_gangline(cluster, "exec", "-i", "idle", "--", "sh", "-c", "cat; exit 3")
+    async with asyncio.timeout(LIMIT_S):
+        out, _ = await process.communicate(data)
+    assert (process.returncode, out == data) == (3, True)
+
+    process = await start_gangline(cluster, "shell", "idle")
+    async with asyncio.timeout(LIMIT_S):
+        out, _ = await process.communicate(b"echo $HOSTNAME; kill -9 $$\n")
+    assert (process.returncode, out) == (137, b"idle\n")
+
+    process = await start_gangline(cluster, "port-forward", "echo", f":{port}")
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            line = (await process.stdout.readline()).decode()
+            local = int(re.match(r"127.0.0.1:([0-9]+) leads to port", line)[1])
+            reader, writer = await asyncio.open_connection("127.0.0.1", local)
+            writer.write(b"ping")
+            assert await reader.readexactly(4) == b"ping"
+            writer.close()
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_program_ends_with_its_client_and_with_its_pod(cluster):
+    seconds = 4320 + ["network", "user", "plain"].index(cluster.mode)  # that nobody else sleeps
+    await idle_pod(cluster)
+    line = ("exec", "-i", "idle", "--", "sh", "-c", f"echo begun; sleep {seconds}; true")
+    left, right = await start_kubectl(cluster, *line), await start_kubectl(cluster, *line)
+    async with asyncio.timeout(LIMIT_S):
+        assert await left.stdout.readline() == await right.stdout.readline() == b"begun\n"
+    await cluster.wait_for(lambda: len(sleepers(seconds)) == 2, "both programs")
+
+    left.kill()
+    await cluster.wait_for(
+        lambda: len(sleepers(seconds)) == 1, "the end of the program whose client was killed"
+    )
+    assert right.returncode is None
+    await cluster.delete("idle", grace_period_s=0)
+    async with asyncio.timeout(LIMIT_S):
+        _, told = await right.communicate()
+
+    assert right.returncode in (1, 137), told
+    await cluster.wait_for(lambda: not sleepers(seconds), "the end of the other")
+    await left.wait()
+
+
+def sleepers(seconds: int) -> list[str]:
+    """Return the processes that sleep for that long."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if entry.read_bytes() == b"sleep\0%d\0" % seconds:
+                found.append(entry.parent.name)
+    return found
+
+
+async def test_twenty_talk_to_one_pod_at_once(cluster, python_client):
+    from gangline.kube.pod_streams.program import PodProgram
+
+    await idle_pod(cluster)
+
+    async def talk(number: int) -> tuple[int, bytes]:
+        words = ["sh", "-c", f"read line; echo $line; exit {number}"]
+        program = await PodProgram.run(cluster.client, "idle", "default", words, stdin=True)
+        await program.send(b"%d\n" % (number * number))
+        out = b"".join([data async for _, data in program.output()])
+        await program.close()
+        return program.exit_code, out
+
+    async with asyncio.timeout(LIMIT_S):
+        ended = await asyncio.gather(*(talk(number) for number in range(20)))
+
+    assert ended == [(number, b"%d\n" % (number * number)) for number in range(20)]
+
+
+async def test_who_may_not_is_refused_before_anything_runs(plain):
+    from gangline.kube.errors import Forbidden, Unauthorized
+    from gangline.kube.pod_streams.program import PodProgram
+
+    await idle_pod(plain)
+    account = await plain.client.request(
+        "POST", "/api/v1/namespaces/kube-node-lease/serviceaccounts", body={"metadata": {"name": "other"}}
+    )
+    assert account["metadata"]["name"] == "other"
+    path = "/api/v1/namespaces/kube-node-lease/serviceaccounts/other/token"
+    token = (await plain.client.request("POST", path, body={"spec": {}}))["status"]["token"]
+    server = f"https://127.0.0.1:{plain.server.port}"
+
+    for shown, error in (("no-token", Unauthorized), (token, Forbidden)):
+        connection = Connection(server=server, insecure=True, token=shown)
+        async with Client(connection) as stranger:
+            with pytest.raises(error):
+                await PodProgram.run(stranger, "idle", "default", ["touch", "/tmp/written"])
