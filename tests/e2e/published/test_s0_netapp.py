@@ -1,0 +1,76 @@
+"""NetApp's article: a worker Deployment and a master Job, on claims that are folders of the user's.
+
+The machine has one network, so pods on it have one address: the master's nodes are that address, twice, and
+of the 16 ranks two are started.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.train
+
+FILES = Path(__file__).parent / "netapp"
+WORKER = "netapp-tensorflow-multi-imagenet-worker"
+MASTER = "netapp-tensorflow-multi-imagenet-master"
+CLAIMS = ("pb-fg-all-iface1", "pb-fg-all-iface2", "tensorflow-results")
+LIMITS = "model=trivial,batch_size=2,num_batches=2,num_warmup_batches=1"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    base = tmp_path_factory.mktemp("storage")
+    found = {claim: base / claim for claim in CLAIMS}
+    for folder in found.values():
+        folder.mkdir()
+    mounts = ",".join(str(found[claim] / "dataset" / "imagenet") for claim in CLAIMS[:2])
+    make = [sys.executable, "-m", "gangline", "bench", "make-data", "--images", "32", "--shards", "4"]
+    subprocess.run([*make, "--mounts", mounts], check=True, capture_output=True, timeout=150)
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster(start_cluster: Any, torch_python: str, folders: dict[str, Path]) -> Iterator[Any]:
+    volumes = [word for name, path in folders.items() for word in ("--volume", f"{name}={path}")]
+    image = f"netapp/tensorflow-py2={Path(torch_python).parents[1]}"
+    options = ("--nodes", "2", "--simulate-gpus", "8", "--bench-limits", LIMITS, "--image", image)
+    with start_cluster(*options, *volumes) as started:
+        yield started
+
+
+def test_worker_serves_master_completes_and_deleting_takes_their_pods_along(
+    cluster: Any, folders: dict[str, Path]
+) -> None:
+    cluster.kubectl("create", "-f", str(FILES / "worker.yaml"))
+    cluster.kubectl("rollout", "status", f"deployment/{WORKER}", "--timeout=120s")
+    assert re.search(rf"^{WORKER} +1/1 +1 +1 +\d+s$", cluster.kubectl("get", "deployments"), re.MULTILINE)
+    (line,) = cluster.kubectl("get", "pods", "-o", "wide", "--no-headers").splitlines()
+    name, ready, status, *_ = line.split()
+    assert (name.rpartition("-")[0].rpartition("-")[0], ready, status) == (WORKER, "1/1", "Running")
+    limit_s = time.monotonic() + 60
+    while not (log := cluster.kubectl("logs", name)):
+        assert time.monotonic() < limit_s
+    assert log == "22122\n"
+
+    address = cluster.get("pod", name)["status"]["podIP"]
+    master = (FILES / "master.yaml").read_text().replace("--num_devices=16", "--num_devices=2")
+    master = re.sub(r"--nodes=[0-9.,]+", f"--nodes={address},{address}", master)
+    cluster.kubectl("create", "-f", "-", stdin=master)
+    assert re.search(rf"^{MASTER} +Running +0/1 ", cluster.kubectl("get", "jobs"), re.MULTILINE)
+    cluster.kubectl("wait", "--for=condition=complete", f"job/{MASTER}", "--timeout=170s")
+    assert re.search(rf"^{MASTER} +Complete +1/1 +\d+m?\d*s", cluster.kubectl("get", "jobs"), re.MULTILINE)
+    assert re.search(r"^Total images/sec = [0-9.]+$", cluster.kubectl("logs", f"job/{MASTER}"), re.MULTILINE)
+    assert list(folders["tensorflow-results"].glob("*_trivial_cpu_2_2_*.txt"))
+
+    cluster.kubectl("delete", "job", MASTER)
+    cluster.kubectl("delete", "deployment", WORKER)
+    cluster.try_kubectl("wait", "--for=delete", "pods", "--all", "--timeout=60s")
+    assert cluster.get("pods,replicasets")["items"] == []
