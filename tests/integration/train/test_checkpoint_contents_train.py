@@ -13,6 +13,7 @@ pytestmark = pytest.mark.train
 
 CONTENTS = Path(__file__).with_name("contents_script.py")
 KILLED = Path(__file__).with_name("killed_saves_script.py")
+SAVED_AGAIN = Path(__file__).with_name("saved_again_script.py")
 ROUNDS = os.environ.get("GANGLINE_KILL_ROUNDS", "20")
 
 
@@ -130,3 +131,15 @@ def test_saves_killed_at_any_moment_lose_no_step_that_was_acknowledged(torch_pyt
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{ROUNDS} rounds" in done.stdout
     assert "none lost" in done.stdout
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mode", ["plain", pytest.param("sharded", marks=pytest.mark.slow)])
+def test_a_step_saved_again_is_the_old_save_or_the_new_wherever_a_kill_falls(
+    torch_python, tmp_path, mode
+) -> None:
+    line = [torch_python, str(SAVED_AGAIN), str(tmp_path / "folder"), mode]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=900, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the old save or the new" in done.stdout

@@ -119,9 +119,12 @@ class Checkpoints:
         try:
             said = self._together(doing, lambda: saving.write_drafts(state, own, _random_states()))
             self._check_same(doing, saving.marks, said)
-            said = self._together(doing, saving.commit_own)
-            # A model on disk says that every rank's own part is there.
-            self._together(doing, lambda: saving.commit_model(said))
+            save = str(said[0]["save"])
+            said = self._together(doing, lambda: saving.commit_own(save))
+            # A model on disk says that every rank's own part of this save is there.
+            done = self._together(doing, lambda: saving.commit_model(said))
+            if any(one["has_older"] for one in done):  # until now they were the step
+                self._together(doing, saving.remove_older)
         except GanglineError:
             saving.drop()
             raise
@@ -138,10 +141,10 @@ class Checkpoints:
             PeerLostError: a rank ended meanwhile.
         """
         found = self._listed()
-        said = self._exchange({"steps": sorted(found)})
-        common = set.intersection(*({int(step) for step in one["steps"]} for one in said))
-        for step in sorted(common, reverse=True):
-            model, own = found[step]
+        said = self._exchange({"saves": sorted(found)})
+        common = set.intersection(*({(int(step), str(save)) for step, save in one["saves"]} for one in said))
+        for step, save in sorted(common, reverse=True):
+            model, own = found[step, save]
             damaged = [path.name for path in (model, own) if path is not None and not is_whole(path)]
             said = self._exchange({"damaged": damaged})
             if not any(one["damaged"] for one in said) and is_sharded(model):
@@ -163,21 +166,20 @@ class Checkpoints:
 
     # Files -------------------------------------------------------------------------------------------------
 
-    def _listed(self) -> dict[int, tuple[Path, Path | None]]:
-        """Return for every step that has a model its file, and the one of this rank."""
-        models: dict[int, Path] = {}
-        owns: dict[int, Path] = {}
-        others: set[int] = set()
+    def _listed(self) -> dict[tuple[int, str], tuple[Path, Path | None]]:
+        """Return for every save of a step that has a model its file, and the one of this rank."""
+        models: dict[tuple[int, str], Path] = {}
+        owns: dict[tuple[int, str], Path] = {}
+        others: set[tuple[int, str]] = set()
         for path, name in self._named():
+            key = name.step, name.save
             if name.is_model:
-                models[name.step] = path
+                models[key] = path
             elif (name.rank, name.size) == (self._ranks.rank, self._ranks.size):
-                owns[name.step] = path
+                owns[key] = path
             elif name.kind == "rank" and name.size != self._ranks.size:
-                others.add(name.step)
-        return {
-            step: (path, owns.get(step)) for step, path in models.items() if step in owns or step in others
-        }
+                others.add(key)
+        return {key: (path, owns.get(key)) for key, path in models.items() if key in owns or key in others}
 
     def _named(self) -> list[tuple[Path, Name]]:
         return [(path, name) for path in self._folder.iterdir() if (name := name_of(path)) is not None]

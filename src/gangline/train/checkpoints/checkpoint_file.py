@@ -2,10 +2,13 @@
 
 What has its name is whole, and what was damaged later is noticed by the digest in it::
 
-    step-00000240.rank-1-of-2-3f0c….pt    random states of rank 1, and what it gave as its own
-    step-00000240.model-9a1be….pt         what is the same on all ranks
-    step-00000240.sharded-model-77a0….pt  the same beside state that is spread over the ranks, which lies in
-    step-00000240.shards-5cc1….           this folder
+    step-00000240.rank-1-of-2-3f0c….5d1e….pt    random states of rank 1, and what it gave as its own
+    step-00000240.model-9a1be….5d1e….pt         what is the same on all ranks
+    step-00000240.sharded-model-77a0….5d1e….pt  the same beside state that is spread over the ranks, which
+    step-00000240.shards-5cc1….5d1e…            lies in this folder
+
+The last part is one save's own: files of two saves of one step are never taken together. Those that were
+written before saves had one belong together by their step.
 """
 
 from __future__ import annotations
@@ -23,9 +26,12 @@ from gangline.errors import UserError
 from gangline.train.checkpoints import checkpoint_contents
 
 DIGEST_CHARACTERS = 32
+SAVE_BYTES = 8
+"""Random bytes that tell saves of one step apart."""
 _READ_BYTES = 1 << 20
 _NAME = re.compile(
-    r"step-(\d{8,})\.(?:(model|sharded-model)|rank-(\d+)-of-(\d+)|(shards))-([0-9a-f]{32})(?:\.pt)?"
+    r"step-(\d{8,})\.(?:(model|sharded-model)|rank-(\d+)-of-(\d+)|(shards))-([0-9a-f]{32})"
+    r"(?:\.([0-9a-f]{16}))?(?:\.pt)?"
 )
 
 
@@ -39,6 +45,7 @@ class Name:
         rank: whose own it is, -1 for nobody's.
         size: the number of ranks then, 0 unless it is a rank's own.
         digest: of its content.
+        save: which save of the step it belongs to, empty in files of old.
     """
 
     step: int
@@ -46,6 +53,7 @@ class Name:
     rank: int
     size: int
     digest: str
+    save: str
 
     @property
     def is_model(self) -> bool:
@@ -58,9 +66,8 @@ def name_of(path: Path) -> Name | None:
     if (match := _NAME.fullmatch(path.name)) is None:
         return None
     kind = match[2] or match[5] or "rank"
-    return Name(
-        int(match[1]), kind, int(match[3] or -1) if kind == "rank" else -1, int(match[4] or 0), match[6]
-    )
+    rank = int(match[3]) if kind == "rank" else -1
+    return Name(int(match[1]), kind, rank, int(match[4] or 0), match[6], match[7] or "")
 
 
 def is_sharded(path: Path) -> bool:
@@ -111,14 +118,10 @@ class Draft:
                 raise
         self._digest = writer.digest.hexdigest()[:DIGEST_CHARACTERS]
 
-    def commit(self) -> Path:
-        """Give the file its name; files of the same place from an earlier attempt at this step go."""
-        path = self._folder / f"step-{self._step:08d}.{self._place}-{self._digest}.pt"
-        older = [*self._folder.glob(f"step-{self._step:08d}.{self._place}-*.pt")]
+    def commit(self, save: str) -> Path:
+        """Give the file its name, as part of a save."""
+        path = self._folder / f"step-{self._step:08d}.{self._place}-{self._digest}.{save}.pt"
         self._path.replace(path)
-        for other in older:
-            if other != path:
-                other.unlink(missing_ok=True)
         sync_folder(self._folder)
         return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 from gangline.errors import UserError
 from gangline.train.checkpoints import same_state, sharded_state
 from gangline.train.checkpoints.checkpoint_file import (
+    SAVE_BYTES,
     Draft,
     digest_of,
     digest_of_names,
+    name_of,
     remove,
     sync_folder,
 )
@@ -42,6 +45,7 @@ class Saving:
         # All ranks write into this one, and rank 0 answers for it.
         self._shards_draft = folder / f".step-{step:08d}.shards.rank-0.part"
         self._own: Path | None = None
+        self._save = ""
         self.marks: dict[str, str] = {}
 
     def _draft(self, place: str) -> Draft:
@@ -66,11 +70,18 @@ class Saving:
                 remove(self._shards_draft)
         elif self._writes_model:
             self._model.write(state, state=state)
-        return {"marks": same_state.digest(self.marks), "is_sharded": self._shards is not None}
+        is_sharded = self._shards is not None
+        save = os.urandom(SAVE_BYTES).hex()
+        return {"marks": same_state.digest(self.marks), "is_sharded": is_sharded, "save": save}
 
-    def commit_own(self) -> Facts:
-        """Give this rank's own file its name, and write its part of what is spread, all together."""
-        self._own = self._mine.commit()
+    def commit_own(self, save: str) -> Facts:
+        """Give this rank's own file its name, and write its part of what is spread, all together.
+
+        Args:
+            save: name of this save, which no other has, the same on all ranks.
+        """
+        self._save = save
+        self._own = self._mine.commit(save)
         if self._shards is None:
             return {}
         sharded_state.write(self._shards_draft, self._shards)
@@ -84,33 +95,42 @@ class Saving:
             said: what `commit_own` returned on all ranks.
         """
         if not self._writes_model:
-            return {}
-        kept = None
+            return {"has_older": bool(self._older())}
         if self._shards is not None:
             files = {str(name): str(digest) for one in said for name, digest in one["files"].items()}
             kept = self._commit_shards(files)
             index = {"tensors": self._shards.index, "folder": kept.name, "files": files}
             self._model.write({"state": self._shards.rest, "shards": index}, state=self._shards.rest)
-        path = self._model.commit()
-        for older in self._folder.glob(f"step-{self._step:08d}.*"):  # of an earlier attempt at this step
-            if (".model-" in older.name or ".sharded-model-" in older.name) and older != path:
-                remove(older)
-            if ".shards-" in older.name and older != kept:
-                remove(older)
+        self._model.commit(self._save)
+        return {"has_older": bool(self._older())}
+
+    def remove_older(self) -> Facts:
+        """Remove this rank's part of earlier saves of this step, once all ranks have completed this one."""
+        for path in self._older():
+            remove(path)
         return {}
+
+    def _older(self) -> list[Path]:
+        found = []
+        for path in self._folder.glob(f"step-{self._step:08d}.*"):
+            if (name := name_of(path)) is None or name.save == self._save:
+                continue
+            is_own = (name.rank, name.size) == (self._ranks.rank, self._ranks.size)
+            if is_own if name.kind == "rank" else self._writes_model:
+                found.append(path)
+        return found
 
     def _commit_shards(self, files: dict[str, str]) -> Path:
         sync_folder(self._shards_draft)
-        folder = self._folder / f"step-{self._step:08d}.shards-{digest_of_names(files)}"
-        remove(folder)  # with this name it has the same content, whole or damaged
+        folder = self._folder / f"step-{self._step:08d}.shards-{digest_of_names(files)}.{self._save}"
         self._shards_draft.replace(folder)
         sync_folder(self._folder)
         return folder
 
     def drop(self) -> None:
-        """Remove what has no name yet, and what belongs to a step that has no model: the disk may be full."""
+        """Remove what has no name yet, and what belongs to a save that has no model: the disk may be full."""
         self._mine.drop()
-        if self._own is not None and not any(self._folder.glob(f"step-{self._step:08d}.*model-*.pt")):
+        if self._own is not None and not any(self._folder.glob(f"step-*model-*.{self._save}.pt")):
             remove(self._own)
         self._model.drop()
         if self._ranks.rank == 0:
