@@ -30,8 +30,7 @@ Answer = tuple[int, Any]
 ELSEWHERE_ONLY = {
     "nodes": (".spec.taints[]",),  # an admission plugin taints what has not said that it is ready
     "pods": (".spec.volumes[]", ".spec.containers[].volumeMounts[]"),  # the node mounts the token unasked
-    "persistentvolumes": (".metadata.finalizers[]", ".status.lastPhaseTransitionTime"),
-    "persistentvolumeclaims": (".metadata.finalizers[]",),
+    "persistentvolumes": (".status.lastPhaseTransitionTime",),
     "volumeattributesclasses": (".metadata.finalizers[]",),
     "daemonsets": (".metadata.annotations.deprecated",),
     "certificatesigningrequests": (".spec.uid",),
@@ -42,6 +41,7 @@ HERE_ONLY = {
     "customresourcedefinitions": (".status",),  # established at once, also in a dry run
     "certificatesigningrequests": ("('test', 'Update')",),
     "deviceclasses": ("('test', 'Update')",),  # owns an empty spec
+    "persistentvolumeclaims": (".spec.storageClassName",),  # there is a default class
 }
 KEPT_ELSEWHERE = {"replicationcontrollers", "servicecidrs"}
 """Kinds whose objects a finalizer of a real server keeps a while, so that a deletion shows them."""
