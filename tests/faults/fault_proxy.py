@@ -15,9 +15,11 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
+
+import msgspec
 
 from gangline.kube.config import Connection
 from gangline.kube.connections import Connections
@@ -133,7 +135,7 @@ class FaultProxy:
 
     def connection(self) -> Connection:
         """Return how clients reach the proxy: as whom they were before."""
-        return replace(self.upstream, server=f"http://127.0.0.1:{self.port}", ca_data=None)
+        return msgspec.structs.replace(self.upstream, server=f"http://127.0.0.1:{self.port}", ca_data=None)
 
     async def start(self) -> None:
         credential = await read_credential(self.upstream)

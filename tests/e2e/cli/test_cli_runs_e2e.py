@@ -260,7 +260,6 @@ def on_terminal():
         (["cancel"], "gangline delete NAME"),
         (["describe", "job", "train"], "gangline get -e train"),
         (["attach", "train"], "gangline logs -f train"),
-        (["exec", "train", "--", "sh"], "gangline logs -f NAME"),
     ],
 )
 def test_commands_of_other_tools_lead_to_the_one_that_does_it(gangline, words, part):

@@ -109,3 +109,9 @@ def test_a_field_may_be_fine_beside_another_one(report: Path) -> None:
     shm = {"medium": "Memory", "sizeLimit": "1Gi"}
     assert warnings(PODS, pod(volumes=[{"name": "shm", "emptyDir": shm}]), report) == []
     assert len(warnings(PODS, pod(volumes=[{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}]), report)) == 1
+
+
+@pytest.mark.parametrize("wrong", [[[1, 2]], ["x"], [None], {"x": [3]}, "x", 7])
+def test_values_of_a_wrong_type_are_left_to_the_check_of_types(wrong: Any) -> None:
+    for name in ("containers", "initContainers", "volumes", "securityContext", "affinity"):
+        assert refusals({name: wrong}, "spec") == []

@@ -107,9 +107,9 @@ def _plan(name: str) -> dict[str, tuple[FieldAnswer, str, str]]:
     return plan
 
 
-def _found(
-    value: Mapping[str, Any], name: str, path: str, spec: Mapping[str, Any]
-) -> Iterator[tuple[str, FieldAnswer]]:
+def _found(value: Any, name: str, path: str, spec: Mapping[str, Any]) -> Iterator[tuple[str, FieldAnswer]]:
+    if not isinstance(value, Mapping):
+        return  # of the wrong type, which the check of types tells
     plan = _plan(name)
     for key in plan.keys() & value.keys():
         answer, shape, below = plan[key]
