@@ -236,8 +236,8 @@ found = []
 for pid in sys.argv[1:]:
     for name in ("environ", "mem", "maps"):
         try:
-            open(f"/proc/{pid}/{name}", "rb").read(1)
-            found.append(f"{pid}/{name}")
+            if open(f"/proc/{pid}/{name}", "rb").read(1):  # one that is ending opens, and holds nothing
+                found.append(f"{pid}/{name}")
         except OSError:
             pass
     try:
