@@ -1,7 +1,11 @@
 """Which pod `gangline exec` means, and which ports are named."""
 
+import asyncio
+import concurrent.futures
+
 import pytest
 
+from gangline.cli.pods import terminal
 from gangline.cli.pods.port_forward import parse_ports
 from gangline.errors import UserError
 from gangline.kube.errors import ServerError
@@ -69,3 +73,19 @@ def test_exit_code_is_that_of_the_status():
         exit_code_of(b'{"kind":"Status","status":"Failure","message":"no such program","code":500}')
     with pytest.raises(ServerError, match="no exit code"):
         exit_code_of(b'{"status":"Failure","reason":"NonZeroExitCode"}')
+
+
+def test_input_that_comes_after_the_end_is_no_error(monkeypatch):
+    def too_late(coroutine, loop):
+        coroutine.close()
+        sent: concurrent.futures.Future[None] = concurrent.futures.Future()
+        sent.cancel()
+        return sent
+
+    class Ended:
+        async def send(self, data): ...
+
+    monkeypatch.setattr(terminal.asyncio, "run_coroutine_threadsafe", too_late)
+    monkeypatch.setattr(terminal.os, "read", lambda number, size: b"late")
+
+    terminal._read_input(Ended(), asyncio.new_event_loop())

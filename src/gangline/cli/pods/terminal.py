@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import os
 import shutil
@@ -63,7 +64,7 @@ def _raw_terminal() -> Iterator[None]:
 
 def _read_input(program: PodProgram, loop: asyncio.AbstractEventLoop) -> None:
     """Send standard input, in a thread that waits for it; one piece at a time, so that nothing piles up."""
-    with contextlib.suppress(OSError, RuntimeError):  # the program has ended, and with it the loop
+    with contextlib.suppress(OSError, RuntimeError, concurrent.futures.CancelledError):  # the loop has ended
         while data := os.read(0, _READ_BYTES):
             asyncio.run_coroutine_threadsafe(program.send(data), loop).result()
         asyncio.run_coroutine_threadsafe(program.end_input(), loop).result()
