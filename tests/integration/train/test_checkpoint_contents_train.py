@@ -139,7 +139,9 @@ def test_a_step_saved_again_is_the_old_save_or_the_new_wherever_a_kill_falls(
     torch_python, tmp_path, mode
 ) -> None:
     line = [torch_python, str(SAVED_AGAIN), str(tmp_path / "folder"), mode]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=900, check=False)
+    here = Path(__file__).parents[3] / "src"
+    environment = os.environ | {"PYTHONPATH": str(here), "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=900, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the old save or the new" in done.stdout
