@@ -52,9 +52,14 @@ def test_worker_serves_master_completes_and_deleting_takes_their_pods_along(
     cluster.kubectl("create", "-f", str(FILES / "worker.yaml"))
     cluster.kubectl("rollout", "status", f"deployment/{WORKER}", "--timeout=120s")
     assert re.search(rf"^{WORKER} +1/1 +1 +1 +\d+s$", cluster.kubectl("get", "deployments"), re.MULTILINE)
-    (line,) = cluster.kubectl("get", "pods", "-o", "wide", "--no-headers").splitlines()
-    name, ready, status, *_ = line.split()
-    assert (name.rpartition("-")[0].rpartition("-")[0], ready, status) == (WORKER, "1/1", "Running")
+    limit_s = time.monotonic() + 60
+    while True:
+        (line,) = cluster.kubectl("get", "pods", "-o", "wide", "--no-headers").splitlines()
+        name, ready, status, *_ = line.split()
+        if (ready, status) == ("1/1", "Running"):
+            break
+        assert time.monotonic() < limit_s, cluster.kubectl("logs", name, "--previous")
+    assert name.rpartition("-")[0].rpartition("-")[0] == WORKER
     limit_s = time.monotonic() + 60
     while not (log := cluster.kubectl("logs", name)):
         assert time.monotonic() < limit_s
