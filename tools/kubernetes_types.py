@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -101,11 +101,11 @@ class Version:
         self.aliases |= {name: target for name, target in _ALIAS.findall(code) if target != "struct"}
 
 
-def modules(release: str) -> dict[str, Path]:
-    """Return where Go has the modules of a release that are read, by name."""
+def modules(release: str, *names: str) -> dict[str, Path]:
+    """Return where Go has modules of a release, by their names below ``k8s.io``."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "go.mod").write_text("module tables\n", encoding="utf-8")
-        wanted = [f"k8s.io/{name}@{release}" for name in (*_MODULES, "apimachinery")]
+        wanted = [f"k8s.io/{name}@{release}" for name in names]
         command = ["go", "mod", "download", "-json", *wanted]
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if run.returncode:
@@ -117,7 +117,7 @@ def modules(release: str) -> dict[str, Path]:
 
 def read_release(release: str) -> dict[str, Version]:
     """Return every group version of a release that the table has, by name."""
-    homes = modules(release)
+    homes = modules(release, *_MODULES, "apimachinery")
     versions = {"meta/v1": Version("meta/v1")}
     folders = [("meta/v1", homes["apimachinery"] / "pkg/apis/meta/v1")]
     for folder in sorted(
@@ -233,20 +233,20 @@ def table() -> str:
     return "\n".join(blocks) + "\n"
 
 
-def main() -> int:
-    """Write the table, or check it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def write_or_check(path: Path, table: Callable[[], str], doing: str) -> int:
+    """Write a table, or say with ``--check`` whether it is fresh; return the exit code."""
+    parser = argparse.ArgumentParser(description=doing)
     parser.add_argument("--check", action="store_true", help="write nothing, say whether it is fresh")
     options = parser.parse_args()
     made = table()
     if options.check:
-        is_fresh = TABLE.read_text(encoding="utf-8") == made
+        is_fresh = path.read_text(encoding="utf-8") == made
         print("fresh" if is_fresh else f"stale: run python {sys.argv[0]}")
         return 0 if is_fresh else 1
-    TABLE.write_text(made, encoding="utf-8")
-    print(f"{len(made.splitlines())} lines in {TABLE}")
+    path.write_text(made, encoding="utf-8")
+    print(f"{len(made.splitlines())} lines in {path}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(TABLE, table, __doc__.splitlines()[0]))

@@ -8,15 +8,14 @@ strategies for which kinds count ``metadata.generation``. The notation of the ta
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from kubernetes_types import modules, write_or_check
 
 RELEASE = "v1.35.4"
 """The release whose API is spoken."""
@@ -31,17 +30,6 @@ _COUNTS = re.compile(r"\.Generation = 1\b")
 _FULL_VERBS = {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 _COUNTED_ELSEWHERE = {"customresourcedefinition"}
 """Kinds that count generations in a strategy of another module."""
-
-
-def module(release: str) -> Path:
-    """Return where Go has the module ``k8s.io/kubernetes`` of a release."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "go.mod").write_text("module tables\n", encoding="utf-8")
-        command = ["go", "mod", "download", "-json", f"k8s.io/kubernetes@{release}"]
-        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if run.returncode:
-        raise SystemExit(f"cannot fetch k8s.io/kubernetes@{release}: {run.stderr or run.stdout}")
-    return Path(json.loads(run.stdout)["Dir"])
 
 
 def counted(source: Path) -> set[str]:
@@ -91,7 +79,7 @@ def line(resource: dict[str, Any], subresources: list[str], marks: dict[str, set
 
 def table() -> str:
     """Return the whole table."""
-    source = module(RELEASE)
+    source = modules(RELEASE, "kubernetes")["kubernetes"]
     marks = {"generation": counted(source), "returned": returned(source)}
     blocks = [f"# Written by tools/served_kinds.py from k8s.io/kubernetes {RELEASE}; do not edit."]
     for document in documents(source):
@@ -106,20 +94,5 @@ def table() -> str:
     return "\n".join(blocks) + "\n"
 
 
-def main() -> int:
-    """Write the table, or check it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, say whether it is fresh")
-    options = parser.parse_args()
-    made = table()
-    if options.check:
-        is_fresh = TABLE.read_text(encoding="utf-8") == made
-        print("fresh" if is_fresh else f"stale: run python {sys.argv[0]}")
-        return 0 if is_fresh else 1
-    TABLE.write_text(made, encoding="utf-8")
-    print(f"{len(made.splitlines())} lines in {TABLE}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(TABLE, table, __doc__.splitlines()[0]))

@@ -13,6 +13,7 @@ from typing import Any
 
 from gangline.api.core import Pod, Service, is_true
 from gangline.api.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
+from gangline.cluster.controllers.pod_rules import owner_reference
 
 SLICE_ENDPOINTS_MAX = 1000
 """Endpoints in one slice; the API allows no more."""
@@ -169,17 +170,9 @@ def _ports_key(ports: list[Manifest]) -> str:
 
 
 def _metadata(service: Service, name: str, labels: dict[str, str]) -> Manifest:
-    owner = {
-        "apiVersion": SERVICES.api_version,
-        "kind": SERVICES.kind,
-        "name": service.metadata.name,
-        "uid": service.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
     return {
         "name": name,
         "namespace": service.metadata.namespace,
         "labels": labels,
-        "ownerReferences": [owner],
+        "ownerReferences": [owner_reference(SERVICES, service.metadata)],
     }

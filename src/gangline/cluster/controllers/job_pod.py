@@ -6,8 +6,9 @@ from collections.abc import Collection
 from typing import Any
 
 from gangline.api.core import Pod
-from gangline.api.resources import JOBS, PODS
+from gangline.api.resources import JOBS
 from gangline.cluster.controllers.job_types import TrackedJob
+from gangline.cluster.controllers.pod_rules import pod_from
 
 INDEX_KEY = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of a pod of an Indexed Job."""
@@ -24,29 +25,11 @@ def pod_manifest(job: TrackedJob, index: int | None = None) -> dict[str, Any]:
             the template has one, host name.
     """
     template, name = job.spec.template, job.metadata.name
-    metadata: dict[str, Any] = {
-        "generateName": f"{name}-" if index is None else f"{name}-{index}-",
-        "namespace": job.metadata.namespace,
-        "ownerReferences": [
-            {
-                "apiVersion": JOBS.api_version,
-                "kind": JOBS.kind,
-                "name": name,
-                "uid": job.metadata.uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
-    }
-    for field in ("labels", "annotations", "finalizers"):
-        if value := (template.get("metadata") or {}).get(field):
-            metadata[field] = value
-    spec = template.get("spec") or {}
-    if index is not None:
-        for field in ("labels", "annotations"):
-            metadata[field] = {**metadata.get(field, {}), INDEX_KEY: str(index)}
-        spec = _indexed_spec(spec, f"{name}-{index}")
-    return {"apiVersion": PODS.api_version, "kind": PODS.kind, "metadata": metadata, "spec": spec}
+    if index is None:
+        return pod_from(template, JOBS, job.metadata, generateName=f"{name}-")
+    key = {INDEX_KEY: str(index)}
+    pod = pod_from(template, JOBS, job.metadata, generateName=f"{name}-{index}-", labels=key, annotations=key)
+    return {**pod, "spec": _indexed_spec(pod["spec"], f"{name}-{index}")}
 
 
 def _indexed_spec(spec: dict[str, Any], hostname: str) -> dict[str, Any]:

@@ -160,10 +160,6 @@ class Store:
         """Return how many objects a collection has."""
         return sum(len(names) for names in self._collections.get(collection, {}).values())
 
-    def collections(self) -> list[str]:
-        """Return the names of the collections that have objects."""
-        return [name for name, spaces in self._collections.items() if any(spaces.values())]
-
     def on_first(self, listener: Callable[[str], None]) -> None:
         """Call ``listener`` with each collection that has had an object, and with every later one."""
         self._on_first.append(listener)
