@@ -23,6 +23,6 @@ def run(laboratory: Laboratory) -> list[Figure]:
 
     samples = in_turns({"up": cold_up_s, "run": cold_run_s}, laboratory.rounds)
     return [
-        Figure("gangline up, nothing running", "s", samples["up"], goal="<= 1.5"),
+        Figure("gangline up, nothing running", "s", samples["up"], goal="<= 1.0"),
         Figure("gangline run -n 2 to the first line of rank 0, nothing running", "s", samples["run"]),
     ]

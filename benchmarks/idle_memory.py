@@ -20,7 +20,7 @@ def run(laboratory: Laboratory) -> list[Figure]:
         parts = {pid: proportional_memory_mb(pid) for pid in processes_of(laboratory.home)}
         totals.append(sum(parts.values()))
         time.sleep(INTERVAL_S)
-    figures = [Figure("all processes of an idle cluster, 2 nodes", "MB", totals, goal="<= 140")]
+    figures = [Figure("all processes of an idle cluster, 2 nodes", "MB", totals, goal="<= 130")]
     for pid, size in sorted(parts.items(), key=lambda part: -part[1]):
         figures.append(Figure(f"- {' '.join(command_line(pid).split()[1:4])}", "MB", [size]))
     return figures

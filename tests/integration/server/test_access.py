@@ -4,6 +4,8 @@ import asyncio
 import shutil
 import ssl
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -360,6 +362,13 @@ def test_certificate_is_made_anew_for_another_address_and_the_authority_stays(tm
 
     assert (tmp_path / "server.crt").read_bytes() != server
     assert (tmp_path / "ca.crt").read_bytes() == authority
+
+
+def test_a_process_of_its_own_makes_them_as_the_server_wants_them(tmp_path: Path) -> None:
+    module = "gangline.cluster.server.http.certificates"
+    subprocess.run([sys.executable, "-m", module, str(tmp_path / "pki"), "10.9.8.7"], check=True, timeout=60)
+    assert Certificates(tmp_path / "pki", ["10.9.8.7"]).are_current()
+    assert not Certificates(tmp_path / "pki", ["10.9.8.6"]).are_current()
 
 
 def test_a_damaged_certificate_is_made_anew_and_a_damaged_authority_named(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from functools import cache
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
@@ -23,14 +24,8 @@ from gangline.cluster.service_log import ServiceLog
 from gangline.errors import ClusterError, UserError
 
 if TYPE_CHECKING:
-    from gangline.cli.serve.agent_supervisor import AgentSupervisor
-    from gangline.cluster.controllers.inventory import InUse
     from gangline.cluster.daemon.cluster_facts import ClusterFacts
-    from gangline.kube.http_paths import PathAnswer
-    from gangline.kube.metrics import MetricsPage
     from gangline.kube.verbs import ObjectClient
-    from gangline.operator.operator import Operator
-    from gangline.operator.statistics import OperatorStatistics
 
 
 @click.command("serve-cluster", hidden=True)
@@ -102,19 +97,29 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
     supervisor = AgentSupervisor(paths)
     supervisor.start()
     stopped = _stop_event()
+    addresses = _bridge_addresses(facts)
+    certificates = await _make_certificates(paths, addresses)
     _quiet_logs()
-    from gangline.cluster.server.server import ApiServer
+    with _no_authorities():
+        from gangline.cluster.server.server import ApiServer
+    from gangline.cluster.daemon.readiness import CONTROLLERS_STARTED
     from gangline.kube.client import Client
     from gangline.kube.config import Connection
+    from gangline.kube.http_paths import PathAnswer
 
-    server = ApiServer(paths, port=facts.port, extra_addresses=_bridge_addresses(facts))
+    server = ApiServer(paths, port=facts.port, extra_addresses=addresses)
+    if certificates is not None:
+        await certificates.wait()  # the server makes what is then missing, and says why it cannot
     await server.start()
+    server.context.pages[CONTROLLERS_STARTED] = lambda: PathAnswer(503, b"not started yet")
+    imported = asyncio.create_task(asyncio.to_thread(import_module, "gangline.cli.serve.services"))
     try:
         async with Client(
             Connection(server=f"unix://{paths.api_socket}"), user_agent="gangline-server"
         ) as client:
             await _bootstrap(client, facts)
-            running = _run_services(client, paths, supervisor, server.context.pages, server.on_kind_in_use)
+            run_services = (await imported).run_services
+            running = run_services(client, paths, supervisor, server.context.pages, server.on_kind_in_use)
             services = asyncio.create_task(running)
             await _first_of(services, stopped)
         await supervisor.stop()  # not when the server fails: the agent starts it again
@@ -122,72 +127,39 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
         await server.stop()
 
 
-async def _run_services(
-    client: ObjectClient,
-    paths: ClusterPaths,
-    supervisor: AgentSupervisor,
-    pages: dict[str, Callable[[], PathAnswer]],
-    in_use: InUse,
-) -> None:
-    """Run everything that works against the API; the first of them to fail ends the server."""
-    from gangline.cli.serve.idle_end import end_when_idle
-    from gangline.cluster.controllers.all import run_controllers
-    from gangline.cluster.runs.bounds import Bounds
-    from gangline.cluster.runs.history import History
-    from gangline.cluster.server.resources import STORED_KINDS
-    from gangline.jobs.settings import Settings
-    from gangline.operator.operator import Operator
-    from gangline.placement import Policy
-    from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
-    from gangline.topology.network import DEFAULT_LEVELS
+async def _make_certificates(paths: ClusterPaths, addresses: list[str]) -> asyncio.subprocess.Process | None:
+    """Start a process that makes the server's certificates while the server's libraries are imported.
 
-    settings = Settings(has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0])
-    operator = Operator(client, settings=settings)
-    pages["/metrics"] = _metrics_answer(operator, client)
-    bounds = Bounds.of(os.environ)
-    policy = Policy(levels=DEFAULT_LEVELS)
-    authority = (paths.certificates / "ca.crt").read_text()
-    try:
-        async with asyncio.TaskGroup() as services:
-            controllers = run_controllers(
-                client, STORED_KINDS, History(paths), bounds, authority, paths.volumes, in_use
-            )
-            services.create_task(controllers, name="controllers")
-            services.create_task(operator.run(), name="operator")
-            services.create_task(Scheduler(client, policy=policy).run(), name="scheduler")
-            services.create_task(supervisor.run(), name="agent supervisor")
-            services.create_task(end_when_idle(client, paths), name="idle end")
-    finally:
-        _log_statistics(operator.statistics())
+    None when there is nothing to make.
+    """
+    import socket
 
+    from gangline.cluster.server.http.certificates import Certificates
 
-def _metrics_answer(operator: Operator, client: ObjectClient) -> Callable[[], PathAnswer]:
-    """Return what answers with the operator's figures; their library, 3 MB, is loaded when first asked."""
-
-    @cache
-    def page() -> MetricsPage:
-        from gangline.kube.metrics import MetricsPage
-        from gangline.operator.metrics import operator_metrics
-
-        return MetricsPage(lambda: operator_metrics(operator.statistics()), client.answers)
-
-    return lambda: page().answer()
-
-
-def _log_statistics(operator: OperatorStatistics) -> None:
-    """Leave the operator's figures in the log at the end; the benchmarks read them there."""
-    import structlog
-
-    structlog.get_logger().info(
-        "operator stopped",
-        jobs_created=operator.jobs_created,
-        reconciles=operator.reconcile.count,
-        reconcile_p50_ms=operator.reconcile.p50_ms,
-        reconcile_p99_ms=operator.reconcile.p99_ms,
-        decide_cpu_s=operator.decide.total_s,
-        retries=operator.retries,
-        process_cpu_s=round(operator.process_cpu_s, 3),
+    names = [*addresses, socket.gethostname()]
+    if Certificates(paths.certificates, names).are_current():
+        return None
+    module = "gangline.cluster.server.http.certificates"
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, str(paths.certificates), *names, stderr=asyncio.subprocess.DEVNULL
     )
+
+
+@contextmanager
+def _no_authorities() -> Iterator[None]:
+    """Let aiohttp be imported without the machine's certificate authorities.
+
+    It loads them into two TLS contexts for a client's use (40 ms, 2 MB); the server has no such client.
+    """
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    os.environ.update(dict.fromkeys(names, os.devnull))
+    try:
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 async def _bootstrap(client: ObjectClient, facts: ClusterFacts) -> None:

@@ -7,13 +7,15 @@ from typing import Any
 from gangline.api.resources import MPIJOBS, NODES
 from gangline.cluster.daemon.cluster_facts import ClusterFacts
 from gangline.cluster.daemon.simulation import Simulation
+from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
-from gangline.kube.verbs import ObjectClient
 
 AGENT_LABEL = "gangline.dev/agent"
+CONTROLLERS_STARTED = "/readyz/poststarthook/start-controllers"
+"""Answered with success once what works in the server has begun; named as Kubernetes names such paths."""
 
 
-async def missing(client: ObjectClient, facts: ClusterFacts) -> str:
+async def missing(client: Client, facts: ClusterFacts) -> str:
     """Return what a cluster that answers waits for, nothing when it is ready."""
     nodes = (await client.list(NODES, label_selector=f"{AGENT_LABEL}=local")).items
     if not _ready_names(nodes, Simulation.of(facts)) >= set(facts.node_names):
@@ -22,6 +24,8 @@ async def missing(client: ObjectClient, facts: ClusterFacts) -> str:
         await client.send("GET", MPIJOBS.root)
     except NotFound:
         return "the job kinds"
+    if not await client.probe(CONTROLLERS_STARTED):
+        return "its controllers"
     return ""
 
 

@@ -22,10 +22,11 @@ from gangline.api.budgets import BODY
 from gangline.api.resources import Resource
 from gangline.cluster.account_tokens import KEY_FILE
 from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.private_files import write_private
 from gangline.cluster.server import background
 from gangline.cluster.server.bootstrap import bootstrap
 from gangline.cluster.server.context import ApiContext
-from gangline.cluster.server.http.auth import Authenticator, write_private
+from gangline.cluster.server.http.auth import Authenticator
 from gangline.cluster.server.http.certificates import Certificates
 from gangline.cluster.server.http.connections import (
     LOCAL,

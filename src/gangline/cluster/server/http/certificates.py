@@ -3,6 +3,9 @@
 Clients that check strictly (Python 3.13 and later) want a critical basicConstraints, keyUsage keyCertSign and
 an AuthorityKeyIdentifier on the leaf: all are there. A certificate that lacks a wanted address, or ends soon,
 is made anew; the authority stays. cryptography is imported only when something is made.
+
+``python -m gangline.cluster.server.http.certificates FOLDER ADDRESS ...`` does that in a process of its own:
+what cryptography takes (11 MB) is not kept by a server that runs for weeks.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import ipaddress
 import json
 import ssl
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangline import clock
-from gangline.cluster.server.http.auth import write_private
+from gangline.cluster.private_files import write_private
 from gangline.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -60,7 +64,7 @@ class Certificates:
 
     def ensure(self) -> None:
         """Make what is missing or about to end. Cost: 60 ms when something is made, else reads one file."""
-        if not self._is_current():
+        if not self.are_current():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._make()
 
@@ -81,7 +85,8 @@ class Certificates:
         context.set_alpn_protocols(["http/1.1"])
         return context
 
-    def _is_current(self) -> bool:
+    def are_current(self) -> bool:
+        """Whether every file is there, names all that is wanted and does not end soon."""
         try:
             facts = json.loads((self._folder / "server.json").read_text())
             ends = datetime.fromisoformat(facts["not_after"])
@@ -216,3 +221,7 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+if __name__ == "__main__":
+    Certificates(Path(sys.argv[1]), sys.argv[2:]).ensure()

@@ -56,6 +56,11 @@ class Documents:
         Raises:
             StatusError: 404, a group or version that is not served.
         """
+        if path in self._api.pages:
+            page = self._api.pages[path]()
+            return web.Response(
+                status=page.status, body=page.body, headers={"Content-Type": page.content_type}
+            )
         if path in ("/healthz", "/readyz", "/livez"):
             text = f"[+]ping ok\n{path[1:]} check passed\n" if "verbose" in request.query else "ok"
             return web.Response(text=text)
@@ -63,11 +68,6 @@ class Documents:
             return web.Response(text="ok")
         if path == "/version":
             return self._kept_answer(request, path, version_info)
-        if path in self._api.pages:
-            page = self._api.pages[path]()
-            return web.Response(
-                status=page.status, body=page.body, headers={"Content-Type": page.content_type}
-            )
         if path.startswith("/openapi"):
             return self._openapi(request, path)
         depth = path.count("/")
