@@ -23,7 +23,7 @@ def generator():
     return importlib.import_module("kubernetes_types")
 
 
-@pytest.mark.parametrize("name", ["kubernetes_types", "served_kinds"])
+@pytest.mark.parametrize("name", ["kubernetes_types", "kubernetes_descriptions", "served_kinds"])
 def test_the_table_is_fresh(name):
     generator = importlib.import_module(name)
 

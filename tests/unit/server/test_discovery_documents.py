@@ -1,9 +1,11 @@
 """Served rows, discovery and OpenAPI; what clients look for in them is listed in the API reference."""
 
+import json
+
 import pytest
 
 from gangline.cluster.server.resources import BUILT_IN_SERVED, crd_served, version_priority
-from gangline.cluster.server.wire import discovery, openapi
+from gangline.cluster.server.wire import discovery, openapi, openapi_v2, protobuf
 
 CRD = {
     "metadata": {"name": "mpijobs.kubeflow.org"},
@@ -134,7 +136,7 @@ def test_document_lets_kubectl_leave_validation_to_the_server(row):
 def references(value):
     if isinstance(value, dict):
         for key, item in value.items():
-            if key == "$ref":
+            if key == "$ref" and isinstance(item, str):  # a CRD's own schema has a field of that name
                 yield item
             else:
                 yield from references(item)
@@ -153,3 +155,84 @@ def test_every_reference_of_a_document_leads_somewhere():
 
 def test_document_of_what_is_not_served_is_none():
     assert openapi.document(BUILT_IN_SERVED, "apis/nope/v1") is None
+
+
+def v2_document():
+    return json.loads(openapi_v2.json_document([*BUILT_IN_SERVED, *crd_served(CRD)]))
+
+
+def test_v2_has_built_in_and_custom_kinds_under_kubernetes_names():
+    document = v2_document()
+
+    definitions = document["definitions"]
+    pod = definitions["io.k8s.api.core.v1.Pod"]
+    assert document["swagger"] == "2.0"
+    assert pod["x-kubernetes-group-version-kind"] == [{"group": "", "kind": "Pod", "version": "v1"}]
+    assert pod["properties"]["spec"]["$ref"] == "#/definitions/io.k8s.api.core.v1.PodSpec"
+    assert definitions["org.kubeflow.v2beta1.MPIJob"]["properties"]["spec"]
+    assert {name.removeprefix("#/definitions/") for name in references(document)} <= definitions.keys()
+    create = document["paths"]["/api/v1/namespaces/{namespace}/pods"]["post"]
+    assert [parameter["name"] for parameter in create["parameters"]][:2] == ["body", "dryRun"]
+
+
+def test_fields_are_described_as_kubernetes_describes_them():
+    document = openapi.document([*BUILT_IN_SERVED, *crd_served(CRD)], "apis/kubeflow.org/v2beta1")
+
+    schemas = document["components"]["schemas"]
+    job = schemas["org.kubeflow.v2beta1.MPIJob"]["properties"]
+    assert job["apiVersion"]["description"].startswith("APIVersion defines the versioned schema")
+    assert job["metadata"]["description"].startswith("Standard object's metadata.")
+    meta = schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["properties"]
+    assert meta["creationTimestamp"]["description"].startswith("CreationTimestamp is a timestamp")
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "string", "nullable": True}, {}),
+        ({"type": "array", "items": {"type": "string"}, "nullable": True}, {}),
+        (
+            {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": {}}},
+            {"x-kubernetes-preserve-unknown-fields": True},
+        ),
+        (
+            {"type": "object", "required": ["a", "b"], "properties": {"a": {"nullable": True}, "b": {}}},
+            {"type": "object", "required": ["b"], "properties": {"a": {}, "b": {}}},
+        ),
+        (
+            {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+            {"x-kubernetes-int-or-string": True},
+        ),
+    ],
+)
+def test_v2_leaves_out_what_kubernetes_leaves_out(schema, expected):
+    """``ToStructuralOpenAPIV2`` of k8s.io/apiextensions-apiserver."""
+    versions = [{**CRD["spec"]["versions"][0], "schema": {"openAPIV3Schema": {"properties": {"x": schema}}}}]
+    rows = crd_served({**CRD, "spec": {**CRD["spec"], "versions": versions}})
+
+    definitions = json.loads(openapi_v2.json_document(rows))["definitions"]
+    (found,) = (definitions[name] for name in definitions if name.startswith("org.kubeflow."))
+    assert found["properties"]["x"] == expected
+
+
+def fields(data):
+    """Return numbers and values of a protobuf message of texts, messages and numbers."""
+    return [(number, value) for number, _, value in protobuf._fields(data)]
+
+
+def test_v2_in_protobuf_has_gnostics_messages():
+    """``Document``: swagger 1, info 2, paths 8, definitions 9; ``NamedSchema``: name 1, value 2."""
+    found = fields(openapi_v2.protobuf_document([*BUILT_IN_SERVED, *crd_served(CRD)]))
+
+    assert found[0] == (1, b"2.0")
+    named = [dict(fields(item)) for number, value in found if number == 9 for _, item in fields(value)]
+    by_name = {item[1].decode(): fields(item[2]) for item in named}
+    assert {"io.k8s.api.core.v1.Pod", "org.kubeflow.v2beta1.MPIJob"} <= by_name.keys()
+    pod = by_name["io.k8s.api.core.v1.Pod"]
+    assert dict(pod)[4].startswith(b"Pod is a collection of containers")
+    assert dict(pod)[22] == b"\x0a\x06object"
+    (extension,) = (value for number, value in pod if number == 31)
+    name, value = (part for _, part in fields(extension))
+    assert name == b"x-kubernetes-group-version-kind"
+    assert json.loads(dict(fields(value))[2]) == [{"group": "", "kind": "Pod", "version": "v1"}]
+    assert any(number == 8 for number, _ in found)

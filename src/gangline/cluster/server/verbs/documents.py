@@ -115,10 +115,25 @@ class Documents:
         if path.startswith("/openapi/v3/"):
             group_version = path.removeprefix("/openapi/v3/")
             return self._kept_answer(request, path, lambda: openapi.document(rows, group_version))
+        if path == "/openapi/v2":
+            from gangline.cluster.server.wire import openapi_v2
+
+            if openapi_v2.ASKED in request.headers.get("Accept", ""):
+                return self._kept_answer(
+                    request,
+                    f"{path} protobuf",
+                    lambda: openapi_v2.protobuf_document(rows),
+                    openapi_v2.PROTOBUF,
+                )
+            return self._kept_answer(request, path, lambda: openapi_v2.json_document(rows))
         raise status_errors.no_such_path()
 
     def _kept_answer(
-        self, request: web.BaseRequest, key: str, make: Callable[[], Mapping[str, Any] | None]
+        self,
+        request: web.BaseRequest,
+        key: str,
+        make: Callable[[], Mapping[str, Any] | bytes | None],
+        content_type: str = JSON,
     ) -> web.Response:
         version = self._api.registry.version
         if version != self._kept_version:
@@ -129,13 +144,13 @@ class Documents:
             document = make()
             if document is None:
                 raise status_errors.no_such_path()
-            body = encode_json(document)
+            body = document if isinstance(document, bytes) else encode_json(document)
             found = self._kept[key] = (body, f'"{hashlib.sha256(body).hexdigest()[:32].upper()}"')
         body, tag = found
         headers = {"ETag": tag, "Cache-Control": "no-cache, private"}
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers=headers)
-        return web.Response(body=body, headers=headers | {"Content-Type": JSON})
+        return web.Response(body=body, headers=headers | {"Content-Type": content_type})
 
 
 def _aggregated_form(accept: str) -> str:

@@ -1,8 +1,8 @@
 """OpenAPI v3: an index and one document for each group and version, made from the rows that are served.
 
 Enough for ``kubectl apply`` and ``create`` (which look for the ``fieldValidation`` parameter and then leave
-checking to the server) and for ``kubectl explain``. Built-in kinds show the fields of ``wire_types`` without
-descriptions, custom kinds the schema of their CRD. There is no v2 document.
+checking to the server) and for ``kubectl explain``. Built-in kinds show the fields of ``wire_types`` with
+Kubernetes' own descriptions, custom kinds the schema of their CRD. ``openapi_v2`` translates it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
+from gangline.api.descriptions import descriptions
 from gangline.api.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 from gangline.cluster.server.resources import ServedResource
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_PREFIXES = {
+    "meta": "io.k8s.apimachinery.pkg.apis",
+    "apiextensions": "io.k8s.apiextensions-apiserver.pkg.apis",
+    "apiregistration": "io.k8s.kube-aggregator.pkg.apis",
+}
+"""Of the names of types that do not live in ``k8s.io/api``, by the folder of their group."""
 _SCALARS: dict[str, dict[str, Any]] = {
     "s": {"type": "string"},
     "i": {"type": "integer", "format": "int64"},
@@ -59,13 +66,7 @@ def document(rows: Iterable[ServedResource], group_version: str) -> dict[str, An
     members = [row for row in rows if row.resource.root.strip("/") == group_version.strip("/")]
     if not members:
         return None
-    paths: dict[str, Any] = {}
-    schemas: dict[str, Any] = {}
-    _add_message(message(OBJECT_META), schemas)
-    for row in members:
-        name = _schema_name(row)
-        schemas[name] = _kind_schema(row, schemas)
-        paths |= _paths(row, name)
+    paths, schemas = parts(members)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Gangline", "version": "v1.35"},
@@ -74,15 +75,19 @@ def document(rows: Iterable[ServedResource], group_version: str) -> dict[str, An
     }
 
 
-def _schema_name(row: ServedResource) -> str:
-    resource = row.resource
-    group = ".".join(reversed(resource.group.split("."))) if resource.group else "io.k8s.api.core"
-    return f"{group}.{resource.version}.{resource.kind}"
+def parts(rows: Iterable[ServedResource]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the paths of rows, and the schemas of their kinds by name."""
+    schemas = _Schemas()
+    schemas.add(message(OBJECT_META))
+    paths: dict[str, Any] = {}
+    for row in rows:
+        paths |= _paths(row, schemas.add_kind(row))
+    return paths, schemas.by_name
 
 
 def _message_name(found: Message) -> str:
     """Return Kubernetes' own name: ``io.k8s.api.core.v1.PodSpec`` of ``core/v1.PodSpec``."""
-    prefix = "io.k8s.apimachinery.pkg.apis" if found.name.startswith("meta/") else "io.k8s.api"
+    prefix = _PREFIXES.get(found.name.partition("/")[0], "io.k8s.api")
     return f"{prefix}.{found.name.replace('/', '.')}"
 
 
@@ -136,62 +141,75 @@ def _operation(row: ServedResource, schema_name: str, method: str, verb: str) ->
     return operation
 
 
-def _kind_schema(row: ServedResource, schemas: dict[str, Any]) -> dict[str, Any]:
-    resource = row.resource
-    properties: dict[str, Any] = {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"allOf": [{"$ref": f"#/components/schemas/{_META}"}], "default": {}},
-    }
-    schema: dict[str, Any] = {"type": "object"}
-    if row.schema is not None:
-        schema = {**row.schema}
-        properties = {**(row.schema.get("properties") or {}), **properties}
-    else:
+class _Schemas:
+    """The schemas of one document.
+
+    Attributes:
+        by_name: each message and kind that was added, by its name in the document.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Any] = {}
+        self._texts = descriptions()
+
+    def add_kind(self, row: ServedResource) -> str:
+        """Add the schema of a served kind; return its name."""
+        resource = row.resource
         found = message_of_kind(resource.group, resource.version, resource.kind)
-        if found is None:
-            schema["x-kubernetes-preserve-unknown-fields"] = True
-        else:
-            properties |= {
-                name: _field_schema(field, schemas)
-                for name, field in found.by_name.items()
-                if name != "metadata"
-            }
-    return {
-        **schema,
-        "properties": properties,
-        "x-kubernetes-group-version-kind": [_kind_of(row)],
-    }
-
-
-def _add_message(found: Message, schemas: dict[str, Any]) -> str:
-    name = _message_name(found)
-    if name not in schemas:
-        schemas[name] = {}  # marks it as begun: messages may contain themselves
-        schemas[name] = {
-            "type": "object",
-            "properties": {key: _field_schema(field, schemas) for key, field in found.by_name.items()},
+        types = self._texts["meta/v1.TypeMeta"]
+        properties: dict[str, Any] = {
+            name: {"type": "string", "description": types[name]} for name in ("apiVersion", "kind")
         }
-    return name
-
-
-def _field_schema(field: WireField, schemas: dict[str, Any]) -> dict[str, Any]:
-    item: dict[str, Any]
-    if field.is_message:
-        name = _add_message(message(field.type), schemas)
-        item = {"$ref": f"#/components/schemas/{name}"}
-        if not field.shape:
-            return {"allOf": [item]}
-    else:
-        item = _SCALARS[field.type]
-    if field.shape == "*":
-        schema = {"type": "array", "items": item}
-        if field.merge_key:
-            schema |= {
-                "x-kubernetes-patch-merge-key": field.merge_key,
-                "x-kubernetes-patch-strategy": "merge",
+        if found is not None and not row.is_custom:
+            name = self.add(found)
+            schema = self.by_name[name]
+        else:
+            group = ".".join(reversed(resource.group.split(".")))
+            name = f"{group}.{resource.version}.{resource.kind}"
+            schema = {"type": "object", **(row.schema or {"x-kubernetes-preserve-unknown-fields": True})}
+            properties["metadata"] = {
+                "allOf": [{"$ref": f"#/components/schemas/{_META}"}],
+                "default": {},
+                "description": self._texts["meta/v1.PartialObjectMetadata"]["metadata"],
             }
-        return schema
-    if field.shape == "%":
-        return {"type": "object", "additionalProperties": item}
-    return item
+        self.by_name[name] = {
+            **schema,
+            "properties": {**(schema.get("properties") or {}), **properties},
+            "x-kubernetes-group-version-kind": [_kind_of(row)],
+        }
+        return name
+
+    def add(self, found: Message) -> str:
+        """Add the schema of a message and of all within it; return its name."""
+        name = _message_name(found)
+        if name not in self.by_name:
+            self.by_name[name] = {}  # marks it as begun: messages may contain themselves
+            texts = self._texts.get(found.name, {})
+            properties = {
+                key: self._field(field) | ({"description": texts[key]} if key in texts else {})
+                for key, field in found.by_name.items()
+            }
+            self.by_name[name] = {"type": "object", "properties": properties}
+            if "" in texts:
+                self.by_name[name]["description"] = texts[""]
+        return name
+
+    def _field(self, field: WireField) -> dict[str, Any]:
+        item: dict[str, Any]
+        if field.is_message:
+            item = {"$ref": f"#/components/schemas/{self.add(message(field.type))}"}
+            if not field.shape:
+                return {"allOf": [item]}
+        else:
+            item = dict(_SCALARS[field.type])
+        if field.shape == "*":
+            schema = {"type": "array", "items": item}
+            if field.merge_key:
+                schema |= {
+                    "x-kubernetes-patch-merge-key": field.merge_key,
+                    "x-kubernetes-patch-strategy": "merge",
+                }
+            return schema
+        if field.shape == "%":
+            return {"type": "object", "additionalProperties": item}
+        return item
