@@ -66,6 +66,20 @@ class ManifestError(UserError):
     code = "bad-manifest"
 
 
+class DuplicateKeyError(ManifestError):
+    """A key stands twice in one object.
+
+    Attributes:
+        key: the key.
+        line: where it stands for the second time, from 1.
+    """
+
+    def __init__(self, key: str, line: int, *, where: str = "", hint: str = "") -> None:
+        super().__init__(f"the key `{key}` appears twice in one object", where=where, hint=hint)
+        self.key = key
+        self.line = line
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One broken rule of one field, in the words of the Kubernetes API.

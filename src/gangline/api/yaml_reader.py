@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gangline.api.budgets import Budget, BudgetError, check_size
-from gangline.errors import ManifestError
+from gangline.errors import DuplicateKeyError, ManifestError
 
 _TAG: Final = "tag:yaml.org,2002:"
 # 12, .5, 1e3, -7.25E-2
@@ -247,8 +247,8 @@ class _Document:
         else:
             key = value if isinstance(value, str) else part.text
         if key in known:
-            message = f"the key `{key}` appears twice in one object"
-            raise _error(message, self._file, part.place, "remove one of the two")
+            where = _where(self._file, part.place)
+            raise DuplicateKeyError(key, part.place.line + 1, where=where, hint="remove one of the two")
         return key
 
     def _merge(self, parent: _Open, part: _Part) -> None:

@@ -244,15 +244,16 @@ async def test_a_namespace_goes_once_its_content_has_gone(team):
     await team.bind(pod)
 
     await team.client.delete(NAMESPACES, "team")
-    await team.until_gone(CONFIG_MAPS, "settings", "team")
 
     async def is_pod_going() -> bool:
         return "deletionTimestamp" in (await team.client.get(PODS, "runner", "team"))["metadata"]
 
     await team.until(is_pod_going)
     assert (await team.client.get(NAMESPACES, "team"))["status"]["phase"] == "Terminating"
+    assert await team.client.get(CONFIG_MAPS, "settings", "team")
 
     await team.confirm_deletion(pod)
+    await team.until_gone(CONFIG_MAPS, "settings", "team")
     await team.until_gone(NAMESPACES, "team")
 
 

@@ -106,6 +106,26 @@ async def test_objects_get_defaults_lose_unknown_fields_and_are_checked(api: Api
     assert strict == 400 and "spec.speed" in strict_body["message"]
 
 
+async def test_a_default_that_a_definition_gets_later_shows_on_objects_stored_before(api: Api) -> None:
+    definition = crd()
+    await api.create(CRDS, definition)
+    before = await api.create(TRAINS, train("old"))
+    version = definition["spec"]["versions"][0]["name"]
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert version and "later" not in spec and "later" not in before["spec"]
+
+    place = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/later"
+    patch = [{"op": "add", "path": place, "value": {"type": "string", "default": "A"}}]
+    headers = {"Content-Type": "application/json-patch+json"}
+    async with api.session.patch(
+        f"{CRDS}/{definition['metadata']['name']}", json=patch, headers=headers
+    ) as a:
+        assert a.status == 200
+
+    assert (await api.get(f"{TRAINS}/old"))["spec"]["later"] == "A"
+    assert (await api.get(TRAINS))["items"][0]["spec"]["later"] == "A"
+
+
 async def test_unknown_fields_are_warned_about(api: Api) -> None:
     await api.create(CRDS, crd())
 

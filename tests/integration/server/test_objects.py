@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gangline.cluster.server.store import events
+
 Api = Any
 """The client of conftest.py."""
 
@@ -286,6 +288,48 @@ async def test_pages_together_are_the_list_and_carry_the_first_revision(api: Api
     assert len((await api.get(MAPS, limit=3, resourceVersion="0"))["items"]) == 8
     status, _ = await api.request("GET", MAPS, limit=3, **{"continue": "nonsense"})
     assert status == 400
+
+
+async def test_the_rest_of_a_list_whose_revision_is_gone_is_had_from_the_present(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "RING_CHANGES_MAX", 2)
+    for n in range(5):
+        await api.create(MAPS, config_map(f"m{n}"))
+    first = await api.get(MAPS, limit=2)
+    for n in range(5, 8):
+        await api.create(MAPS, config_map(f"m{n}"))
+
+    status, gone = await api.request("GET", MAPS, limit=2, **{"continue": first["metadata"]["continue"]})
+    assert (status, gone["reason"]) == (410, "Expired")
+    second = await api.get(MAPS, limit=2, **{"continue": gone["metadata"]["continue"]})
+    third = await api.get(MAPS, limit=4, **{"continue": second["metadata"]["continue"]})
+
+    names = [item["metadata"]["name"] for page in (second, third) for item in page["items"]]
+    assert names == ["m2", "m3", "m4", "m5", "m6", "m7"]
+    revisions = [page["metadata"]["resourceVersion"] for page in (first, second, third)]
+    assert revisions[0] != revisions[1] == revisions[2]
+
+
+async def test_keys_that_stand_twice_are_named(api: Api) -> None:
+    body = b'{"metadata":{"name":"m"},"data":{"a":"1","b":"2","a":"3"},"bogus":1}'
+    path = f"{MAPS}?fieldValidation="
+    headers = {"Content-Type": "application/json"}
+    async with api.session.post(f"{path}Strict", data=body, headers=headers) as answer:
+        said = (await answer.json())["message"]
+        assert answer.status == 400
+        assert said.endswith('strict decoding error: unknown field "bogus", duplicate field "data.a"')
+    async with api.session.post(f"{path}Warn", data=body, headers=headers) as answer:
+        assert answer.status == 201
+        assert (await answer.json())["data"] == {"a": "3", "b": "2"}
+        assert '299 - "duplicate field \\"data.a\\""' in answer.headers.getall("Warning")
+
+
+async def test_a_question_has_no_table(api: Api) -> None:
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    async with api.session.post(path, json={"spec": {}}, headers=headers) as answer:
+        assert answer.status == 406
 
 
 async def test_revision_of_the_future_is_a_timeout(api: Api) -> None:

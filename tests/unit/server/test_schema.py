@@ -58,10 +58,12 @@ def test_unknown_fields_go_and_are_named():
     assert result == make(n=1, map={"a": {"x": 1}}, list=[{"k": "a"}], free={"any": 1})
 
 
-def test_embedded_resources_keep_their_type_and_metadata():
+def test_embedded_resources_keep_their_type_and_the_fields_of_metadata():
     obj = make(n=1, template={"apiVersion": "v1", "kind": "Pod", "metadata": {"a": 1}, "spec": {}})
 
-    assert schema.prune(obj, SCHEMA)[1] == ["spec.template.spec"]
+    kept, dropped = schema.prune(obj, SCHEMA)
+    assert dropped == ["spec.template.metadata.a", "spec.template.spec"]
+    assert kept["spec"]["template"] == {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
 
 
 def test_without_a_schema_everything_stays():

@@ -1,10 +1,13 @@
-"""Namespaces: a service account and the cluster's authority in each; at the end all content goes."""
+"""Namespaces: a service account and the cluster's authority in each; at the end pods go, then the rest."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from typing import Any
 
-from gangline.api.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Resource
+from gangline import clock
+from gangline.api.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 from gangline.cluster.controllers.caches import BareObject, Caches
 from gangline.cluster.controllers.inventory import ObjectInventory
 from gangline.cluster.controllers.owner_graph import Owned
@@ -122,7 +125,10 @@ class NamespaceController:
         """Delete what is known to be inside; once that is gone, ask the server, then finalize."""
         content = self._inventory.graph.in_namespace(name)
         if content:
-            await self._delete_all(content)
+            pods = [obj for obj in content if obj.resource == PODS]  # none runs on without what it reads
+            await self._delete_all(pods or content)
+            if pods or all(obj.is_deleting for obj in content):
+                await self._tell(name, content)
             return LEFTOVER_RETRY_S
         leftovers = 0
         for resource in self._inventory.namespaced_kinds:
@@ -131,6 +137,18 @@ class NamespaceController:
             return LEFTOVER_RETRY_S
         await self._finalize(name)
         return None
+
+    async def _tell(self, name: str, content: list[Owned]) -> None:
+        """Write into the namespace's status what is still in it."""
+        try:
+            live = await self._client.get(NAMESPACES, name)
+            status = live.get("status") or {}
+            conditions = ending_conditions(content, status.get("conditions") or [])
+            if conditions != status.get("conditions"):
+                live["status"] = {**status, "conditions": conditions}
+                await self._client.update(NAMESPACES, live, subresource="status")
+        except (NotFound, Conflict):
+            return  # told at the next look
 
     async def _delete_all(self, content: list[Owned]) -> None:
         limit = asyncio.Semaphore(DELETES_AT_ONCE_MAX)
@@ -170,3 +188,50 @@ class NamespaceController:
                 await self._client.update(NAMESPACES, live, subresource="finalize")
         except NotFound:
             return
+
+
+def ending_conditions(content: list[Owned], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the conditions of a namespace that is going, for what is still in it.
+
+    Source: status_condition_utils.go of Kubernetes' namespace controller.
+    """
+    kinds = Counter((obj.resource.plural, obj.resource.group) for obj in content)
+    left = ", ".join(
+        f"{plural}.{group} has {count} resource instances" for (plural, group), count in sorted(kinds.items())
+    )
+    finalizers = Counter(finalizer for obj in content for finalizer in obj.finalizers)
+    held = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(finalizers.items()))
+    told = {
+        "NamespaceDeletionDiscoveryFailure": ("ResourcesDiscovered", "All resources successfully discovered"),
+        "NamespaceDeletionGroupVersionParsingFailure": (
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        "NamespaceDeletionContentFailure": (
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        "NamespaceContentRemaining": ("SomeResourcesRemain", f"Some resources are remaining: {left}"),
+        "NamespaceFinalizersRemaining": (
+            ("SomeFinalizersRemain", f"Some content in the namespace has finalizers remaining: {held}")
+            if held
+            else ("ContentHasNoFinalizers", "All content-preserving finalizers finished")
+        ),
+    }
+    known = {condition.get("type"): condition for condition in before}
+    now = clock.format_time(clock.now())
+    conditions = []
+    for type_, (reason, message) in told.items():
+        status = "True" if reason.startswith("Some") else "False"
+        old = known.get(type_) or {}
+        since = old.get("lastTransitionTime") if old.get("status") == status else now
+        conditions.append(
+            {
+                "type": type_,
+                "status": status,
+                "lastTransitionTime": since,
+                "reason": reason,
+                "message": message,
+            }
+        )
+    return conditions

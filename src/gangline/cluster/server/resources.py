@@ -58,6 +58,7 @@ class ServedResource:
         selectable_fields: field paths (``spec.x``) that field selectors of a custom kind may name.
         scale_paths: JSON paths ``specReplicasPath``, ``statusReplicasPath``, ``labelSelectorPath`` of
             ``scale``.
+        has_defaults: whether a custom kind has defaults: objects stored without them show them.
         returns_deleted: whether the last deletion answers with the object instead of a Status.
         deprecation: warning to whoever writes a deprecated version of a custom kind, else empty.
     """
@@ -80,6 +81,7 @@ class ServedResource:
     scale_paths: dict[str, str] | None = field(default=None, hash=False)
     deprecation: str = ""
     returns_deleted: bool = False
+    has_defaults: bool = False
 
     @property
     def is_idle(self) -> bool:
@@ -211,6 +213,7 @@ def _preference(row: ServedResource) -> tuple[bool, tuple[int, int, int, str]]:
 def _custom(spec: dict[str, Any], names: dict[str, Any], version: dict[str, Any]) -> ServedResource:
     subresources = version.get("subresources") or {}
     scale = subresources.get("scale")
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
     return ServedResource(
         resource=Resource(
             spec["group"],
@@ -228,7 +231,8 @@ def _custom(spec: dict[str, Any], names: dict[str, Any], version: dict[str, Any]
         has_generation=True,
         storage_version=bool(version.get("storage")),
         is_custom=True,
-        schema=(version.get("schema") or {}).get("openAPIV3Schema"),
+        schema=schema,
+        has_defaults=_has_defaults(schema),
         columns=tuple(version.get("additionalPrinterColumns") or ()),
         selectable_fields=tuple(
             entry["jsonPath"].lstrip(".") for entry in version.get("selectableFields") or ()
@@ -236,6 +240,17 @@ def _custom(spec: dict[str, Any], names: dict[str, Any], version: dict[str, Any]
         scale_paths=dict(scale) if scale is not None else None,
         deprecation=_deprecation(spec, names, version),
     )
+
+
+def _has_defaults(schema: Any) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    children = [
+        *(schema.get("properties") or {}).values(),
+        schema.get("items"),
+        schema.get("additionalProperties"),
+    ]
+    return "default" in schema or any(map(_has_defaults, children))
 
 
 def _deprecation(spec: dict[str, Any], names: dict[str, Any], version: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ class StatusError(Exception):
         reason: machine-readable reason, such as ``NotFound``.
         details: ``Status.details``.
         headers: further HTTP headers of the answer.
+        metadata: ``Status.metadata``.
     """
 
     def __init__(
@@ -39,13 +40,14 @@ class StatusError(Exception):
         self.message = message
         self.details = details or {}
         self.headers = headers or {}
+        self.metadata: dict[str, Any] = {}
 
     def status(self) -> dict[str, Any]:
         """Return the ``Status`` object."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,

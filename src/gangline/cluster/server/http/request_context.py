@@ -20,7 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multidict import MultiMapping
 
 from gangline.api.budgets import BODY, BudgetError, check_values
-from gangline.api.json_reader import read_json
+from gangline.api.json_reader import duplicate_fields, read_json
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.http import off_loop
 from gangline.cluster.server.http.auth import Caller
@@ -32,7 +32,7 @@ from gangline.cluster.server.wire.selectors import (
     parse_field_selector,
     parse_label_selector,
 )
-from gangline.errors import ManifestError
+from gangline.errors import DuplicateKeyError, ManifestError
 
 BODY_TIMEOUT_S = 30.0
 """A body has come by then; 3 MiB take less than a second on every line that reaches this server."""
@@ -71,6 +71,7 @@ class RequestContext:
         query: the query parameters.
         warnings: texts for ``Warning`` headers of the answer.
         body_bytes: length of the body, once it is read: by it long work is known.
+        duplicates: paths of fields that a JSON body has twice, looked for where ``fieldValidation`` is given.
     """
 
     request: web.BaseRequest
@@ -79,6 +80,7 @@ class RequestContext:
     query: MultiMapping[str]
     warnings: list[str] = field(default_factory=list)
     body_bytes: int = 0
+    duplicates: list[str] = field(default_factory=list)
 
     def flag(self, name: str) -> bool:
         """Return a boolean parameter: anything but absent, ``false`` in any case, and ``0`` is true."""
@@ -170,7 +172,10 @@ class RequestContext:
             StatusError: 400, 413 or 415.
         """
         raw = await self.raw_body()
-        return await off_loop.run_sized(len(raw), decode_body, raw, self.content_type)
+        obj = await off_loop.run_sized(len(raw), decode_body, raw, self.content_type)
+        if self.content_type == JSON and self.query.get("fieldValidation") in ("Strict", "Warn"):
+            self.duplicates = await off_loop.run_sized(len(raw), duplicate_fields, raw)
+        return obj
 
     async def body_as(self, message: str) -> dict[str, Any]:
         """Return the body as a message that is answered, not stored, ``core/v1.Binding``; or empty.
@@ -318,6 +323,10 @@ def _unreadable(error: ManifestError) -> status_errors.StatusError:
     """Return the failure of a body: 413 when it is too long, else 400 with the budget or the place."""
     if isinstance(error, BudgetError) and error.budget == "bytes":
         return status_errors.too_large_body(error.limit, error.found)
+    if isinstance(error, DuplicateKeyError):
+        return status_errors.bad_request(
+            f'error decoding YAML: line {error.line}: key "{error.key}" already set in map'
+        )
     place = f" at {error.where}" if error.where else ""
     return status_errors.bad_request(f"the object provided is unrecognized: {error.message}{place}")
 

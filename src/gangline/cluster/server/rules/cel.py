@@ -36,6 +36,10 @@ class NotServed(ValueError):
     """The expression is beyond the served part of CEL, or no CEL; the message names the place."""
 
 
+class NotCel(NotServed):
+    """The expression is no CEL at all."""
+
+
 class NoValue(ValueError):
     """An expression has no value for an object: a field is absent, or types do not go together."""
 
@@ -179,6 +183,8 @@ class _Parser:
             return self._function(word)
         if word in VARIABLES:
             return lambda values: values[word]
+        if kind == "sign":
+            raise NotCel(f"found `{word}` where a value belongs")
         raise NotServed(f"`{word}`" if word else "the end")
 
     def _function(self, name: str) -> Expression:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+from gangline.cluster.server.rules.cel import NotCel, NotServed, compile_rule
 from gangline.cluster.server.rules.container_validation import PROTOCOLS, port_number
 from gangline.cluster.server.rules.field_rules import (
     config_key,
@@ -212,3 +213,19 @@ def priority_class_update(obj: dict[str, Any], old: dict[str, Any]) -> list[Fiel
         for key in ("value", "preemptionPolicy")
         if obj.get(key) != old.get(key)
     ]
+
+
+def webhook_configuration(obj: dict[str, Any]) -> list[FieldError]:
+    """Return an error for each match condition that is no CEL; one beyond our part of it may be right."""
+    errors = []
+    for index, webhook in enumerate(obj.get("webhooks") or []):
+        for place, condition in enumerate(webhook.get("matchConditions") or []):
+            text = condition.get("expression") or ""
+            try:
+                compile_rule(text)
+            except NotCel as error:
+                path = f"webhooks[{index}].matchConditions[{place}].expression"
+                errors.append(invalid(path, text, f"compilation failed: {error}"))
+            except NotServed:
+                continue
+    return errors

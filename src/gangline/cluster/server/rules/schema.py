@@ -2,7 +2,7 @@
 
 What OpenAPI v3 allows in a CRD is honoured, but that of the formats only dates are checked; rules written in
 CEL are in ``schema_rules``.
-The top level's ``apiVersion``, ``kind`` and ``metadata`` belong to every object and are left alone.
+The top level's ``apiVersion``, ``kind`` and ``metadata`` belong to every object.
 Source: apiextensions.k8s.io/v1 JSONSchemaProps; the words of errors are those of kube-openapi.
 """
 
@@ -20,6 +20,7 @@ from gangline.cluster.server.rules.field_rules import (
     shown,
     type_invalid,
 )
+from gangline.cluster.server.wire.unknown_fields import drop_unknown_metadata
 from gangline.errors import FieldError
 
 Schema = dict[str, Any]
@@ -52,7 +53,9 @@ def _prune(value: Any, schema: Schema, path: str, dropped: list[str], *, is_obje
     result = {}
     for key, item in value.items():
         place = f"{path}.{key}" if path else key
-        if is_object and key in _OBJECT_FIELDS:
+        if is_object and key == "metadata" and isinstance(item, dict):
+            result[key] = drop_unknown_metadata(item, place, dropped)
+        elif is_object and key in _OBJECT_FIELDS:
             result[key] = item
         elif key in properties:
             result[key] = _prune(item, properties[key], place, dropped)

@@ -5,6 +5,7 @@ Unknown fields, defaults, validation: for built-in kinds from tables, for custom
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gangline.api.resources import CRDS
@@ -16,6 +17,19 @@ from gangline.cluster.server.rules.scale_values import scale_errors
 from gangline.cluster.server.rules.schema_rules import broken_rules, unserved_rules
 from gangline.cluster.server.wire.field_types import metadata_type_errors, type_errors
 from gangline.cluster.server.wire.unknown_fields import drop_unknown
+
+
+class UnknownFields(status_errors.StatusError):
+    """A kind does not have fields that an object has, or the object has some twice.
+
+    Attributes:
+        paths: of the unknown fields.
+    """
+
+    def __init__(self, served: ServedResource, paths: Sequence[str], said: Sequence[str]) -> None:
+        failure = _unreadable(served, [f"strict decoding error: {', '.join(said)}"])
+        super().__init__(failure.code, failure.reason, failure.message)
+        self.paths = paths
 
 
 def known_patched_fields(
@@ -37,16 +51,16 @@ def known_patched_fields(
 
 
 def known_fields(
-    served: ServedResource, obj: dict[str, Any], field_validation: str
+    served: ServedResource, obj: dict[str, Any], field_validation: str, duplicates: Sequence[str] = ()
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the object without fields that the kind does not have, and warnings about them.
 
     For a definition also about its rules that will not be evaluated. Everything later relies on the types
-    that are checked here.
+    that are checked here. ``duplicates`` are paths of fields that the body had twice; the last one counts.
 
     Raises:
-        StatusError: 400 when a field holds a value of another type, or when ``field_validation`` is
-            ``Strict`` and there are unknown fields.
+        UnknownFields: 400, ``field_validation`` is ``Strict`` and there are unknown fields or duplicates.
+        StatusError: 400, a field holds a value of another type.
     """
     errors = type_errors(served.resource, obj) or metadata_type_errors(obj)
     if served.resource == CRDS:
@@ -60,11 +74,12 @@ def known_fields(
         if served.resource != CRDS:
             kept = without_nulls(kept)
     warnings = unserved_rules(kept) if served.resource == CRDS else []
-    if not unknown or field_validation == "Ignore":
-        return kept, warnings
     messages = [f'unknown field "{path}"' for path in unknown]
+    messages += [f'duplicate field "{path}"' for path in duplicates]
+    if not messages or field_validation == "Ignore":
+        return kept, warnings
     if field_validation == "Strict":
-        raise _unreadable(served, [f"strict decoding error: {', '.join(messages)}"])
+        raise UnknownFields(served, unknown, messages)
     return kept, warnings + messages
 
 

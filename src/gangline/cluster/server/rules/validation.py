@@ -60,6 +60,8 @@ _RULES: dict[tuple[str, str], Rule] = {
     ("scheduling.k8s.io", "PriorityClass"): rules.priority_class,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): crd,
     ("", "PersistentVolumeClaim"): claim,
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): rules.webhook_configuration,
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): rules.webhook_configuration,
     **dict.fromkeys(WORKLOADS, workload),
 }
 _UPDATE_RULES: dict[tuple[str, str], UpdateRule] = {

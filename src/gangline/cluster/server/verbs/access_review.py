@@ -20,6 +20,8 @@ async def create_review(api: ApiContext, context: RequestContext) -> web.Respons
     """Answer POST of any of the review kinds."""
     resource = context.target.served.resource
     kind = resource.kind
+    if context.form != "object":
+        raise status_errors.not_acceptable()
     body = await context.body_as(f"{resource.group.partition('.')[0]}/v1.{kind}")
     spec = body.get("spec") or {}
     if kind == "SelfSubjectReview":

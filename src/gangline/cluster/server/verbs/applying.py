@@ -74,7 +74,15 @@ def _checked(api: ApiContext, context: RequestContext, applied: Any) -> dict[str
         raise status_errors.bad_request("metadata.managedFields must be nil")
     metadata.check_type(target, applied)
     metadata.check_place(target, meta)
-    kept, warnings = strategy.known_fields(target.served, applied, context.field_validation)
+    try:
+        kept, warnings = strategy.known_fields(target.served, applied, context.field_validation)
+    except strategy.UnknownFields as error:
+        name = "/".join(part for part in (target.namespace, target.name) if part)
+        raise status_errors.bad_request(
+            f"failed to create typed patch object ({name}; {target.served.resource.api_version}, "
+            f"Kind={target.served.resource.kind}): "
+            + "; ".join(f".{path}: field not declared in schema" for path in error.paths)
+        ) from None
     context.warnings += warnings
     writing.warn_of_pods(api, context, kept)
     if target.subresource == "status":

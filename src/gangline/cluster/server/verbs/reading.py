@@ -15,6 +15,9 @@ from gangline.cluster.server.store.store import Store
 from gangline.cluster.server.wire import rendering
 from gangline.cluster.server.wire.selectors import FieldSelector, LabelTerms
 
+_ANY_REVISION = -1
+"""Of a token for the rest of a list whose first pages are of a revision that is no longer kept."""
+
 
 def check_revision(store: Store, revision: int | None) -> None:
     """Refuse a revision that is not there yet.
@@ -81,7 +84,8 @@ async def list_objects(store: Store, context: RequestContext) -> web.Response:
 
     Pages are cut from the present, and all of them carry the revision of the first: a watch from there
     replays whatever changed while the client was paging. When that revision is no longer kept, the next page
-    is refused with 410, as a compacted one is elsewhere.
+    is refused with 410, as a compacted one is elsewhere, and with a token for the rest, which is of
+    the present and so not of one piece with the pages before.
     """
     target = context.target
     served = target.served
@@ -101,8 +105,12 @@ async def list_objects(store: Store, context: RequestContext) -> web.Response:
     metadata: dict[str, Any] = {"resourceVersion": str(store.revision)}
     if token:
         first_revision, after = _read_token(token)
+        if first_revision == _ANY_REVISION:
+            first_revision = store.revision
         if not store.ring.knows(first_revision):
-            raise status_errors.expired("The provided continue parameter is too old")
+            failure = status_errors.expired("The provided continue parameter is too old")
+            failure.metadata = {"continue": _make_token(_ANY_REVISION, after)}
+            raise failure
         metadata["resourceVersion"] = str(first_revision)
         entries = [entry for entry in entries if _place(entry) > after]
     # As elsewhere, "any version will do" is answered whole.

@@ -133,7 +133,12 @@ async def create_object(
 async def _known(api: ApiContext, context: RequestContext, body: dict[str, Any]) -> dict[str, Any]:
     """Return a body without the fields that its kind does not have; warnings are noted."""
     body, warnings = await off_loop.run_sized(
-        context.body_bytes, strategy.known_fields, context.target.served, body, context.field_validation
+        context.body_bytes,
+        strategy.known_fields,
+        context.target.served,
+        body,
+        context.field_validation,
+        context.duplicates,
     )
     context.warnings += warnings
     warn_of_pods(api, context, body)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from gangline import clock
 from gangline.cluster.server.http.request_context import Form, encode_json
 from gangline.cluster.server.resources import ServedResource
+from gangline.cluster.server.rules import schema
 from gangline.cluster.server.store.events import Entry
 from gangline.cluster.server.wire.conversion import convert
 
@@ -40,16 +41,17 @@ def in_order(served: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:
 
 def object_bytes(entry: Entry, served: ServedResource) -> bytes:
     """Return the JSON of an object at this version. Cost: none when it is stored at this version."""
-    if entry.data.startswith(head_of(served)):
+    if not served.has_defaults and entry.data.startswith(head_of(served)):
         return entry.data
-    return encode_json(in_order(served, entry.obj))
+    return encode_json(object_at(entry, served))
 
 
 def object_at(entry: Entry, served: ServedResource) -> dict[str, Any]:
     """Return the object at this version; must not be changed."""
-    if entry.obj.get("apiVersion") == served.resource.api_version:
-        return entry.obj
-    return in_order(served, entry.obj)
+    obj = entry.obj
+    if obj.get("apiVersion") != served.resource.api_version:
+        obj = in_order(served, obj)
+    return schema.defaults(obj, served.schema) if served.has_defaults else obj
 
 
 def metadata_only(obj: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +90,10 @@ async def listing(
     if form == "object":
         begin = head_of(served)
         items = [
-            entry.data if entry.data.startswith(begin) else object_bytes(entry, served) for entry in entries
+            entry.data
+            if not served.has_defaults and entry.data.startswith(begin)
+            else object_bytes(entry, served)
+            for entry in entries
         ]
         head = {"kind": served.list_kind, "apiVersion": served.resource.api_version, "metadata": metadata}
         return _framed(head, "items", items)

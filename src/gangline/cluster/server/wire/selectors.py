@@ -37,15 +37,23 @@ _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
         "spec.hostNetwork",
         "status.phase",
         "status.podIP",
+        "status.podIPs",
         "status.nominatedNodeName",
     ),
     ("", "events"): _EVENT_FIELDS,
-    ("events.k8s.io", "events"): (*_EVENT_FIELDS, *(f"regarding.{name}" for name in _REFERENCE)),
+    ("events.k8s.io", "events"): (
+        *_EVENT_FIELDS,
+        *(f"regarding.{name}" for name in _REFERENCE),
+        "reportingController",
+    ),
     ("", "nodes"): ("spec.unschedulable",),
     ("", "secrets"): ("type",),
     ("", "services"): ("spec.clusterIP", "spec.type"),
     ("", "namespaces"): ("status.phase",),
     ("batch", "jobs"): ("status.successful",),
+    ("", "replicationcontrollers"): ("status.replicas",),
+    ("certificates.k8s.io", "certificatesigningrequests"): ("spec.signerName",),
+    ("resource.k8s.io", "resourceslices"): ("spec.nodeName", "spec.driver"),
 }
 """Fields that may be selected beside ``metadata.name`` and ``metadata.namespace``, by group and plural."""
 
@@ -317,7 +325,7 @@ def _field_text(obj: Mapping[str, Any], field: str) -> str:
     if value is None:
         if field == "source":
             return str(obj.get("reportingComponent") or "")
-        if field == "status.successful":
+        if field in ("status.successful", "status.replicas"):
             return "0"
         return "false" if field in _FALSE_WHEN_ABSENT else ""
     if isinstance(value, bool):

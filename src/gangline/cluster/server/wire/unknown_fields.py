@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.api.resources import Resource
-from gangline.api.wire_types import Message, WireField, message, message_of_kind
+from gangline.api.wire_types import OBJECT_META, Message, WireField, message, message_of_kind
 
 _EVERYWHERE = frozenset({"apiVersion", "kind"})
 
@@ -26,6 +26,11 @@ def drop_unknown(resource: Resource, obj: dict[str, Any]) -> tuple[dict[str, Any
         return obj, []
     dropped: list[str] = []
     return _object(obj, schema, "", dropped), dropped
+
+
+def drop_unknown_metadata(metadata: dict[str, Any], path: str, dropped: list[str]) -> dict[str, Any]:
+    """Return an object's metadata as ``drop_unknown`` does; unknown paths are added to ``dropped``."""
+    return _object(metadata, message(OBJECT_META), path, dropped)
 
 
 def _object(value: dict[str, Any], schema: Message, path: str, dropped: list[str]) -> dict[str, Any]:
