@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from gangline.api.resources import Resource
 from gangline.cluster.server.rules.cel import NotServed, NoValue, compile_rule
 from gangline.cluster.server.rules.crd_types import crd_type_errors
 from gangline.cluster.server.rules.schema_rules import broken_rules, unserved_rules
+from gangline.cluster.server.rules.validation import validate
 
 SELF = {"a": 1, "text": "gpu-1", "list": ["x", 2], "map": {"k": True}, "one": 1.0}
 
@@ -187,3 +189,23 @@ def test_the_creator_of_a_definition_is_told_what_is_not_evaluated() -> None:
         "`all()` is beyond the served part of CEL"
     ]
     assert unserved_rules({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema(FIXED)}}]}}) == []
+
+
+def test_match_conditions_of_webhooks_are_cel():
+    kind = Resource(
+        "admissionregistration.k8s.io", "v1", "x", "ValidatingWebhookConfiguration", namespaced=False
+    )
+    texts = [
+        "object.metadata.name != 'skip-me'",
+        "... [] bad expression",
+        "request.userInfo.groups.all(g, g != 'a')",
+    ]
+    obj = {
+        "metadata": {"name": "hooks"},
+        "webhooks": [{"name": "a.b.c", "matchConditions": [{"name": t[:3], "expression": t} for t in texts]}],
+    }
+
+    (error,) = validate(kind, obj, None)
+
+    assert error.path == "webhooks[0].matchConditions[1].expression"
+    assert "compilation failed" in error.message
