@@ -89,6 +89,7 @@ def test_aggregated_discovery_has_everything_in_two_documents(version):
         "exec",
         "log",
         "portforward",
+        "proxy",
         "status",
     }
     group = next(item for item in named["items"] if item["metadata"]["name"] == "kubeflow.org")

@@ -30,6 +30,7 @@ SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
     "attach": ("create", "get"),
     "exec": ("create", "get"),
     "portforward": ("create", "get"),
+    "proxy": ("create", "delete", "get", "patch", "update"),
 }
 """What each subresource that is served allows; others of a kind are not there."""
 
@@ -148,6 +149,8 @@ def _built_in(api_version: str, line: str) -> ServedResource:
     resource = Resource(group, version, plural, kind, namespaced="cluster" not in lists)
     stored = _STORED_AS.get(resource, resource)
     subresources = frozenset(lists.get("sub", ())) & SUBRESOURCE_VERBS.keys()
+    if kind == "Node":  # there is no kubelet to lead to
+        subresources -= {"proxy"}
     verbs = lists.get("only") or tuple(verb for verb in ALL_VERBS if verb not in lists.get("not", ()))
     return ServedResource(
         resource=resource,

@@ -26,7 +26,7 @@ from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import PROJECT_REQUESTS, PROJECTS, SUBRESOURCE_VERBS
 from gangline.cluster.server.status_errors import StatusError
 from gangline.cluster.server.store.store import ConflictError, ObjectTooLargeError, StoreError, StoreFullError
-from gangline.cluster.server.streams import STREAMS
+from gangline.cluster.server.streams import STREAMS, proxy
 from gangline.cluster.server.verbs import access_review, deleting, logs, patching, projects, reading, writing
 from gangline.cluster.server.verbs.documents import OPEN_PATHS, Documents
 from gangline.cluster.server.verbs.subresources import SUBRESOURCES, create_binding
@@ -41,8 +41,8 @@ _READS = ("GET", "HEAD")
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _SUBRESOURCE_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
+_PROXY_VERBS = {**_SUBRESOURCE_VERBS, "HEAD": "get", "OPTIONS": "get", "DELETE": "delete"}
 _KNOWN_UNSERVED = {
-    "proxy": "the proxy subresource",
     "resize": "pods/resize",
     "ephemeralcontainers": "pods/ephemeralcontainers",
 }
@@ -153,7 +153,7 @@ class Handlers:
         self._authorize(context, verb)
         is_watch = (
             verb == "watch"
-            or target.subresource in STREAMS
+            or target.subresource in (*STREAMS, "proxy")
             or (target.subresource == "log" and context.flag("follow"))
         )
         held.enter_context(self._load.request(user, is_local=is_local, is_watch=is_watch))
@@ -205,6 +205,8 @@ class Handlers:
         if target.subresource and target.subresource not in writing.STATUS_PARTS:
             if target.subresource == "log":
                 return await logs.pod_log(self._api, context)
+            if target.subresource == "proxy":
+                return await proxy(self._api, context)
             if target.subresource in STREAMS:
                 return await STREAMS[target.subresource](self._api, context)
             return await SUBRESOURCES[target.subresource, context.request.method](self._api, context)
@@ -246,6 +248,8 @@ def verb_of(context: RequestContext) -> str:
 
 def _subresource_verb(target: RequestTarget, method: str) -> str:
     name = target.subresource
+    if name == "proxy" and name in target.served.subresources and method in _PROXY_VERBS:
+        return _PROXY_VERBS[method]
     if name not in target.served.subresources:
         if name in _KNOWN_UNSERVED:
             raise status_errors.not_implemented(_KNOWN_UNSERVED[name])

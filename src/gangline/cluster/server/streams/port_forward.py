@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import ssl
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ async def forward_ports(api: ApiContext, context: RequestContext) -> web.StreamR
     protocol = protocol_of(context, PROTOCOLS)
     ports = [] if protocol == TUNNEL else _ports(context)
     web_socket, response = await open_web_socket(context, PROTOCOLS)
-    target = _Target(api, pod)
+    target = PodPorts(api, pod)
     serve = (
         _serve_tunnel(web_socket, target) if protocol == TUNNEL else _serve_ports(web_socket, target, ports)
     )
@@ -72,7 +73,7 @@ def _ports(context: RequestContext) -> list[int]:
     return ports
 
 
-class _Target:
+class PodPorts:
     """The pod that connections go to."""
 
     def __init__(self, api: ApiContext, pod: dict[str, Any]) -> None:
@@ -83,7 +84,9 @@ class _Target:
         own_first = address.startswith("127.")
         self._addresses = [address, "127.0.0.1"] if own_first else ["127.0.0.1", *filter(None, [address])]
 
-    async def connect(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(
+        self, port: int, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to a port.
 
         Raises:
@@ -97,7 +100,9 @@ class _Target:
                 f"error forwarding port {port} to pod {self._uid}: failed to connect to localhost:{port} "
                 f"inside the pod: dial tcp4 {self._addresses[0]}:{port}: connect: {why}"
             ) from None
-        return await asyncio.open_connection(sock=connection, limit=READ_BYTES)
+        return await asyncio.open_connection(
+            sock=connection, limit=READ_BYTES, ssl=tls, server_hostname="" if tls else None
+        )
 
 
 @dataclass
@@ -110,7 +115,7 @@ class _Forward:
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
-    async def carry(self, target: _Target, port: int, send: Send) -> None:
+    async def carry(self, target: PodPorts, port: int, send: Send) -> None:
         """Connect, and send what comes from the pod until it ends."""
         try:
             try:
@@ -146,7 +151,7 @@ class _Forward:
                 writer.write_eof()
 
 
-async def _serve_tunnel(web_socket: WebSocket, target: _Target) -> None:
+async def _serve_tunnel(web_socket: WebSocket, target: PodPorts) -> None:
     """Serve the streams of a SPDY connection until the client closes."""
     spdy = SpdyConnection()
     errors: dict[str, int] = {}
@@ -186,7 +191,7 @@ async def _serve_tunnel(web_socket: WebSocket, target: _Target) -> None:
         await _cancelled([task for _, task in forwards.values()])
 
 
-async def _serve_ports(web_socket: WebSocket, target: _Target, ports: list[int]) -> None:
+async def _serve_ports(web_socket: WebSocket, target: PodPorts, ports: list[int]) -> None:
     """Serve one connection to each port until the client closes or all have ended."""
 
     async def send(channel: int, data: bytes, ends: bool) -> None:
