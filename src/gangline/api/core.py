@@ -305,6 +305,7 @@ class NodeStatus(Wire, frozen=True, kw_only=True):
     allocatable: dict[str, str | int] = {}
     conditions: list[Condition] = []
     addresses: list[dict[str, str]] = []
+    daemon_endpoints: dict[str, dict[str, int]] = {}
 
 
 class Node(Wire, frozen=True, kw_only=True):

@@ -25,6 +25,12 @@ from gangline.units import plural
     "[default: the best that works here]",
 )
 @click.option(
+    "--control-plane",
+    type=click.Choice(["own", "kubernetes"]),
+    help="What serves the API: Gangline's own server, or etcd, kube-apiserver and kube-controller-manager.  "
+    "[default: own]",
+)
+@click.option(
     "--allow-drop-caches/--forbid-drop-caches",
     "drop_caches",
     default=None,
@@ -43,6 +49,7 @@ from gangline.units import plural
 def command(
     nodes: int,
     isolation: str | None,
+    control_plane: str | None,
     drop_caches: bool | None,
     volumes: tuple[str, ...],
     gpus: GpuOptions,
@@ -57,7 +64,14 @@ def command(
     was_up = found.status().server.state == "held"
     wanted, folders = gpus.simulation, read_volumes(volumes)
     images.planned(found, isolation or "")
-    facts = found.ensure_up(nodes=nodes, isolation=isolation or "", keep=True, simulation=wanted, say=say)
+    facts = found.ensure_up(
+        nodes=nodes,
+        isolation=isolation or "",
+        keep=True,
+        simulation=wanted,
+        control_plane=control_plane or "",
+        say=say,
+    )
     if drop_caches is not None:
         from gangline.cluster.node.run_rights import set_drop_caches
 

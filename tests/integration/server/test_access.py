@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gangline.cluster.certificates import Certificates
 from gangline.cluster.paths import ClusterPaths
-from gangline.cluster.server.http.certificates import Certificates
 from gangline.cluster.server.server import ApiServer
 from gangline.cluster.server.store.store import StoreInUseError
 from gangline.errors import ClusterError
@@ -365,7 +365,7 @@ def test_certificate_is_made_anew_for_another_address_and_the_authority_stays(tm
 
 
 def test_a_process_of_its_own_makes_them_as_the_server_wants_them(tmp_path: Path) -> None:
-    module = "gangline.cluster.server.http.certificates"
+    module = "gangline.cluster.certificates"
     subprocess.run([sys.executable, "-m", module, str(tmp_path / "pki"), "10.9.8.7"], check=True, timeout=60)
     assert Certificates(tmp_path / "pki", ["10.9.8.7"]).are_current()
     assert not Certificates(tmp_path / "pki", ["10.9.8.6"]).are_current()

@@ -35,7 +35,11 @@ def plan(volume: dict, token="tok", folder_of="{} is not there".format):
     )
     lookup = Lookup(CONFIG_MAPS.get, SECRETS.get, folder_of)
     return plan_volume(
-        pod, pod.spec.volumes[0], FACTS, lookup, TokenSource(lambda lifetime_s: token, lambda: b"CA")
+        pod,
+        pod.spec.volumes[0],
+        FACTS,
+        lookup,
+        TokenSource(lambda *_: token, lambda: b"CA"),
     )
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from gangline.cluster import log_files
 from gangline.cluster.account_tokens import AccountToken
+from gangline.cluster.api_access import kubeconfig_text
 from gangline.cluster.log_files import LogQuery, LogReader, tail_offset
 from gangline.cluster.server.http.auth import ADMIN, Authenticator, service_account
 from gangline.cluster.server.http.request_context import accepted_form, decode_body
-from gangline.cluster.server.kubeconfig import kubeconfig_text
 from gangline.cluster.server.registry import Registry
 from gangline.cluster.server.status_errors import StatusError
 

@@ -83,10 +83,11 @@ class ClusterTarget(msgspec.Struct, frozen=True):
         """Return how to reach it, with the namespace that the command means."""
         from msgspec.structs import replace
 
-        from gangline.kube.config import Connection, load_kubeconfig
+        from gangline.cluster.api_access import api_connection
+        from gangline.kube.config import load_kubeconfig
 
         if self.is_local:
-            found = Connection(server=f"unix://{self.paths.api_socket}")
+            found = api_connection(self.paths)
         else:
             found = load_kubeconfig(self.kubeconfig, self.context)
         return replace(found, namespace=self.namespace) if self.namespace else found

@@ -11,9 +11,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
@@ -24,8 +23,8 @@ from gangline.cluster.service_log import ServiceLog
 from gangline.errors import ClusterError, UserError
 
 if TYPE_CHECKING:
+    from gangline.cli.serve.control_plane import ControlPlane, Objects
     from gangline.cluster.daemon.cluster_facts import ClusterFacts
-    from gangline.kube.verbs import ObjectClient
 
 
 @click.command("serve-cluster", hidden=True)
@@ -94,92 +93,56 @@ async def _serve_agent(paths: ClusterPaths, facts: ClusterFacts) -> None:
 async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
     from gangline.cli.serve.agent_supervisor import AgentSupervisor
 
-    supervisor = AgentSupervisor(paths)
-    supervisor.start()
-    stopped = _stop_event()
     addresses = _bridge_addresses(facts)
-    certificates = await _make_certificates(paths, addresses)
+    stopped = _stop_event()
+    supervisor = AgentSupervisor(paths)
+    plane = _control_plane(paths, facts, addresses)
+    await plane.prepare()
+    supervisor.start()
     _quiet_logs()
-    with _no_authorities():
-        from gangline.cluster.server.server import ApiServer
-    from gangline.cluster.daemon.readiness import CONTROLLERS_STARTED
-    from gangline.kube.client import Client
-    from gangline.kube.config import Connection
-    from gangline.kube.http_paths import PathAnswer
-
-    server = ApiServer(paths, port=facts.port, extra_addresses=addresses)
-    if certificates is not None:
-        await certificates.wait()  # the server makes what is then missing, and says why it cannot
-    await server.start()
-    server.context.pages[CONTROLLERS_STARTED] = lambda: PathAnswer(503, b"not started yet")
-    imported = asyncio.create_task(asyncio.to_thread(import_module, "gangline.cli.serve.services"))
     try:
-        async with Client(
-            Connection(server=f"unix://{paths.api_socket}"), user_agent="gangline-server"
-        ) as client:
-            await _bootstrap(client, facts)
-            run_services = (await imported).run_services
-            running = run_services(client, paths, supervisor, server.context.pages, server.on_kind_in_use)
-            services = asyncio.create_task(running)
-            await _first_of(services, stopped)
+        await plane.start()
+        await _bootstrap(paths, facts, plane.first_objects(next(iter(addresses), "127.0.0.1")))
+        run_services = await plane.import_services()
+        services = asyncio.create_task(run_services(plane, paths, supervisor))
+        await _first_of(services, stopped)
         await supervisor.stop()  # not when the server fails: the agent starts it again
     finally:
-        await server.stop()
+        await plane.stop()
 
 
-async def _make_certificates(paths: ClusterPaths, addresses: list[str]) -> asyncio.subprocess.Process | None:
-    """Start a process that makes the server's certificates while the server's libraries are imported.
+def _control_plane(paths: ClusterPaths, facts: ClusterFacts, addresses: list[str]) -> ControlPlane:
+    """Return what serves the cluster, on loopback and those addresses; not started."""
+    from gangline.cluster.daemon.cluster_facts import KUBERNETES
 
-    None when there is nothing to make.
-    """
-    import socket
+    if facts.control_plane == KUBERNETES:
+        from gangline.cli.serve.kubernetes_plane import KubernetesPlane
 
-    from gangline.cluster.server.http.certificates import Certificates
+        return KubernetesPlane(paths, facts, addresses)
+    from gangline.cli.serve.own_server import OwnServer
 
-    names = [*addresses, socket.gethostname()]
-    if Certificates(paths.certificates, names).are_current():
-        return None
-    module = "gangline.cluster.server.http.certificates"
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, str(paths.certificates), *names, stderr=asyncio.subprocess.DEVNULL
-    )
+    return OwnServer(paths, facts, addresses)
 
 
-@contextmanager
-def _no_authorities() -> Iterator[None]:
-    """Let aiohttp be imported without the machine's certificate authorities.
-
-    It loads them into two TLS contexts for a client's use (40 ms, 2 MB); the server has no such client.
-    """
-    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-    before = {name: os.environ[name] for name in names if name in os.environ}
-    os.environ.update(dict.fromkeys(names, os.devnull))
-    try:
-        yield
-    finally:
-        for name in names:
-            del os.environ[name]
-        os.environ.update(before)
-
-
-async def _bootstrap(client: ObjectClient, facts: ClusterFacts) -> None:
-    """Create what every cluster of this kind has: the job kinds, the nodes and the API server's Service."""
+async def _bootstrap(paths: ClusterPaths, facts: ClusterFacts, objects: Objects) -> None:
+    """Create what every cluster of this kind has: its own objects, the job kinds and the nodes."""
     from gangline.api.crds import crds, gang_crds
     from gangline.api.resources import NODES
-    from gangline.cluster.daemon.api_service import api_service
+    from gangline.cluster.api_access import api_connection
     from gangline.cluster.daemon.cluster import node_object
+    from gangline.kube.client import Client
     from gangline.kube.definitions import ensure
     from gangline.kube.errors import AlreadyExists
 
-    for manifest in (*crds(), *gang_crds()):
-        await ensure(client, manifest)
-    address = next(iter(_bridge_addresses(facts)), "127.0.0.1")
-    objects = [(NODES, node_object(name)) for name in facts.node_names]
-    for resource, obj in (*objects, *api_service(address, facts.port)):
-        try:
-            await client.create(resource, obj)
-        except AlreadyExists:
-            pass
+    async with Client(api_connection(paths), user_agent="gangline-server") as client:
+        for resource, obj in objects:
+            with suppress(AlreadyExists):
+                await client.create(resource, obj)
+        for manifest in (*crds(), *gang_crds()):
+            await ensure(client, manifest)
+        for name in facts.node_names:
+            with suppress(AlreadyExists):
+                await client.create(NODES, node_object(name))
 
 
 def _bridge_addresses(facts: ClusterFacts) -> list[str]:

@@ -9,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import cache
 from typing import TYPE_CHECKING
 
 import structlog
 
 from gangline.cli.serve.agent_supervisor import AgentSupervisor
+from gangline.cli.serve.control_plane import ControlPlane
 from gangline.cli.serve.idle_end import end_when_idle
-from gangline.cluster.controllers.all import run_controllers
-from gangline.cluster.controllers.inventory import InUse
+from gangline.cluster.api_access import api_connection
+from gangline.cluster.control_plane import identities
 from gangline.cluster.daemon.readiness import CONTROLLERS_STARTED
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.runs.bounds import Bounds
-from gangline.cluster.runs.history import History
-from gangline.cluster.server.resources import STORED_KINDS
 from gangline.jobs.settings import Settings
+from gangline.kube.client import Client
+from gangline.kube.config import Connection
 from gangline.kube.http_paths import PathAnswer
 from gangline.kube.verbs import ObjectClient
 from gangline.operator.operator import Operator
@@ -36,34 +38,38 @@ if TYPE_CHECKING:
     from gangline.kube.metrics import MetricsPage
 
 
-async def run_services(
-    client: ObjectClient,
-    paths: ClusterPaths,
-    supervisor: AgentSupervisor,
-    pages: dict[str, Callable[[], PathAnswer]],
-    in_use: InUse,
-) -> None:
+async def run_services(plane: ControlPlane, paths: ClusterPaths, supervisor: AgentSupervisor) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
-    settings = Settings(has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0])
-    operator = Operator(client, settings=settings)
-    pages["/metrics"] = _metrics_answer(operator, client)
-    bounds = Bounds.of(os.environ)
-    policy = Policy(levels=DEFAULT_LEVELS)
-    authority = (paths.certificates / "ca.crt").read_text()
-    try:
-        async with asyncio.TaskGroup() as services:
-            controllers = run_controllers(
-                client, STORED_KINDS, History(paths), bounds, authority, paths.volumes, in_use
-            )
-            services.create_task(controllers, name="controllers")
-            services.create_task(operator.run(), name="operator")
-            services.create_task(Scheduler(client, policy=policy).run(), name="scheduler")
-            services.create_task(supervisor.run(), name="agent supervisor")
-            services.create_task(end_when_idle(client, paths), name="idle end")
-            await asyncio.sleep(0)  # each has begun
-            pages[CONTROLLERS_STARTED] = lambda: PathAnswer(200, b"ok")
-    finally:
-        _log_statistics(operator.statistics())
+    async with AsyncExitStack() as held:
+        clients: dict[Connection, Client] = {}
+
+        async def client_of(identity: str) -> Client:
+            connection = api_connection(paths, identity)
+            if connection not in clients:  # the own server's socket is the same for all
+                client = Client(connection, user_agent="gangline-server")
+                clients[connection] = await held.enter_async_context(client)
+            return clients[connection]
+
+        client = await client_of(identities.OPERATOR)
+        operator = Operator(
+            client, settings=Settings(has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0])
+        )
+        plane.show("/metrics", _metrics_answer(operator, client))
+        scheduler = Scheduler(await client_of(identities.SCHEDULER), policy=Policy(levels=DEFAULT_LEVELS))
+        client = await client_of(identities.CONTROLLERS)
+        controllers = plane.controllers(client, Bounds.of(os.environ))
+        try:
+            async with asyncio.TaskGroup() as services:
+                services.create_task(plane.keep(), name="control plane")
+                services.create_task(controllers, name="controllers")
+                services.create_task(operator.run(), name="operator")
+                services.create_task(scheduler.run(), name="scheduler")
+                services.create_task(supervisor.run(), name="agent supervisor")
+                services.create_task(end_when_idle(client, paths), name="idle end")
+                await asyncio.sleep(0)  # each has begun
+                plane.show(CONTROLLERS_STARTED, lambda: PathAnswer(200, b"ok"))
+        finally:
+            _log_statistics(operator.statistics())
 
 
 def _metrics_answer(operator: Operator, client: ObjectClient) -> Callable[[], PathAnswer]:

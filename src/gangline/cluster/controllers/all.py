@@ -57,7 +57,7 @@ async def run_controllers(
     endpoints = EndpointsController(client, caches)
     workloads = workload_controllers(client, caches, kinds)
     storage = [StorageController(client, caches, folders)] if folders is not None else []
-    recorder = None if history is None else RunRecorder(client, caches, history, bounds or Bounds())
+    recorder = [] if history is None else [RunRecorder(client, caches, history, bounds or Bounds())]
     # After those that need more of an object than its bare metadata.
     inventory = ObjectInventory(caches, kinds, in_use)
     controllers: tuple[Controller, ...] = (
@@ -69,9 +69,24 @@ async def run_controllers(
         GarbageController(client, inventory),
         NamespaceController(client, caches, inventory, authority),
     )
+    await _run(caches, (*controllers, *recorder))
+
+
+async def run_machine_controllers(
+    client: ObjectClient, history: History, bounds: Bounds, folders: Path
+) -> None:
+    """Run what kube-controller-manager does not: runs are written down, claims get folders.
+
+    Arguments as for ``run_controllers``.
+    """
+    caches = Caches(client)
+    await _run(
+        caches, (StorageController(client, caches, folders), RunRecorder(client, caches, history, bounds))
+    )
+
+
+async def _run(caches: Caches, controllers: Iterable[Controller]) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(caches.run(), name="caches")
         for controller in controllers:
             group.create_task(controller.run(), name=type(controller).__name__)
-        if recorder is not None:
-            group.create_task(recorder.run(), name=type(recorder).__name__)

@@ -21,16 +21,21 @@ import msgspec
 from msgspec.structs import replace
 
 from gangline.api.resources import NODES, PODS
+from gangline.cluster.api_access import api_connection
+from gangline.cluster.control_plane.programs import check_programs
 from gangline.cluster.daemon.agent_refusal import check_refusal
 from gangline.cluster.daemon.cluster_facts import (
     ISOLATIONS,
+    KUBERNETES,
     NO_SIMULATION,
     NODES_MAX,
+    OWN,
     ClusterFacts,
     decide_facts,
     load_facts,
     node_name,
     note_use,
+    refuse_another_plane,
     save_facts,
 )
 from gangline.cluster.daemon.daemon import is_alive, log_tail, spawn_daemon
@@ -44,10 +49,9 @@ from gangline.cluster.process_lock import LockState, ProcessLock, read_lock
 from gangline.cluster.runs.bounds import Bounds
 from gangline.errors import ClusterError, UserError
 from gangline.kube.client import Client
-from gangline.kube.config import Connection
 from gangline.kube.errors import AlreadyExists
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = {OWN: 30.0, KUBERNETES: 90.0}
 STOP_TIMEOUT_S = 15.0
 START_LOCK_TIMEOUT_S = 60.0
 STARTS_MAX = 5
@@ -99,6 +103,7 @@ class Cluster:
         isolation: str = "",
         keep: bool = False,
         simulation: Simulation | None = None,
+        control_plane: str = "",
         say: Say = lambda text: None,
     ) -> ClusterFacts:
         """Make the cluster run with at least that many Ready nodes, and return its facts.
@@ -108,11 +113,13 @@ class Cluster:
             isolation: one of ``ISOLATIONS``, empty for whatever the cluster has.
             keep: ``True`` also takes the end after idle minutes away; ``False`` leaves it as it is.
             simulation: GPUs to simulate, None for whatever the cluster has.
+            control_plane: one of ``CONTROL_PLANES``, empty for whatever the cluster has.
             say: is told what was found and done, one line each.
 
         Raises:
-            UserError: the running cluster has another isolation or other GPUs, or a bad argument.
-            ClusterError: it did not become ready within 30 s.
+            UserError: the running cluster has another isolation or other GPUs, the cluster another control
+                plane, or a bad argument.
+            ClusterError: it did not become ready within 30 s, or 90 s under Kubernetes' control plane.
         """
         _check_arguments(nodes, isolation)
         simulation = simulation.check() if simulation is not None else None
@@ -126,7 +133,7 @@ class Cluster:
                 )
             for left in reversed(range(STARTS_MAX)):
                 try:
-                    facts = self._find_or_start(nodes, isolation, keep, simulation, say)
+                    facts = self._find_or_start(nodes, isolation, keep, simulation, control_plane, say)
                     break
                 except _ServerGoneError:
                     if not left:
@@ -136,10 +143,17 @@ class Cluster:
         return facts
 
     def _find_or_start(
-        self, nodes: int, isolation: str, keep: bool, simulation: Simulation | None, say: Say
+        self,
+        nodes: int,
+        isolation: str,
+        keep: bool,
+        simulation: Simulation | None,
+        control_plane: str,
+        say: Say,
     ) -> ClusterFacts:
         found = read_lock(self.paths.lock("server"))
         facts = load_facts(self.paths)
+        refuse_another_plane(facts, control_plane)
         if found.state == "held" and facts is not None:
             refuse_another(facts, simulation or Simulation.of(facts))
             facts = self._adjust_running(facts, nodes=nodes, isolation=isolation, keep=keep)
@@ -148,7 +162,14 @@ class Cluster:
         if simulation is None and facts is not None and found.state == "killed":
             simulation = Simulation.of(facts)  # its pods run on and hold them
         return self._start(
-            facts, found, nodes=nodes, isolation=isolation, keep=keep, simulation=simulation, say=say
+            facts,
+            found,
+            nodes=nodes,
+            isolation=isolation,
+            keep=keep,
+            simulation=simulation,
+            control_plane=control_plane or (facts.control_plane if facts else OWN),
+            say=say,
         )
 
     def down(self, *, say: Say = lambda text: None) -> bool:
@@ -205,13 +226,13 @@ class Cluster:
     async def _ask(
         self, ask: Callable[[Client], Awaitable[T]], recover: Callable[[], Awaitable[None]] | None = None
     ) -> T:
-        connection = Connection(server=f"unix://{self.paths.api_socket}")
+        connection = api_connection(self.paths)
         async with Client(connection, user_agent="gangline-cli", recover=recover) as client:
             return await ask(client)
 
-    def wait_back(self, timeout_s: float = START_TIMEOUT_S) -> bool:
+    def wait_back(self, timeout_s: float | None = None) -> bool:
         """Wait for a server that was killed and that the node agent starts again; whether it answers."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + (self._patience_s() if timeout_s is None else timeout_s)
         while not self._is_ready():
             is_coming = "held" in (read_lock(self.paths.lock(one)).state for one in ("server", "agent"))
             if not is_coming or time.monotonic() > deadline:
@@ -230,8 +251,11 @@ class Cluster:
         isolation: str,
         keep: bool,
         simulation: Simulation | None,
+        control_plane: str,
         say: Say,
     ) -> ClusterFacts:
+        if control_plane == KUBERNETES:
+            check_programs()
         Bounds.of(os.environ)  # the server reads them too, where nobody would see the error
         wanted = isolation or (facts.isolation if facts else "auto")
         fresh = decide_facts(
@@ -241,6 +265,7 @@ class Cluster:
             isolation=wanted,
             keep=keep,
             simulation=simulation or NO_SIMULATION,
+            control_plane=control_plane,
         )
         if facts is not None and facts.port != fresh.port:
             say(f"port {facts.port} is taken by another program; the API server now listens on {fresh.port}")
@@ -287,7 +312,7 @@ class Cluster:
 
     def _wait_ready(self, facts: ClusterFacts, server: subprocess.Popen[bytes] | None) -> None:
         """Wait until the API server answers, the job kinds are served and every node is Ready."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self._patience_s()
         self._wait_answering(server)
         while time.monotonic() < deadline:
             try:
@@ -300,21 +325,25 @@ class Cluster:
             check_refusal(self.paths)
             time.sleep(POLL_S)
         raise ClusterError(
-            f"cluster `{self.paths.name}` did not become ready within {START_TIMEOUT_S:.0f} s: "
+            f"cluster `{self.paths.name}` did not become ready within {self._patience_s():.0f} s: "
             f"waiting for {waiting}",
             hint=f"its logs are {self.paths.log('server')} and {self.paths.log('agent')}",
         )
 
     def _wait_answering(self, server: subprocess.Popen[bytes] | None) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self._patience_s()
         while not self._is_ready():
             self._check_alive(server)
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"the server of cluster `{self.paths.name}` does not answer for {START_TIMEOUT_S:.0f} s",
+                    f"the server of cluster `{self.paths.name}` is silent for {self._patience_s():.0f} s",
                     hint=f"its log is {self.paths.log('server')}; `gangline down` ends it",
                 )
             time.sleep(POLL_S)
+
+    def _patience_s(self) -> float:
+        facts = load_facts(self.paths)
+        return START_TIMEOUT_S[facts.control_plane if facts else OWN]
 
     def _is_ready(self) -> bool:
         return run_in_own_loop(self._ask(Client.is_ready))

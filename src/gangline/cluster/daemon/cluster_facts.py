@@ -14,12 +14,18 @@ from msgspec.structs import asdict, fields, replace
 from gangline.clock import format_time, now
 from gangline.cluster.daemon.simulation import Simulation
 from gangline.cluster.paths import ClusterPaths
+from gangline.errors import UserError
 
 PORT_FIRST = 16000
 PORT_COUNT = 1000
 NODES_MAX = 64
 ISOLATIONS = ("auto", "network", "user", "plain")
 NO_SIMULATION = Simulation()
+
+OWN = "own"
+KUBERNETES = "kubernetes"
+CONTROL_PLANES = (OWN, KUBERNETES)
+"""What serves a cluster's API: our server, or Kubernetes' own programs."""
 
 _SUBNET_POOL = "10.213.0.0/16"
 _SUBNET_PREFIX = 20
@@ -43,6 +49,8 @@ class ClusterFacts(msgspec.Struct, frozen=True):
         keep: ``False`` ends the cluster after idle minutes; ``gangline up`` sets it.
         simulated_gpus: on each node; 0 for none, so that the machine's real ones are used.
         gpu_model: name of the machine that the simulated ones belong to, empty for a plain one.
+        control_plane: one of ``CONTROL_PLANES``, for as long as the cluster exists.
+        kubelet_port: port at which the API server finds the nodes; 0 for the own server, which needs none.
     """
 
     name: str
@@ -56,6 +64,8 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     keep: bool = False
     simulated_gpus: int = 0
     gpu_model: str = ""
+    control_plane: str = OWN
+    kubelet_port: int = 0
 
     @property
     def node_names(self) -> list[str]:
@@ -76,6 +86,21 @@ def load_facts(paths: ClusterPaths) -> ClusterFacts | None:
         return ClusterFacts(**{name: value for name, value in found.items() if name in known})
     except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return None
+
+
+def refuse_another_plane(facts: ClusterFacts | None, wanted: str) -> None:
+    """Refuse another control plane than a cluster has: its objects are there. Empty for whatever it has.
+
+    Raises:
+        UserError: with the ways on.
+    """
+    if facts is not None and wanted not in ("", facts.control_plane):
+        raise UserError(
+            f"cluster `{facts.name}` keeps its objects in control plane `{facts.control_plane}`, `{wanted}` "
+            "was asked for",
+            hint=f"use another cluster: --cluster NAME; or remove this one with all that it holds: "
+            f"gangline down --purge --cluster {facts.name}",
+        )
 
 
 def save_facts(paths: ClusterPaths, facts: ClusterFacts) -> None:
@@ -109,6 +134,7 @@ def decide_facts(
     isolation: str,
     keep: bool,
     simulation: Simulation = NO_SIMULATION,
+    control_plane: str = OWN,
 ) -> ClusterFacts:
     """Return the facts for a server that is about to start.
 
@@ -123,11 +149,15 @@ def decide_facts(
         isolation=isolation,
         nodes=max(1, nodes),
         created=format_time(now()),
+        control_plane=control_plane,
     )
+    port = free_port(chosen.port)
+    kubelet_port = free_port(chosen.kubelet_port or port + 1) if chosen.control_plane == KUBERNETES else 0
     routes = read_routes(ignore_interface=chosen.bridge)
     return replace(
         chosen,
-        port=free_port(chosen.port),
+        port=port,
+        kubelet_port=kubelet_port,
         subnet=free_subnet(chosen.subnet, paths.cluster_id, routes),
         isolation=isolation,
         nodes=max(1, nodes),

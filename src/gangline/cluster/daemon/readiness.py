@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangline.api.resources import MPIJOBS, NODES
-from gangline.cluster.daemon.cluster_facts import ClusterFacts
+from gangline.api.resources import MPIJOBS, NODES, SERVICE_ACCOUNTS
+from gangline.cluster.daemon.cluster_facts import OWN, ClusterFacts
 from gangline.cluster.daemon.simulation import Simulation
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
@@ -24,8 +24,12 @@ async def missing(client: Client, facts: ClusterFacts) -> str:
         await client.send("GET", MPIJOBS.root)
     except NotFound:
         return "the job kinds"
-    if not await client.probe(CONTROLLERS_STARTED):
-        return "its controllers"
+    if facts.control_plane == OWN:
+        return "" if await client.probe(CONTROLLERS_STARTED) else "its controllers"
+    try:  # without which the API server refuses every pod
+        await client.get(SERVICE_ACCOUNTS, "default", "default")
+    except NotFound:
+        return "kube-controller-manager"
     return ""
 
 

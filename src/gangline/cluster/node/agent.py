@@ -316,10 +316,10 @@ class NodeAgent:
         while True:
             pods = [runner.pod for runner in self._runners.values() if not runner.is_ending]
             try:
-                for pod in self._context.objects.renew_tokens(pods):
+                for pod in await self._context.objects.renewed_tokens(pods):
                     if runner := self._runners.get(pod.metadata.uid):
                         runner.refresh()
-            except OSError as error:  # a full disk; the next turn is in time
+            except (OSError, ApiError) as error:  # a full disk, no server; the next turn is in time
                 self._context.log.warning("tokens not renewed", error=str(error))
             await asyncio.sleep(TOKEN_CHECK_PERIOD_S)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +18,13 @@ from gangline.api.resources import (
     CONFIG_MAPS,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    PODS,
     RUNTIME_CLASSES,
     SECRETS,
+    SERVICE_ACCOUNTS,
 )
 from gangline.api.volumes import HostPathVolume
-from gangline.cluster.account_tokens import KEY_FILE, LIFETIME_S, AccountToken, renew_at_s, sign
+from gangline.cluster.account_tokens import API_AUDIENCE, KEY_FILE, LIFETIME_S, AccountToken, renew_at_s, sign
 from gangline.cluster.node.isolation import Isolation
 from gangline.cluster.node.network.egress.resolver import of_the_machine
 from gangline.cluster.node.pods.container_env import Lookup, PodFacts
@@ -33,7 +37,7 @@ from gangline.cluster.node.pods.volumes import (
 )
 from gangline.cluster.node.shim import processes
 from gangline.errors import ClusterError
-from gangline.kube.errors import NotFound
+from gangline.kube.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from gangline.cluster.node.ends import PodEnds
@@ -86,8 +90,8 @@ class Objects:
         self._key = b""
         self._pods = pods
         self._now_s = now_s
-        self._tokens: dict[tuple[str, int], tuple[str, float]] = {}
-        """Tokens by pod uid and lifetime, and when each is to be renewed."""
+        self._tokens: dict[tuple[str, int, str], tuple[str, float]] = {}
+        """Tokens by pod uid, lifetime and audience, and when each is to be renewed."""
         self._seen: set[str] = set()
         self._unwritten: set[str] = set()
         self._asked: dict[tuple[str, str], ConfigMap | Secret] = {}
@@ -105,6 +109,8 @@ class Objects:
                 await self._ask(SECRETS, Secret, namespace, name)
         for name in filter(None, (claim_of(pod, volume) for volume in pod.spec.volumes)):
             self._claims[f"{namespace}/{name}"] = await self._folder_of(namespace, name)
+        if not self._key_file.exists():
+            await self._ask_tokens(pod)
 
     def lookup(self, namespace: str) -> Lookup:
         """Return how to find objects of one namespace, without waiting."""
@@ -150,7 +156,7 @@ class Objects:
 
     def tokens(self, pod: Pod) -> TokenSource:
         """Return the pod's token and the certificate authority, as far as they are known."""
-        return TokenSource(lambda lifetime_s: self._token(pod, lifetime_s), self._read_certificate)
+        return TokenSource(partial(self._token, pod), self._read_certificate)
 
     def account_folder(self, pod: Pod) -> Path | None:
         """Return the folder of what the pod's service account is given, None if the pod is to have none.
@@ -184,7 +190,7 @@ class Objects:
         pods = list(pods)
         now_s, before = self._now_s(), self._seen
         self._seen = {pod.metadata.uid for pod in pods}
-        ending = {uid for (uid, _), (_, renew_s) in self._tokens.items() if renew_s <= now_s}
+        ending = {uid for (uid, *_), (_, renew_s) in self._tokens.items() if renew_s <= now_s}
         due, self._unwritten = ending | self._unwritten, set()
         gone = due | (before - self._seen)
         self._tokens = {key: kept for key, kept in self._tokens.items() if key[0] not in gone}
@@ -204,15 +210,57 @@ class Objects:
     def _account_folder(self, pod: Pod) -> Path:
         return self._pods / pod.metadata.uid / "account"
 
-    def _token(self, pod: Pod, lifetime_s: int) -> str | None:
+    async def renewed_tokens(self, pods: Iterable[Pod]) -> list[Pod]:
+        """As ``renew_tokens``; tokens that are not signed here are asked for."""
+        pods = list(pods)
+        if self._key_file.exists():
+            return self.renew_tokens(pods)
+        living = {pod.metadata.uid for pod in pods}
+        self._tokens = {key: kept for key, kept in self._tokens.items() if key[0] in living}
+        renewed = [pod for pod in pods if await self._ask_tokens(pod)]
+        for pod in renewed:
+            if self._account_folder(pod).exists():
+                self.account_folder(pod)
+        return renewed
+
+    async def _ask_tokens(self, pod: Pod) -> bool:
+        """Ask the API server for the tokens that a pod's volumes are to hold; whether there are new ones.
+
+        The pod's own is one of them, where the server has given it such a volume.
+        """
+        sources = [
+            source for volume in pod.spec.volumes for source in (volume.projected or {}).get("sources", [])
+        ]
+        asked = [source["serviceAccountToken"] for source in sources if "serviceAccountToken" in source]
+        wanted = {(int(one.get("expirationSeconds") or LIFETIME_S), one.get("audience", "")) for one in asked}
+        wanted |= {(LIFETIME_S, "")} if wanted else set()
+        meta, now_s, is_new = pod.metadata, self._now_s(), False
+        for lifetime_s, audience in wanted:
+            key = meta.uid, lifetime_s, audience
+            if now_s < self._tokens.get(key, ("", 0.0))[1]:
+                continue
+            bound = {"apiVersion": "v1", "kind": PODS.kind, "name": meta.name, "uid": meta.uid}
+            spec = {
+                "audiences": [audience] if audience else [],
+                "expirationSeconds": lifetime_s,
+                "boundObjectRef": bound,
+            }
+            request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+            with suppress(NotFound, Conflict):  # the account or the pod is gone
+                answer = await self._client.create_subresource(
+                    SERVICE_ACCOUNTS, _account(pod), "token", request, meta.namespace
+                )
+                self._tokens[key] = (answer["status"]["token"], renew_at_s(now_s, lifetime_s))
+                is_new = True
+        return is_new
+
+    def _token(self, pod: Pod, lifetime_s: int, audience: str = "") -> str | None:
         if not self._key and self._key_file.exists():
             self._key = self._key_file.read_bytes().strip()
-        if not self._key:
-            return None
         now_s, meta = self._now_s(), pod.metadata
-        found, renew_s = self._tokens.get((meta.uid, lifetime_s), ("", 0.0))
-        if now_s < renew_s:
-            return found
+        found, renew_s = self._tokens.get((meta.uid, lifetime_s, audience), ("", 0.0))
+        if now_s < renew_s or not self._key:
+            return found or None
         expires_s = int(now_s) + lifetime_s
         claims = AccountToken(
             meta.namespace,
@@ -221,10 +269,11 @@ class Objects:
             pod=meta.name,
             pod_uid=meta.uid,
             issued_s=int(now_s),
+            audiences=(audience,) if audience else (API_AUDIENCE,),
             id=str(uuid.uuid4()),
         )
         token = sign(self._key, claims)
-        self._tokens[meta.uid, lifetime_s] = (token, renew_at_s(now_s, lifetime_s))
+        self._tokens[meta.uid, lifetime_s, audience] = (token, renew_at_s(now_s, lifetime_s))
         return token
 
     def _read_certificate(self) -> bytes | None:

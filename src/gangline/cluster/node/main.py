@@ -67,7 +67,7 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
     Args:
         paths: of the cluster; its ``cluster.json`` tells subnet, bridge and port.
         isolation: ``network``, ``user``, ``plain``; None or ``auto`` takes the first that works.
-        client: of the API; by default one over the cluster's own socket.
+        client: of the API; by default one of the agent's own.
 
     Raises:
         UserError: the isolation does not work on this machine.
@@ -80,10 +80,11 @@ async def run_agent(paths: ClusterPaths, *, isolation: str | None = None, client
     log.info("isolation chosen", isolation=mode, reason=reason)
     # What is written for a pod is read by any user in it; the folders around it are this user's alone.
     os.umask(0o022)
+    from gangline.cluster.api_access import api_connection
+    from gangline.cluster.control_plane.identities import AGENT
     from gangline.kube.client import Client
-    from gangline.kube.config import Connection
 
-    own = client or Client(Connection(server=f"unix://{paths.api_socket}"), user_agent="gangline-agent")
+    own = client or Client(api_connection(paths, AGENT), user_agent="gangline-agent")
     network: PodNetwork | None = None
     fork_server = None
     try:
@@ -163,6 +164,7 @@ def _wire(
         gpus=gpus.of_node,
         info=machine.node_info(__version__),
         log=log,
+        kubelet_port=int(facts.get("kubelet_port", 0)),
     )
     return NodeAgent(
         context,

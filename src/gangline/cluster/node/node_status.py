@@ -38,6 +38,7 @@ def node_status(
     allocatable: dict[str, str],
     info: dict[str, str],
     now: str,
+    endpoints: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the status of a node that works. Pure."""
     before = {condition.type: condition for condition in node.status.conditions}
@@ -70,6 +71,7 @@ def node_status(
         ],
         "conditions": conditions,
         "nodeInfo": info,
+        **({"daemonEndpoints": endpoints} if endpoints else {}),
     }
 
 
@@ -103,7 +105,9 @@ class NodeKeeper:
         gpus: Callable[[Node], DeviceInventory],
         info: dict[str, str],
         log: Any,
+        kubelet_port: int = 0,
     ) -> None:
+        self._endpoints = {"kubeletEndpoint": {"Port": kubelet_port}} if kubelet_port else {}
         self._client = client
         self._address = address
         self._isolation = isolation
@@ -124,7 +128,8 @@ class NodeKeeper:
         note = node_note(node, self._isolation, gpus)
         addresses = [a.get("address") for a in node.status.addresses]
         amounts = (node.status.capacity, node.status.allocatable)
-        if node.is_ready and not note and self._address in addresses and amounts == (capacity, allocatable):
+        is_found = self._address in addresses and node.status.daemon_endpoints == self._endpoints
+        if node.is_ready and not note and is_found and amounts == (capacity, allocatable):
             return
         status = node_status(
             node,
@@ -133,6 +138,7 @@ class NodeKeeper:
             allocatable=_with_removals(allocatable, node.status.allocatable),
             info=self._info,
             now=clock.format_time(clock.now()),
+            endpoints=self._endpoints,
         )
         try:
             if note:  # before the node is Ready with them: whoever sees its GPUs shall see what they are

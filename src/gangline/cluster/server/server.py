@@ -21,13 +21,14 @@ from pathlib import Path
 from gangline.api.budgets import BODY
 from gangline.api.resources import Resource
 from gangline.cluster.account_tokens import KEY_FILE
+from gangline.cluster.api_access import kubeconfig_text
+from gangline.cluster.certificates import Certificates
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.private_files import write_private
 from gangline.cluster.server import background
 from gangline.cluster.server.bootstrap import bootstrap
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import Authenticator
-from gangline.cluster.server.http.certificates import Certificates
 from gangline.cluster.server.http.connections import (
     LOCAL,
     REMOTE,
@@ -38,7 +39,6 @@ from gangline.cluster.server.http.connections import (
 )
 from gangline.cluster.server.http.fault_log import bound_library_logs
 from gangline.cluster.server.http.handlers import Handlers
-from gangline.cluster.server.kubeconfig import kubeconfig_text
 from gangline.cluster.server.memory import MemoryShares, bound_heap, free_bytes
 from gangline.cluster.server.quota.quotas import Quotas
 from gangline.cluster.server.rbac.authorizer import Authorizer
@@ -130,9 +130,9 @@ class ApiServer:
         ]
 
     def _listen(self, handlers: Handlers, context: ssl.SSLContext) -> None:
-        main = _tcp_socket("127.0.0.1", self.port)
+        main = tcp_socket("127.0.0.1", self.port)
         self.port = main.getsockname()[1]
-        sockets = [main, *(_tcp_socket(address, self.port) for address in self._extra_addresses)]
+        sockets = [main, *(tcp_socket(address, self.port) for address in self._extra_addresses)]
         self._serve(handlers.handle_remote, sockets, self.remote_connections, context)
         self._serve(
             handlers.handle_local, [_unix_socket(self.paths.api_socket)], ConnectionTable(LOCAL), None
@@ -177,7 +177,7 @@ class ApiServer:
                 self.paths.api_socket.unlink()
 
 
-def _tcp_socket(address: str, port: int) -> socket.socket:
+def tcp_socket(address: str, port: int) -> socket.socket:
     """Return a bound socket; the address need not exist yet where the system allows that."""
     sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:

@@ -76,8 +76,8 @@ class VolumePlan:
 class TokenSource:
     """Where projected service account files come from."""
 
-    token: Callable[[int], str | None]
-    """Takes the seconds that the token is to live."""
+    token: Callable[[int, str], str | None]
+    """Takes the seconds that the token is to live and its audience, empty for the API server."""
     ca: Callable[[], bytes | None] = field(default=lambda: None)
 
 
@@ -205,7 +205,7 @@ def _projected_files(
             files |= _downward_files(pod, downward, facts)
         elif "serviceAccountToken" in source:
             lifetime_s = int(source["serviceAccountToken"].get("expirationSeconds") or LIFETIME_S)
-            token = tokens.token(lifetime_s)
+            token = tokens.token(lifetime_s, source["serviceAccountToken"].get("audience") or "")
             if token is None:
                 raise ConfigError("the service account's token is not there yet")
             path = source["serviceAccountToken"].get("path", "token")

@@ -148,7 +148,7 @@ class Handlers:
         if user is None:
             raise status_errors.unauthorized()
         target = self._api.registry.parse(path)
-        context = RequestContext(request, user, target, request.query)
+        context = RequestContext(request, request.query, user, target)
         verb = verb_of(context)
         self._authorize(context, verb)
         is_watch = (

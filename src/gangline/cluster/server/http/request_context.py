@@ -61,26 +61,16 @@ _NUMBER = re.compile(r"[-+]?[0-9]{1,19}")
 
 
 @dataclass(slots=True)
-class RequestContext:
-    """A request on its way through the handlers.
+class RequestParameters:
+    """A request and its parameters.
 
     Attributes:
         request: aiohttp's request.
-        user: who asks.
-        target: what the path names.
         query: the query parameters.
-        warnings: texts for ``Warning`` headers of the answer.
-        body_bytes: length of the body, once it is read: by it long work is known.
-        duplicates: paths of fields that a JSON body has twice, looked for where ``fieldValidation`` is given.
     """
 
     request: web.BaseRequest
-    user: Caller
-    target: RequestTarget
     query: MultiMapping[str]
-    warnings: list[str] = field(default_factory=list)
-    body_bytes: int = 0
-    duplicates: list[str] = field(default_factory=list)
 
     def flag(self, name: str) -> bool:
         """Return a boolean parameter: anything but absent, ``false`` in any case, and ``0`` is true."""
@@ -103,6 +93,25 @@ class RequestContext:
                 f'strconv.ParseInt: parsing "{value}": value out of range ({name})'
             )
         return number
+
+
+@dataclass(slots=True)
+class RequestContext(RequestParameters):
+    """A request on its way through the handlers.
+
+    Attributes:
+        user: who asks.
+        target: what the path names.
+        warnings: texts for ``Warning`` headers of the answer.
+        body_bytes: length of the body, once it is read: by it long work is known.
+        duplicates: paths of fields that a JSON body has twice, looked for where ``fieldValidation`` is given.
+    """
+
+    user: Caller
+    target: RequestTarget
+    warnings: list[str] = field(default_factory=list)
+    body_bytes: int = 0
+    duplicates: list[str] = field(default_factory=list)
 
     def revision(self) -> int | None:
         """Return ``resourceVersion``; None when absent or empty.

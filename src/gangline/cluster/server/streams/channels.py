@@ -10,14 +10,14 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 from aiohttp._websocket.helpers import websocket_mask
 
 from gangline.cluster.server import status_errors
-from gangline.cluster.server.http.request_context import RequestContext
-from gangline.kube.pod_streams.web_socket import WebSocket, accept_of
+from gangline.cluster.server.http.request_context import RequestParameters
+from gangline.kube.pod_streams.web_socket import Piece, WebSocket, accept_of
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 
@@ -35,8 +35,44 @@ ALIVE_PERIOD_S = 15.0
 _NO_CHANNEL = -1
 
 
-class Channels:
-    """One WebSocket, its messages taken apart; made by ``open_channels``."""
+class StreamConnection(Protocol):
+    """What bytes pass over, whatever it is made of."""
+
+    async def send(self, data: bytes) -> None:
+        """Send; waits while the other side does not read.
+
+        Raises:
+            ConnectionError: it is gone.
+        """
+
+    async def receive(self) -> Piece | None:
+        """Return what has come, None when the other side has closed."""
+
+    async def ping(self) -> None:
+        """Write something without meaning; as ``send``."""
+
+    async def close(self, timeout_s: float) -> None:
+        """Close in order."""
+
+
+class Channels(Protocol):
+    """The channels of a remote command."""
+
+    async def send(self, channel: int, data: bytes) -> None:
+        """Send to a channel; as ``StreamConnection.send``."""
+
+    async def receive(self) -> tuple[int, bytes | bytearray] | None:
+        """Return channel and content of what has come, None when the client has closed."""
+
+    async def ping(self) -> None:
+        """As ``StreamConnection.ping``."""
+
+    async def finish(self, status: dict[str, Any]) -> None:
+        """Send how it ended, and close."""
+
+
+class WebSocketChannels:
+    """One WebSocket, its messages taken apart."""
 
     def __init__(self, web_socket: WebSocket, *, is_base64: bool) -> None:
         self.web_socket = web_socket
@@ -78,6 +114,10 @@ class Channels:
                 return found
         return None
 
+    async def ping(self) -> None:
+        """Write something without meaning."""
+        await self.web_socket.ping()
+
     async def finish(self, status: dict[str, Any]) -> None:
         """Send how it ended, and close."""
         await self.send(ERROR, json.dumps(status).encode())
@@ -92,15 +132,15 @@ def _of_text(text: bytearray) -> tuple[int, bytes] | None:
         return None
 
 
-async def keep_alive(web_socket: WebSocket) -> None:
+async def keep_alive(connection: StreamConnection | Channels) -> None:
     """Write to the client now and then; a client that is gone ends the request. Endless."""
     while True:
         await asyncio.sleep(ALIVE_PERIOD_S)
-        await web_socket.ping()
+        await connection.ping()
 
 
 async def open_web_socket(
-    context: RequestContext, protocols: Sequence[str]
+    context: RequestParameters, protocols: Sequence[str]
 ) -> tuple[WebSocket, web.StreamResponse]:
     """Answer with a WebSocket in the first protocol of the client's that is served; ``protocol_of`` tells it.
 
@@ -129,7 +169,7 @@ async def open_web_socket(
     return web_socket, response
 
 
-def protocol_of(context: RequestContext, protocols: Sequence[str]) -> str:
+def protocol_of(context: RequestParameters, protocols: Sequence[str]) -> str:
     """Return the first protocol of the client's that is among those.
 
     Raises:

@@ -10,20 +10,32 @@ from typing import Any
 
 from aiohttp import web
 
+from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.pod_streams import DRAIN_S, Descriptor, NotRunningError, PodProcess
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
-from gangline.cluster.server.http.request_context import RequestContext
+from gangline.cluster.server.http.request_context import RequestContext, RequestParameters
 from gangline.cluster.server.streams.channels import (
     CLOSE,
+    ERROR,
     PROTOCOLS,
     RESIZE,
+    STDERR,
     STDIN,
+    STDOUT,
     V4_BASE64,
     Channels,
+    WebSocketChannels,
     keep_alive,
     open_web_socket,
     protocol_of,
+)
+from gangline.cluster.server.streams.spdy_channels import (
+    COMMAND_PROTOCOLS,
+    SpdyChannels,
+    is_spdy,
+    open_spdy,
+    spdy_protocol,
 )
 from gangline.cluster.server.verbs.logs import container_of
 
@@ -32,32 +44,50 @@ SUCCESS = {"metadata": {}, "status": "Success"}
 
 async def exec_command(api: ApiContext, context: RequestContext) -> web.StreamResponse:
     """Answer ``pods/exec``."""
-    pod, container, wanted = _asked(api, context)
-    command = context.query.getall("command", [])
-    if not command:
-        raise status_errors.bad_request("you must specify at least one command for the container")
-    control = api.paths.pod_socket(pod["metadata"]["uid"])
-    start = PodProcess.start(control, container["name"], command, **wanted, tty=context.flag("tty"))
-    return await _answer(context, container["name"], start, exit_status)
+    return await exec_in(api.paths, pod_of(api, context), context)
 
 
 async def attach(api: ApiContext, context: RequestContext) -> web.StreamResponse:
     """Answer ``pods/attach``."""
-    pod, container, wanted = _asked(api, context)
+    return await attach_to(api.paths, pod_of(api, context), context)
+
+
+async def exec_in(paths: ClusterPaths, pod: dict[str, Any], context: RequestParameters) -> web.StreamResponse:
+    """Answer with the streams of a program that is started in a container of a pod.
+
+    Raises:
+        StatusError: 400, no such container, or no command or stream is named.
+    """
+    container, wanted = _asked(pod, context)
+    command = context.query.getall("command", [])
+    if not command:
+        raise status_errors.bad_request("you must specify at least one command for the container")
+    control = paths.pod_socket(pod["metadata"]["uid"])
+    start = PodProcess.start(control, container["name"], command, **wanted, tty=context.flag("tty"))
+    return await _answer(context, container["name"], start, exit_status)
+
+
+async def attach_to(
+    paths: ClusterPaths, pod: dict[str, Any], context: RequestParameters
+) -> web.StreamResponse:
+    """Answer with the streams of a container's own program; as ``exec_in``."""
+    container, wanted = _asked(pod, context)
     wanted["stdin"] &= bool(container.get("stdin"))
     wanted["stderr"] &= not container.get("tty")
-    start = PodProcess.attach(api.paths.pod_socket(pod["metadata"]["uid"]), container["name"], **wanted)
+    start = PodProcess.attach(paths.pod_socket(pod["metadata"]["uid"]), container["name"], **wanted)
     return await _answer(context, container["name"], start, lambda _: SUCCESS)
 
 
 async def _answer(
-    context: RequestContext,
+    context: RequestParameters,
     container: str,
     start: Coroutine[Any, Any, PodProcess],
     status_of: Callable[[int | None], dict[str, Any]],
 ) -> web.StreamResponse:
     try:
-        protocol = protocol_of(context, PROTOCOLS)
+        check = (
+            spdy_protocol(context, COMMAND_PROTOCOLS) if is_spdy(context) else protocol_of(context, PROTOCOLS)
+        )
     except BaseException:
         start.close()
         raise
@@ -67,32 +97,41 @@ async def _answer(
         # In plain words, as a kubelet: kubectl puts its own before them.
         return web.Response(status=500, text=f'container not found ("{container}")')
     try:
-        web_socket, response = await open_web_socket(context, PROTOCOLS)
-        channels = Channels(web_socket, is_base64=protocol == V4_BASE64)
-        status = await _serve(process, channels, status_of)
+        channels, response = await _open(context, check)
         with contextlib.suppress(ConnectionError):
-            await channels.finish(status)
+            await channels.finish(await _serve(process, channels, status_of))
         return response
     finally:
         process.close()
 
 
-def _asked(
-    api: ApiContext, context: RequestContext
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, bool]]:
-    """Return the pod, the container, and which streams are asked for.
+async def _open(context: RequestParameters, protocol: str) -> tuple[Channels, web.StreamResponse]:
+    """Answer with the channels that the client asks for; as ``open_web_socket``."""
+    if not is_spdy(context):
+        web_socket, response = await open_web_socket(context, PROTOCOLS)
+        return WebSocketChannels(web_socket, is_base64=protocol == V4_BASE64), response
+    transport, response = await open_spdy(context, COMMAND_PROTOCOLS)
+    channels = SpdyChannels(transport)
+    wanted = {"stdin": STDIN, "stdout": STDOUT, "stderr": STDERR}
+    asked = {channel for name, channel in wanted.items() if context.flag(name)}
+    is_terminal = context.flag("tty")
+    await channels.opened({*(asked - {STDERR} | {RESIZE} if is_terminal else asked), ERROR})
+    return channels, response
+
+
+def _asked(pod: dict[str, Any], context: RequestParameters) -> tuple[dict[str, Any], dict[str, bool]]:
+    """Return the container, and which streams are asked for.
 
     Raises:
-        StatusError: 404 no such pod, 400 no such container, no node, or no stream.
+        StatusError: 400 no such container, or no stream.
     """
-    pod = pod_of(api, context)
     name = container_of(pod, context.query.get("container", ""))
     kinds = ("containers", "initContainers", "ephemeralContainers")
     containers = [one for kind in kinds for one in pod["spec"].get(kind) or []]
     wanted = {stream: context.flag(stream) for stream in ("stdin", "stdout", "stderr")}
     if not any(wanted.values()):
         raise status_errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
-    return pod, next(one for one in containers if one["name"] == name), wanted
+    return next(one for one in containers if one["name"] == name), wanted
 
 
 def pod_of(api: ApiContext, context: RequestContext) -> dict[str, Any]:
@@ -150,7 +189,7 @@ async def _serve(
     ]
     others = [
         asyncio.create_task(_take_all(channels, process)),
-        asyncio.create_task(keep_alive(channels.web_socket)),
+        asyncio.create_task(keep_alive(channels)),
     ]
     end = asyncio.create_task(process.wait())
     try:

@@ -17,20 +17,23 @@ from typing import Any
 
 from aiohttp import web
 
+from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.pod_streams import READ_BYTES, NotRunningError, connect_port
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
-from gangline.cluster.server.http.request_context import RequestContext
+from gangline.cluster.server.http.request_context import RequestContext, RequestParameters
 from gangline.cluster.server.streams.channels import (
     CLOSE_TIMEOUT_S,
     V4,
     V5,
+    StreamConnection,
     keep_alive,
     open_web_socket,
     protocol_of,
 )
 from gangline.cluster.server.streams.commands import pod_of
 from gangline.cluster.server.streams.spdy import SpdyConnection, SpdyError, data_frame
+from gangline.cluster.server.streams.spdy_channels import PORT_PROTOCOLS, is_spdy, open_spdy
 from gangline.kube.pod_streams.web_socket import WebSocket
 
 TUNNEL = "SPDY/3.1+portforward.k8s.io"
@@ -42,25 +45,40 @@ Send = Callable[[int, bytes, bool], Awaitable[None]]
 
 async def forward_ports(api: ApiContext, context: RequestContext) -> web.StreamResponse:
     """Answer ``pods/portforward``."""
-    pod = pod_of(api, context)
-    protocol = protocol_of(context, PROTOCOLS)
-    ports = [] if protocol == TUNNEL else _ports(context)
-    web_socket, response = await open_web_socket(context, PROTOCOLS)
-    target = PodPorts(api, pod)
-    serve = (
-        _serve_tunnel(web_socket, target) if protocol == TUNNEL else _serve_ports(web_socket, target, ports)
-    )
-    alive = asyncio.create_task(keep_alive(web_socket))
+    return await forward_to(api.paths, pod_of(api, context), context)
+
+
+async def forward_to(
+    paths: ClusterPaths, pod: dict[str, Any], context: RequestParameters
+) -> web.StreamResponse:
+    """Answer with connections to ports of a pod.
+
+    Raises:
+        StatusError: 400, no protocol or port is served.
+    """
+    target = PodPorts(paths, pod)
+    connection: StreamConnection
+    if is_spdy(context):
+        connection, response = await open_spdy(context, PORT_PROTOCOLS)
+        serve = _serve_tunnel(connection, target)
+    else:
+        protocol = protocol_of(context, PROTOCOLS)
+        ports = [] if protocol == TUNNEL else _ports(context)
+        web_socket, response = await open_web_socket(context, PROTOCOLS)
+        connection = web_socket
+        is_tunnel = protocol == TUNNEL
+        serve = _serve_tunnel(web_socket, target) if is_tunnel else _serve_ports(web_socket, target, ports)
+    alive = asyncio.create_task(keep_alive(connection))
     try:
         with contextlib.suppress(ConnectionError, SpdyError):
             await serve
-        await web_socket.close(CLOSE_TIMEOUT_S)
+        await connection.close(CLOSE_TIMEOUT_S)
     finally:
         alive.cancel()
     return response
 
 
-def _ports(context: RequestContext) -> list[int]:
+def _ports(context: RequestParameters) -> list[int]:
     """Return the ports that the query names.
 
     Raises:
@@ -76,8 +94,8 @@ def _ports(context: RequestContext) -> list[int]:
 class PodPorts:
     """The pod that connections go to."""
 
-    def __init__(self, api: ApiContext, pod: dict[str, Any]) -> None:
-        self._control = api.paths.pod_socket(pod["metadata"]["uid"])
+    def __init__(self, paths: ClusterPaths, pod: dict[str, Any]) -> None:
+        self._control = paths.pod_socket(pod["metadata"]["uid"])
         self._uid = pod["metadata"]["uid"]
         address = (pod.get("status") or {}).get("podIP") or ""
         # On the machine's own network the loopback address of a pod is what tells it from others.
@@ -151,14 +169,14 @@ class _Forward:
                 writer.write_eof()
 
 
-async def _serve_tunnel(web_socket: WebSocket, target: PodPorts) -> None:
+async def _serve_tunnel(connection: StreamConnection, target: PodPorts) -> None:
     """Serve the streams of a SPDY connection until the client closes."""
     spdy = SpdyConnection()
     errors: dict[str, int] = {}
     forwards: dict[int, tuple[_Forward, asyncio.Task[None]]] = {}
 
     async def send(stream: int, data: bytes, ends: bool) -> None:
-        await web_socket.send(data_frame(stream, data, ends=ends))
+        await connection.send(data_frame(stream, data, ends=ends))
 
     async def carry(forward: _Forward, port: str) -> None:
         try:
@@ -175,7 +193,7 @@ async def _serve_tunnel(web_socket: WebSocket, target: PodPorts) -> None:
             forwards[stream] = forward, asyncio.create_task(carry(forward, headers.get("port", "")))
 
     try:
-        while (piece := await web_socket.receive()) is not None:
+        while (piece := await connection.receive()) is not None:
             for event in spdy.feed(piece.data):
                 if event.headers is not None:
                     begin(event.stream, event.headers)
@@ -186,7 +204,7 @@ async def _serve_tunnel(web_socket: WebSocket, target: PodPorts) -> None:
                         task.cancel()
             replies, spdy.replies = b"".join(spdy.replies), []
             if replies:
-                await web_socket.send(replies)
+                await connection.send(replies)
     finally:
         await _cancelled([task for _, task in forwards.values()])
 

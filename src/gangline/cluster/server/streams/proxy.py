@@ -66,7 +66,7 @@ async def proxy(api: ApiContext, context: RequestContext) -> web.StreamResponse:
     writer = None
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            reader, writer = await PodPorts(api, pod).connect(number or _PORTS[scheme], tls)
+            reader, writer = await PodPorts(api.paths, pod).connect(number or _PORTS[scheme], tls)
             writer.write(_head(request, f"{path or '/'}{query}", name, len(body)) + body)
             status, headers = _read_head(await reader.readuntil(b"\r\n\r\n"))
         return await _answer(request, web.StreamResponse(status=status, headers=headers), reader, prefix)

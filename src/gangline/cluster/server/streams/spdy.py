@@ -129,7 +129,7 @@ class SpdyConnection:
                 yield Event(number, headers=headers, ends=bool(flags & _FIN))
             elif kind == _RST_STREAM:
                 yield Event(number, ends=True, is_reset=True)
-            elif kind == _PING:
+            elif kind == _PING and number % 2:  # an even one answers ours
                 self.replies.append(_control_frame(_PING, body))
         except (struct.error, zlib.error, UnicodeDecodeError) as error:
             raise SpdyError(f"a control frame cannot be read: {error}") from error
@@ -151,6 +151,10 @@ class SpdyConnection:
 
 def _control_frame(kind: int, body: bytes) -> bytes:
     return struct.pack("!HHI", 0x8000 | _VERSION, kind, len(body)) + body
+
+
+PING_FRAME = _control_frame(_PING, struct.pack("!I", 2))
+"""A ping of the server's; its numbers are even."""
 
 
 def data_frame(stream: int, data: bytes, *, ends: bool = False) -> bytes:

@@ -3,20 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
 from gangline import clock
 from gangline.cluster.log_files import FolderWatch, LogQuery, LogReader
+from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
-from gangline.cluster.server.http.request_context import RequestContext
-from gangline.cluster.server.store.events import Entry
+from gangline.cluster.server.http.request_context import RequestContext, RequestParameters
 
 FOLLOW_CHECK_PERIOD_S = 600.0
+
+
+class Followed(Protocol):
+    """A pod as it is now, for as long as its log is followed."""
+
+    def current(self) -> dict[str, Any] | None:
+        """Return the pod, None when it is gone."""
+
+    async def changed(self) -> None:
+        """Wait until it may have changed."""
+
+    def close(self) -> None:
+        """Follow it no more."""
+
+
+class _StoredPod:
+    """A pod of this server's store."""
+
+    def __init__(self, api: ApiContext, context: RequestContext, uid: str) -> None:
+        self._store, self._target, self._uid = api.store, context.target, uid
+        target = context.target
+        self._watcher = api.store.ring.watch(
+            target.collection, target.namespace, target.name, api.store.revision
+        )
+
+    def current(self) -> dict[str, Any] | None:
+        now = self._store.get(*self._target.key)
+        is_gone = now is None or now.obj["metadata"]["uid"] != self._uid or self._watcher.closed
+        return None if is_gone or now is None else now.obj
+
+    async def changed(self) -> None:
+        await self._watcher.next_changes(FOLLOW_CHECK_PERIOD_S)
+
+    def close(self) -> None:
+        self._store.ring.unwatch(self._watcher)
 
 
 async def pod_log(api: ApiContext, context: RequestContext) -> web.StreamResponse:
@@ -26,18 +62,33 @@ async def pod_log(api: ApiContext, context: RequestContext) -> web.StreamRespons
     if entry is None:
         raise status_errors.not_found(target.served, target.name)
     container = container_of(entry.obj, context.query.get("container", ""))
-    path = log_file(api, entry.obj, container, previous=context.flag("previous"))
+    uid = entry.obj["metadata"]["uid"]
+    return await send_log(api.paths, context, entry.obj, container, lambda: _StoredPod(api, context, uid))
+
+
+async def send_log(
+    paths: ClusterPaths,
+    context: RequestParameters,
+    pod: dict[str, Any],
+    container: str,
+    follow: Callable[[], Followed],
+) -> web.StreamResponse:
+    """Answer with the log of a container; ``follow`` is called when it is to be followed.
+
+    Raises:
+        StatusError: 400 it has none, 422 a parameter is wrong.
+    """
+    path = log_file(paths, pod, container, previous=context.flag("previous"))
     limit = context.number("limitBytes")
     if limit is not None and limit < 1:
         raise status_errors.unprocessable("limitBytes: Invalid value: must be greater than 0")
     reader = LogReader(path, _query(context))
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     response.enable_chunked_encoding()
-    follow = context.flag("follow") and not context.flag("previous")
     try:
         await response.prepare(context.request)
-        if follow:
-            await _follow(api, context, entry, container, reader, response)
+        if context.flag("follow") and not context.flag("previous"):
+            await _follow(follow(), path.parent, _restarts(pod, container), reader, response)
         else:
             left = limit
             while text := reader.read():
@@ -56,56 +107,38 @@ async def pod_log(api: ApiContext, context: RequestContext) -> web.StreamRespons
 
 
 async def _follow(
-    api: ApiContext,
-    context: RequestContext,
-    entry: Entry,
-    container: str,
-    reader: LogReader,
-    response: web.StreamResponse,
+    followed: Followed, folder: Path, restarts: int, reader: LogReader, response: web.StreamResponse
 ) -> None:
-    """Send the log until this run of the container has ended and all of it is sent."""
-    target = context.target
-    meta = entry.obj["metadata"]
-    folder = api.paths.pod_logs(target.namespace, target.name, meta["uid"]) / container
-    restarts = _restarts(entry.obj, container)
-    watcher = api.store.ring.watch(target.collection, target.namespace, target.name, api.store.revision)
+    """Send the log until this run of the container, which names the folder, has ended and all is sent."""
     watch = FolderWatch(folder)
     waits: set[asyncio.Task[Any]] = set()
     try:
         while True:
-            now = api.store.get(*target.key)
-            ended = (
-                now is None
-                or now.obj["metadata"]["uid"] != meta["uid"]
-                or watcher.closed
-                or has_ended(now.obj, container, restarts)
-            )
+            now = followed.current()
+            ended = now is None or has_ended(now, folder.name, restarts)
             # Looked at before the end of the file: what was written before the end is read after it.
             while text := reader.read():
                 await response.write(text)
             if ended:
                 return
             if not waits:
-                waits = {
-                    asyncio.create_task(watch.changed()),
-                    asyncio.create_task(_changes(watcher)),
-                }
+                waits = {asyncio.create_task(watch.changed()), asyncio.create_task(_changes(followed))}
             done, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                waits.add(asyncio.create_task(_changes(watcher) if task.result() else watch.changed()))
+                waits.add(asyncio.create_task(_changes(followed) if task.result() else watch.changed()))
     finally:
         for task in waits:
             task.cancel()
         watch.close()
-        api.store.ring.unwatch(watcher)
+        followed.close()
 
 
-async def _changes(watcher: Any) -> bool:
-    await watcher.next_changes(FOLLOW_CHECK_PERIOD_S)
+async def _changes(followed: Followed) -> bool:
+    await followed.changed()
     return True
 
 
-def _query(context: RequestContext) -> LogQuery:
+def _query(context: RequestParameters) -> LogQuery:
     since = context.query.get("sinceTime", "")
     seconds = context.number("sinceSeconds")
     if seconds is not None:
@@ -182,7 +215,7 @@ def has_ended(pod: dict[str, Any], container: str, restarts: int) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def log_file(api: ApiContext, pod: dict[str, Any], container: str, *, previous: bool) -> Path:
+def log_file(paths: ClusterPaths, pod: dict[str, Any], container: str, *, previous: bool) -> Path:
     """Return the file of a container's log.
 
     Raises:
@@ -191,7 +224,7 @@ def log_file(api: ApiContext, pod: dict[str, Any], container: str, *, previous: 
     meta = pod["metadata"]
     status = _status_of(pod, container)
     restarts = int(status.get("restartCount") or 0)
-    folder = api.paths.pod_logs(meta["namespace"], meta["name"], meta["uid"]) / container
+    folder = paths.pod_logs(meta["namespace"], meta["name"], meta["uid"]) / container
     state = status.get("state") or {}
     if previous:
         # A container that waits for its next start still has the count of the run that ended.

@@ -1,10 +1,10 @@
-"""The cluster's own certificate authority and the server's certificate: EC P-256, kept in ``pki``.
+"""The cluster's own certificate authority and the certificates that it signs: EC P-256, kept in ``pki``.
 
 Clients that check strictly (Python 3.13 and later) want a critical basicConstraints, keyUsage keyCertSign and
 an AuthorityKeyIdentifier on the leaf: all are there. A certificate that lacks a wanted address, or ends soon,
 is made anew; the authority stays. cryptography is imported only when something is made.
 
-``python -m gangline.cluster.server.http.certificates FOLDER ADDRESS ...`` does that in a process of its own:
+``python -m gangline.cluster.certificates FOLDER ADDRESS ...`` does that in a process of its own:
 what cryptography takes (11 MB) is not kept by a server that runs for weeks.
 """
 
@@ -14,9 +14,12 @@ import ipaddress
 import json
 import ssl
 import sys
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gangline import clock
 from gangline.cluster.private_files import write_private
@@ -38,6 +41,20 @@ NAMES = (
     "kubernetes.default.svc.cluster.local",
 )
 ADDRESSES = ("127.0.0.1", "::1", "10.96.0.1")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Whom a certificate is for.
+
+    Attributes:
+        user: common name: the user that a client is.
+        groups: organizations: the groups of that user.
+        names: addresses and names that a server is reached by; none for a client.
+    """
+
+    user: str
+    groups: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 class Certificates:
@@ -65,8 +82,13 @@ class Certificates:
     def ensure(self) -> None:
         """Make what is missing or about to end. Cost: 60 ms when something is made, else reads one file."""
         if not self.are_current():
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._make()
+
+    def ensure_of(self, name: str, identity: Identity) -> tuple[Path, Path]:
+        """Return the files of another certificate and of its key, made where missing or about to end."""
+        if not self._is_current(name, identity.names):
+            self._issue(name, identity)
+        return self._folder / f"{name}.crt", self._folder / f"{name}.key"
 
     def ssl_context(self) -> ssl.SSLContext:
         """Return the server's TLS context; a certificate that is damaged is made anew.
@@ -87,21 +109,27 @@ class Certificates:
 
     def are_current(self) -> bool:
         """Whether every file is there, names all that is wanted and does not end soon."""
+        return self._is_current("server", self._wanted)
+
+    def _is_current(self, name: str, wanted: Iterable[str]) -> bool:
         try:
-            facts = json.loads((self._folder / "server.json").read_text())
+            facts = json.loads((self._folder / f"{name}.json").read_text())
             ends = datetime.fromisoformat(facts["not_after"])
         except (OSError, ValueError, KeyError):
             return False
-        names = ("ca.crt", "ca.key", "server.crt", "server.key")
+        names = ("ca.crt", "ca.key", f"{name}.crt", f"{name}.key")
         return (
             all((self._folder / name).exists() for name in names)
-            and set(self._wanted) <= set(facts.get("names", ()))
+            and set(wanted) <= set(facts.get("names", ()))
             and ends - clock.now() > timedelta(days=RENEW_BEFORE_DAYS)
         )
 
     def _make(self) -> None:
-        authority, authority_key = self._authority()
-        _make_server(self._folder, self._wanted, authority, authority_key)
+        self._issue("server", Identity("gangline-apiserver", names=tuple(self._wanted)))
+
+    def _issue(self, name: str, identity: Identity) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _issue(self._folder, name, identity, *self._authority())
 
     def _authority(self) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
         from cryptography import x509
@@ -177,8 +205,12 @@ def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
     )
 
 
-def _make_server(
-    folder: Path, names: list[str], authority: x509.Certificate, authority_key: EllipticCurvePrivateKey
+def _issue(
+    folder: Path,
+    name: str,
+    identity: Identity,
+    authority: x509.Certificate,
+    authority_key: EllipticCurvePrivateKey,
 ) -> None:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -189,29 +221,40 @@ def _make_server(
     now = clock.now()
     ends = now + timedelta(days=SERVER_DAYS)
     identifier = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
-    usage = _key_usage(is_authority=False)
-    certificate = (
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in identity.groups]
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH if identity.names else ExtendedKeyUsageOID.CLIENT_AUTH
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gangline-apiserver")]))
+        .subject_name(x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, identity.user)]))
         .issuer_name(authority.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(seconds=BACKDATE_S))
         .not_valid_after(ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(_key_usage(is_authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier.value), critical=False
         )
-        .sign(authority_key, hashes.SHA256())
     )
-    write_private(folder / "server.key", _pem_of_key(key))
-    write_private(folder / "server.crt", certificate.public_bytes(serialization.Encoding.PEM))
-    facts = {"names": names, "not_after": ends.isoformat()}
-    write_private(folder / "server.json", json.dumps(facts).encode())
+    if identity.names:
+        names = x509.SubjectAlternativeName([_general_name(one) for one in identity.names])
+        builder = builder.add_extension(names, critical=False)
+    certificate = builder.sign(authority_key, hashes.SHA256())
+    write_private(folder / f"{name}.key", _pem_of_key(key))
+    write_private(folder / f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM))
+    facts = {"names": identity.names, "not_after": ends.isoformat()}
+    write_private(folder / f"{name}.json", json.dumps(facts).encode())
+
+
+def ensure_signing_key(path: Path) -> None:
+    """Make the key that signs the tokens of service accounts, unless it is there."""
+    if not path.exists():
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        write_private(path, _pem_of_key(ec.generate_private_key(ec.SECP256R1())))
 
 
 def _general_name(name: str) -> x509.GeneralName:
