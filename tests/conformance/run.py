@@ -67,6 +67,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", type=Path, help="folder that build.sh prints")
     parser.add_argument("--gangline", default=str(Path(sys.executable).parent / "gangline"))
+    parser.add_argument("--control-plane", choices=("own", "kubernetes"), default="own")
     parser.add_argument("--focus", default="", help="regular expression of names, case by case")
     parser.add_argument("--area", action="append", choices=AREAS, help="only these; again for more")
     parser.add_argument("--at-once", type=int, default=8, help="cases side by side (default 8)")
@@ -97,7 +98,8 @@ def _run(options: argparse.Namespace, scratch: Path, out: Path) -> list[Case]:
             raise SystemExit(f"gangline {' '.join(words)}: {done.stderr}")
         return done.stdout + done.stderr
 
-    up = gangline("up", "--runtime", "containerd", "--nodes", "2")
+    plane = ("--control-plane", options.control_plane)
+    up = gangline("up", "--runtime", "containerd", "--nodes", "2", *plane)
     try:
         loading = _IMPORT.search(up)
         if loading is None:
