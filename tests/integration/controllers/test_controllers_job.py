@@ -166,3 +166,41 @@ async def test_an_indexed_job_runs_every_index(cluster):
                 await cluster.set_status(pod, "Succeeded")
     status = (await job_with(cluster, "Complete"))["status"]
     assert (status["completedIndexes"], status["succeeded"]) == ("0-2", 3)
+
+
+async def test_an_orphan_is_adopted_and_a_pod_that_no_longer_matches_is_released(cluster):
+    job = await cluster.client.create(JOBS, make_job(parallelism=1, completions=2))
+    [pod] = await pods_of(cluster, 1)
+    name, labels = pod["metadata"]["name"], pod["metadata"]["labels"]
+
+    async def owner_of() -> str:
+        references = (await cluster.client.get(PODS, name, "default"))["metadata"].get("ownerReferences")
+        return references[0]["uid"] if references else "nobody"
+
+    async def is_owned() -> bool:
+        return await owner_of() == job["metadata"]["uid"]
+
+    await cluster.client.patch(PODS, name, {"metadata": {"ownerReferences": None}}, "default")
+    await cluster.until(is_owned)
+    assert len(await cluster.list(PODS)) == 1
+
+    await cluster.client.patch(PODS, name, {"metadata": {"labels": dict.fromkeys(labels)}}, "default")
+    pods = await pods_of(cluster, 2)  # the Job wants another one in its place
+    assert await owner_of() == "nobody"
+    assert sum("ownerReferences" in pod["metadata"] for pod in pods) == 1
+
+
+async def test_indexes_with_limits_of_their_own_end_a_job_with_those_that_failed(cluster):
+    spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimitPerIndex": 0}
+    await cluster.client.create(JOBS, make_job(**spec))
+    for pod in await pods_of(cluster, 2):
+        annotations = pod["metadata"]["annotations"]
+        assert annotations["batch.kubernetes.io/job-index-failure-count"] == "0"
+        await cluster.bind(pod)
+        is_first = annotations["batch.kubernetes.io/job-completion-index"] == "0"
+        await cluster.set_status(pod, "Failed" if is_first else "Succeeded")
+
+    status = (await job_with(cluster, "Failed"))["status"]
+    assert (status["failedIndexes"], status["completedIndexes"]) == ("0", "1")
+    assert (status["failed"], status["succeeded"]) == (1, 1)
+    assert len(await cluster.list(PODS)) == 2

@@ -1,64 +1,15 @@
 """The decisions of the Job controller, as values. The shell is tested in tests/integration."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from job_scenes import NOW, conditions, make_job, make_pod, settle
 
-from gangline.api.core import JobStatus, Pod
-from gangline.clock import format_time
 from gangline.cluster.controllers.job_plan import JobPlan, plan_job
-from gangline.cluster.controllers.job_pod import format_indexes, parse_indexes, pod_manifest
+from gangline.cluster.controllers.job_pod import pod_manifest
 from gangline.cluster.controllers.job_types import TrackedJob, TrackedJobStatus
-
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def make_job(*, status: Any = None, restart: str = "Never", deleted: bool = False, **spec: Any) -> TrackedJob:
-    metadata = {"name": "pi", "namespace": "team", "uid": "job-uid"}
-    if deleted:
-        metadata["deletionTimestamp"] = format_time(NOW)
-    spec = {"parallelism": 1, "completions": 1, "template": {"spec": {"restartPolicy": restart}}, **spec}
-    status = {"startTime": format_time(NOW), **(status or {})}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, TrackedJob)
-
-
-def make_pod(
-    uid: str,
-    phase: str = "Running",
-    *,
-    deleted: bool = False,
-    ended_s_ago: float = 0,
-    exit_code: int | None = None,
-    node: str = "a",
-    index: int | None = None,
-    **status: Any,
-) -> Pod:
-    metadata: dict[str, Any] = {"name": f"pi-{uid}", "namespace": "team", "uid": uid}
-    metadata["creationTimestamp"] = format_time(NOW)
-    if index is not None:
-        metadata["annotations"] = {"batch.kubernetes.io/job-completion-index": str(index)}
-    if deleted:
-        metadata["deletionTimestamp"] = format_time(NOW)
-    if phase in ("Failed", "Succeeded"):
-        end = format_time(NOW - timedelta(seconds=ended_s_ago))
-        code = (1 if phase == "Failed" else 0) if exit_code is None else exit_code
-        state = {"terminated": {"exitCode": code, "finishedAt": end}}
-        status = {"containerStatuses": [{"name": "main", "state": state}], **status}
-    return msgspec.convert(
-        {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase, **status}}, Pod
-    )
-
-
-def settle(job: TrackedJob, plan: JobPlan) -> TrackedJob:
-    """Return the job with the plan's status written."""
-    return msgspec.structs.replace(job, status=plan.status) if plan.status else job
-
-
-def conditions(status: JobStatus | None) -> dict[str, str]:
-    assert status is not None
-    return {c.type: c.reason for c in status.conditions if c.status == "True"}
 
 
 def test_a_new_job_gets_its_pod_and_start_time_at_once():
@@ -296,14 +247,6 @@ def test_pod_failure_policy(rule: Any, exit_code: int, failed: int, target: str 
     assert conditions(plan.status).get("FailureTarget") == target
 
 
-def test_what_is_not_served_fails_the_job_with_its_name():
-    plan = plan_job(make_job(backoffLimitPerIndex=1), [], NOW)
-
-    assert conditions(plan.status)["Failed"] == "Unsupported"
-    assert plan.create_count == 0
-    assert "backoffLimitPerIndex" in plan.events[0].message
-
-
 def test_a_finished_job_is_left_alone_until_its_time_to_live_is_over():
     job = settle(make_job(), plan_job(make_job(), [make_pod("a", "Succeeded")], NOW))
 
@@ -329,66 +272,3 @@ def test_the_pod_comes_from_the_template_and_is_owned_by_uid():
     assert manifest["metadata"]["labels"] == {"job-name": "pi"}
     assert manifest["metadata"]["ownerReferences"][0]["uid"] == "job-uid"
     assert manifest["spec"] == {"restartPolicy": "Never"}
-
-
-def make_indexed(parallelism: int, completions: int, **spec: Any) -> TrackedJob:
-    return make_job(completionMode="Indexed", parallelism=parallelism, completions=completions, **spec)
-
-
-def test_an_indexed_job_starts_the_lowest_indexes_that_are_free():
-    job = make_indexed(3, 5, status={"completedIndexes": "0,2", "succeeded": 2})
-
-    plan = plan_job(job, [make_pod("a", index=3)], NOW)
-
-    assert plan.create_indexes == (1, 4)
-    assert plan.create_count == 2
-
-
-def test_an_indexed_job_counts_each_index_once():
-    job = make_indexed(2, 2)
-    pods = [make_pod("a", "Succeeded", index=0), make_pod("b", "Succeeded", index=0)]
-
-    plan = plan_job(job, pods, NOW)
-
-    assert plan.status and (plan.status.succeeded, plan.status.completed_indexes) == (1, "0")
-    assert plan.create_indexes == (1,)
-
-
-def test_an_indexed_job_is_complete_when_every_index_is():
-    pods = [make_pod(str(index), "Succeeded", index=index) for index in range(3)]
-
-    plan = plan_job(make_indexed(3, 3), pods, NOW)
-
-    assert "Complete" in conditions(plan.status)
-    assert plan.status and plan.status.completed_indexes == "0-2"
-
-
-def test_two_active_pods_of_one_index_become_one():
-    plan = plan_job(make_indexed(2, 2), [make_pod("a", index=0), make_pod("b", index=0)], NOW)
-
-    assert len(plan.delete) == 1
-    assert plan.create_indexes == (1,)
-
-
-def test_a_pod_of_an_indexed_job_knows_its_index():
-    template = {"spec": {"containers": [{"name": "main", "env": [{"name": "A", "value": "1"}]}]}}
-
-    manifest = pod_manifest(make_indexed(1, 1, template=template), 0)
-
-    assert manifest["metadata"]["generateName"] == "pi-0-"
-    assert manifest["metadata"]["labels"] == {"batch.kubernetes.io/job-completion-index": "0"}
-    assert manifest["spec"]["hostname"] == "pi-0"
-    assert [entry["name"] for entry in manifest["spec"]["containers"][0]["env"]] == [
-        "A",
-        "JOB_COMPLETION_INDEX",
-    ]
-    assert len(template["spec"]["containers"][0]["env"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "indexes"),
-    [("", set()), ("0", {0}), ("0-2,5", {0, 1, 2, 5}), ("1,3-4", {1, 3, 4})],
-)
-def test_indexes_are_written_as_runs(text: str, indexes: set[int]):
-    assert parse_indexes(text) == indexes
-    assert format_indexes(indexes) == text

@@ -1,13 +1,12 @@
 """Runs the plans of :mod:`gangline.cluster.controllers.job_plan` against the API.
 
-The cache lags behind our own writes by a moment. Two notes bridge it: the pods that were created and not yet
-seen, and the Job as the server answered our last write; a stale decision is refused by the resource version
-anyway. A pod is created in the moment in which its Job appears.
+A stale decision is refused by the resource version. A pod is created in the moment in which its Job appears.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
@@ -16,11 +15,13 @@ import msgspec
 from gangline import clock
 from gangline.api.core import JobStatus, Pod
 from gangline.api.resources import JOBS, PODS
+from gangline.cluster.controllers.apps.plan import ApiWrite, claim, selects
+from gangline.cluster.controllers.apps.workloads import is_namespace_going
 from gangline.cluster.controllers.caches import Caches, wait_synced
-from gangline.cluster.controllers.job_plan import JobPlan, plan_job
+from gangline.cluster.controllers.current_objects import CurrentObjects
+from gangline.cluster.controllers.job_plan import JobPlan, is_controlled, is_finished, plan_job
 from gangline.cluster.controllers.job_pod import pod_manifest
 from gangline.cluster.controllers.job_types import TrackedJob
-from gangline.kube.cache import Cache
 from gangline.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
@@ -28,9 +29,6 @@ from gangline.kube.verbs import ObjectClient
 
 WORKERS = 16
 """Jobs in work at once."""
-
-CREATED_MEMORY_S = 30.0
-"""A created pod that the cache has not shown for this long is taken to be gone again."""
 
 _STATUS_FIELDS = (
     "conditions",
@@ -42,6 +40,7 @@ _STATUS_FIELDS = (
     "startTime",
     "completionTime",
     "completedIndexes",
+    "failedIndexes",
 )
 
 
@@ -52,18 +51,15 @@ class JobController:
         self._client = client
         self._recorder = Recorder(client, "job-controller")
         self._queue: WorkQueue[str] = WorkQueue()
-        self._jobs: Cache[TrackedJob] = caches.typed(JOBS, TrackedJob)
-        self._pods: Cache[Pod] = caches.typed(PODS, Pod)
-        self._pods.add_index("controller", _controller_uid)
-        self._jobs.on_change(self._on_job)
-        self._pods.on_change(self._on_pod)
-        self._created: dict[str, dict[str, tuple[float, Pod]]] = {}
-        self._written: dict[str, TrackedJob] = {}
+        self._jobs: CurrentObjects[TrackedJob] = CurrentObjects(caches, JOBS, TrackedJob)
+        self._pods: CurrentObjects[Pod] = CurrentObjects(caches, PODS, Pod)
+        self._jobs.cache.on_change(self._on_job)
+        self._pods.cache.on_change(self._on_pod)
         self._vanished: dict[str, dict[str, Pod]] = {}
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await wait_synced(self._jobs, self._pods)
+        await wait_synced(self._jobs.cache, self._pods.cache)
         try:
             await work(self._queue, self.reconcile, workers=WORKERS)
         finally:
@@ -74,33 +70,37 @@ class JobController:
             self._queue.add(job.metadata.key)
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
-        pod = new or old
-        owner = pod.metadata.controller if pod else None
-        if pod is None or owner is None or owner.kind != JOBS.kind:
-            return
-        key = f"{pod.metadata.namespace}/{owner.name}"
-        if pending := self._created.get(owner.uid):
-            pending.pop(pod.metadata.uid, None)
-            if not pending:
-                del self._created[owner.uid]
-        if new is None:
-            self._vanished.setdefault(key, {})[pod.metadata.uid] = pod
-        self._queue.add(key)
+        for pod in (old, new):
+            owner = pod.metadata.controller if pod else None
+            if pod is None or owner is None or owner.kind != JOBS.kind:
+                continue
+            key = f"{pod.metadata.namespace}/{owner.name}"
+            if new is None:
+                self._vanished.setdefault(key, {})[pod.metadata.uid] = pod
+            self._queue.add(key)
+        if new is not None and new.metadata.controller is None:
+            for job in self._jobs.cache.items():
+                is_near = job.metadata.namespace == new.metadata.namespace
+                if is_near and selects(_selector(job), new.metadata.labels):
+                    self._queue.add(job.metadata.key)
 
     async def reconcile(self, key: str) -> float | None:
         """Bring one Job forward; returns when to look again, in seconds."""
-        job = self._latest(key)
+        job = self._jobs.get(key)
         if job is None:
             self._vanished.pop(key, None)
             return None
         uid = job.metadata.uid
-        vanished = [pod for pod in self._vanished.get(key, {}).values() if _controller_uid(pod) == [uid]]
-        plan = plan_job(job, self._pods_of(uid), clock.now(), vanished=vanished)
+        vanished = [pod for pod in self._vanished.get(key, {}).values() if _controller_uid(pod) == uid]
+        pods, claims = self._claim(job)
+        plan = plan_job(job, pods, clock.now(), vanished=vanished)
         if plan.delete_job:
             await _ignore_gone(self._client.delete(JOBS, *_name(job), propagation="Foreground", uid=uid))
             return None
         indexes = plan.create_indexes or [None] * plan.create_count
-        steps: list[Awaitable[None]] = [self._create_pod(job, index) for index in indexes]
+        failures = plan.index_failures or [None] * plan.create_count
+        steps: list[Awaitable[None]] = [self._set_owners(claim) for claim in claims]
+        steps += [self._create_pod(job, *of_index) for of_index in zip(indexes, failures, strict=True)]
         if plan.status is not None:
             steps.append(self._write_status(job, plan))
         await _all_done(steps)
@@ -108,27 +108,18 @@ class JobController:
         await _all_done(self._delete_pod(job, pod) for pod in plan.delete)
         return plan.requeue_after_s
 
-    def _latest(self, key: str) -> TrackedJob | None:
-        """Return the Job of the cache or of our last write, whichever is newer."""
-        cached, written = self._jobs.get(key), self._written.get(key)
-        if written is None:
-            return cached
-        is_same = cached is not None and cached.metadata.uid == written.metadata.uid
-        if cached is not None and is_same and _version(cached) < _version(written):
-            return written
-        del self._written[key]
-        return cached
+    def _claim(self, job: TrackedJob) -> tuple[list[Pod], list[ApiWrite]]:
+        """Return the Job's pods, and the writes by which it adopts those it selects and releases others."""
+        mine = self._pods.controlled_by(job.metadata.uid)
+        if job.spec.selector is None or is_finished(job) or not is_controlled(job):
+            return mine, []
+        found = [*mine, *self._pods.orphans_of(job.metadata.namespace)]
+        return claim(JOBS, job.metadata, _selector(job), PODS, found)
 
-    def _pods_of(self, uid: str) -> list[Pod]:
-        pods = self._pods.by_index("controller", uid)
-        pending = self._created.get(uid)
-        if not pending:
-            return pods
-        known = {pod.metadata.uid for pod in pods}
-        oldest_s = asyncio.get_running_loop().time() - CREATED_MEMORY_S
-        return pods + [
-            pod for since_s, pod in pending.values() if pod.metadata.uid not in known and since_s > oldest_s
-        ]
+    async def _set_owners(self, step: ApiWrite) -> None:
+        patch = self._client.patch(PODS, step.meta.name, step.body, step.meta.namespace)
+        with contextlib.suppress(NotFound):
+            self._pods.note(await patch)
 
     def _forget(self, key: str, vanished: Iterable[Pod]) -> None:
         """Drop the vanished pods that the status now covers, or that it has covered before."""
@@ -138,19 +129,16 @@ class JobController:
         if not remembered:
             self._vanished.pop(key, None)
 
-    async def _create_pod(self, job: TrackedJob, index: int | None) -> None:
+    async def _create_pod(self, job: TrackedJob, index: int | None, failures: int | None) -> None:
         try:
-            answer = await self._client.create(PODS, pod_manifest(job, index))
+            answer = await self._client.create(PODS, pod_manifest(job, index, failures))
         except ApiError as error:
-            if isinstance(error, Forbidden) and _is_namespace_going(error):
+            if isinstance(error, Forbidden) and is_namespace_going(error):
                 return
             self._emit(job, "Warning", "FailedCreate", f"Error creating: {error}")
             raise
-        pod = msgspec.convert(answer, Pod)
-        if self._pods.get(pod.metadata.key) is None:
-            now_s = asyncio.get_running_loop().time()
-            self._created.setdefault(job.metadata.uid, {})[pod.metadata.uid] = (now_s, pod)
-        self._emit(job, "Normal", "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
+        pod = self._pods.note(answer)
+        self._emit(job, "Normal", "SuccessfulCreate", f"Created pod: {pod.metadata.name if pod else ''}")
 
     async def _delete_pod(self, job: TrackedJob, pod: Pod) -> None:
         meta = pod.metadata
@@ -168,7 +156,7 @@ class JobController:
             answer = await self._client.patch(JOBS, name, patch, namespace, subresource="status")
         except NotFound:
             return
-        self._written[job.metadata.key] = msgspec.convert(answer, TrackedJob)
+        self._jobs.note(answer)
         for event in plan.events:
             self._emit(job, event.type, event.reason, event.message)
 
@@ -187,22 +175,18 @@ def status_patch(old: JobStatus, new: JobStatus) -> dict[str, Any]:
     return patch
 
 
-def _controller_uid(pod: Pod) -> list[str]:
+def _controller_uid(pod: Pod) -> str:
     owner = pod.metadata.controller
-    return [owner.uid] if owner is not None and owner.kind == JOBS.kind else []
+    return owner.uid if owner else ""
+
+
+def _selector(job: TrackedJob) -> dict[str, Any]:
+    selector: dict[str, Any] = msgspec.to_builtins(job.spec.selector)
+    return selector
 
 
 def _name(job: TrackedJob) -> tuple[str, str]:
     return job.metadata.name, job.metadata.namespace
-
-
-def _version(job: TrackedJob) -> int:
-    text = job.metadata.resource_version
-    return int(text) if text.isdigit() else 0
-
-
-def _is_namespace_going(error: ApiError) -> bool:
-    return any(cause.get("reason") == "NamespaceTerminating" for cause in error.details.get("causes") or ())
 
 
 async def _ignore_gone(deletion: Awaitable[Any]) -> bool:

@@ -4,16 +4,15 @@ A Job first gets a *target* condition (``SuccessCriteriaMet`` or ``FailureTarget
 deleted; only when all pods have ended does it get the final one (``Complete`` or ``Failed``). Both are
 written at once when nothing is left to wait for. Finished Jobs with a time to live are deleted.
 
-Not served, answered by failing the Job with the reason ``Unsupported``: back-off limits for each index,
-success policies. Pods without an owner are not adopted.
 Source: Kubernetes documentation, "Jobs"; condition and event wording as the batch/v1 controller of 1.31
 and later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -21,8 +20,11 @@ from gangline.api.core import Condition, Pod, find_condition, is_true
 from gangline.clock import format_time, parse_time
 from gangline.cluster.controllers.job_pod import format_indexes, free_indexes, parse_indexes, pod_index
 from gangline.cluster.controllers.job_tally import (
+    IndexFailures,
     PodTally,
     backoff_left_s,
+    index_backoff_left_s,
+    index_failures,
     restarts,
     settled_uids,
     tally_pods,
@@ -48,6 +50,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
         status: the new status; None when it stays as it is.
         create_count: pods to create from the template.
         create_indexes: their completion indexes, for an Indexed Job.
+        index_failures: how many pods of each of those failed before; empty without a limit for each index.
         delete: pods to delete.
         events: to be sent when the status is written.
         delete_job: the time to live is over.
@@ -57,6 +60,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     status: TrackedJobStatus | None = None
     create_count: int = 0
     create_indexes: tuple[int, ...] = ()
+    index_failures: tuple[int, ...] = ()
     delete: tuple[Pod, ...] = ()
     events: tuple[JobEvent, ...] = ()
     delete_job: bool = False
@@ -72,11 +76,16 @@ def plan_job(job: TrackedJob, pods: Sequence[Pod], now: datetime, *, vanished: S
         now: the time, used for conditions, deadlines and back-off.
         vanished: the last state of pods that were deleted since, and may not have been counted.
     """
+    if not is_controlled(job):
+        return JobPlan()
     if is_finished(job):
         return _plan_finished(job, now)
-    if job.metadata.deletion_timestamp or job.spec.managed_by not in ("", JOB_CONTROLLER):
-        return JobPlan()
     return _Pass(job, pods, now, tally_pods(job, pods, vanished)).plan()
+
+
+def is_controlled(job: TrackedJob) -> bool:
+    """Return whether this controller brings a Job forward: it is not going, and no other one was asked to."""
+    return not job.metadata.deletion_timestamp and job.spec.managed_by in ("", JOB_CONTROLLER)
 
 
 def is_finished(job: TrackedJob) -> bool:
@@ -86,7 +95,7 @@ def is_finished(job: TrackedJob) -> bool:
 
 def _plan_finished(job: TrackedJob, now: datetime) -> JobPlan:
     ttl_s = job.spec.ttl_seconds_after_finished
-    if ttl_s is None or job.metadata.deletion_timestamp:
+    if ttl_s is None:
         return JobPlan()
     final = next(c for c in job.status.conditions if c.type in ("Complete", "Failed") and c.status == "True")
     since = parse_time(final.last_transition_time) if final.last_transition_time else now
@@ -114,6 +123,12 @@ class _Pass:
         if job.spec.is_indexed:
             self.completed = parse_indexes(job.status.completed_indexes) | self._indexes(tally.succeeded)
             self.succeeded = len(self.completed)
+        self.index_failures: dict[int, IndexFailures] = {}
+        self.failed_indexes: set[int] = set()
+        if (limit := job.spec.backoff_limit_per_index) is not None:
+            self.index_failures = index_failures(job, pods, tally)
+            over = {i for i, one in self.index_failures.items() if one.is_final or one.count > limit}
+            self.failed_indexes = (parse_indexes(job.status.failed_indexes or "") | over) - self.completed
         self.failed = job.status.failed + len(tally.failed)
 
     def plan(self) -> JobPlan:
@@ -130,6 +145,7 @@ class _Pass:
             status=status if status != self.job.status else None,
             create_count=self.create_count,
             create_indexes=self.create_indexes,
+            index_failures=self._failures_before(self.create_indexes),
             delete=tuple(self.delete),
             events=tuple(self.events),
             requeue_after_s=self.requeue_after_s,
@@ -174,6 +190,9 @@ class _Pass:
         if failure := self._failure():
             self._set("FailureTarget", *failure)
             return find_condition(self.conditions, "FailureTarget")
+        if message := met_success_rule(self.job.spec.success_policy, self.completed):
+            self._set("SuccessCriteriaMet", "SuccessPolicy", message)
+            return find_condition(self.conditions, "SuccessCriteriaMet")
         if self._is_complete():
             message = "Reached expected number of succeeded pods"
             self._set("SuccessCriteriaMet", "CompletionsReached", message)
@@ -182,8 +201,6 @@ class _Pass:
 
     def _failure(self) -> tuple[str, str] | None:
         spec = self.job.spec
-        if unserved := spec.unserved:
-            return "Unsupported", f"{unserved} is not served by this cluster's Job controller"
         if self.tally.verdict:
             return "PodFailurePolicy", self.tally.verdict
         if self.failed > spec.retries or self._restarts_exceeded():
@@ -193,6 +210,12 @@ class _Pass:
             if age_s >= spec.active_deadline_seconds:
                 return "DeadlineExceeded", "Job was active longer than specified deadline"
             self._look_again(spec.active_deadline_seconds - age_s)
+        failed_count = len(self.failed_indexes)
+        if spec.max_failed_indexes is not None and failed_count > spec.max_failed_indexes:
+            words = "Job has exceeded the specified maximal number of failed indexes"
+            return "MaxFailedIndexesExceeded", words
+        if failed_count and failed_count + len(self.completed) >= (spec.completions or 0):
+            return "FailedIndexes", "Job has failed indexes"
         return None
 
     def _restarts_exceeded(self) -> bool:
@@ -233,8 +256,8 @@ class _Pass:
         return {index for index in found if index is not None and index < (self.job.spec.completions or 0)}
 
     def _remove_duplicates(self) -> None:
-        """Of the pods of one index the oldest stays; one whose index has succeeded is not needed."""
-        taken = set(self.completed)
+        """Of the pods of one index the oldest stays; one whose index has ended is not needed."""
+        taken = self.completed | self.failed_indexes
         surplus = []
         for pod in sorted(self.active, key=_first_to_go, reverse=True):
             index = pod_index(pod)
@@ -262,18 +285,32 @@ class _Pass:
             missing -= len(self.tally.terminating)
         if missing <= 0:
             return
-        wait_s = backoff_left_s(self.pods, self.now)
-        if wait_s > 0:
+        if spec.backoff_limit_per_index is None and (wait_s := backoff_left_s(self.pods, self.now)) > 0:
             self._look_again(wait_s)
             return
         self.create_count = min(missing, CREATED_PODS_MAX)
         if spec.is_indexed:
-            busy = [*self.active, *(self.tally.terminating if spec.replaces_only_failed else ())]
-            taken = self.completed | self._indexes(busy)
-            self.create_indexes = free_indexes(spec.completions or 0, taken, self.create_count)
+            self.create_indexes = self._due_indexes(self.create_count)
             self.create_count = len(self.create_indexes)
         if missing > CREATED_PODS_MAX:
             self._look_again(0.0)
+
+    def _due_indexes(self, count: int) -> tuple[int, ...]:
+        """Return at most so many indexes that want a pod; one that backs off keeps its place."""
+        spec = self.job.spec
+        busy = [*self.active, *(self.tally.terminating if spec.replaces_only_failed else ())]
+        taken = self.completed | self.failed_indexes | self._indexes(busy)
+        free = free_indexes(spec.completions or 0, taken, count)
+        waits_s = {i: index_backoff_left_s(self.index_failures.get(i), self.now) for i in free}
+        if left_s := [wait_s for wait_s in waits_s.values() if wait_s > 0]:
+            self._look_again(min(left_s))
+        return tuple(index for index in free if waits_s[index] <= 0)
+
+    def _failures_before(self, indexes: Sequence[int]) -> tuple[int, ...]:
+        if self.job.spec.backoff_limit_per_index is None:
+            return ()
+        found = (self.index_failures.get(index) for index in indexes)
+        return tuple(one.count if one else 0 for one in found)
 
     def _remove(self, pods: Sequence[Pod], *, count_as_failed: bool) -> None:
         self.delete.extend(pods)
@@ -299,6 +336,9 @@ class _Pass:
             start_time=self.start_time,
             completion_time=self.completion_time,
             completed_indexes=format_indexes(self.completed),
+            failed_indexes=None
+            if self.job.spec.backoff_limit_per_index is None
+            else format_indexes(self.failed_indexes),
             uncounted_terminated_pods=self._settled(),
         )
 
@@ -321,6 +361,17 @@ class _Pass:
             "failed": sorted(existing.intersection((*old.get("failed", ()), *new_failed))),
         }
         return {name: uids for name, uids in merged.items() if uids}
+
+
+def met_success_rule(policy: dict[str, Any] | None, completed: Collection[int]) -> str:
+    """Return which rule of a ``successPolicy`` the completed indexes meet, the first one; or empty."""
+    for number, rule in enumerate((policy or {}).get("rules") or []):
+        indexes, count = rule.get("succeededIndexes"), rule.get("succeededCount")
+        wanted = set(completed) if indexes is None else parse_indexes(indexes)
+        needed = len(wanted) if count is None else count
+        if completed and len(wanted.intersection(completed)) >= needed:
+            return f"Matched rules at index {number}"
+    return ""
 
 
 def _first_to_go(pod: Pod) -> tuple[bool, bool, bool, float]:

@@ -13,22 +13,29 @@ from gangline.cluster.controllers.pod_rules import pod_from
 INDEX_KEY = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of a pod of an Indexed Job."""
 
+INDEX_FAILURES_KEY = "batch.kubernetes.io/job-index-failure-count"
+"""Annotation: how many pods of the index failed before this one."""
+
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 
 
-def pod_manifest(job: TrackedJob, index: int | None = None) -> dict[str, Any]:
+def pod_manifest(job: TrackedJob, index: int | None = None, failures: int | None = None) -> dict[str, Any]:
     """Return a pod of the Job's template; the server completes the name. Shares parts of the template.
 
     Args:
         job: the owner.
         index: completion index of a pod of an Indexed Job: it becomes label, annotation, variable and, unless
             the template has one, host name.
+        failures: how many pods of the index failed before; None where no limit is set for each index.
     """
     template, name = job.spec.template, job.metadata.name
     if index is None:
         return pod_from(template, JOBS, job.metadata, generateName=f"{name}-")
     key = {INDEX_KEY: str(index)}
-    pod = pod_from(template, JOBS, job.metadata, generateName=f"{name}-{index}-", labels=key, annotations=key)
+    notes = key if failures is None else {**key, INDEX_FAILURES_KEY: str(failures)}
+    pod = pod_from(
+        template, JOBS, job.metadata, generateName=f"{name}-{index}-", labels=key, annotations=notes
+    )
     return {**pod, "spec": _indexed_spec(pod["spec"], f"{name}-{index}")}
 
 
@@ -53,6 +60,12 @@ def pod_index(pod: Pod) -> int | None:
     """Return the completion index of a pod, or None."""
     text = pod.metadata.annotations.get(INDEX_KEY) or pod.metadata.labels.get(INDEX_KEY) or ""
     return int(text) if text.isdigit() else None
+
+
+def earlier_failures(pod: Pod) -> int:
+    """Return how many pods of the same index failed before this one."""
+    text = pod.metadata.annotations.get(INDEX_FAILURES_KEY) or ""
+    return int(text) if text.isdigit() else 0
 
 
 def parse_indexes(text: str) -> set[int]:

@@ -18,6 +18,7 @@ import msgspec
 
 from gangline.api.core import Pod
 from gangline.clock import parse_time
+from gangline.cluster.controllers.job_pod import earlier_failures, pod_index
 from gangline.cluster.controllers.job_types import TrackedJob
 
 BACKOFF_FIRST_S = 10.0
@@ -87,6 +88,33 @@ def tally_pods(job: TrackedJob, pods: Sequence[Pod], vanished: Sequence[Pod]) ->
         ignored=tuple(ignored),
         verdict=verdict,
     )
+
+
+class IndexFailures(msgspec.Struct, frozen=True):
+    """Failures of one index: how many pods failed, which one last, whether a rule fails the index at once."""
+
+    count: int
+    last: Pod
+    is_final: bool = False
+
+
+def index_failures(job: TrackedJob, pods: Iterable[Pod], tally: PodTally) -> dict[int, IndexFailures]:
+    """Return the failures of each index that had some, from the pods that exist and those just counted.
+
+    A pod carries how many failed before it, so the newest of an index knows all. A failure is forgotten when
+    its pod is deleted before it is replaced: Kubernetes holds such a pod by its finalizer.
+    """
+    kept = [pod for pod in pods if pod.status.phase == "Failed" and not pod.metadata.deletion_timestamp]
+    found: dict[int, IndexFailures] = {}
+    for pod in {pod.metadata.uid: pod for pod in (*kept, *tally.failed, *tally.ignored)}.values():
+        if (index := pod_index(pod)) is None:
+            continue
+        action, _ = match_failure_rule(job, pod)
+        new = IndexFailures(earlier_failures(pod) + (action != "Ignore"), pod, action == "FailIndex")
+        old = found.get(index)
+        if old is None or (new.count, new.is_final) > (old.count, old.is_final):
+            found[index] = new
+    return found
 
 
 def match_failure_rule(job: TrackedJob, pod: Pod) -> tuple[str, str]:
@@ -159,7 +187,18 @@ def backoff_left_s(pods: Iterable[Pod], now: datetime) -> float:
     failures = [
         end for end, is_failure in ends if is_failure and (last_success is None or end > last_success)
     ]
+    return _left_s(len(failures), max(failures, default=now), now)
+
+
+def index_backoff_left_s(failures: IndexFailures | None, now: datetime) -> float:
+    """Return how long to wait before the next pod of an index; the others do not matter to it."""
+    if failures is None:
+        return 0.0
+    return _left_s(max(failures.count, 1), ended_at(failures.last) or now, now)
+
+
+def _left_s(failures: int, last: datetime, now: datetime) -> float:
     if not failures:
         return 0.0
-    delay_s = min(BACKOFF_FIRST_S * 2.0 ** min(len(failures) - 1, 16), BACKOFF_LIMIT_S)
-    return max(0.0, delay_s - (now - max(failures)).total_seconds())
+    delay_s = min(BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 16), BACKOFF_LIMIT_S)
+    return max(0.0, delay_s - (now - last).total_seconds())

@@ -16,6 +16,7 @@ class TrackedJobSpec(JobSpec, frozen=True, kw_only=True):
     pod_failure_policy: dict[str, Any] | None = None
     success_policy: dict[str, Any] | None = None
     backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
     managed_by: str = ""
 
     @property
@@ -35,23 +36,15 @@ class TrackedJobSpec(JobSpec, frozen=True, kw_only=True):
             return self.pod_replacement_policy == "Failed"
         return self.pod_failure_policy is not None
 
-    @property
-    def unserved(self) -> str:
-        """The first field that asks for something that this controller does not do, or empty."""
-        if self.backoff_limit_per_index is not None:
-            return "backoffLimitPerIndex"
-        if self.success_policy is not None:
-            return "successPolicy"
-        rules = (self.pod_failure_policy or {}).get("rules") or []
-        if any(rule.get("action") == "FailIndex" for rule in rules):
-            return "podFailurePolicy with action FailIndex"
-        return ""
-
 
 class TrackedJobStatus(JobStatus, frozen=True, kw_only=True):
-    """``status`` of a Job; ``completed_indexes`` like ``0-2,5`` for Indexed ones."""
+    """``status`` of a Job; the indexes of an Indexed one like ``0-2,5``.
+
+    ``failed_indexes`` is None without a back-off limit for each index.
+    """
 
     completed_indexes: str = ""
+    failed_indexes: str | None = None
 
 
 class TrackedJob(Wire, frozen=True, kw_only=True):

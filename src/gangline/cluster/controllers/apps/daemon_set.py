@@ -43,7 +43,7 @@ TOLERATED = (
 
 def plan_daemon_set(owner: WorkloadObject, seen: Seen, now: datetime) -> WorkloadPlan:
     """Decide what a DaemonSet needs."""
-    pods, steps = claim(DAEMON_SETS, owner, PODS, seen.children[PODS])
+    pods, steps = claim(DAEMON_SETS, owner.metadata, owner.spec.get("selector"), PODS, seen.children[PODS])
     found = [one for one in seen.children[CONTROLLER_REVISIONS] if one.metadata.controller is not None]
     hashes = {pod.metadata.labels.get(HASH_LABEL, "") for pod in pods}
     in_use = {one.metadata.name for one in found if revision_hash(one) in hashes}

@@ -54,7 +54,9 @@ UNBOUNDED_S = 2**31 - 1
 
 def plan_deployment(owner: WorkloadObject, seen: Seen, now: datetime) -> WorkloadPlan:
     """Decide what a Deployment needs."""
-    sets, steps = claim(DEPLOYMENTS, owner, REPLICA_SETS, seen.children[REPLICA_SETS])
+    sets, steps = claim(
+        DEPLOYMENTS, owner.metadata, owner.spec.get("selector"), REPLICA_SETS, seen.children[REPLICA_SETS]
+    )
     if owner.is_deleted:
         return WorkloadPlan(steps=tuple(steps), status=owner.status)
     return _Pass(owner, sets, seen, now, steps).plan()

@@ -115,13 +115,18 @@ T = TypeVar("T", Pod, WorkloadObject)
 
 
 def claim(
-    resource: Resource, owner: WorkloadObject, kind: Resource, found: Iterable[T]
+    resource: Resource,
+    owner: ObjectMeta,
+    selector: dict[str, Any] | None,
+    kind: Resource,
+    found: Iterable[T],
 ) -> tuple[list[T], list[ApiWrite]]:
     """Return what an owner controls from now on, and the steps that adopt and release.
 
     Args:
         resource: the owner's kind.
-        owner: whose selector decides.
+        owner: who claims; one that is being deleted keeps what it has.
+        selector: of the owner, which decides.
         kind: of the objects.
         found: the objects that it controls or that nobody does.
     """
@@ -130,16 +135,21 @@ def claim(
     for obj in found:
         meta: ObjectMeta = obj.metadata
         controller = meta.controller
-        is_match = selects(owner.spec.get("selector"), meta.labels)
-        if controller is not None and controller.uid != owner.metadata.uid:
+        is_match = selects(selector, meta.labels)
+        if controller is not None and controller.uid != owner.uid:
             continue
-        if controller is not None and (is_match or owner.is_deleted):
+        if controller is not None and (is_match or owner.deletion_timestamp):
             mine.append(obj)
         elif controller is not None:
-            kept = [ref for ref in meta.owner_references if ref.uid != owner.metadata.uid]
+            kept = [ref for ref in meta.owner_references if ref.uid != owner.uid]
             steps.append(_owners(kind, meta, msgspec.to_builtins(kept)))
-        elif is_match and not owner.is_deleted and meta.deletion_timestamp is None and not _is_ended(obj):
-            refs = [*msgspec.to_builtins(meta.owner_references), owner_reference(resource, owner.metadata)]
+        elif (
+            is_match
+            and not owner.deletion_timestamp
+            and meta.deletion_timestamp is None
+            and not _is_ended(obj)
+        ):
+            refs = [*msgspec.to_builtins(meta.owner_references), owner_reference(resource, owner)]
             steps.append(_owners(kind, meta, refs))
             mine.append(obj)
     return mine, steps

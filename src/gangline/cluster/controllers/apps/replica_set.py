@@ -25,7 +25,7 @@ from gangline.cluster.controllers.pod_rules import first_to_go, is_active, is_re
 
 def plan_replica_set(resource: Resource, owner: WorkloadObject, seen: Seen, now: datetime) -> WorkloadPlan:
     """Decide what a ReplicaSet or ReplicationController (``resource``) needs."""
-    pods, steps = claim(resource, owner, PODS, seen.children[PODS])
+    pods, steps = claim(resource, owner.metadata, owner.spec.get("selector"), PODS, seen.children[PODS])
     active = [pod for pod in pods if is_active(pod)]
     if not owner.is_deleted:
         steps += _to_count(resource, owner, active)

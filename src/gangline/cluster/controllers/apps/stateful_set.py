@@ -34,7 +34,7 @@ POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
 def plan_stateful_set(owner: WorkloadObject, seen: Seen, now: datetime) -> WorkloadPlan:
     """Decide what a StatefulSet needs."""
-    pods, steps = claim(STATEFUL_SETS, owner, PODS, seen.children[PODS])
+    pods, steps = claim(STATEFUL_SETS, owner.metadata, owner.spec.get("selector"), PODS, seen.children[PODS])
     by_ordinal = {ordinal: pod for pod in pods if (ordinal := ordinal_of(owner, pod)) is not None}
     current = owner.status.get("currentRevision", "")
     in_use = {current, *(pod.metadata.labels.get(HASH_LABEL, "") for pod in pods)}

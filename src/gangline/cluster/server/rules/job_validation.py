@@ -5,6 +5,7 @@ Source: validation of batch/v1 in kube-apiserver; messages keep its words.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gangline.cluster.server.rules.field_rules import (
@@ -34,6 +35,8 @@ _CHOICES = {
     "completionMode": ("NonIndexed", "Indexed"),
     "podReplacementPolicy": ("Failed", "TerminatingOrFailed"),
 }
+# "0-2,5"
+_INDEXES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
 _RULE_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 _IMMUTABLE = (
     "selector",
@@ -61,12 +64,7 @@ def job(obj: dict[str, Any]) -> list[FieldError]:
     indexed = spec.get("completionMode") == "Indexed"
     if indexed and spec.get("completions") is None:
         errors.append(required("spec.completions", "when completion mode is Indexed"))
-    if not indexed and spec.get("backoffLimitPerIndex") is not None:
-        errors.append(
-            invalid(
-                "spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], "requires indexed completion mode"
-            )
-        )
+    errors += _index_rules(spec, indexed)
     template = spec.get("template") or {}
     metadata, pod = template.get("metadata") or {}, template.get("spec") or {}
     errors += label_map("spec.template.metadata.labels", metadata.get("labels"))
@@ -76,7 +74,7 @@ def job(obj: dict[str, Any]) -> list[FieldError]:
     if pod.get("restartPolicy") == "Always":
         errors.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
     if spec.get("podFailurePolicy"):
-        errors += _failure_policy(spec["podFailurePolicy"], pod)
+        errors += _failure_policy(spec, pod)
     return errors
 
 
@@ -95,9 +93,50 @@ def selector_errors(spec: dict[str, Any], metadata: dict[str, Any]) -> list[Fiel
     return [invalid("spec.template.metadata.labels", metadata.get("labels") or {}, words)]
 
 
-def _failure_policy(policy: dict[str, Any], pod: dict[str, Any]) -> list[FieldError]:
+def _index_rules(spec: dict[str, Any], indexed: bool) -> list[FieldError]:
+    """Return what is wrong with the fields that are about single completions."""
     errors = []
-    path = "spec.podFailurePolicy.rules"
+    if not indexed:
+        for key in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
+            if spec.get(key) is not None:
+                errors.append(invalid(f"spec.{key}", spec[key], "requires indexed completion mode"))
+    most, completions = spec.get("maxFailedIndexes"), spec.get("completions")
+    if most is not None and spec.get("backoffLimitPerIndex") is None:
+        errors.append(required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    if most is not None and completions is not None and most > completions:
+        errors.append(invalid("spec.maxFailedIndexes", most, "must be less than or equal to completions"))
+    if indexed and spec.get("successPolicy") is not None:
+        errors += _success_policy(spec["successPolicy"], completions or 0)
+    return errors
+
+
+def _success_policy(policy: dict[str, Any], completions: int) -> list[FieldError]:
+    path, rules = "spec.successPolicy.rules", policy.get("rules") or []
+    if not rules:
+        words = "at least one rules must be specified when the successPolicy is specified"
+        return [required(path, words)]
+    errors = []
+    for number, rule in enumerate(rules):
+        place, count, indexes = f"{path}[{number}]", rule.get("succeededCount"), rule.get("succeededIndexes")
+        if count is None and indexes is None:
+            words = "at least one of succeededCount or succeededIndexes must be specified"
+            errors.append(required(place, words))
+        if indexes is not None and not _INDEXES.fullmatch(indexes):
+            words = "error parsing succeededIndexes: must be indexes and ranges in order, like 0-2,5"
+            errors.append(invalid(f"{place}.succeededIndexes", indexes, words))
+        if count is not None and not 0 <= count <= completions:
+            words = f"must be less than or equal to {completions} (the number of specified completions)"
+            if count < 0:
+                words = "must be greater than or equal to 0"
+            errors.append(invalid(f"{place}.succeededCount", count, words))
+    return errors
+
+
+def _failure_policy(spec: dict[str, Any], pod: dict[str, Any]) -> list[FieldError]:
+    errors = []
+    policy, path = spec["podFailurePolicy"], "spec.podFailurePolicy.rules"
+    if spec.get("podReplacementPolicy") not in (None, "", "Failed"):
+        errors.append(not_supported("spec.podReplacementPolicy", spec["podReplacementPolicy"], ("Failed",)))
     if pod.get("restartPolicy") != "Never":
         words = 'only "Never" is supported when podFailurePolicy is specified'
         errors.append(invalid("spec.template.spec.restartPolicy", pod.get("restartPolicy"), words))
@@ -105,6 +144,9 @@ def _failure_policy(policy: dict[str, Any], pod: dict[str, Any]) -> list[FieldEr
         place = f"{path}[{index}]"
         if rule.get("action") not in _RULE_ACTIONS:
             errors.append(not_supported(f"{place}.action", rule.get("action"), _RULE_ACTIONS))
+        elif rule["action"] == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
+            words = "requires the backoffLimitPerIndex to be set"
+            errors.append(invalid(f"{place}.action", "FailIndex", words))
         codes, patterns = rule.get("onExitCodes"), rule.get("onPodConditions")
         if (codes is None) == (not patterns):
             words = "specifying one of OnExitCodes and OnPodConditions is required"
