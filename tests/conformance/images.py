@@ -16,7 +16,7 @@ from mpi_images import lay_out_packages
 from pack import pack
 
 REGISTRY = "localhost/e2e"
-PACKAGES = "busybox-static bash curl netcat-openbsd iproute2 bind9-dnsutils"
+PACKAGES = "busybox-static bash dash curl netcat-openbsd iproute2 bind9-dnsutils"
 AGNHOST_TAGS = ("2.55", "2.59")
 """Version 1.35 of the suite uses both; one program serves as either."""
 
