@@ -23,6 +23,7 @@ SCENARIOS = [
     "script_start",
     "throughput",
     "idle_memory",
+    "api_server",
     "many_jobs",
     "operator_jobs",
     "nodes_first_rank",

@@ -28,9 +28,12 @@ _BYTES_FOR_ANSWER: Final = 2
 _SHARE_MIN_BYTES: Final = 4 << 20
 """Of each: one object of the greatest length must pass."""
 
-_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # malloc.h
+_M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1  # malloc.h
 _ARENAS: Final = 2
-_MMAP_THRESHOLD_BYTES: Final = 256 << 10
+_MMAP_THRESHOLD_BYTES: Final = 512 << 10
+"""asyncio takes 256 KiB for each read of a TLS connection and gives it back: no system calls below this."""
+
+_TRIM_THRESHOLD_BYTES: Final = 2 << 20
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -92,6 +95,7 @@ def bound_heap() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_ARENA_MAX, _ARENAS)
         libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, _TRIM_THRESHOLD_BYTES)
 
 
 def _physical_bytes() -> int:

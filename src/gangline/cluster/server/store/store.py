@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import msgspec
 
 from gangline.cluster.server.store.events import Change, ChangeType, Entry, Ring, Watcher
+from gangline.cluster.server.store.label_index import LabelIndex
 from gangline.cluster.server.store.writer import Row, StoreError, StoreInUseError, StoreWriter
 
 __all__ = [
@@ -114,6 +116,7 @@ class Store:
         self._assigned = self.revision
         self._batch = 0
         self._collections: dict[str, dict[str, dict[str, Entry]]] = {}
+        self._label_indexes: defaultdict[str, LabelIndex] = defaultdict(LabelIndex)
         self._on_first: list[Callable[[str], None]] = []
         self._pending: dict[Key, list[_Pending]] = {}
         self._waiting: dict[int, _Pending] = {}
@@ -155,6 +158,19 @@ class Store:
             names = spaces.get(namespace, {})
             return [names[name] for name in sorted(names)]
         return [spaces[space][name] for space in sorted(spaces) for name in sorted(spaces[space])]
+
+    def labelled(self, collection: str, namespace: str | None, key: str, value: str) -> list[Entry] | None:
+        """Return the committed objects with a label, ordered as :meth:`entries`.
+
+        ``None`` when no index is kept of this label. Cost: the first time O(objects), then O(found).
+        """
+        index = self._label_indexes[collection]
+        if not index.has(key):
+            spaces = self._collections.get(collection, {})
+            places = (((space, name), e) for space, names in spaces.items() for name, e in names.items())
+            if not index.begin(key, places):
+                return None
+        return index.find(key, value, namespace)
 
     def count(self, collection: str) -> int:
         """Return how many objects a collection has."""
@@ -264,6 +280,9 @@ class Store:
     def _apply(self, key: Key, pending: _Pending) -> None:
         collection, namespace, name = key
         change = pending.change
+        if collection in self._label_indexes:
+            known = self._collections.get(collection, {}).get(namespace, {}).get(name)
+            self._label_indexes[collection].change((namespace, name), known, pending.entry)
         if pending.entry is None:
             names = self._collections[collection][namespace]
             del names[name]

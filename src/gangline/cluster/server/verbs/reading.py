@@ -54,7 +54,10 @@ def select(
     labels: LabelTerms | None,
     fields: FieldSelector | None,
 ) -> list[Entry]:
-    """Return the objects that match, ordered by namespace and name. O(1) when a name is demanded."""
+    """Return the objects that match, ordered by namespace and name.
+
+    O(1) when a name is demanded, O(found) when a value of a label is.
+    """
     if fields is not None and (name := fields.exact("metadata.name")) is not None:
         space = namespace if namespace is not None else fields.exact("metadata.namespace")
         if space is not None:
@@ -63,7 +66,9 @@ def select(
         else:
             entries = [e for e in store.entries(collection) if e.obj["metadata"]["name"] == name]
     else:
-        entries = store.entries(collection, namespace)
+        wanted = labels.exact() if labels is not None else None
+        found_by_label = store.labelled(collection, namespace, *wanted) if wanted else None
+        entries = store.entries(collection, namespace) if found_by_label is None else found_by_label
     if labels is not None:
         entries = [e for e in entries if labels.matches(e.obj["metadata"].get("labels"))]
     if fields is not None:

@@ -104,6 +104,13 @@ class LabelTerms:
         found = labels or {}
         return all(requirement.matches(found) for requirement in self.requirements)
 
+    def exact(self) -> tuple[str, str] | None:
+        """Return a label and the one value that is demanded of it, so that a caller may look it up directly."""
+        for one in self.requirements:
+            if one.operator == "in" and len(one.values) == 1:
+                return one.key, *one.values
+        return None
+
     @property
     def is_empty(self) -> bool:
         """Whether everything matches."""
