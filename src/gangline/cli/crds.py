@@ -104,7 +104,7 @@ async def _until_served(client: ObjectClient, crd: dict[str, Any]) -> None:
         async with asyncio.timeout(served_limit_s):
             while True:
                 try:
-                    await client.list(resource, limit=1)
+                    await client.any(resource)
                     return
                 except NotFound:
                     await asyncio.sleep(0.05)

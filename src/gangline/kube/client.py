@@ -188,6 +188,14 @@ class Client(Sender):
             if not continue_:
                 return ObjectList(items, page.metadata.resource_version)
 
+    async def any(
+        self, resource: Resource, namespace: str | None = None, *, field_selector: str = ""
+    ) -> bool:
+        """Return whether there is an object of a kind, from one request that asks for one."""
+        params = {"fieldSelector": field_selector, "limit": 1}
+        page = await self.request("GET", resource.path(namespace), params=params)
+        return bool(page.get("items"))
+
     async def watch(
         self,
         resource: Resource,

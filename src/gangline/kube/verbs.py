@@ -76,6 +76,11 @@ class ObjectClient(ObjectReader, Protocol):
     ) -> ObjectList[Object]:
         """Return all objects of a kind."""
 
+    async def any(
+        self, resource: Resource, namespace: str | None = None, *, field_selector: str = ""
+    ) -> bool:
+        """Return whether there is an object of a kind, from one request."""
+
     async def list_as(
         self,
         resource: Resource,

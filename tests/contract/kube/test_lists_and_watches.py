@@ -54,6 +54,10 @@ async def test_a_list_comes_whole_in_pages_and_by_selectors(
     whole = await client.list(CONFIG_MAPS, api.namespace, label_selector="x=y", limit=3)
     odd = await client.list(CONFIG_MAPS, api.namespace, label_selector="parity in (1),x")
     one = await client.list(CONFIG_MAPS, api.namespace, field_selector="metadata.name=c4")
+    await client.delete(CONFIG_MAPS, "c2", api.namespace)
+    moved = {"metadata": {"labels": {"parity": "0"}}}
+    await client.patch(CONFIG_MAPS, "c3", moved, namespace=api.namespace)
+    even = await client.list(CONFIG_MAPS, api.namespace, label_selector="x,parity=0")
     with pytest.raises(BadRequest):
         await client.list(CONFIG_MAPS, api.namespace, label_selector="a in b")
     with pytest.raises(BadRequest):
@@ -62,6 +66,7 @@ async def test_a_list_comes_whole_in_pages_and_by_selectors(
     assert names(whole.items) == [f"c{index}" for index in range(7)]
     assert names(odd.items) == ["c1", "c3", "c5"]
     assert names(one.items) == ["c4"]
+    assert names(even.items) == ["c0", "c3", "c4", "c6"]
     assert int(whole.resource_version) > 0
 
 

@@ -52,6 +52,17 @@ async def test_list_follows_pages_to_the_end(server: Any) -> None:
     assert [query.get("continue") for _, _, query in server.requests] == [None, "default/p2", "default/p5"]
 
 
+async def test_whether_there_is_one_takes_one_request(server: Any) -> None:
+    async with server.client() as client:
+        before = await client.any(PODS, "default")
+        for number in range(3):
+            await server.put(f"p{number}")
+        after = await client.any(PODS, "default")
+
+    assert (before, after) == (False, True)
+    assert [query.get("limit") for _, _, query in server.requests] == ["1", "1"]
+
+
 async def test_list_names_kind_and_version_of_items(server: Any) -> None:
     await server.put("a")
     async with server.client() as client:

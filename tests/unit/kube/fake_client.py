@@ -71,6 +71,11 @@ class FakeClient:
         ]
         return ObjectList(found, str(self._version))
 
+    async def any(
+        self, resource: Resource, namespace: str | None = None, *, field_selector: str = ""
+    ) -> bool:
+        return bool((await self.list(resource, namespace, field_selector=field_selector)).items)
+
     async def list_as(
         self,
         resource: Resource,

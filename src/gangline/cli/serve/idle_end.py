@@ -31,11 +31,11 @@ async def end_when_idle(client: ObjectClient, paths: ClusterPaths) -> None:
         await asyncio.sleep(IDLE_LOOK_S)
         facts = load_facts(paths)
         try:
-            pods = await client.list(PODS, field_selector=_UNFINISHED, limit=1)
+            has_pods = await client.any(PODS, field_selector=_UNFINISHED)
         except ClusterError:  # overloaded, for example
             busy = time.time()
             continue
-        if facts is None or facts.keep or pods.items:
+        if facts is None or facts.keep or has_pods:
             busy = time.time()
         if time.time() - max(busy, last_used(paths)) >= IDLE_END_S:
             os.kill(os.getpid(), signal.SIGTERM)

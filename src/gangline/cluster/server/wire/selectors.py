@@ -105,10 +105,11 @@ class LabelTerms:
         return all(requirement.matches(found) for requirement in self.requirements)
 
     def exact(self) -> tuple[str, str] | None:
-        """Return a label and the one value that is demanded of it, so that a caller may look it up directly."""
+        """Return a label and the one value demanded of it, so that a caller may look it up directly."""
         for one in self.requirements:
             if one.operator == "in" and len(one.values) == 1:
-                return one.key, *one.values
+                (value,) = one.values
+                return one.key, value
         return None
 
     @property
