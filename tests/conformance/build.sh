@@ -18,4 +18,6 @@ for program in ginkgo e2e.test agnhost nonewprivs; do
   esac
   mv "$new" "$target/$program"
 done
+[ -e "$target/localhost.key" ] || # agnhost shows them where it serves TLS
+  (cd "$here/suite" && install -m 644 "$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* "$target")
 echo "$target"

@@ -40,7 +40,7 @@ def images(programs: Path) -> list[Path]:
     """Return the tars of all images, packed where they are not there yet.
 
     Args:
-        programs: folder with ``agnhost`` and ``nonewprivs``; the tars lie beside them.
+        programs: folder that build.sh fills; the tars lie beside them.
     """
     folder = programs / "images"
     done = folder / "complete"
@@ -60,6 +60,8 @@ def _pack_all(programs: Path, out: Path, scratch: Path) -> None:
     for layer in (agnhost, plain / "bin", nnp):
         layer.mkdir(parents=True)
     shutil.copy2(programs / "agnhost", agnhost / "agnhost")
+    for name in ("localhost.crt", "localhost.key"):
+        shutil.copy2(programs / name, agnhost / name)
     (agnhost / "agnhost-2").symlink_to("agnhost")
     (agnhost / "uploads").mkdir()
     for tag in AGNHOST_TAGS:
