@@ -69,6 +69,7 @@ def main() -> int:
     parser.add_argument("--gangline", default=str(Path(sys.executable).parent / "gangline"))
     parser.add_argument("--control-plane", choices=("own", "kubernetes"), default="own")
     parser.add_argument("--focus", default="", help="regular expression of names, case by case")
+    parser.add_argument("--skip", default="", help="regular expression of names that are left out")
     parser.add_argument("--area", action="append", choices=AREAS, help="only these; again for more")
     parser.add_argument("--at-once", type=int, default=8, help="cases side by side (default 8)")
     parser.add_argument(
@@ -124,6 +125,7 @@ def _cases(options: argparse.Namespace, serial: bool, environment: dict[str, str
         str(options.programs / "ginkgo"),
         f"--procs={1 if serial else options.at_once}",
         rf"--focus=\[sig-({areas})\].*{options.focus}",
+        *([f"--skip={options.skip}"] if options.skip else []),
         "--label-filter=Conformance && " + ("Serial" if serial else "!Serial"),
         "--seed=1",
         "--silence-skips",
