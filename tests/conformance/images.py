@@ -19,6 +19,8 @@ REGISTRY = "localhost/e2e"
 PACKAGES = "busybox-static bash dash curl netcat-openbsd iproute2 bind9-dnsutils"
 AGNHOST_TAGS = ("2.55", "2.59")
 """Version 1.35 of the suite uses both; one program serves as either."""
+NGINX_TAGS = ("1.14-4", "1.15-4")
+"""Cases only want that something runs; agnhost's web server does."""
 
 
 def registries(path: Path) -> Path:
@@ -72,6 +74,9 @@ def _pack_all(programs: Path, out: Path, scratch: Path) -> None:
             entrypoint=["/agnhost"],
             command=["pause"],
         )
+    for tag in NGINX_TAGS:
+        server = ["/agnhost", "test-webserver"]
+        pack(f"{REGISTRY}/nginx:{tag}", out / f"nginx-{tag}.tar", [agnhost], entrypoint=server)
     pack(
         f"{REGISTRY}/pause:3.10.1",
         out / "pause.tar",

@@ -202,5 +202,5 @@ async def test_indexes_with_limits_of_their_own_end_a_job_with_those_that_failed
 
     status = (await job_with(cluster, "Failed"))["status"]
     assert (status["failedIndexes"], status["completedIndexes"]) == ("0", "1")
-    assert (status["failed"], status["succeeded"]) == (1, 1)
+    assert (status["failed"], status["succeeded"], status["ready"], status["terminating"]) == (1, 1, 0, 0)
     assert len(await cluster.list(PODS)) == 2

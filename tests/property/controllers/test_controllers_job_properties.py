@@ -73,7 +73,7 @@ class World:
             self.put(uid, "Failed")
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     st.integers(1, 3),
     st.integers(1, 4),
@@ -106,6 +106,7 @@ def test_a_job_ends_once_with_the_right_counts(parallelism, completions, backoff
         assert status.failed > backoff_limit
 
 
+@settings(deadline=None)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 3))
 def test_without_mishaps_exactly_the_completions_run(parallelism, completions, backoff_limit):
     world = World(parallelism, completions, backoff_limit, "Failed")

@@ -326,6 +326,17 @@ class TestStatefulSet:
         pods = [self.of(revision, f"web-{number}") for number in range(3)]
         assert [s.meta.name for s in self.settled(owner, *pods, revisions=[revision]).steps] == ["web-2"]
 
+    @pytest.mark.parametrize(("unready", "gone"), [((0, 1, 2), []), ((1, 2), []), ((2,), ["web-2"])])
+    def test_shrinking_halts_at_a_pod_that_is_not_the_first_unhealthy_one(
+        self, unready: tuple[int, ...], gone: list[str]
+    ) -> None:
+        owner = make(replicas=0)
+        revision = self.revision(owner)
+        pods = [
+            self.of(revision, f"web-{n}", **({"ready_s_ago": None} if n in unready else {})) for n in range(3)
+        ]
+        assert [s.meta.name for s in self.settled(owner, *pods, revisions=[revision]).steps] == gone
+
     def test_updates_from_the_last_down_to_its_partition(self) -> None:
         old = self.revision(make(image="one", replicas=3))
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}

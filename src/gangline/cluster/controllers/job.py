@@ -33,10 +33,8 @@ WORKERS = 16
 _STATUS_FIELDS = (
     "conditions",
     "active",
-    "ready",
     "succeeded",
     "failed",
-    "terminating",
     "startTime",
     "completionTime",
     "completedIndexes",
@@ -168,6 +166,7 @@ def status_patch(old: JobStatus, new: JobStatus) -> dict[str, Any]:
     """Return a merge patch from one status to another; what is empty now is removed."""
     wire = msgspec.to_builtins(new)
     patch: dict[str, Any] = {field: wire.get(field) for field in _STATUS_FIELDS}
+    patch |= {"ready": new.ready, "terminating": new.terminating}  # told even when there are none
     before, after = old.uncounted_terminated_pods, new.uncounted_terminated_pods
     if before != after:
         merged = {field: after.get(field) for field in (*before, *after)}

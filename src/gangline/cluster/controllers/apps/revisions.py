@@ -53,7 +53,7 @@ def plan_revisions(
         found: the revisions that it controls.
         in_use: names of those that pods, or the status, still name; they are kept.
     """
-    data = {"spec": {"template": {**owner.template, "$patch": "replace"}}}
+    data = _as_go_writes({"spec": {"template": {**owner.template, "$patch": "replace"}}})
     ordered = sorted(found, key=lambda one: one.revision)
     highest = ordered[-1].revision if ordered else 0
     same = [one for one in ordered if one.data == data]
@@ -83,6 +83,12 @@ def plan_revisions(
 def revision_hash(revision: WorkloadObject) -> str:
     """Return the hash of a revision's template."""
     return revision.metadata.labels.get(HASH_LABEL) or revision.metadata.labels.get(REVISION_HASH_LABEL, "")
+
+
+def _as_go_writes(data: dict[str, Any]) -> dict[str, Any]:
+    """Return data with its keys in order: clients in Go compare the bytes of a revision with their own."""
+    ordered: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(data, order="sorted"))
+    return ordered
 
 
 def _revision(resource: Resource, owner: WorkloadObject, data: dict[str, Any], number: int) -> dict[str, Any]:

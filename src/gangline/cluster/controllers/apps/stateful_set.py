@@ -85,8 +85,11 @@ class _Pass:
             if self.is_ordered:
                 return steps
         surplus = sorted((number for number in self.pods if number not in self.ordinals), reverse=True)
+        unhealthy = [number for number in surplus if not self._is_healthy(self.pods[number])]
         for ordinal in surplus:
             pod = self.pods[ordinal]
+            if self.is_ordered and ordinal in unhealthy[:-1]:
+                return steps  # only the first unhealthy one goes; behind it the set waits for it
             if pod.metadata.deletion_timestamp is None:
                 steps.append(self._delete(pod))
             if self.is_ordered:
