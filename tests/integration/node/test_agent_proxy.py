@@ -1,9 +1,10 @@
-"""HTTP through the API server to pods and services, by kubectl, in each isolation mode."""
+"""HTTP and plain WebSockets through the API server to pods and services, in each isolation mode."""
 
 import asyncio
 import os
 import shutil
 
+import aiohttp
 import pytest
 
 from gangline.api.resources import ENDPOINTS, SERVICES
@@ -67,3 +68,25 @@ async def test_requests_reach_pods_and_services_and_paths_lead_back(cluster, tmp
     assert sent[:2] == (0, "cba")
     assert "connection refused" in (await raw(cluster, "get", "pods/web:9/proxy/"))[2]
     assert "no endpoints available" in (await raw(cluster, "get", "services/front:other/proxy/"))[2]
+
+
+async def test_logs_and_commands_come_over_the_oldest_web_sockets_too(cluster):
+    """``binary.k8s.io`` of logs; ``channel.k8s.io``, which tells no status."""
+    await cluster.create_pod("says", "sh", "-c", "echo alive; exec sleep 3600")
+
+    async def has_said() -> bool:
+        is_running = (await cluster.pod("says"))["status"]["phase"] == "Running"
+        return is_running and await cluster.logs("says") == "alive\n"
+
+    await cluster.wait_for(has_said, "its log")
+    pod = "/api/v1/namespaces/default/pods/says"
+    connector = aiohttp.UnixConnector(str(cluster.paths.api_socket))
+    async with (
+        asyncio.timeout(LIMIT_S),
+        aiohttp.ClientSession("http://localhost", connector=connector) as session,
+    ):
+        async with session.ws_connect(f"{pod}/log", protocols=["binary.k8s.io"]) as log:
+            assert b"".join([piece.data async for piece in log]) == b"alive\n"
+        command = f"{pod}/exec?command=echo&command=a%20b&stdout=1&stderr=1"
+        async with session.ws_connect(command, protocols=["channel.k8s.io"]) as streams:
+            assert [piece.data async for piece in streams if len(piece.data) > 1] == [b"\x01a b\n"]

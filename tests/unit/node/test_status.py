@@ -163,3 +163,14 @@ def test_a_pod_is_ready_when_its_gates_hold_too(status, ready):
 
     assert found["Ready"]["status"] == ready
     assert found["ContainersReady"]["status"] == "True"
+
+
+def test_init_containers_that_ended_well_are_ready_and_the_others_are_waited_for():
+    pod = make_pod(init=("one", "two"))
+
+    status = pod_status(pod, by_name(ended("one", 0), ended("two", 1)), view(), NOW_S)
+
+    assert [found["ready"] for found in status["initContainerStatuses"]] == [True, False]
+    initialized = next(found for found in status["conditions"] if found["type"] == "Initialized")
+    assert initialized["status"] == "False"
+    assert initialized["message"] == "containers with incomplete status: [two]"

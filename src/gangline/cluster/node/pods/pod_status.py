@@ -143,7 +143,7 @@ def _conditions(
     waiting_for = [
         c.name
         for c in pod.spec.init_containers
-        if not (k := observed.get(c.name)) or not (k.ended or k.started)
+        if not (k := observed.get(c.name)) or not (k.started or _ended_well(k))
     ]
     not_initialized = (
         ("", "")
@@ -193,7 +193,7 @@ def _container_status(
         "name": container.name,
         "image": container.image,
         "imageID": f"gangline.dev/local/{container.image}" if container.image else "",
-        "ready": known.ready,
+        "ready": known.ready or (container in pod.spec.init_containers and _ended_well(known)),
         "started": known.started,
         "restartCount": known.attempt,
         "state": _state(pod, known, view, phase),
@@ -204,6 +204,10 @@ def _container_status(
     if "waiting" in status["state"] and known.ended is not None:
         status["lastState"] = _terminated(pod, known.ended)
     return status
+
+
+def _ended_well(known: ObservedContainer) -> bool:
+    return known.ended is not None and not known.ended.exit_code
 
 
 def _not_begun(

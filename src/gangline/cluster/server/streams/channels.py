@@ -24,8 +24,11 @@ STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 V5 = "v5.channel.k8s.io"
 V4 = "v4.channel.k8s.io"
 V4_BASE64 = "v4.base64.channel.k8s.io"
-PROTOCOLS = (V5, V4, V4_BASE64)
-"""Best first; only the newest can end standard input and leave the rest open."""
+V1 = "channel.k8s.io"
+PROTOCOLS = (V5, V4, V4_BASE64, V1)
+"""Best first; only the newest can end standard input and leave the rest open, the oldest tells no status."""
+BINARY = "binary.k8s.io"
+"""Of one stream without channels: a log."""
 
 WHOLE_BYTES_MAX = 4 << 20
 """Of a message that is taken whole: a size, or input in the base64 protocol."""
@@ -74,9 +77,10 @@ class Channels(Protocol):
 class WebSocketChannels:
     """One WebSocket, its messages taken apart."""
 
-    def __init__(self, web_socket: WebSocket, *, is_base64: bool) -> None:
+    def __init__(self, web_socket: WebSocket, protocol: str) -> None:
         self.web_socket = web_socket
-        self._is_base64 = is_base64
+        self._protocol = protocol
+        self._is_base64 = protocol == V4_BASE64
         self._channel = 0
 
     async def send(self, channel: int, data: bytes) -> None:
@@ -120,7 +124,10 @@ class WebSocketChannels:
 
     async def finish(self, status: dict[str, Any]) -> None:
         """Send how it ended, and close."""
-        await self.send(ERROR, json.dumps(status).encode())
+        if self._protocol != V1:
+            await self.send(ERROR, json.dumps(status).encode())
+        elif status.get("message"):
+            await self.send(ERROR, status["message"].encode())
         await self.web_socket.close(CLOSE_TIMEOUT_S)
 
 

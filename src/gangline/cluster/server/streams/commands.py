@@ -23,7 +23,6 @@ from gangline.cluster.server.streams.channels import (
     STDERR,
     STDIN,
     STDOUT,
-    V4_BASE64,
     Channels,
     WebSocketChannels,
     keep_alive,
@@ -109,7 +108,7 @@ async def _open(context: RequestParameters, protocol: str) -> tuple[Channels, we
     """Answer with the channels that the client asks for; as ``open_web_socket``."""
     if not is_spdy(context):
         web_socket, response = await open_web_socket(context, PROTOCOLS)
-        return WebSocketChannels(web_socket, is_base64=protocol == V4_BASE64), response
+        return WebSocketChannels(web_socket, protocol), response
     transport, response = await open_spdy(context, COMMAND_PROTOCOLS)
     channels = SpdyChannels(transport)
     wanted = {"stdin": STDIN, "stdout": STDOUT, "stderr": STDERR}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,8 @@ from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.request_context import RequestContext, RequestParameters
 
 FOLLOW_CHECK_PERIOD_S = 600.0
+
+Write = Callable[[bytes], Awaitable[None]]
 
 
 class Followed(Protocol):
@@ -83,32 +85,45 @@ async def send_log(
     if limit is not None and limit < 1:
         raise status_errors.unprocessable("limitBytes: Invalid value: must be greater than 0")
     reader = LogReader(path, _query(context))
-    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-    response.enable_chunked_encoding()
+    response: web.StreamResponse | None = None
     try:
-        await response.prepare(context.request)
+        response, write, end = await _begin(context)
         if context.flag("follow") and not context.flag("previous"):
-            await _follow(follow(), path.parent, _restarts(pod, container), reader, response)
+            await _follow(follow(), path.parent, _restarts(pod, container), reader, write)
         else:
             left = limit
             while text := reader.read():
                 if left is not None:
                     text = text[:left]
                     left -= len(text)
-                await response.write(text)
+                await write(text)
                 if left == 0:
                     break
-        await response.write_eof()
+        await end()
     except ConnectionError:
-        pass
+        if response is None:
+            raise
     finally:
         reader.close()
     return response
 
 
-async def _follow(
-    followed: Followed, folder: Path, restarts: int, reader: LogReader, response: web.StreamResponse
-) -> None:
+async def _begin(
+    context: RequestParameters,
+) -> tuple[web.StreamResponse, Write, Callable[[], Awaitable[None]]]:
+    """Begin the answer, over a WebSocket where one is asked for; return it, what writes and what ends it."""
+    if "Upgrade" in context.request.headers:
+        from gangline.cluster.server.streams.channels import BINARY, CLOSE_TIMEOUT_S, open_web_socket
+
+        web_socket, upgraded = await open_web_socket(context, (BINARY,))
+        return upgraded, web_socket.send, lambda: web_socket.close(CLOSE_TIMEOUT_S)
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    response.enable_chunked_encoding()
+    await response.prepare(context.request)
+    return response, response.write, response.write_eof
+
+
+async def _follow(followed: Followed, folder: Path, restarts: int, reader: LogReader, write: Write) -> None:
     """Send the log until this run of the container, which names the folder, has ended and all is sent."""
     watch = FolderWatch(folder)
     waits: set[asyncio.Task[Any]] = set()
@@ -118,7 +133,7 @@ async def _follow(
             ended = now is None or has_ended(now, folder.name, restarts)
             # Looked at before the end of the file: what was written before the end is read after it.
             while text := reader.read():
-                await response.write(text)
+                await write(text)
             if ended:
                 return
             if not waits:
