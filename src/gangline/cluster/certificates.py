@@ -14,7 +14,6 @@ import ipaddress
 import json
 import ssl
 import sys
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,7 +85,7 @@ class Certificates:
 
     def ensure_of(self, name: str, identity: Identity) -> tuple[Path, Path]:
         """Return the files of another certificate and of its key, made where missing or about to end."""
-        if not self._is_current(name, identity.names):
+        if not self.is_current(name, identity):
             self._issue(name, identity)
         return self._folder / f"{name}.crt", self._folder / f"{name}.key"
 
@@ -109,9 +108,10 @@ class Certificates:
 
     def are_current(self) -> bool:
         """Whether every file is there, names all that is wanted and does not end soon."""
-        return self._is_current("server", self._wanted)
+        return self.is_current("server", Identity("", names=tuple(self._wanted)))
 
-    def _is_current(self, name: str, wanted: Iterable[str]) -> bool:
+    def is_current(self, name: str, identity: Identity) -> bool:
+        """Whether that certificate is there, names all that is wanted and does not end soon."""
         try:
             facts = json.loads((self._folder / f"{name}.json").read_text())
             ends = datetime.fromisoformat(facts["not_after"])
@@ -120,7 +120,7 @@ class Certificates:
         names = ("ca.crt", "ca.key", f"{name}.crt", f"{name}.key")
         return (
             all((self._folder / name).exists() for name in names)
-            and set(wanted) <= set(facts.get("names", ()))
+            and set(identity.names) <= set(facts.get("names", ()))
             and ends - clock.now() > timedelta(days=RENEW_BEFORE_DAYS)
         )
 

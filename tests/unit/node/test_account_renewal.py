@@ -88,3 +88,47 @@ def refuse_second() -> Any:
         return True
 
     return write
+
+
+class TokenServer:
+    """Gives tokens that tell what was asked for, numbered."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    async def create_subresource(self, resource: Any, name: str, part: str, body: Any, namespace: str) -> Any:
+        assert (resource.plural, part) == ("serviceaccounts", "token")
+        self.asked.append(body["spec"] | {"account": f"{namespace}/{name}"})
+        return {"status": {"token": f"token {len(self.asked)}"}}
+
+
+async def test_without_the_key_tokens_are_asked_for_and_renewed_before_their_end(tmp_path: Path) -> None:
+    clock = [1_000_000.0]
+    server = TokenServer()
+    objects = Objects(server, None, None, tmp_path, tmp_path / "pods", lambda: clock[0])  # type: ignore[arg-type]
+    source = {"serviceAccountToken": {"path": "t", "expirationSeconds": 600, "audience": "vault"}}
+    volumes = [{"name": "v", "projected": {"sources": [source]}}]
+    spec = {"containers": [], "serviceAccountName": "a", "volumes": volumes}
+    pod = msgspec.convert(POD | {"spec": spec}, Pod)
+    await objects.ensure(pod)
+
+    (vault,) = [one for one in server.asked if one["audiences"] == ["vault"]]
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u1"}
+    assert vault["account"] == "ns/a"
+    assert (vault["expirationSeconds"], vault["boundObjectRef"]) == (600, bound)
+    first = objects.tokens(pod).token(600, "vault")
+    assert first is not None
+    assert await objects.renewed_tokens([pod]) == []
+    clock[0] += 0.81 * 600
+    assert await objects.renewed_tokens([pod]) == [pod]
+    assert objects.tokens(pod).token(600, "vault") not in (None, first)
+
+
+async def test_a_pod_that_is_to_have_no_token_gets_none(tmp_path: Path) -> None:
+    server = TokenServer()
+    objects = Objects(server, None, None, tmp_path, tmp_path / "pods")  # type: ignore[arg-type]
+    pod = msgspec.convert(POD, Pod)
+
+    await objects.ensure(pod)
+
+    assert (server.asked, objects.account_folder(pod)) == ([], None)

@@ -5,7 +5,10 @@ import zlib
 
 import pytest
 
-from gangline.cluster.server.streams.spdy import DICTIONARY, SpdyConnection, SpdyError, data_frame
+from gangline.cluster.server.streams.channels import CLOSE, ERROR, STDERR, STDIN, STDOUT
+from gangline.cluster.server.streams.spdy import DICTIONARY, PING_FRAME, SpdyConnection, SpdyError, data_frame
+from gangline.cluster.server.streams.spdy_channels import SpdyChannels
+from gangline.kube.pod_streams.web_socket import Piece
 
 
 def syn_stream(number: int, headers: dict[str, str], compressor) -> bytes:
@@ -62,3 +65,54 @@ def test_ping_is_sent_back_and_a_reset_ends_both_ways():
 def test_what_is_no_spdy_ends_the_connection(sent):
     with pytest.raises(SpdyError):
         list(SpdyConnection().feed(sent))
+
+
+class Wire:
+    """A connection whose other side has sent these bytes; keeps what is sent back."""
+
+    def __init__(self, *sent: bytes) -> None:
+        self.left = list(sent)
+        self.answers = b""
+        self.is_closed = False
+
+    async def send(self, data: bytes) -> None:
+        self.answers += data
+
+    async def receive(self) -> Piece | None:
+        return Piece(bytearray(self.left.pop(0)), True, True, False) if self.left else None
+
+    async def close(self, timeout_s: float) -> None:
+        self.is_closed = True
+
+
+def opened(*kinds: str) -> list[bytes]:
+    compressor = zlib.compressobj(zdict=DICTIONARY)
+    return [syn_stream(2 * at + 1, {"streamtype": kind}, compressor) for at, kind in enumerate(kinds)]
+
+
+async def test_a_command_has_a_stream_for_each_channel():
+    wire = Wire(*opened("error", "stdin", "stdout"), data_frame(3, b"in"), data_frame(3, b"", ends=True))
+    channels = SpdyChannels(wire)
+
+    await channels.opened({STDIN, STDOUT, ERROR})
+
+    assert [await channels.receive() for _ in range(3)] == [(STDIN, b"in"), (CLOSE, b"\0"), None]
+    wire.answers = b""
+    await channels.send(STDOUT, b"out")
+    await channels.send(STDERR, b"nobody has opened it")
+    await channels.finish({"status": "Success"})
+    told = data_frame(5, b"out") + data_frame(5, b"", ends=True)
+    assert wire.answers == told + data_frame(1, b'{"status": "Success"}', ends=True)
+    assert wire.is_closed
+
+
+async def test_a_client_that_leaves_before_its_streams_are_open_is_gone():
+    with pytest.raises(ConnectionResetError):
+        await SpdyChannels(Wire(*opened("error"))).opened({STDIN, ERROR})
+
+
+def test_an_answer_to_our_own_ping_is_not_sent_back():
+    connection = SpdyConnection()
+
+    assert list(connection.feed(PING_FRAME)) == []
+    assert connection.replies == []

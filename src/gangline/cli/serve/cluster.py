@@ -23,7 +23,7 @@ from gangline.cluster.service_log import ServiceLog
 from gangline.errors import ClusterError, UserError
 
 if TYPE_CHECKING:
-    from gangline.cli.serve.control_plane import ControlPlane, Objects
+    from gangline.cli.serve.control_plane import ControlPlane, FirstObject, Objects
     from gangline.cluster.daemon.cluster_facts import ClusterFacts
 
 
@@ -135,14 +135,14 @@ async def _bootstrap(paths: ClusterPaths, facts: ClusterFacts, objects: Objects)
     from gangline.kube.errors import AlreadyExists
 
     async with Client(api_connection(paths), user_agent="gangline-server") as client:
-        for resource, obj in objects:
+
+        async def create(one: FirstObject) -> None:
             with suppress(AlreadyExists):
-                await client.create(resource, obj)
-        for manifest in (*crds(), *gang_crds()):
-            await ensure(client, manifest)
-        for name in facts.node_names:
-            with suppress(AlreadyExists):
-                await client.create(NODES, node_object(name))
+                await client.create(*one)
+
+        nodes = [(NODES, node_object(name)) for name in facts.node_names]
+        await asyncio.gather(*(create(one) for one in (*objects, *nodes)))
+        await asyncio.gather(*(ensure(client, manifest) for manifest in (*crds(), *gang_crds())))
 
 
 def _bridge_addresses(facts: ClusterFacts) -> list[str]:

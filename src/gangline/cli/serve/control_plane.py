@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from gangline.kube.http_paths import PathAnswer
     from gangline.kube.verbs import ObjectClient
 
-Objects: TypeAlias = Iterable[tuple[Resource, dict[str, Any]]]
+FirstObject: TypeAlias = tuple[Resource, dict[str, Any]]
+Objects: TypeAlias = Iterable[FirstObject]
 Work: TypeAlias = Coroutine[Any, Any, None]
 RunServices: TypeAlias = Callable[..., Work]
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import resources
+from importlib import import_module, resources
 from typing import TYPE_CHECKING
 
 import structlog
@@ -117,34 +117,36 @@ class KubernetesPlane:
         self._kubelet: KubeletEndpoint | None = None
 
     async def prepare(self) -> None:
-        """Write certificates and kubeconfigs."""
-        self._found = find_programs()
-        words = (self._paths.name, str(self._facts.port), *self._addresses)
+        """Start etcd, which needs none of them, and write certificates and kubeconfigs."""
+        paths, port = self._paths, self._facts.port
+        files = PlaneFiles(paths.certificates, paths.state / "etcd", paths.run)
+        lines = command_lines(files, port, next(iter(self._addresses), "127.0.0.1"))
+        found = find_programs()
+        self._programs = {
+            name: _Program(paths, name, [str(found[name]), *line]) for name, line in lines.items()
+        }
+        await self._programs[ETCD].start()
+        if identities.write_identities(paths, port, self._addresses, make=False):
+            return
+        words = (paths.name, str(port), *self._addresses)
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", identities.__name__, *words)
         if code := await process.wait():
             raise ClusterError(
-                f"cannot write the certificates of cluster `{self._paths.name}` (code {code})",
-                hint=f"the log above says why: {self._paths.log('server')}",
+                f"cannot write the certificates of cluster `{paths.name}` (code {code})",
+                hint=f"the log above says why: {paths.log('server')}",
             )
 
     async def start(self) -> None:
-        """Start etcd and the API server, and wait until it answers."""
-        paths = self._paths
-        files = PlaneFiles(paths.certificates, paths.state / "etcd", paths.run)
-        address = next(iter(self._addresses), "127.0.0.1")
-        lines = command_lines(files, self._facts.port, address)
-        self._programs = {
-            name: _Program(paths, name, [str(self._found[name]), *line]) for name, line in lines.items()
-        }
-        for name in (ETCD, API_SERVER):  # the second waits for the first by itself
-            await self._programs[name].start()
-        async with Client(api_connection(paths), user_agent="gangline-server") as client:
+        """Start the API server, which waits for etcd by itself, and wait until it answers."""
+        await self._programs[API_SERVER].start()
+        self._services = asyncio.create_task(asyncio.to_thread(import_module, "gangline.cli.serve.services"))
+        async with Client(api_connection(self._paths), user_agent="gangline-server") as client:
             async with asyncio.timeout(START_TIMEOUT_S):
                 while not await client.is_ready():
                     for program in self._programs.values():
                         program.check()
                     await asyncio.sleep(POLL_S)
-        self._kubelet = KubeletEndpoint(paths, self._facts.kubelet_port, self._addresses)
+        self._kubelet = KubeletEndpoint(self._paths, self._facts.kubelet_port, self._addresses)
 
     def first_objects(self, address: str) -> Objects:
         """Return roles, the class of volumes, and where the API server is found in pods' network."""
@@ -158,10 +160,9 @@ class KubernetesPlane:
                 yield resource, obj
 
     async def import_services(self) -> RunServices:
-        """Import them."""
-        from gangline.cli.serve.services import run_services
-
-        return run_services
+        """Return them when the import has ended that went on meanwhile."""
+        run: RunServices = (await self._services).run_services
+        return run
 
     def controllers(self, client: ObjectClient, bounds: Bounds) -> Work:
         """Return those that kube-controller-manager does not have."""

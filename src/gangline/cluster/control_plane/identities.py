@@ -29,28 +29,35 @@ CLIENTS = (CONTROLLER_MANAGER, AGENT, CONTROLLERS, OPERATOR, SCHEDULER)
 """Each with a kubeconfig of its own, and the rights that are bound to its name."""
 
 
-def write_identities(paths: ClusterPaths, port: int, addresses: list[str]) -> None:
-    """Write what is missing or about to end. Cost: 0.1 s when all is made.
+def write_identities(paths: ClusterPaths, port: int, addresses: list[str], *, make: bool = True) -> bool:
+    """Write what is missing or about to end; whether all is there. Cost: 0.2 s when all is made, else 2 ms.
 
     Args:
         paths: of the cluster.
         port: of the API server.
         addresses: further addresses at which the API server and the kubelet endpoint are reached.
+        make: whether certificates may be made, which takes memory for good.
     """
     certificates = Certificates(paths.certificates, addresses)
-    certificates.ensure()
-    ensure_signing_key(paths.certificates / SIGNING_KEY)
-    nodes = Identity("system:node", ("system:nodes",), ("127.0.0.1", *addresses))
-    certificates.ensure_of(KUBELET, nodes)
-    for name in (KUBELET_CLIENT, FRONT_PROXY):
-        certificates.ensure_of(name, Identity(name))
-    authority = certificates.authority_pem
-    for name in (ADMIN, *CLIENTS):
-        identity = Identity(name, ("system:masters",) if name == ADMIN else ())
-        text = kubeconfig_text(paths.name, port, authority, pair=certificates.ensure_of(name, identity))
-        write_private(identity_file(paths, name), text.encode())
-        if name == ADMIN:
-            write_private(paths.kubeconfig, text.encode())
+    signing_key = paths.certificates / SIGNING_KEY
+    wanted = {KUBELET: Identity("system:node", ("system:nodes",), ("127.0.0.1", *addresses))}
+    wanted |= {name: Identity(name) for name in (KUBELET_CLIENT, FRONT_PROXY, *CLIENTS)}
+    wanted[ADMIN] = Identity(ADMIN, ("system:masters",))
+    if make:
+        certificates.ensure()
+        ensure_signing_key(signing_key)
+    elif not certificates.are_current() or not signing_key.exists():
+        return False
+    for name, identity in wanted.items():
+        if not make and not certificates.is_current(name, identity):
+            return False
+        pair = certificates.ensure_of(name, identity)
+        if name in (ADMIN, *CLIENTS):
+            text = kubeconfig_text(paths.name, port, certificates.authority_pem, pair=pair).encode()
+            write_private(identity_file(paths, name), text)
+            if name == ADMIN:
+                write_private(paths.kubeconfig, text)
+    return True
 
 
 if __name__ == "__main__":
