@@ -16,7 +16,7 @@ from mpi_images import lay_out_packages
 from pack import pack
 
 REGISTRY = "localhost/e2e"
-PACKAGES = "busybox-static bash dash curl netcat-openbsd iproute2 bind9-dnsutils"
+PACKAGES = "busybox-static bash bash-static dash curl netcat-openbsd iproute2 bind9-dnsutils"
 AGNHOST_TAGS = ("2.55", "2.59")
 """Version 1.35 of the suite uses both; one program serves as either."""
 NGINX_TAGS = ("1.14-4", "1.15-4")
@@ -90,6 +90,8 @@ def _pack_all(programs: Path, out: Path, scratch: Path) -> None:
         entrypoint=["/agnhost", "pause"],
     )
     shutil.copy2(tools / "usr/bin/busybox", plain / "bin/busybox")
+    # busybox before 1.37 drops variables whose names are no names to a shell
+    shutil.copy2(tools / "usr/bin/bash-static", plain / "bin/sh")
     _applets(plain / "bin/busybox", plain / "bin")
     _users(plain)
     pack(f"{REGISTRY}/busybox:1.37.0-1", out / "busybox.tar", [plain], command=["sh"])
