@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gangline.cluster.server.store import events
+from gangline.cluster.server.verbs import reading
 
 Api = Any
 """The client of conftest.py."""
@@ -311,6 +312,16 @@ async def test_the_rest_of_a_list_whose_revision_is_gone_is_had_from_the_present
     assert revisions[0] != revisions[1] == revisions[2]
 
 
+async def test_a_list_is_read_within_five_minutes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(2):
+        await api.create(MAPS, config_map(f"m{n}"))
+    token = {"continue": (await api.get(MAPS, limit=1))["metadata"]["continue"]}
+
+    monkeypatch.setattr(reading, "LIST_LIFETIME_S", -1)
+    status, _ = await api.request("GET", MAPS, limit=1, **token)
+    assert status == 410
+
+
 async def test_keys_that_stand_twice_are_named(api: Api) -> None:
     body = b'{"metadata":{"name":"m"},"data":{"a":"1","b":"2","a":"3"},"bogus":1}'
     path = f"{MAPS}?fieldValidation="
@@ -348,9 +359,9 @@ async def test_methods_that_do_not_fit_are_named(api: Api) -> None:
     ):
         status, _ = await api.request(method, path, None)
         assert status == 405, path
-    status, body = await api.request("GET", f"{PODS}/p/proxy")
+    status, body = await api.request("PATCH", f"{PODS}/p/resize", {})
     assert (status, body["reason"]) == (501, "NotImplemented")
-    assert "the proxy subresource" in body["message"]
+    assert "pods/resize" in body["message"]
 
 
 async def test_what_a_pod_asks_for_in_vain_is_answered_with_a_warning_by_every_write(api: Api) -> None:

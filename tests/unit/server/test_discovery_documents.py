@@ -216,6 +216,16 @@ def test_v2_leaves_out_what_kubernetes_leaves_out(schema, expected):
     assert found["properties"]["x"] == expected
 
 
+def test_v2_names_no_field_of_a_kind_that_takes_any():
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": {}}}
+    versions = [{**CRD["spec"]["versions"][0], "schema": {"openAPIV3Schema": schema}}]
+    rows = crd_served({**CRD, "spec": {**CRD["spec"], "versions": versions}})
+
+    definitions = json.loads(openapi_v2.json_document(rows))["definitions"]
+    (found,) = (definitions[name] for name in definitions if name.startswith("org.kubeflow."))
+    assert found.keys() == {"type", "x-kubernetes-group-version-kind"}
+
+
 def fields(data):
     """Return numbers and values of a protobuf message of texts, messages and numbers."""
     return [(number, value) for number, _, value in protobuf._fields(data)]

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from gangline import clock
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.http.request_context import RequestContext, answer, encode_json
 from gangline.cluster.server.store.events import Entry
@@ -15,6 +16,8 @@ from gangline.cluster.server.store.store import Store
 from gangline.cluster.server.wire import rendering
 from gangline.cluster.server.wire.selectors import FieldSelector, LabelTerms
 
+LIST_LIFETIME_S = 300
+"""In which a list is to be read by pages: as long as etcd keeps a revision for a real server."""
 _ANY_REVISION = -1
 """Of a token for the rest of a list whose first pages are of a revision that is no longer kept."""
 
@@ -108,13 +111,14 @@ async def list_objects(store: Store, context: RequestContext) -> web.Response:
     entries = select(store, target.collection, namespace_of(context), labels, fields)
     limit = context.number("limit") or 0
     metadata: dict[str, Any] = {"resourceVersion": str(store.revision)}
+    begun_s = now_s = int(clock.now().timestamp())
     if token:
-        first_revision, after = _read_token(token)
+        first_revision, after, begun_s = _read_token(token)
         if first_revision == _ANY_REVISION:
             first_revision = store.revision
-        if not store.ring.knows(first_revision):
+        if not store.ring.knows(first_revision) or now_s > begun_s + LIST_LIFETIME_S:
             failure = status_errors.expired("The provided continue parameter is too old")
-            failure.metadata = {"continue": _make_token(_ANY_REVISION, after)}
+            failure.metadata = {"continue": _make_token(_ANY_REVISION, after, now_s)}
             raise failure
         metadata["resourceVersion"] = str(first_revision)
         entries = [entry for entry in entries if _place(entry) > after]
@@ -122,7 +126,7 @@ async def list_objects(store: Store, context: RequestContext) -> web.Response:
     if limit > 0 and revision != 0 and len(entries) > limit:
         rest = len(entries) - limit
         entries = entries[:limit]
-        metadata["continue"] = _make_token(int(metadata["resourceVersion"]), _place(entries[-1]))
+        metadata["continue"] = _make_token(int(metadata["resourceVersion"]), _place(entries[-1]), begun_s)
         if labels is None and fields is None:
             metadata["remainingItemCount"] = rest
     body = await rendering.listing(entries, served, context.form, include_object(context), metadata)
@@ -134,14 +138,15 @@ def _place(entry: Entry) -> tuple[str, str]:
     return (metadata.get("namespace", ""), metadata["name"])
 
 
-def _make_token(revision: int, after: tuple[str, str]) -> str:
-    return base64.urlsafe_b64encode(encode_json([revision, *after])).rstrip(b"=").decode()
+def _make_token(revision: int, after: tuple[str, str], begun_s: int) -> str:
+    return base64.urlsafe_b64encode(encode_json([revision, *after, begun_s])).rstrip(b"=").decode()
 
 
-def _read_token(token: str) -> tuple[int, tuple[str, str]]:
+def _read_token(token: str) -> tuple[int, tuple[str, str], int]:
+    """Return the revision of the first page, behind what to go on, and when the list was begun."""
     try:
         text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-        revision, namespace, name = msgspec.json.decode(text, type=tuple[int, str, str])
+        revision, namespace, name, begun_s = msgspec.json.decode(text, type=tuple[int, str, str, int])
     except (ValueError, RecursionError):  # msgspec's and base64's errors are of the first kind
         raise status_errors.bad_request("continue key is not valid") from None
-    return revision, (namespace, name)
+    return revision, (namespace, name), begun_s

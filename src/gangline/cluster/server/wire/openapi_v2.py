@@ -24,6 +24,7 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 ASKED = "openapi.spec.v2@v1.0+protobuf"
 """How clients ask for it."""
 _HEAD = {"swagger": "2.0", "info": {"title": "Gangline", "version": "v1.35"}}
+_KIND = "x-kubernetes-group-version-kind"
 _JUNCTORS = ("allOf", "oneOf", "anyOf", "not")
 _SHARED = "io.k8s.apimachinery.pkg.apis.meta."
 _OLD, _NEW = "#/components/schemas/", "#/definitions/"
@@ -76,8 +77,15 @@ def _translated(rows: Iterable[ServedResource]) -> tuple[dict[str, Any], dict[st
         schemas = {name: schema for name, schema in schemas.items() if not name.startswith(_SHARED)}
     return (
         {path: _path_item(item) for path, item in paths.items()},
-        {name: _schema(schema) for name, schema in schemas.items()},
+        {name: _definition(schema) for name, schema in schemas.items()},
     )
+
+
+def _definition(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a kind or message; of one that takes any field none is named: kubectl would refuse the rest."""
+    if schema.get("x-kubernetes-preserve-unknown-fields") and _KIND in schema:
+        return {"type": "object", _KIND: schema[_KIND]}
+    return _schema(schema)
 
 
 def _path_item(item: Mapping[str, Any]) -> dict[str, Any]:
