@@ -107,6 +107,10 @@ _OF_OPENSHIFT = (
 )
 """Lines as in the table: OpenShift's names for namespaces, which its guides and its client begin with."""
 
+POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
+_OF_METRICS = ("pods PodMetrics only=get,list", "nodes NodeMetrics cluster only=get,list")
+"""Lines as in the table: what is measured when asked, and stored nowhere."""
+
 _STORED_AS = {
     Resource("events.k8s.io", "v1", "events", "Event"): r.EVENTS,
     r.HORIZONTAL_POD_AUTOSCALERS_V1: r.HORIZONTAL_POD_AUTOSCALERS,
@@ -179,6 +183,8 @@ def _built_in_rows() -> Iterator[ServedResource]:
             yield _built_in(api_version, line)
     for line in _OF_OPENSHIFT:
         yield _built_in(PROJECTS.api_version, line)
+    for line in _OF_METRICS:
+        yield _built_in(POD_METRICS.api_version, line)
 
 
 BUILT_IN_SERVED: tuple[ServedResource, ...] = tuple(_built_in_rows())

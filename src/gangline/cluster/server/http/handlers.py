@@ -23,12 +23,13 @@ from gangline.cluster.server.http.request_context import RequestContext, failure
 from gangline.cluster.server.memory import MemoryShares
 from gangline.cluster.server.rbac.rules import AccessAttributes
 from gangline.cluster.server.registry import RequestTarget
-from gangline.cluster.server.resources import PROJECT_REQUESTS, PROJECTS, SUBRESOURCE_VERBS
+from gangline.cluster.server.resources import POD_METRICS, PROJECT_REQUESTS, PROJECTS, SUBRESOURCE_VERBS
 from gangline.cluster.server.status_errors import StatusError
 from gangline.cluster.server.store.store import ConflictError, ObjectTooLargeError, StoreError, StoreFullError
 from gangline.cluster.server.streams import STREAMS, proxy
 from gangline.cluster.server.verbs import access_review, deleting, logs, patching, projects, reading, writing
 from gangline.cluster.server.verbs.documents import OPEN_PATHS, Documents
+from gangline.cluster.server.verbs.metrics import Metrics
 from gangline.cluster.server.verbs.subresources import SUBRESOURCES, create_binding
 from gangline.cluster.server.verbs.watching import WatchStream
 
@@ -54,6 +55,7 @@ class Handlers:
     def __init__(self, api: ApiContext, memory: MemoryShares | None = None) -> None:
         self._api = api
         self._documents = Documents(api)
+        self._metrics = Metrics(api)
         self._load = Load(memory)
         self._faults = FaultLog()
 
@@ -198,6 +200,8 @@ class Handlers:
             return await projects.create_requested(self._api, context)
         if target.served.resource == PROJECTS and verb == "delete":
             return await projects.delete(self._api, context)
+        if target.served.resource.group == POD_METRICS.group:
+            return await self._metrics.answer(context)
         if not target.served.is_stored:
             return await access_review.create_review(self._api, context)
         if verb == "watch":
