@@ -68,6 +68,7 @@ def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
     if facts is not None:
         report |= {
             "port": facts.port,
+            "controlPlane": facts.control_plane,
             "isolation": facts.isolation,
             "keep": facts.keep,
             "created": facts.created,
@@ -168,7 +169,7 @@ def _print(report: dict[str, Any]) -> None:
         state = "starting, or hung"
     print(f"cluster   {report['cluster']}: {state}")
     if "port" in report:
-        print(f"api       https://127.0.0.1:{report['port']}")
+        print(f"api       https://127.0.0.1:{report['port']}, control plane `{report['controlPlane']}`")
         print(f"isolation {report['isolation']}")
     if report.get("outside"):
         print(f"outside   {report['outside']}")

@@ -11,6 +11,7 @@ import pytest
 
 from gangline.api.core import Pod
 from gangline.cluster.node.context import Objects
+from gangline.kube.errors import Forbidden
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}, "spec": {"containers": []}}
 
@@ -122,6 +123,24 @@ async def test_without_the_key_tokens_are_asked_for_and_renewed_before_their_end
     clock[0] += 0.81 * 600
     assert await objects.renewed_tokens([pod]) == [pod]
     assert objects.tokens(pod).token(600, "vault") not in (None, first)
+
+
+async def test_a_pod_that_is_refused_a_token_keeps_no_other_from_one(tmp_path: Path) -> None:
+    class Refusing(TokenServer):
+        async def create_subresource(self, resource: Any, name: str, *rest: Any) -> Any:
+            if name == "going":
+                raise Forbidden(403, "Forbidden", "the namespace is being terminated")
+            return await super().create_subresource(resource, name, *rest)
+
+    server = Refusing()
+    objects = Objects(server, None, None, tmp_path, tmp_path / "pods")  # type: ignore[arg-type]
+    volumes = [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]
+    pods = []
+    for name in ("going", "stays"):
+        spec = {"containers": [], "serviceAccountName": name, "volumes": volumes}
+        pods.append(msgspec.convert(POD | {"metadata": {**POD["metadata"], "uid": name}, "spec": spec}, Pod))
+
+    assert await objects.renewed_tokens(pods) == pods[1:]
 
 
 async def test_a_pod_that_is_to_have_no_token_gets_none(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def read_restarts(paths: ClusterPaths, process: str) -> Restarts:
 
 def forget_restarts(paths: ClusterPaths) -> None:
     """Count from nothing: the cluster is started by a command."""
-    for process in ("server", "agent"):
-        _path(paths, process).unlink(missing_ok=True)
+    for path in paths.state.glob("*.restarts"):
+        path.unlink(missing_ok=True)
 
 
 def take_notices(paths: ClusterPaths) -> list[tuple[str, int, str]]:

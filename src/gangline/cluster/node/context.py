@@ -37,7 +37,7 @@ from gangline.cluster.node.pods.volumes import (
 )
 from gangline.cluster.node.shim import processes
 from gangline.errors import ClusterError
-from gangline.kube.errors import Conflict, NotFound
+from gangline.kube.errors import Conflict, Forbidden, NotFound
 
 if TYPE_CHECKING:
     from gangline.cluster.node.ends import PodEnds
@@ -246,7 +246,7 @@ class Objects:
                 "boundObjectRef": bound,
             }
             request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-            with suppress(NotFound, Conflict):  # the account or the pod is gone
+            with suppress(NotFound, Conflict, Forbidden):  # account, pod or namespace are gone or going
                 answer = await self._client.create_subresource(
                     SERVICE_ACCOUNTS, _account(pod), "token", request, meta.namespace
                 )
