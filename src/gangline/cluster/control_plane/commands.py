@@ -19,7 +19,12 @@ SERVICE_SUBNET = "10.96.0.0/16"
 UNUSED_URL = "http://127.0.0.1:1"
 """etcd wants to tell its peers a URL; there are none."""
 
-NOT_RUN = ("persistentvolume-binder-controller", "ephemeral-volume-controller")
+NOT_RUN = (
+    "persistentvolume-binder-controller",
+    "ephemeral-volume-controller",
+    "persistentvolumeclaim-protection-controller",
+    "persistentvolume-protection-controller",
+)
 """Controllers whose work is done here: volumes of this machine are folders."""
 
 
