@@ -174,3 +174,9 @@ def test_init_containers_that_ended_well_are_ready_and_the_others_are_waited_for
     initialized = next(found for found in status["conditions"] if found["type"] == "Initialized")
     assert initialized["status"] == "False"
     assert initialized["message"] == "containers with incomplete status: [two]"
+
+
+def test_init_containers_that_wait_for_others_say_so():
+    status = pod_status(make_pod(init=("one", "two")), by_name(running("one")), view(), NOW_S)
+
+    assert status["initContainerStatuses"][1]["state"] == {"waiting": {"reason": "PodInitializing"}}

@@ -188,7 +188,7 @@ def _condition(
 def _container_status(
     pod: Pod, container: Container, observed: Mapping[str, ObservedContainer], view: PodFacets, phase: str
 ) -> dict[str, Any]:
-    known = observed.get(container.name) or _not_begun(pod, container, observed)
+    known = observed.get(container.name) or _not_begun(pod, container)
     status: dict[str, Any] = {
         "name": container.name,
         "image": container.image,
@@ -210,11 +210,8 @@ def _ended_well(known: ObservedContainer) -> bool:
     return known.ended is not None and not known.ended.exit_code
 
 
-def _not_begun(
-    pod: Pod, container: Container, observed: Mapping[str, ObservedContainer]
-) -> ObservedContainer:
-    is_main = any(main.name == container.name for main in pod.spec.containers)
-    reason = "PodInitializing" if is_main and not initialized(pod, observed) else "ContainerCreating"
+def _not_begun(pod: Pod, container: Container) -> ObservedContainer:
+    reason = "PodInitializing" if pod.spec.init_containers else "ContainerCreating"
     return ObservedContainer(container.name, waiting_reason=reason)
 
 
