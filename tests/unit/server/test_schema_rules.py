@@ -209,3 +209,15 @@ def test_match_conditions_of_webhooks_are_cel():
 
     assert error.path == "webhooks[0].matchConditions[1].expression"
     assert "compilation failed" in error.message
+
+
+def test_addresses_are_names_in_their_one_form():
+    kind = Resource("networking.k8s.io", "v1", "ipaddresses", "IPAddress", namespaced=False)
+
+    for name, is_right in (
+        ("fe80::42:1dff:fe84:f9e2", True),
+        ("10.96.0.1", True),
+        ("fe80::0:1", False),
+        ("a", False),
+    ):
+        assert (validate(kind, {"metadata": {"name": name}}, None) == []) is is_right

@@ -157,7 +157,7 @@ def made(schema: Message, levels: int = LEVELS) -> dict[str, Any]:
 
 
 def body_of(kind: str) -> dict[str, Any]:
-    name = "trains.example.dev" if kind == "CustomResourceDefinition" else "a"
+    name = {"CustomResourceDefinition": "trains.example.dev", "IPAddress": "10.96.0.1"}.get(kind, "a")
     body = BODIES.get(kind)
     if body is None:
         resource = SERVED[kind].resource

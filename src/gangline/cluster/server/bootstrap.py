@@ -9,6 +9,7 @@ from gangline.api import resources as r
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.rbac.default_roles import CLUSTER_ROLE_BINDING, cluster_roles
 from gangline.cluster.server.registry import RequestTarget
+from gangline.cluster.server.rules.admission import SERVICE_NETWORK
 from gangline.cluster.server.verbs.writing import create_object
 
 NAMESPACE_NAMES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -36,6 +37,12 @@ STORAGE_CLASS: dict[str, Any] = {
 }
 """Folders of this machine."""
 
+SERVICE_CIDRS = r.Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", namespaced=False)
+SERVICE_CIDR: dict[str, Any] = {
+    "metadata": {"name": "kubernetes"},
+    "spec": {"cidrs": [f"{SERVICE_NETWORK}.0.0/16"]},
+}
+
 
 async def bootstrap(api: ApiContext) -> None:
     """Create what is missing; one flush of the store."""
@@ -44,6 +51,7 @@ async def bootstrap(api: ApiContext) -> None:
         (r.NAMESPACES, [{"metadata": {"name": name}} for name in NAMESPACE_NAMES]),
         (r.PRIORITY_CLASSES, list(PRIORITY_CLASSES)),
         (r.STORAGE_CLASSES, [STORAGE_CLASS]),
+        (SERVICE_CIDRS, [SERVICE_CIDR]),
         (r.CLUSTER_ROLES, cluster_roles(api.registry.rows)),
         (r.CLUSTER_ROLE_BINDINGS, [CLUSTER_ROLE_BINDING]),
     ):

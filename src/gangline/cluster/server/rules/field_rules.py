@@ -5,8 +5,10 @@ Source: k8s.io/apimachinery util/validation and util/validation/field.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -110,6 +112,14 @@ def label(path: str, value: Any) -> list[FieldError]:
 def label_1035(path: str, value: Any) -> list[FieldError]:
     """Return what is wrong with a DNS-1035 label: services; at most 63 characters, a letter first."""
     return _name(path, value, _LABEL_1035, LABEL_MAX, _LABEL_1035_RULE)
+
+
+def ip_address(path: str, value: Any) -> list[FieldError]:
+    """Return what is wrong with an IP address that is a name, in the one form that it has."""
+    with suppress(ValueError):
+        if str(ipaddress.ip_address(value)) == value:
+            return []
+    return [invalid(path, value, "must be a valid IP address in canonical form")]
 
 
 def config_key(path: str, value: Any) -> list[FieldError]:

@@ -18,6 +18,7 @@ from gangline.cluster.server.rules.field_rules import (
     annotation_map,
     duplicate,
     invalid,
+    ip_address,
     label,
     label_1035,
     label_map,
@@ -46,8 +47,9 @@ WORKLOADS = (
 _NAME_RULES: dict[tuple[str, str], Callable[[str, Any], list[FieldError]]] = {
     ("", "Namespace"): label,
     ("", "Service"): label_1035,
+    ("networking.k8s.io", "IPAddress"): ip_address,
 }
-"""Kinds whose names are labels; all others have DNS subdomains."""
+"""Kinds whose names are labels or addresses; all others have DNS subdomains."""
 
 _RULES: dict[tuple[str, str], Rule] = {
     ("", "Pod"): lambda pod: pod_spec(pod.get("spec") or {}, "spec"),
