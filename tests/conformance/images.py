@@ -58,7 +58,7 @@ def _pack_all(programs: Path, out: Path, scratch: Path) -> None:
     lay_out_packages(tools, PACKAGES)
     _applets(tools / "usr/bin/busybox", tools / "usr/bin")
     _users(tools)
-    agnhost, plain, nnp = scratch / "agnhost", scratch / "busybox", scratch / "nnp"
+    agnhost, plain, nnp, page = (scratch / name for name in ("agnhost", "busybox", "nnp", "page"))
     for layer in (agnhost, plain / "bin", nnp):
         layer.mkdir(parents=True)
     shutil.copy2(programs / "agnhost", agnhost / "agnhost")
@@ -77,6 +77,9 @@ def _pack_all(programs: Path, out: Path, scratch: Path) -> None:
     for tag in NGINX_TAGS:
         server = ["/agnhost", "test-webserver"]
         pack(f"{REGISTRY}/nginx:{tag}", out / f"nginx-{tag}.tar", [agnhost], entrypoint=server)
+    page.mkdir()
+    (page / "data.json").write_text('{"image": "nautilus.jpg"}\n')
+    pack(f"{REGISTRY}/nautilus:1.7", out / "nautilus.tar", [agnhost, page], entrypoint=server)
     pack(
         f"{REGISTRY}/pause:3.10.1",
         out / "pause.tar",
