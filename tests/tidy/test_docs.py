@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -196,3 +197,24 @@ def test_published_lines_are_counted_rightly_and_each_that_works_names_its_test(
     assert f"**{len(working)} of {len(rows)} rows work as printed.**" in text
     assert {row[1] for row in rows} == {"as printed", "differs"}
     assert [row[0] for row in working if "`test_" not in row[2] and not row[2].startswith("the same")] == []
+
+
+def test_conformance_is_told_as_it_is_expected() -> None:
+    """The tables of docs/compatibility.md count the cases of tests/conformance/expected.txt."""
+    told = (DOCS / "compatibility.md").read_text().partition("<!-- conformance -->")[2]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in told.splitlines()]
+    failing = {row[0]: int(row[1]) - int(row[2]) for row in rows if len(row) == 3 and row[1].isdigit()}
+    because = {row[1]: int(row[0]) for row in rows if len(row) == 2 and row[0].isdigit()}
+
+    areas: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    reason = ""
+    for line in (REPOSITORY / "tests/conformance/expected.txt").read_text().splitlines():
+        if line.startswith("#"):
+            reason = line.lstrip("# ")
+        elif line:
+            reasons[reason] += 1
+            areas[line.partition("]")[0].removeprefix("[sig-")] += 1
+    assert reasons == because
+    assert areas.total() == failing.pop("all")
+    assert areas == Counter(failing)
