@@ -3,13 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers test-conformance lint types bench wheel clean
+.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers test-clients test-conformance lint types bench wheel clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not nodes and not containers and not hostile"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not nodes and not containers and not clients and not hostile"
 
 # 50,000 cases of every property of placement: an hour of two cores. GANGLINE_PROPERTY_CASES asks for fewer.
 test-properties: $(STAMP)-dev
@@ -49,6 +49,11 @@ test-nodes: $(STAMP)-dev
 # As root, on a machine with containerd and runc, and Debian's apt to make an image of; skipped elsewhere.
 test-containers: $(STAMP)-dev
 	$(BIN)/python -m pytest -q tests -m containers
+
+# Others' clients and operators, built from Go modules (six minutes, once) and fetched from PyPI.
+test-clients: $(STAMP)-dev
+	python=$$($(BIN)/python tests/clients_environment.py) && programs=$$(tests/e2e/clients/builds/build.sh) && \
+	GANGLINE_CLIENTS_PYTHON=$$python GANGLINE_CLIENTS_PROGRAMS=$$programs $(BIN)/python -m pytest -q tests -m clients
 
 # As root, with Go, containerd and runc: an hour, and a quarter of one once to build the suite. CONFORMANCE="--area
 # apps --list" chooses areas and prints what failed.

@@ -31,6 +31,12 @@ from gangline.units import plural
     "[default: own]",
 )
 @click.option(
+    "--operator/--no-operator",
+    default=None,
+    help="Run MPIJobs, or leave them and their definition to an operator that you install; kept.  "
+    "[default: run them]",
+)
+@click.option(
     "--allow-drop-caches/--forbid-drop-caches",
     "drop_caches",
     default=None,
@@ -50,6 +56,7 @@ def command(
     nodes: int,
     isolation: str | None,
     control_plane: str | None,
+    operator: bool | None,
     drop_caches: bool | None,
     volumes: tuple[str, ...],
     gpus: GpuOptions,
@@ -70,6 +77,7 @@ def command(
         keep=True,
         simulation=wanted,
         control_plane=control_plane or "",
+        operator=operator,
         say=say,
     )
     if drop_caches is not None:

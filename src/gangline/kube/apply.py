@@ -117,3 +117,20 @@ def _last_applied(live: dict[str, Any]) -> dict[str, Any]:
         return msgspec.json.decode(text or "{}", type=dict[str, Any])
     except msgspec.MsgspecError:
         return {}
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Return ``target`` with the merge patch applied: null deletes, objects merge, all else replaces.
+
+    Cost: O(size of the patch and of the objects on its paths).
+    Source: RFC 7386.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result

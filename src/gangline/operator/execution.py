@@ -14,6 +14,7 @@ from gangline.api.resources import JOBS, PODS, SECRETS, Resource
 from gangline.jobs.observed import is_controlled_by
 from gangline.jobs.observed_job import is_leftover, resource_exists
 from gangline.jobs.plan import Action, Create, Delete, Emit, EnsureKeyPair, Object, Patch, Plan
+from gangline.kube.apply import merge_patch
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from gangline.kube.verbs import ObjectClient
 from gangline.operator.children import Children, JobKey
@@ -144,8 +145,24 @@ class Execution:
                     action.namespace,
                     subresource=action.subresource,
                 )
+        except Forbidden:
+            return await self._update(action)
         except NotFound:
             return {}  # gone meanwhile: the cache will say so and the job is looked at again
+
+    async def _update(self, action: Patch) -> Object:
+        """Patch by list and update: the MPI operator's own ClusterRole gives no more on most children.
+
+        Raises:
+            Conflict: somebody was faster.
+        """
+        async with self._slots:
+            named = f"metadata.name={action.name}"
+            found = (await self._client.list(action.resource, action.namespace, field_selector=named)).items
+            if not found:
+                return {}
+            patched = merge_patch(found[0], action.body)
+            return await self._client.update(action.resource, patched, subresource=action.subresource)
 
     async def _delete(self, action: Delete) -> Object:
         try:

@@ -9,7 +9,7 @@ from fake_client import FakeClient
 
 from gangline.api.mpijob import AnyJob
 from gangline.api.resources import PODS
-from gangline.jobs.plan import Create, Delete, Plan
+from gangline.jobs.plan import Create, Delete, Patch, Plan
 from gangline.jobs.registry import JOB_KINDS
 from gangline.kube.errors import Forbidden
 from gangline.operator.children import Children, JobKey
@@ -33,7 +33,7 @@ def pod(version: str = "7", **meta: Any) -> dict[str, Any]:
 
 
 async def carry_out(
-    action: Create | Delete, live: dict[str, Any] | None = None, failure: Exception | None = None
+    action: Create | Delete | Patch, live: dict[str, Any] | None = None, failure: Exception | None = None
 ) -> tuple[Children, PlanResult]:
     client = FakeClient()
     if live is not None:
@@ -88,3 +88,14 @@ async def test_the_end_of_a_namespace_is_waited_for_and_is_no_error() -> None:
 
     assert outcome.has_leftovers
     assert outcome.failed == []
+
+
+async def test_where_only_updates_are_allowed_a_change_is_an_update() -> None:
+    """The MPI operator's ClusterRole has list and update of config maps, services and jobs, and no patch."""
+    refusal = Forbidden(403, "Forbidden", "cannot patch")
+    patch = Patch(PODS, "ns", "pi-worker-0", {"metadata": {"labels": {"a": "b"}}})
+
+    children, outcome = await carry_out(patch, pod(), refusal)
+
+    assert outcome.is_good
+    assert children.observe(KEY).pods["pi-worker-0"].metadata.labels == {**JOB_LABELS, "a": "b"}

@@ -104,7 +104,7 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
         await plane.start()
         await _bootstrap(paths, facts, plane.first_objects(next(iter(addresses), "127.0.0.1")))
         run_services = await plane.import_services()
-        services = asyncio.create_task(run_services(plane, paths, supervisor))
+        services = asyncio.create_task(run_services(plane, paths, supervisor, facts.has_operator))
         await _first_of(services, stopped)
         await supervisor.stop()  # not when the server fails: the agent starts it again
     finally:
@@ -129,7 +129,7 @@ async def _bootstrap(paths: ClusterPaths, facts: ClusterFacts, objects: Objects)
     from gangline.api.crds import crds, gang_crds
     from gangline.api.resources import NODES
     from gangline.cluster.api_access import api_connection
-    from gangline.cluster.daemon.cluster import node_object
+    from gangline.cluster.daemon.readiness import node_object
     from gangline.kube.client import Client
     from gangline.kube.definitions import ensure
     from gangline.kube.errors import AlreadyExists
@@ -142,7 +142,8 @@ async def _bootstrap(paths: ClusterPaths, facts: ClusterFacts, objects: Objects)
 
         nodes = [(NODES, node_object(name)) for name in facts.node_names]
         await asyncio.gather(*(create(one) for one in (*objects, *nodes)))
-        await asyncio.gather(*(ensure(client, manifest) for manifest in (*crds(), *gang_crds())))
+        definitions = (*(crds() if facts.has_operator else ()), *gang_crds())
+        await asyncio.gather(*(ensure(client, manifest) for manifest in definitions))
 
 
 def _bridge_addresses(facts: ClusterFacts) -> list[str]:

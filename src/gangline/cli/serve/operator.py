@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,11 @@ def _with_unused(function: Command) -> Command:
     metavar="DOMAIN",
     help="Appended to host names, for example cluster.local.",
 )
+@click.option(
+    "--remote-shell",
+    is_flag=True,
+    help="Pods need no ssh server, as on the one-machine cluster; jobs of old versions run.",
+)
 @led_options("mpi-operator", "--monitoring-port")
 @_with_unused
 @click.option("--master", default="", metavar="URL", help="API server, in place of the kubeconfig's.")
@@ -86,6 +92,8 @@ def command(kubeconfig: Path | None, context: str | None, **options: Any) -> Non
     for name in OF_GO_LOGS:
         if options.pop(name) is not None:
             click.echo(f"warning: -{name} has no effect: the log goes to standard error as it is", err=True)
+    if image := os.environ.get("GANGLINE_IMAGE"):
+        click.echo(f"image {image} is served on this machine by Gangline's own operator", err=True)
     asyncio.run(_serve(kubeconfig, context, options))
 
 
@@ -98,7 +106,9 @@ async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str
     service = OperatorOptions(
         namespace=options["namespace"],
         settings=Settings(
-            cluster_domain=options["cluster_domain"], gang_scheduling=options["gang_scheduling"]
+            cluster_domain=options["cluster_domain"],
+            gang_scheduling=options["gang_scheduling"],
+            has_remote_shell=options["remote_shell"],
         ),
         workers=options["workers"],
         **led_values(options),

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from gangline.kube.metrics import MetricsPage
 
 
-async def run_services(plane: ControlPlane, paths: ClusterPaths, supervisor: AgentSupervisor) -> None:
+async def run_services(
+    plane: ControlPlane, paths: ClusterPaths, supervisor: AgentSupervisor, has_operator: bool
+) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
     async with AsyncExitStack() as held:
         clients: dict[Connection, Client] = {}
@@ -62,7 +64,8 @@ async def run_services(plane: ControlPlane, paths: ClusterPaths, supervisor: Age
             async with asyncio.TaskGroup() as services:
                 services.create_task(plane.keep(), name="control plane")
                 services.create_task(controllers, name="controllers")
-                services.create_task(operator.run(), name="operator")
+                if has_operator:
+                    services.create_task(operator.run(), name="operator")
                 services.create_task(scheduler.run(), name="scheduler")
                 services.create_task(supervisor.run(), name="agent supervisor")
                 services.create_task(end_when_idle(client, paths), name="idle end")

@@ -35,13 +35,14 @@ from gangline.cluster.daemon.cluster_facts import (
     load_facts,
     node_name,
     note_use,
+    refuse_another_operator,
     refuse_another_plane,
     save_facts,
 )
 from gangline.cluster.daemon.daemon import is_alive, log_tail, spawn_daemon
 from gangline.cluster.daemon.folders import make_private_folders, mounts_under
 from gangline.cluster.daemon.own_loop import run_in_own_loop
-from gangline.cluster.daemon.readiness import AGENT_LABEL, missing
+from gangline.cluster.daemon.readiness import missing, node_object
 from gangline.cluster.daemon.restarts import forget_restarts, note_restart, take_notices
 from gangline.cluster.daemon.simulation import Simulation, refuse_another
 from gangline.cluster.paths import ClusterPaths
@@ -104,6 +105,7 @@ class Cluster:
         keep: bool = False,
         simulation: Simulation | None = None,
         control_plane: str = "",
+        operator: bool | None = None,
         say: Say = lambda text: None,
     ) -> ClusterFacts:
         """Make the cluster run with at least that many Ready nodes, and return its facts.
@@ -114,11 +116,12 @@ class Cluster:
             keep: ``True`` also takes the end after idle minutes away; ``False`` leaves it as it is.
             simulation: GPUs to simulate, None for whatever the cluster has.
             control_plane: one of ``CONTROL_PLANES``, empty for whatever the cluster has.
+            operator: whether our operator runs MPIJobs, None for whatever the cluster has.
             say: is told what was found and done, one line each.
 
         Raises:
-            UserError: the running cluster has another isolation or other GPUs, the cluster another control
-                plane, or a bad argument.
+            UserError: the running cluster has another isolation, other GPUs or no operator where one is
+                asked for, the cluster another control plane, or a bad argument.
             ClusterError: it did not become ready within 30 s, or 90 s under Kubernetes' control plane.
         """
         _check_arguments(nodes, isolation)
@@ -133,7 +136,9 @@ class Cluster:
                 )
             for left in reversed(range(STARTS_MAX)):
                 try:
-                    facts = self._find_or_start(nodes, isolation, keep, simulation, control_plane, say)
+                    facts = self._find_or_start(
+                        nodes, isolation, keep, simulation, control_plane, operator, say
+                    )
                     break
                 except _ServerGoneError:
                     if not left:
@@ -149,6 +154,7 @@ class Cluster:
         keep: bool,
         simulation: Simulation | None,
         control_plane: str,
+        operator: bool | None,
         say: Say,
     ) -> ClusterFacts:
         found = read_lock(self.paths.lock("server"))
@@ -156,6 +162,7 @@ class Cluster:
         refuse_another_plane(facts, control_plane)
         if found.state == "held" and facts is not None:
             refuse_another(facts, simulation or Simulation.of(facts))
+            refuse_another_operator(facts, operator)
             facts = self._adjust_running(facts, nodes=nodes, isolation=isolation, keep=keep)
             self._wait_ready(facts, None)
             return facts
@@ -169,6 +176,7 @@ class Cluster:
             keep=keep,
             simulation=simulation,
             control_plane=control_plane or (facts.control_plane if facts else OWN),
+            operator=operator,
             say=say,
         )
 
@@ -252,6 +260,7 @@ class Cluster:
         keep: bool,
         simulation: Simulation | None,
         control_plane: str,
+        operator: bool | None,
         say: Say,
     ) -> ClusterFacts:
         if control_plane == KUBERNETES:
@@ -266,6 +275,7 @@ class Cluster:
             keep=keep,
             simulation=simulation or NO_SIMULATION,
             control_plane=control_plane,
+            has_operator=operator if operator is not None else facts is None or facts.has_operator,
         )
         if facts is not None and facts.port != fresh.port:
             say(f"port {facts.port} is taken by another program; the API server now listens on {fresh.port}")
@@ -428,19 +438,6 @@ class Cluster:
 def describe_adopted(count: int) -> str:
     """Return the words for that many pods found running."""
     return f"{count} running pod{'' if count == 1 else 's'} adopted"
-
-
-def node_object(name: str) -> dict[str, Any]:
-    """Return the Node that the node agent then fills in."""
-    return {
-        "apiVersion": NODES.api_version,
-        "kind": NODES.kind,
-        "metadata": {
-            "name": name,
-            "labels": {AGENT_LABEL: "local", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
-        },
-        "spec": {},
-    }
 
 
 def _check_arguments(nodes: int, isolation: str) -> None:

@@ -51,6 +51,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
         gpu_model: name of the machine that the simulated ones belong to, empty for a plain one.
         control_plane: one of ``CONTROL_PLANES``, for as long as the cluster exists.
         kubelet_port: port at which the API server finds the nodes; 0 for the own server, which needs none.
+        has_operator: whether its own operator runs MPIJobs; without it another one brings their definition.
     """
 
     name: str
@@ -66,6 +67,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     gpu_model: str = ""
     control_plane: str = OWN
     kubelet_port: int = 0
+    has_operator: bool = True
 
     @property
     def node_names(self) -> list[str]:
@@ -103,6 +105,20 @@ def refuse_another_plane(facts: ClusterFacts | None, wanted: str) -> None:
         )
 
 
+def refuse_another_operator(facts: ClusterFacts, wanted: bool | None) -> None:
+    """Refuse to take the operator from a running cluster, or to give it one. None is whatever it has.
+
+    Raises:
+        UserError: with the way on.
+    """
+    if wanted not in (None, facts.has_operator):
+        raise UserError(
+            f"cluster `{facts.name}` runs {'with' if facts.has_operator else 'without'} its own operator for "
+            f"MPIJobs, `--{'' if wanted else 'no-'}operator` was asked for",
+            hint=f"stop it first: gangline down --cluster {facts.name}",
+        )
+
+
 def save_facts(paths: ClusterPaths, facts: ClusterFacts) -> None:
     """Write the facts whole, by rename."""
     fresh = paths.facts.with_suffix(f".{os.getpid()}.tmp")
@@ -135,6 +151,7 @@ def decide_facts(
     keep: bool,
     simulation: Simulation = NO_SIMULATION,
     control_plane: str = OWN,
+    has_operator: bool = True,
 ) -> ClusterFacts:
     """Return the facts for a server that is about to start.
 
@@ -164,6 +181,7 @@ def decide_facts(
         keep=keep,
         simulated_gpus=simulation.gpus,
         gpu_model=simulation.model,
+        has_operator=has_operator,
     )
 
 

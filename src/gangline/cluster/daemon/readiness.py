@@ -1,4 +1,4 @@
-"""What a cluster whose server answers still waits for."""
+"""The nodes that a cluster has, and what one whose server answers still waits for."""
 
 from __future__ import annotations
 
@@ -15,13 +15,27 @@ CONTROLLERS_STARTED = "/readyz/poststarthook/start-controllers"
 """Answered with success once what works in the server has begun; named as Kubernetes names such paths."""
 
 
+def node_object(name: str) -> dict[str, Any]:
+    """Return the Node that the node agent then fills in."""
+    return {
+        "apiVersion": NODES.api_version,
+        "kind": NODES.kind,
+        "metadata": {
+            "name": name,
+            "labels": {AGENT_LABEL: "local", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
+        },
+        "spec": {},
+    }
+
+
 async def missing(client: Client, facts: ClusterFacts) -> str:
     """Return what a cluster that answers waits for, nothing when it is ready."""
     nodes = (await client.list(NODES, label_selector=f"{AGENT_LABEL}=local")).items
     if not _ready_names(nodes, Simulation.of(facts)) >= set(facts.node_names):
         return "its nodes"
     try:
-        await client.send("GET", MPIJOBS.root)
+        if facts.has_operator:
+            await client.send("GET", MPIJOBS.root)
     except NotFound:
         return "the job kinds"
     if facts.control_plane == OWN:

@@ -8,11 +8,13 @@ first ``python`` on the PATH: Gangline's, or that of a virtual environment which
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from gangline.api.pod_group import GANGLINE_SCHEDULER
 from gangline.cluster.images.image import ImageConfig
 
 PYTHON_FOLDER = "/opt/gangline/python"
@@ -32,18 +34,20 @@ class ShippedImage(msgspec.Struct, frozen=True):
         programs: path in the image -> file in ``gangline/bench``. One that does not end in ``.py`` can be
             run without naming Python.
         working_dir: where its containers start.
-        command: what it runs by itself.
+        entrypoint, command: what it runs by itself; arguments follow the entrypoint.
         mount_points: empty folders, for volumes of the published manifests.
         needs: modules that its programs import.
     """
 
     programs: Mapping[str, str]
     working_dir: str = ""
+    entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     mount_points: tuple[str, ...] = ()
     needs: tuple[str, ...] = ("torch",)
 
 
+_OPERATOR = (sys.executable, "-I", "-m", "gangline", "operator", "--leader-elect", "--remote-shell")
 _VECTOR_ADD = "/usr/local/cuda/samples/0_Simple/vectorAdd/vectorAdd"
 
 SHIPPED: dict[str, ShippedImage] = {
@@ -77,8 +81,14 @@ SHIPPED: dict[str, ShippedImage] = {
         },
         "/netapp",
     ),
+    "mpioperator/mpi-operator": ShippedImage(
+        {}, entrypoint=(*_OPERATOR, f"--gang-scheduling={GANGLINE_SCHEDULER}"), needs=()
+    ),
     "mirrorgooglecontainers/cuda-vector-add": ShippedImage(
-        {_VECTOR_ADD: "cuda_vector_add.py"}, _VECTOR_ADD.rpartition("/")[0], ("./vectorAdd",), needs=()
+        {_VECTOR_ADD: "cuda_vector_add.py"},
+        _VECTOR_ADD.rpartition("/")[0],
+        command=("./vectorAdd",),
+        needs=(),
     ),
 }
 """By name without registry and tag."""
@@ -88,7 +98,8 @@ SHIPPED["cuda-vector-add"] = SHIPPED["mirrorgooglecontainers/cuda-vector-add"]  
 
 def config_of(name: str) -> ImageConfig:
     """Return what a container of an image runs unless told otherwise, and where."""
-    return ImageConfig(command=SHIPPED[name].command, working_dir=SHIPPED[name].working_dir)
+    image = SHIPPED[name]
+    return ImageConfig(image.entrypoint, image.command, image.working_dir)
 
 
 def own_programs(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Merge patch (RFC 7386) and JSON patch (RFC 6902) on wire objects.
+"""JSON patch (RFC 6902) on wire objects.
 
-Inputs are never changed: results share what the patch left alone with the target. Strategic merge has a file
-of its own and is offered from here, so that callers find the three kinds in one place.
+Inputs are never changed: results share what the patch left alone with the target. Merge patch and strategic
+merge have files of their own and are offered from here, so that callers find the three kinds in one place.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 
 from gangline.cluster.server.verbs.patch_error import PatchError
 from gangline.cluster.server.verbs.strategic_merge import strategic_merge
+from gangline.kube.apply import merge_patch
 
 __all__ = ["PatchError", "json_patch", "merge_patch", "strategic_merge"]
 
@@ -20,23 +21,6 @@ OPERATIONS_MAX = 10_000
 
 COPIED_BYTES_MAX = 3 << 20
 """JSON that ``copy`` operations of one patch copy; a real server has the same limit."""
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """Return ``target`` with the merge patch applied: null deletes, objects merge, all else replaces.
-
-    Cost: O(size of the patch and of the objects on its paths).
-    Source: RFC 7386.
-    """
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merge_patch(result.get(key), value)
-    return result
 
 
 def json_patch(target: Any, operations: Any) -> Any:
