@@ -41,9 +41,13 @@ class CurrentObjects(Generic[T]):
             self._remember(str((answer.get("details") or {}).get("uid") or ""), None)
             return None
         obj = msgspec.convert(answer, self._type)
-        cached = self.cache.get(_meta(obj).key)
-        if cached is None or _meta(cached).uid != _meta(obj).uid or _version(cached) < _version(obj):
-            self._remember(_meta(obj).uid, obj)
+        meta = _meta(obj)
+        if meta.deletion_timestamp and not meta.finalizers and not meta.deletion_grace_period_seconds:
+            self._remember(meta.uid, None)  # its last finalizer went with this write, and it with that
+            return None
+        cached = self.cache.get(meta.key)
+        if cached is None or _meta(cached).uid != meta.uid or _version(cached) < _version(obj):
+            self._remember(meta.uid, obj)
         return obj
 
     def get(self, key: str) -> T | None:
