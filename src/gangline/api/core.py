@@ -373,6 +373,8 @@ class ServiceSpec(Wire, frozen=True, kw_only=True):
     selector: dict[str, str] = {}
     ports: list[dict[str, Any]] = []
     publish_not_ready_addresses: bool = False
+    external_name: str = ""
+    session_affinity: str = "None"
 
 
 class Service(Wire, frozen=True, kw_only=True):
@@ -380,6 +382,15 @@ class Service(Wire, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ServiceSpec = ServiceSpec()
+
+
+class EndpointSlice(Wire, frozen=True, kw_only=True):
+    """Where some of the pods of a Service are reached; endpoints and ports stay raw."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    address_type: str = "IPv4"
+    endpoints: list[dict[str, Any]] | None = None
+    ports: list[dict[str, Any]] | None = None
 
 
 class ConfigMap(Wire, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gangline.api.resources import ENDPOINT_SLICES, SERVICES
 from gangline.cluster.paths import ClusterPaths
 from outside_world import MACHINE, OUTSIDE, OutsideWorld
 
@@ -40,6 +41,45 @@ server = socket.create_server(("", 7000))
 print(open("/sys/class/net/eth0/address").read(), flush=True)
 time.sleep(600)
 """
+NAMED_SERVER = """
+import select, socket
+server = socket.create_server(("", 7000))
+datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+datagrams.bind(("", 7000))
+while True:
+    for ready in select.select([server, datagrams], [], [])[0]:
+        if ready is server:
+            server.accept()[0].sendall(b"tcp")
+        else:
+            datagrams.sendto(b"udp", datagrams.recvfrom(9)[1])
+"""
+"""Says on every connection and datagram how it was asked."""
+ASK_SERVICE = """
+import socket, sys, time
+address, nowhere = sys.argv[1:]
+def ask(kind, to):
+    with socket.socket(socket.AF_INET, kind) as one:
+        one.settimeout(2)
+        one.connect((to, 80))
+        one.send(b"?")
+        return one.recv(9).decode()
+until = time.monotonic() + 60
+while True:  # until the rules have heard of it
+    try:
+        print(ask(socket.SOCK_STREAM, address))
+        break
+    except OSError:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+print(ask(socket.SOCK_DGRAM, address))
+for name in ("web", "web.default", "web.default.svc.cluster.local"):
+    print(socket.gethostbyname(name) == address)
+try:
+    ask(socket.SOCK_STREAM, nowhere)
+except ConnectionRefusedError:
+    print("refused")
+"""
+SERVICE_ANSWERS = "tcp\nudp\nTrue\nTrue\nTrue\nrefused\n"
 
 
 @pytest.fixture
@@ -123,6 +163,31 @@ async def test_pods_are_named_by_the_name_server_too(cluster):
     ]
 
     assert [text.strip() for text in said] == [one, one]
+
+
+async def test_services_lead_to_their_pods_by_address_and_by_name(cluster, world):
+    await cluster.create_pod("serves", sys.executable, "-c", NAMED_SERVER)
+    pod = await cluster.wait_phase("serves", "Running")
+    ports = [{"name": name, "port": 80, "protocol": name.upper()} for name in ("tcp", "udp")]
+    service = await cluster.create(SERVICES, "web", spec={"ports": ports})
+    empty = await cluster.create(SERVICES, "empty", spec={"ports": ports[:1]})
+    await cluster.create(
+        ENDPOINT_SLICES,
+        "web-1",
+        metadata={"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+        addressType="IPv4",
+        endpoints=[{"addresses": [pod["status"]["podIP"]], "conditions": {"ready": True}}],
+        ports=[{**port, "port": 7000} for port in ports],
+    )
+    address, nowhere = service["spec"]["clusterIP"], empty["spec"]["clusterIP"]
+    ask = [sys.executable, "-c", ASK_SERVICE, address, nowhere]
+
+    assert await output(cluster, "asks", *ask) == SERVICE_ANSWERS
+    assert "-services" in rules(world)
+
+    cluster.stop_agent(signal.SIGKILL)
+    await cluster.start_agent()
+    assert await output(cluster, "asks-again", *ask) == SERVICE_ANSWERS
 
 
 async def test_nothing_outside_reaches_pods_or_their_bridge_unasked(cluster, world):

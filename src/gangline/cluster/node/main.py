@@ -141,8 +141,8 @@ def _wire(
     log: Any,
     rank_reports: RankReports,
 ) -> NodeAgent:
-    from gangline.api.core import ConfigMap, Node, Pod, Secret, Service
-    from gangline.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SERVICES
+    from gangline.api.core import ConfigMap, EndpointSlice, Node, Pod, Secret, Service
+    from gangline.api.resources import CONFIG_MAPS, ENDPOINT_SLICES, NODES, PODS, SECRETS, SERVICES
     from gangline.cluster.node.agent import NodeAgent
     from gangline.cluster.node.context import Objects
     from gangline.cluster.node.node_status import NodeKeeper
@@ -151,6 +151,8 @@ def _wire(
     config_maps: Cache[ConfigMap] = Cache(client, CONFIG_MAPS, ConfigMap)
     secrets: Cache[Secret] = Cache(client, SECRETS, Secret)
     services: Cache[Service] = Cache(client, SERVICES, Service)
+    if network is not None:
+        network.way_out.lead_to_services(services, Cache(client, ENDPOINT_SLICES, EndpointSlice))
     objects = Objects(client, config_maps, secrets, paths.certificates, paths.pods, services=services)
     port = int(facts.get("port", 0))
     context = _context(

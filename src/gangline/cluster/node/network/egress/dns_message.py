@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-A, PTR, ANY = 1, 12, 255
+A, CNAME, PTR, SRV, ANY = 1, 5, 12, 33, 255
 OK, SERVER_FAILURE, NO_SUCH_NAME = 0, 2, 3
 HEADER_BYTES = 12
 TTL_S = 5
@@ -79,13 +79,27 @@ def write_answer(
     *,
     addresses: Sequence[str] = (),
     name: str = "",
+    alias: str = "",
+    places: Sequence[tuple[int, str]] = (),
     code: int = OK,
     authoritative: bool = True,
 ) -> bytes:
-    """Return the answer to a question: addresses of IPv4, or a name, or a code without either."""
-    records = [(A, ipaddress.IPv4Address(address).packed) for address in addresses]
+    """Return the answer to a question, or a code without any.
+
+    Args:
+        question: that is answered.
+        addresses: of IPv4.
+        name: that an address has.
+        alias: what the name that is asked for is another name of.
+        places: port and host of each instance of a service (RFC 2782).
+        code: of the answer.
+        authoritative: whether it is ours to give.
+    """
+    records = [(CNAME, _encode(alias))] if alias else []
+    records += [(A, ipaddress.IPv4Address(address).packed) for address in addresses]
     if name:
         records.append((PTR, _encode(name)))
+    records += [(SRV, struct.pack("!HHH", 0, 100, port) + _encode(host)) for port, host in places]
     flags = _IS_ANSWER | _RECURSION_AVAILABLE | question.flags & _RECURSION_DESIRED | code
     flags |= _AUTHORITATIVE if authoritative else 0
     head = struct.pack("!HHHHHH", question.id, flags, 1, len(records), 0, 0)

@@ -31,6 +31,7 @@ from gangline.cluster.node.network.egress.rules import (
     firewall_words,
     switched_in,
 )
+from gangline.cluster.node.network.egress.service_rules import SERVICES_SUFFIX
 from gangline.errors import ClusterError
 
 REFRESH_PERIOD_S = 5.0
@@ -102,6 +103,8 @@ def remove_gate(cluster_id: str) -> bool:
         ClusterError: the kernel refuses.
     """
     marks = _marks(read_chains())
+    if (of_services := f"{TABLE_PREFIX}{cluster_id}{SERVICES_SUFFIX}") in marks:
+        remove_table(of_services)
     table = f"{TABLE_PREFIX}{cluster_id}"
     if table not in marks:
         return False

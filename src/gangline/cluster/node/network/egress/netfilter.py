@@ -42,12 +42,52 @@ def replace_table(table: str, chains: Sequence[RuleChain]) -> None:
         _message(nft.nft_table_msg, nft.NFT_MSG_DELTABLE, name=table),
         _message(nft.nft_table_msg, nft.NFT_MSG_NEWTABLE, name=table),
     ]
-    for chain in chains:
-        messages.append(_message(nft.nft_chain_msg, nft.NFT_MSG_NEWCHAIN, table=table, **_described(chain)))
-        for rule in chain.rules:
-            place = {"table": table, "chain": chain.name}
-            messages.append(_message(nft.nft_rule_msg, nft.NFT_MSG_NEWRULE, **place, expressions=rule))
+    messages += _chains(table, chains) + _rules(table, chains)
     _send(messages)
+
+
+def change_table(table: str, before: Sequence[RuleChain], after: Sequence[RuleChain]) -> None:
+    """Turn the chains of a table that is there into others, all at once; equal ones are not touched.
+
+    Raises:
+        ClusterError: the kernel refuses.
+    """
+    from pyroute2.netlink.nfnetlink import nftsocket as nft
+
+    old, new = {chain.name: chain for chain in before}, {chain.name for chain in after}
+    gone = [name for name in old if name not in new]
+    changed = [chain for chain in after if old.get(chain.name) != chain]
+    flushed = [*gone, *(chain.name for chain in changed if chain.name in old)]
+    _send(
+        [
+            *_chains(table, [chain for chain in changed if chain.name not in old]),
+            *(_message(nft.nft_rule_msg, nft.NFT_MSG_DELRULE, table=table, chain=name) for name in flushed),
+            *_rules(table, changed),
+            # Last, for the rules that led to them are replaced by then.
+            *(_message(nft.nft_chain_msg, nft.NFT_MSG_DELCHAIN, table=table, name=name) for name in gone),
+        ]
+    )
+
+
+def _chains(table: str, chains: Sequence[RuleChain]) -> list[Any]:
+    from pyroute2.netlink.nfnetlink import nftsocket as nft
+
+    return [
+        _message(nft.nft_chain_msg, nft.NFT_MSG_NEWCHAIN, table=table, **_described(chain))
+        for chain in chains
+    ]
+
+
+def _rules(table: str, chains: Sequence[RuleChain]) -> list[Any]:
+    """Return the messages that make the rules; every chain they jump to is there by then."""
+    from pyroute2.netlink.nfnetlink import nftsocket as nft
+
+    kind, number = nft.nft_rule_msg, nft.NFT_MSG_NEWRULE
+    return [
+        _message(kind, number, table=table, chain=chain.name, expressions=rule)
+        for chain in chains
+        for rule in chain.rules
+    ]
 
 
 def remove_table(table: str) -> None:

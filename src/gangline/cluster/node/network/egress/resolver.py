@@ -21,6 +21,7 @@ from gangline.cluster.node.network.egress.resolv_conf import (
     render_resolv_conf,
 )
 from gangline.cluster.node.network.host_names import PodHost, rewrite_in_place
+from gangline.cluster.node.network.services import ClusterService
 
 RESOLV_CONF = Path("/etc/resolv.conf")
 HOSTS = Path("/etc/hosts")
@@ -67,6 +68,7 @@ class Resolver:
 
     Attributes:
         refusal: why pods ask nobody for names of the outside, empty when they do.
+        services: returns all services of the cluster.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Resolver:
     ) -> None:
         self.path = path
         self.refusal = ""
+        self.services: Callable[[], Iterable[ClusterService]] = tuple
         self._address = address
         self._subnet = subnet
         self._hosts = hosts
@@ -115,7 +118,8 @@ class Resolver:
         return tuple(server for server in conf.nameservers if server != self._address)
 
     def _answer(self, question: Question, asker: str) -> bytes | None:
-        return answer_of(question, asker, self._hosts(), self._machine_hosts(), self._subnet)
+        machine_hosts = self._machine_hosts()
+        return answer_of(question, asker, self._hosts(), machine_hosts, self._subnet, self.services())
 
     def _write(self, text: str) -> None:
         if text != self._written:

@@ -23,8 +23,8 @@ BRIDGE_PREFIX = "gl-"
 FORWARDING_PREFIX = "forwarding-"
 _LOOPBACK = "lo"
 
-_IIF, _OIF = 6, 7  # NFT_META_IIFNAME, NFT_META_OIFNAME
-_SOURCE, _DESTINATION = 12, 16  # offsets in the header of IPv4
+IIF, OIF = 6, 7  # NFT_META_IIFNAME, NFT_META_OIFNAME
+SOURCE, DESTINATION = 12, 16  # offsets in the header of IPv4
 _EQUAL, _DIFFERS = 0, 1
 _ESTABLISHED_OR_RELATED = 0b110  # 1 << (IP_CT_ESTABLISHED + 1) | 1 << (IP_CT_RELATED + 1)
 _DROP, _ACCEPT = 0, 1
@@ -80,35 +80,33 @@ def chains_of(ways: Ways) -> list[RuleChain]:
     bridge, subnet = ways.bridge, ways.subnet
     gateway = ipaddress.IPv4Network(subnet.network_address + 1)
     between_pods = [
-        *_interface(_IIF, bridge),
-        *_address(_SOURCE, subnet),
-        *_address(_DESTINATION, subnet),
-        *_address(_DESTINATION, gateway, _DIFFERS),
-        _expression("notrack"),
+        *interface(IIF, bridge),
+        *address(SOURCE, subnet),
+        *address(DESTINATION, subnet),
+        *address(DESTINATION, gateway, _DIFFERS),
+        expression("notrack"),
     ]
     forward = [
-        [*_interface(_IIF, bridge), *_interface(_OIF, bridge), _verdict(_ACCEPT)],
-        [*_interface(_OIF, bridge), *_answers(), _verdict(_ACCEPT)],
-        [*_interface(_OIF, bridge), _verdict(_DROP)],
-        [*_interface(_IIF, bridge), *_address(_SOURCE, subnet, _DIFFERS), _verdict(_DROP)],
+        [*interface(IIF, bridge), *interface(OIF, bridge), verdict(_ACCEPT)],
+        [*interface(OIF, bridge), *_answers(), verdict(_ACCEPT)],
+        [*interface(OIF, bridge), verdict(_DROP)],
+        [*interface(IIF, bridge), *address(SOURCE, subnet, _DIFFERS), verdict(_DROP)],
     ]
     for name in sorted(ways.switched):  # it forwards for pods, and for nobody else
-        forward.append(
-            [*_interface(_IIF, name), *_interface(_OIF, BRIDGE_PREFIX, whole=False), _verdict(_ACCEPT)]
-        )
-        forward.append([*_interface(_IIF, name), _verdict(_DROP)])
-    own = [*_address(_DESTINATION, gateway), *_interface(_IIF, bridge, _DIFFERS)]
+        forward.append([*interface(IIF, name), *interface(OIF, BRIDGE_PREFIX, whole=False), verdict(_ACCEPT)])
+        forward.append([*interface(IIF, name), verdict(_DROP)])
+    own = [*address(DESTINATION, gateway), *interface(IIF, bridge, _DIFFERS)]
     masquerade = [
-        *_address(_SOURCE, subnet),
-        *_interface(_OIF, bridge, _DIFFERS),
-        *_interface(_OIF, _LOOPBACK, _DIFFERS),
-        _expression("masq"),
+        *address(SOURCE, subnet),
+        *interface(OIF, bridge, _DIFFERS),
+        *interface(OIF, _LOOPBACK, _DIFFERS),
+        expression("masq"),
     ]
     return [
         RuleChain("between-pods", (between_pods,), hook="prerouting", priority=-300),
         RuleChain("in", tuple(forward), hook="forward"),
         RuleChain(
-            "own-address", ([*own, *_interface(_IIF, _LOOPBACK, _DIFFERS), _verdict(_DROP)],), hook="input"
+            "own-address", ([*own, *interface(IIF, _LOOPBACK, _DIFFERS), verdict(_DROP)],), hook="input"
         ),
         RuleChain("out", (masquerade,), type="nat", hook="postrouting", priority=100),
         *(RuleChain(f"{FORWARDING_PREFIX}{name}") for name in sorted(ways.switched)),
@@ -124,45 +122,52 @@ def switched_in(chain_names: Iterable[str]) -> frozenset[str]:
 # Expressions: each loads a value into a register, compares it, or decides.
 
 
-def _expression(name: str, **values: Any) -> Expression:
-    attributes = [(f"NFTA_{name.upper()}_{key.upper()}", value) for key, value in values.items()]
+def expression(name: str, prefix: str = "", **values: Any) -> Expression:
+    """Return an expression of a rule; ``prefix``: of its attributes, where it differs from the name."""
+    attributes = [(f"NFTA_{prefix or name.upper()}_{key.upper()}", value) for key, value in values.items()]
     data = [("NFTA_EXPR_DATA", {"attrs": attributes})] if name != "notrack" else []
     return {"attrs": [("NFTA_EXPR_NAME", name), *data]}
 
 
-def _compare(value: bytes, operator: int) -> Expression:
-    return _expression("cmp", sreg=1, op=operator, data={"attrs": [("NFTA_DATA_VALUE", value)]})
+def compare(value: bytes, operator: int = _EQUAL) -> Expression:
+    """Go on only where the value that was loaded equals this one, or is another one."""
+    return expression("cmp", sreg=1, op=operator, data={"attrs": [("NFTA_DATA_VALUE", value)]})
 
 
-def _masked(mask: bytes) -> Expression:
-    values = {
+def masked(mask: bytes) -> Expression:
+    """Keep some bits of the value that was loaded."""
+    values: dict[str, Any] = {
         "mask": {"attrs": [("NFTA_DATA_VALUE", mask)]},
         "xor": {"attrs": [("NFTA_DATA_VALUE", bytes(len(mask)))]},
     }
-    return _expression("bitwise", sreg=1, dreg=1, len=len(mask), **values)
+    return expression("bitwise", sreg=1, dreg=1, len=len(mask), **values)
 
 
-def _interface(which: int, name: str, operator: int = _EQUAL, *, whole: bool = True) -> Rule:
+def interface(which: int, name: str, operator: int = _EQUAL, *, whole: bool = True) -> Rule:
     """Compare the interface that a packet came in or goes out by, by its name or what that begins with."""
     raw = name.encode()
     raw = raw.ljust(_INTERFACE_BYTES, b"\0") if whole else raw
-    return [_expression("meta", dreg=1, key=which), _compare(raw, operator)]
+    return [expression("meta", dreg=1, key=which), compare(raw, operator)]
 
 
-def _address(offset: int, network: ipaddress.IPv4Network, operator: int = _EQUAL) -> Rule:
-    load = _expression("payload", dreg=1, base=1, offset=offset, len=4)
-    return [load, _masked(network.netmask.packed), _compare(network.network_address.packed, operator)]
+def address(offset: int, network: ipaddress.IPv4Network, operator: int = _EQUAL) -> Rule:
+    """Compare the address at ``offset`` of the header of IPv4."""
+    load = expression("payload", dreg=1, base=1, offset=offset, len=4)
+    return [load, masked(network.netmask.packed), compare(network.network_address.packed, operator)]
 
 
 def _answers() -> Rule:
     """Match packets of a connection that was opened from the other side, and errors about it."""
     state = struct.pack("=I", _ESTABLISHED_OR_RELATED)
-    return [_expression("ct", dreg=1, key=0), _masked(state), _compare(bytes(4), _DIFFERS)]
+    return [expression("ct", dreg=1, key=0), masked(state), compare(bytes(4), _DIFFERS)]
 
 
-def _verdict(code: int) -> Expression:
-    verdict = {"attrs": [("NFTA_DATA_VERDICT", {"attrs": [("NFTA_VERDICT_CODE", code)]})]}
-    return _expression("immediate", dreg=0, data=verdict)
+def verdict(code: int, chain: str = "") -> Expression:
+    """Decide on the packet; ``chain``: where a jump leads."""
+    parts: list[tuple[str, Any]] = [("NFTA_VERDICT_CODE", code)]
+    if chain:
+        parts.append(("NFTA_VERDICT_CHAIN", chain))
+    return expression("immediate", dreg=0, data={"attrs": [("NFTA_DATA_VERDICT", {"attrs": parts})]})
 
 
 def firewall_words(
