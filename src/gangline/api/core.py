@@ -166,6 +166,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
 
     containers: list[Container] = []
     init_containers: list[Container] = []
+    ephemeral_containers: list[Container] = []
     volumes: list[Volume] = []
     restart_policy: str = "Always"
     node_name: str = ""
@@ -197,6 +198,11 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     priority_class_name: str = ""
     preemption_policy: str = ""
     security_context: SecurityContext = SecurityContext()
+
+
+def all_containers(spec: PodSpec) -> list[Container]:
+    """Return every container of a pod, also those that were added to it."""
+    return [*spec.init_containers, *spec.containers, *spec.ephemeral_containers]
 
 
 class ContainerStateRunning(Wire, frozen=True, kw_only=True):
@@ -255,6 +261,7 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
+    ephemeral_container_statuses: list[ContainerStatus] = []
 
 
 REFUSALS = (

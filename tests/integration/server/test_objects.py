@@ -400,3 +400,19 @@ async def test_what_is_refused_of_a_pod_is_refused_in_a_job_too(api: Api) -> Non
             }
         ],
     )
+
+
+async def test_tolerations_of_lost_nodes_come_back_when_an_update_lacks_them(api: Api) -> None:
+    made = await api.create(PODS, pod("p"))
+    own = {"key": "mine", "operator": "Exists"}
+
+    status, after = await api.request(
+        "PUT", f"{PODS}/p", {**made, "spec": {**made["spec"], "tolerations": [own]}}
+    )
+
+    assert status == 200, after
+    assert {one["key"] for one in after["spec"]["tolerations"]} == {
+        "mine",
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    }

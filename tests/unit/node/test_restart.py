@@ -10,13 +10,14 @@ from gangline.cluster.node.pods.restart_policy import Step, back_off_s, initiali
 NOW_S = 1000.0
 
 
-def make_pod(policy="Never", init=(), containers=("main",), sidecars=()):
+def make_pod(policy="Never", init=(), containers=("main",), sidecars=(), added=()):
     spec = {
         "restartPolicy": policy,
         "initContainers": [
             {"name": name} | ({"restartPolicy": "Always"} if name in sidecars else {}) for name in init
         ],
         "containers": [{"name": name} for name in containers],
+        "ephemeralContainers": [{"name": name} for name in added],
     }
     return msgspec.convert({"spec": spec}, Pod)
 
@@ -151,3 +152,12 @@ def test_an_init_container_with_a_rule_is_tried_again_in_a_pod_that_never_restar
 
     assert step_of(pod, ended("main", 42)).start == ("main",)
     assert step_of(pod, ended("main", 1)) == Step(ended=True)
+
+
+def test_added_container_starts_once_whatever_the_others_do_and_does_not_keep_the_pod():
+    pod = make_pod(init=("a",), added=("debug",))
+
+    assert step_of(pod, running("a")).start == ("debug",)
+    assert step_of(pod, running("a"), ended("debug", 1)).start == ()
+    assert step_of(pod, ended("a", 0), ended("main", 0)) == Step(ended=True)
+    assert step_of(pod, ended("a", 0), ended("main", 0), running("debug")) == Step(ended=True)

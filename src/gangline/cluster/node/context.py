@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gangline.api.core import ConfigMap, Pod, Secret, Service
+from gangline.api.core import ConfigMap, Pod, Secret, Service, all_containers
 from gangline.api.resources import (
     CONFIG_MAPS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -326,7 +326,7 @@ def references(pod: Pod) -> tuple[set[str], set[str]]:
         for source in (volume.projected or {}).get("sources", []):
             config_maps.add(source.get("configMap", {}).get("name", ""))
             secrets.add(source.get("secret", {}).get("name", ""))
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
+    for container in all_containers(pod.spec):
         for bulk in container.env_from:
             config_maps.add(bulk.config_map_ref.name if bulk.config_map_ref else "")
             secrets.add(bulk.secret_ref.name if bulk.secret_ref else "")

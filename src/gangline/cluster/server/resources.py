@@ -25,6 +25,7 @@ SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
     "finalize": ("update",),
     "binding": ("create",),
     "eviction": ("create",),
+    "ephemeralcontainers": ("get", "patch", "update"),
     "token": ("create",),
     "log": ("get",),
     "attach": ("create", "get"),

@@ -167,7 +167,12 @@ def observed_in_status(pod: Pod) -> dict[str, ObservedContainer]:
     One that it says to be running, or to be starting again, is one that was begun.
     """
     found = {}
-    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+    statuses = pod.status
+    for status in (
+        *statuses.init_container_statuses,
+        *statuses.container_statuses,
+        *statuses.ephemeral_container_statuses,
+    ):
         now, before = status.state, _ended(status.last_state.terminated, status.restart_count - 1)
         known = ObservedContainer(
             status.name, attempt=status.restart_count, crashes=status.restart_count, before=before

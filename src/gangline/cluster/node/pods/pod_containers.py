@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.core import Container, Pod
+from gangline.api.core import Container, Pod, all_containers
 from gangline.cluster.node.pods import messages
 from gangline.cluster.node.pods.handlers import HandlerRunner
 from gangline.cluster.node.pods.observed_containers import (
@@ -36,7 +36,7 @@ class PodContainers:
     """See the module's text.
 
     Args:
-        pod: the pod; what its specification says of containers never changes.
+        pod: the pod.
         sandbox: its place.
         tell: records an event: type, reason, message.
         stop: is called with the name of a container that fails, and the grace period that its probe gives it.
@@ -60,7 +60,7 @@ class PodContainers:
     ) -> None:
         self.observed: dict[str, ObservedContainer] = {}
         self.in_flight: set[str] = set()
-        self._by_name = {one.name: one for one in (*pod.spec.containers, *pod.spec.init_containers)}
+        self.know(pod)
         self._mains = [one.name for one in pod.spec.containers]
         self._sandbox = sandbox
         self._tell = tell
@@ -70,6 +70,10 @@ class PodContainers:
         self._probers: dict[str, Prober] = {}
         self._hooks: dict[str, asyncio.Task[None]] = {}
         """Those that run, or have run before a stop, by container."""
+
+    def know(self, pod: Pod) -> None:
+        """Take a newer version of the pod, to which containers may have been added."""
+        self._by_name = {one.name: one for one in all_containers(pod.spec)}
 
     def container(self, name: str) -> Container:
         """Return a container of the specification."""

@@ -93,6 +93,7 @@ class PodRunner:
         if (old.labels, old.annotations) != (new.labels, new.annotations):
             self._refresh = True  # volumes may show them
         self.pod = pod
+        self._containers.know(pod)
         self._wake.set()
 
     def vanish(self) -> None:

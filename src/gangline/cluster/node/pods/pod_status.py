@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gangline.api.core import Condition, Container, Pod, find_condition
+from gangline.api.core import Condition, Container, Pod, all_containers, find_condition
 from gangline.clock import format_time
 from gangline.cluster.node.pods.observed_containers import AttemptEnd, ObservedContainer
 from gangline.cluster.node.pods.restart_policy import fails_pod, initialized, is_sidecar, restarts
@@ -49,7 +49,7 @@ def phase_of(pod: Pod, observed: Mapping[str, ObservedContainer], view: PodFacet
     if pod.status.phase in FINAL_PHASES:
         return pod.status.phase
     mains = [observed.get(container.name) for container in pod.spec.containers]
-    everyone = [observed.get(c.name) for c in (*pod.spec.init_containers, *pod.spec.containers)]
+    everyone = [observed.get(c.name) for c in all_containers(pod.spec)]
     if any(known is not None and known.state == "running" for known in everyone):
         begun = any(k is not None and (k.state != "waiting" or k.before) for k in mains)
         return "Running" if begun and initialized(pod, observed) else "Pending"
@@ -108,6 +108,11 @@ def pod_status(
     if pod.spec.init_containers:
         status["initContainerStatuses"] = [
             _container_status(pod, c, observed, view, phase) for c in pod.spec.init_containers
+        ]
+    if pod.spec.ephemeral_containers:
+        status["ephemeralContainerStatuses"] = [
+            _container_status(pod, c, observed, view, phase) | {"ready": False}
+            for c in pod.spec.ephemeral_containers
         ]
     if view.host_ip:
         status["hostIP"] = view.host_ip

@@ -78,7 +78,12 @@ def next_step(pod: Pod, observed: Mapping[str, ObservedContainer], now_s: float)
             wakes.append(due_s)
 
     def step(*, ended: bool = False) -> Step:
-        return Step(tuple(start), tuple(backing_off), min(wakes, default=None), ended)
+        added = [] if ended else [one.name for one in pod.spec.ephemeral_containers if is_new(one)]
+        return Step((*start, *added), tuple(backing_off), min(wakes, default=None), ended)
+
+    def is_new(container: Container) -> bool:
+        known = observed.get(container.name)
+        return known is None or known.state == "waiting"
 
     for container in pod.spec.init_containers:
         known = observed.get(container.name)

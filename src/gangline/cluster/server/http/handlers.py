@@ -43,10 +43,7 @@ _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "del
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _SUBRESOURCE_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
 _PROXY_VERBS = {**_SUBRESOURCE_VERBS, "HEAD": "get", "OPTIONS": "get", "DELETE": "delete"}
-_KNOWN_UNSERVED = {
-    "resize": "pods/resize",
-    "ephemeralcontainers": "pods/ephemeralcontainers",
-}
+_KNOWN_UNSERVED = {"resize": "pods/resize"}
 
 
 class Handlers:
@@ -206,7 +203,7 @@ class Handlers:
             return await access_review.create_review(self._api, context)
         if verb == "watch":
             return await WatchStream(self._api.store, context).run()
-        if target.subresource and target.subresource not in writing.STATUS_PARTS:
+        if target.subresource and target.subresource not in writing.PARTS:
             if target.subresource == "log":
                 return await logs.pod_log(self._api, context)
             if target.subresource == "proxy":

@@ -52,6 +52,28 @@ def containers(spec: dict[str, Any], path: str, volumes: set[str]) -> list[Field
     return errors
 
 
+def ephemeral_containers(
+    given: list[dict[str, Any]], path: str, volumes: set[str], taken: list[str]
+) -> list[FieldError]:
+    """Return every rule that containers added to a pod break; ``taken`` are the names of its others."""
+    errors = []
+    names = set(taken)
+    for index, container in enumerate(given):
+        place = f"{path}[{index}]"
+        errors += _container(container, place, volumes)
+        errors += [
+            forbidden(f"{place}.volumeMounts[{number}].{key}", "cannot be set for an Ephemeral Container")
+            for number, mount in enumerate(container.get("volumeMounts") or [])
+            for key in ("subPath", "subPathExpr")
+            if mount.get(key)
+        ]
+        name = container.get("name") or ""
+        if name in names:
+            errors.append(duplicate(f"{place}.name", name))
+        names.add(name)
+    return errors
+
+
 def _container(container: dict[str, Any], path: str, volumes: set[str]) -> list[FieldError]:
     errors = []
     name, image = container.get("name") or "", container.get("image") or ""

@@ -15,7 +15,13 @@ from typing import Any
 from gangline.api.resources import Resource
 from gangline.cluster.server.quota.limit_range import item_defaults
 from gangline.cluster.server.rules import workload_rules
-from gangline.cluster.server.rules.pod_defaults import admitted_pod_spec, pod_spec, qos_class, with_defaults
+from gangline.cluster.server.rules.pod_defaults import (
+    admitted_pod_spec,
+    pod_spec,
+    qos_class,
+    with_defaults,
+    with_tolerations,
+)
 from gangline.cluster.server.rules.stored_defaults import stored_defaults
 
 JOB_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
@@ -50,8 +56,9 @@ def apply_defaults(
     Args:
         resource: the kind; kinds without defaults come back as they are.
         obj: the object; for a new Job with ``metadata.uid`` set, from which its selector is made.
-        old: the stored object on an update, None on creation. Admission's additions to pods (tolerations, a
-            first status) are made on creation only; a Job keeps the selector it has.
+        old: the stored object on an update, None on creation. Admission's additions to pods (a first
+            status) are made on creation only, those to tolerations whenever they change; a Job keeps its
+            selector.
         priority: resolved priority of a new pod; None leaves the fields alone.
 
     Cost: O(containers, ports and volumes); about 10 µs for a pod.
@@ -77,6 +84,8 @@ def apply_defaults(
 def _pod(pod: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
     spec = pod_spec(pod.get("spec") or {})
     if old is not None:
+        if spec.get("tolerations") != old["spec"].get("tolerations"):
+            spec = with_tolerations(spec)
         return {**pod, "spec": spec}
     spec = admitted_pod_spec(with_defaults(spec, {"serviceAccountName": "default"}))
     spec["serviceAccount"] = spec["serviceAccountName"]

@@ -44,6 +44,11 @@ def pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
 
 def admitted_pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the spec of a new pod with what is added to pods alone, not to templates."""
+    return {"enableServiceLinks": True, **with_tolerations(spec)}
+
+
+def with_tolerations(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod's spec that tolerates lost nodes for a while. Source: DefaultTolerationSeconds."""
     tolerations = list(spec.get("tolerations") or [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(_tolerates(toleration, key) for toleration in tolerations):
@@ -55,7 +60,7 @@ def admitted_pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
                     "tolerationSeconds": NOT_READY_TOLERATION_S,
                 }
             )
-    return {"enableServiceLinks": True, **spec, "tolerations": tolerations}
+    return {**spec, "tolerations": tolerations}
 
 
 def qos_class(spec: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from gangline.cluster.server.rules.container_validation import containers
+from gangline.cluster.server.rules.container_validation import containers, ephemeral_containers
 from gangline.cluster.server.rules.field_rules import (
     SUBDOMAIN_MAX,
     duplicate,
@@ -25,13 +25,20 @@ from gangline.cluster.server.rules.field_rules import (
     required,
     subdomain,
 )
-from gangline.cluster.server.rules.pod_fields import refusals
+from gangline.cluster.server.rules.pod_fields import CONTAINER, refusals
 from gangline.errors import FieldError
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 FILE_MODE_MAX = 0o777
+EPHEMERAL = "ephemeralcontainers"
+"""The subresource that adds containers to a pod."""
+EPHEMERAL_FIELD = "ephemeralContainers"
+_EPHEMERAL_FIELDS = frozenset(
+    "name image command args workingDir envFrom env volumeMounts terminationMessagePath imagePullPolicy tty "
+    "terminationMessagePolicy securityContext stdin stdinOnce targetContainerName".split()
+)
 # net.ipv4.tcp_syncookies, net/ipv4/ip_forward
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 
@@ -236,6 +243,43 @@ def pod_update(pod: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
     if changed:
         listed = ", ".join(f"`spec.{key}`" for key in changed)
         errors.append(forbidden("spec", f"{_UPDATE_RULE}; this one changes {listed}"))
+    return errors
+
+
+def without_ephemeral(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without the containers that only their subresource adds, and has judged."""
+    spec = pod.get("spec")
+    if not isinstance(spec, dict) or EPHEMERAL_FIELD not in spec:
+        return pod
+    return {**pod, "spec": _without(spec, EPHEMERAL_FIELD)}
+
+
+def ephemeral_update(pod: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
+    """Return what is wrong with the ephemeral containers of a pod: those that it has stay as they are."""
+    path = f"spec.{EPHEMERAL_FIELD}"
+    spec = pod["spec"]
+    now = spec.get(EPHEMERAL_FIELD) or []
+    others = [one["name"] for key in ("initContainers", "containers") for one in spec.get(key) or []]
+    errors = ephemeral_containers(now, path, {volume["name"] for volume in spec.get("volumes") or []}, others)
+    for index, container in enumerate(now):
+        place = f"{path}[{index}]"
+        errors += [
+            forbidden(f"{place}.{key}", "cannot be set for an Ephemeral Container")
+            for key in sorted(container.keys() - _EPHEMERAL_FIELDS)
+            if container[key]
+        ]
+        errors += refusals(container, place, CONTAINER)
+        target = container.get("targetContainerName")
+        if target and target not in others:
+            words = "is no container of the pod"
+            errors.append(invalid(f"{place}.targetContainerName", target, words))
+    kept = {container.get("name"): container for container in now}
+    for container in old["spec"].get(EPHEMERAL_FIELD) or []:
+        name = container["name"]
+        if name not in kept:
+            errors.append(forbidden(path, f'existing ephemeral containers "{name}" may not be removed'))
+        elif kept[name] != container:
+            errors.append(forbidden(path, f'existing ephemeral containers "{name}" may not be changed'))
     return errors
 
 

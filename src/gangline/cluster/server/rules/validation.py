@@ -27,7 +27,13 @@ from gangline.cluster.server.rules.field_rules import (
     subdomain,
 )
 from gangline.cluster.server.rules.job_validation import job, job_update
-from gangline.cluster.server.rules.pod_validation import pod_spec, pod_update
+from gangline.cluster.server.rules.pod_validation import (
+    EPHEMERAL,
+    ephemeral_update,
+    pod_spec,
+    pod_update,
+    without_ephemeral,
+)
 from gangline.cluster.server.rules.workload_rules import claim, workload, workload_update
 from gangline.cluster.server.wire.field_types import type_errors
 from gangline.cluster.server.wire.unknown_fields import drop_unknown
@@ -104,11 +110,13 @@ def validate(
         return errors
     kind = (resource.group, resource.kind)
     errors = _metadata(resource, obj.get("metadata") or {})
+    if subresource == EPHEMERAL and old is not None:
+        return errors + ephemeral_update(obj, old)
     if subresource:
         return errors
     if old is None or obj.get("spec") != old.get("spec") or "spec" not in obj:
         # An update that leaves the spec alone is not held to rules that came after the object was stored.
-        errors += _RULES.get(kind, _no_rules)(obj)
+        errors += _RULES.get(kind, _no_rules)(obj if old is None else without_ephemeral(obj))
     if old is not None and kind in _UPDATE_RULES:
         errors += _UPDATE_RULES[kind](obj, old)
     return errors

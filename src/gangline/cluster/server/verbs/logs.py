@@ -192,7 +192,8 @@ def container_of(pod: dict[str, Any], asked: str) -> str:
     mains = [c["name"] for c in spec.get("containers") or []]
     inits = [c["name"] for c in spec.get("initContainers") or []]
     if asked:
-        if asked in mains or asked in inits:
+        added = [c["name"] for c in spec.get("ephemeralContainers") or []]
+        if asked in (*mains, *inits, *added):
             return asked
         raise status_errors.bad_request(f"container {asked} is not valid for pod {name}")
     default = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
@@ -211,7 +212,7 @@ def container_of(pod: dict[str, Any], asked: str) -> str:
 def _status_of(pod: dict[str, Any], container: str) -> dict[str, Any]:
     status = pod.get("status") or {}
     found: dict[str, Any]
-    for key in ("containerStatuses", "initContainerStatuses"):
+    for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         for found in status.get(key) or []:
             if found.get("name") == container:
                 return found

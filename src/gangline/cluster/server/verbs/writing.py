@@ -30,6 +30,7 @@ from gangline.cluster.server.rules import (
     session_rule,
     strategy,
 )
+from gangline.cluster.server.rules.pod_validation import EPHEMERAL, EPHEMERAL_FIELD
 from gangline.cluster.server.store.events import Entry
 from gangline.cluster.server.store.store import ConflictError
 from gangline.cluster.server.verbs import field_managers
@@ -39,6 +40,8 @@ from gangline.cluster.server.wire import rendering
 GENERATE_ATTEMPTS = 8
 STATUS_PARTS = ("status", "approval")
 """Subresources that write the status; the approval of a signing request is a condition of it."""
+PARTS = (*STATUS_PARTS, EPHEMERAL)
+"""Subresources that are read and written as the object, of which they change a part."""
 UPDATE_ATTEMPTS = 5
 """Of one update of a large object, which others may overtake."""
 
@@ -251,6 +254,9 @@ def next_state(
                 meta["ownerReferences"] = old["metadata"]["ownerReferences"]
         new = rendering.in_order(served, {**kept, "metadata": meta, **status})
     else:
+        if target.subresource == EPHEMERAL:
+            added = {EPHEMERAL_FIELD: (new.get("spec") or {}).get(EPHEMERAL_FIELD)}
+            new["spec"] = {**old["spec"], **({} if added[EPHEMERAL_FIELD] is None else added)}
         if "status" in served.subresources:
             new.pop("status", None)
             if "status" in old:
