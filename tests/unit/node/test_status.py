@@ -180,3 +180,5 @@ def test_init_containers_that_wait_for_others_say_so():
     status = pod_status(make_pod(init=("one", "two")), by_name(running("one")), view(), NOW_S)
 
     assert status["initContainerStatuses"][1]["state"] == {"waiting": {"reason": "PodInitializing"}}
+    told = [found.get("message") for found in status["conditions"] if found["type"] == "Initialized"]
+    assert told == ["containers with incomplete status: [one two]"]

@@ -148,7 +148,7 @@ def _conditions(
     waiting_for = [
         c.name
         for c in pod.spec.init_containers
-        if not (k := observed.get(c.name)) or not (k.started or _ended_well(k))
+        if not (k := observed.get(c.name)) or not (_ended_well(k) or (k.started and is_sidecar(c)))
     ]
     not_initialized = (
         ("", "")
