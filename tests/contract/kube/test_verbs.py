@@ -304,3 +304,17 @@ async def test_kinds_are_found_by_asking(client: Client) -> None:
     found = await resource_for(client, "authentication.k8s.io/v1", "TokenReview")
 
     assert (found.plural, found.namespaced) == ("tokenreviews", False)
+
+
+async def test_a_service_gives_its_address_back_with_its_type_and_takes_one(client: Client, api: Any) -> None:
+    spec = {"ports": [{"port": 80, "protocol": "TCP"}], "selector": {"a": "b"}}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": api.namespace}}
+    made = await client.create(SERVICES, {**body, "spec": spec})
+    assert made["spec"]["clusterIP"]
+
+    outside = {**made["spec"], "type": "ExternalName", "externalName": "data.example"}
+    named = await client.update(SERVICES, {**made, "spec": outside})
+    assert not {"clusterIP", "clusterIPs"} & set(named["spec"])
+
+    again = await client.update(SERVICES, {**named, "spec": {**named["spec"], "type": "ClusterIP"}})
+    assert again["spec"]["clusterIPs"] == [again["spec"]["clusterIP"]]

@@ -117,6 +117,8 @@ def admit_update(api: ApiContext, target: RequestTarget, old: dict[str, Any], ne
     resource = target.served.resource
     if resource == r.CRDS and target.subresource == "":
         new["status"] = crds.established(api, new).get("status", {})
+    elif resource == r.SERVICES and target.subresource == "":
+        new["spec"] = _admit_service(api.store, new, old)["spec"]
     elif resource in (r.CONFIG_MAPS, r.SECRETS) and old.get("immutable"):
         changed = [key for key in ("data", "binaryData", "immutable") if old.get(key) != new.get(key)]
         if changed:
@@ -239,10 +241,15 @@ def _resolve_priority(store: Store, target: RequestTarget, name: str, spec: dict
     spec["preemptionPolicy"] = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
 
 
-def _admit_service(store: Store, obj: dict[str, Any]) -> dict[str, Any]:
+def _admit_service(store: Store, obj: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a service with its address; one that becomes another name for an outside host gives it back."""
     spec = dict(obj.get("spec") or {})
+    before = (old or {}).get("spec") or {}
     if spec.get("type") == "ExternalName":
-        return obj
+        given_back = [
+            key for key in ("clusterIP", "clusterIPs") if key in before and spec.get(key) == before[key]
+        ]
+        return {**obj, "spec": {key: value for key, value in spec.items() if key not in given_back}}
     address = spec.get("clusterIP")
     if not address:
         address = _free_address(store, obj["metadata"]["uid"])
