@@ -50,6 +50,23 @@ def test_hosts_file_keeps_its_inode_when_pods_come_and_go(tmp_path):
     assert "localhost" in path.read_text()
 
 
+def test_hosts_files_say_whose_network_a_pod_has(tmp_path):
+    """As the kubelet says it: programs take a file with the first line for the cluster's."""
+    names = registry(tmp_path)
+    own = tmp_path / "pods" / "u2" / "hosts"
+    own.parent.mkdir(parents=True)
+
+    names.add("u2", PodHost("10.0.0.1", "outer", "outer", "", "ns", "ns", host_network=True))
+    names.add("u1", WORKER)
+
+    shared = names.hosts_file("ns").read_text()
+    assert shared.startswith("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n")
+    assert own.read_text().startswith(
+        "# Kubernetes-managed hosts file (host network).\n127.0.0.1\tlocalhost\n"
+    )
+    assert own.read_text().splitlines()[1:] == shared.splitlines()[1:]
+
+
 def test_files_of_a_namespace_go_with_its_last_pod(tmp_path):
     names = registry(tmp_path)
     names.hosts_file("ns")

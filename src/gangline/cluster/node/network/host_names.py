@@ -13,10 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+_MANAGED = "# Kubernetes-managed hosts file.\n"
+_MANAGED_OF_HOST = "# Kubernetes-managed hosts file (host network).\n"
+"""First lines as the kubelet writes them; by the first, programs see that a pod's names are the cluster's."""
 _LOCAL = """127.0.0.1\tlocalhost
 ::1\tlocalhost ip6-localhost ip6-loopback
 """
-"""What every hosts file begins with."""
+"""What every hosts file has first."""
 _MAPPED = "::ffff:{address}\tip4-mapped-{name}\n"
 """Names an IPv4 peer of a socket of both families: torch warns of a peer that has no name."""
 
@@ -33,6 +36,7 @@ class PodHost:
         namespace: where it lives.
         scope: whose pods know it, a namespace's name or one of ``sessions.name_scope``.
         host_aliases: lines that the pod's own hosts file has beyond its scope's.
+        host_network: whether its network is the machine's, as its own hosts file says.
     """
 
     address: str
@@ -42,6 +46,7 @@ class PodHost:
     namespace: str
     scope: str
     host_aliases: tuple[str, ...] = ()
+    host_network: bool = False
 
     @property
     def qualified(self) -> list[str]:
@@ -64,7 +69,7 @@ def hosts_text(hosts: Iterable[PodHost]) -> str:
     lines = [f"{host.address}\t{' '.join(host.qualified)}\n" for host in sorted_hosts]
     named = [("127.0.0.1", "localhost"), *((host.address, host.hostname) for host in sorted_hosts)]
     mapped = [_MAPPED.format(address=address, name=name) for address, name in dict.fromkeys(named)]
-    return "".join([_LOCAL, *lines, *mapped])
+    return "".join([_MANAGED, _LOCAL, *lines, *mapped])
 
 
 def rewrite_in_place(path: Path, text: str) -> None:
@@ -81,7 +86,7 @@ def rewrite_in_place(path: Path, text: str) -> None:
 class NameRegistry:
     """Who is called what, in files: ``HOSTS/SCOPE`` and ``NAMES/SCOPE/ALIAS``.
 
-    A pod with host aliases has a hosts file of its own, ``PODS/UID/hosts``.
+    A pod with host aliases, or the network of the machine, has a hosts file of its own, ``PODS/UID/hosts``.
     """
 
     def __init__(self, *, hosts_folder: Path, names_folder: Path, pods: Path) -> None:
@@ -169,6 +174,8 @@ class NameRegistry:
         text = hosts_text(self._hosts[scope].values())
         rewrite_in_place(self.hosts_file(scope), text)
         for uid, host in self._hosts[scope].items():
-            if host.host_aliases and (folder := self._pods / uid).is_dir():
-                own = "".join(f"{line}\n" for line in ("# Entries added by HostAliases.", *host.host_aliases))
-                rewrite_in_place(folder / "hosts", text + own)
+            if (host.host_aliases or host.host_network) and (folder := self._pods / uid).is_dir():
+                own = text.replace(_MANAGED, _MANAGED_OF_HOST, 1) if host.host_network else text
+                if host.host_aliases:
+                    own += "\n".join(("# Entries added by HostAliases.", *host.host_aliases, ""))
+                rewrite_in_place(folder / "hosts", own)

@@ -37,6 +37,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     session: str = ""
     scope: str = ""
     host_aliases: tuple[str, ...] = ()
+    host_network: bool = False
 
     @classmethod
     def of(cls, pod: Pod, *, address: str, started_at: float) -> PodRecord:
@@ -55,6 +56,7 @@ class PodRecord(msgspec.Struct, frozen=True):
             host_aliases=tuple(
                 "\t".join((alias["ip"], *alias.get("hostnames", ()))) for alias in pod.spec.host_aliases
             ),
+            host_network=pod.spec.host_network,
         )
 
     @property
@@ -74,6 +76,7 @@ class PodRecord(msgspec.Struct, frozen=True):
             self.namespace,
             scope,
             self.host_aliases,
+            self.host_network,
         )
 
     def write(self, folder: Path) -> None:
