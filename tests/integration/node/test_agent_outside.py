@@ -79,6 +79,25 @@ try:
 except ConnectionRefusedError:
     print("refused")
 """
+SELF_SERVER = """
+import socket, sys, threading, time
+server = socket.create_server(("", 7000))
+def serve():
+    while True:
+        server.accept()[0].sendall(b"itself")
+threading.Thread(target=serve, daemon=True).start()
+"""
+ASK_STREAM = """
+until = time.monotonic() + 60
+while True:  # until the rules have heard of it
+    try:
+        with socket.create_connection((sys.argv[1], 80), 2) as one:
+            print(one.recv(9).decode())
+        break
+    except OSError:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+"""
 SERVICE_ANSWERS = "tcp\nudp\nTrue\nTrue\nTrue\nrefused\n"
 
 
@@ -188,6 +207,24 @@ async def test_services_lead_to_their_pods_by_address_and_by_name(cluster, world
     cluster.stop_agent(signal.SIGKILL)
     await cluster.start_agent()
     assert await output(cluster, "asks-again", *ask) == SERVICE_ANSWERS
+
+
+async def test_a_service_leads_a_pod_to_itself(cluster):
+    service = await cluster.create(SERVICES, "own", spec={"ports": [{"port": 80, "protocol": "TCP"}]})
+    ask = SELF_SERVER + ASK_STREAM
+    await cluster.create_pod("own", sys.executable, "-c", ask, service["spec"]["clusterIP"])
+    pod = await cluster.wait_phase("own", "Running")
+    await cluster.create(
+        ENDPOINT_SLICES,
+        "own-1",
+        metadata={"name": "own-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "own"}},
+        addressType="IPv4",
+        endpoints=[{"addresses": [pod["status"]["podIP"]], "conditions": {"ready": True}}],
+        ports=[{"port": 7000, "protocol": "TCP"}],
+    )
+
+    await cluster.wait_phase("own", "Succeeded", "Failed")
+    assert await cluster.logs("own") == "itself\n"
 
 
 async def test_nothing_outside_reaches_pods_or_their_bridge_unasked(cluster, world):

@@ -145,6 +145,9 @@ class PodNetwork:
                     master=self._bridge_index,
                     state="up",
                 )
+                # A bridge sends nothing back to where it came from, but a service may lead a pod to itself.
+                for index in await self._netlink.link_lookup(ifname=name):
+                    await self._netlink.brport("set", index=index, mode=1)
                 return
             except NetlinkError as error:
                 if last:
