@@ -16,7 +16,9 @@ from gangline.errors import UserError
 VARIABLE = "GANGLINE_BENCH_LIMITS"
 COUNTS = ("batch_size", "num_batches", "num_warmup_batches", "num_iters")
 """Names of the numbers, which are upper bounds."""
-KEYS = (*COUNTS, "model")
+KEYS = (*COUNTS, "model", "data")
+SYNTHETIC = "synthetic"
+"""The value of ``data``: images are made up, none are read."""
 PREFIX = "Limited by --bench-limits: "
 
 
@@ -42,6 +44,8 @@ def parse(text: str) -> dict[str, int | str]:
             if not value.isdecimal() or (int(value) == 0 and key != "num_warmup_batches"):
                 raise UserError(f"bench limit `{key}` must be a whole number above 0 (found `{value}`)")
             limits[key] = int(value)
+        elif key == "data" and value != SYNTHETIC:
+            raise UserError(f"bench limit `data` can only be `{SYNTHETIC}` (found `{value}`)")
         else:
             limits[key] = value
     return limits
@@ -78,6 +82,13 @@ class Limits:
         if model != asked:
             self.changed["model"] = (asked, model)
         return model
+
+    def data(self, asked: str | None) -> str | None:
+        """Return the folder of the data set, None for synthetic data."""
+        if asked and self.bounds.get("data"):
+            self.changed["data"] = (asked, SYNTHETIC)
+            return None
+        return asked
 
     def line(self) -> str:
         """Return what was limited, for people; empty when nothing was."""

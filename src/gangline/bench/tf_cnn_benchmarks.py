@@ -138,7 +138,9 @@ def main(words: Sequence[str]) -> None:
         return
     flags = tf_cnn_flags.parse(words)
     ranks = read_ranks(os.environ).size if flags.variable_update == "horovod" else 1
-    plan = make_plan(flags, limits.from_environment(), ranks)
+    bounds = limits.from_environment()
+    flags.values["data_dir"] = bounds.data(flags.data_dir)
+    plan = make_plan(flags, bounds, ranks)
     entry.check_writable(flags.json)
     entry.require("torch")
     if flags.data_dir:

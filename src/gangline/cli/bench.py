@@ -84,7 +84,7 @@ def scaling(ranks: str, model: str, batch_size: int, num_batches: int, python: s
     from gangline.bench.scaling import series_of, table_lines
     from gangline.cli.options.gpus import GpuOptions
     from gangline.cli.options.target import ClusterTarget
-    from gangline.cli.run.command import start_cluster
+    from gangline.cli.run.prepare import start_cluster
     from gangline.cluster.daemon.cluster import Cluster
 
     counts = _counts(ranks)

@@ -24,6 +24,9 @@ SIMULATED_ROLE_LABEL = "node-role.kubernetes.io/simulated-gpus"
 UNHEALTHY_ANNOTATION = "gangline.dev/unhealthy-gpus"
 """Node annotation: indices of simulated GPUs that play dead: ``3,5``. Set by ``gangline node set-gpu``."""
 
+ADDED_ANNOTATION = "gangline.dev/added-gpus"
+"""Node annotation: simulated GPUs that are there for single runs: ``{"Job/default/train": 8}``."""
+
 Links = tuple[tuple[str, ...], ...]
 _LABEL_CHARS_MAX = 63
 
@@ -81,6 +84,19 @@ def read_unhealthy(text: str) -> frozenset[int]:
         [3, 5]
     """
     return frozenset(int(word) for word in text.replace(",", " ").split() if word.isdecimal())
+
+
+def read_added(text: str) -> dict[str, int]:
+    """Return for which runs a node simulates how many GPUs; what cannot be read counts for none.
+
+    Example:
+        >>> read_added('{"Job/default/train": 8}')
+        {'Job/default/train': 8}
+    """
+    try:
+        return {str(run): int(count) for run, count in json.loads(text or "{}").items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
 
 
 def with_unhealthy(inventory: DeviceInventory, indices: frozenset[int]) -> DeviceInventory:

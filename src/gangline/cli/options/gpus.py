@@ -200,6 +200,7 @@ def fitting(cluster: Cluster, documents: Sequence[Document], options: GpuOptions
 
 def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuRoom) -> str:
     """Return the ways on: a smaller job, simulated GPUs, another cluster."""
+    from gangline.cluster.paths import DEFAULT_CLUSTER
     from gangline.workloads.gpu_demand import nodes_for
     from gangline.workloads.gpu_fit import fit_object
 
@@ -210,6 +211,9 @@ def _ways_on(cluster: Cluster, document: Document, demand: GpuDemand, room: GpuR
         ways.append(f"`--fit` shrinks it: {', '.join(fit_object(document.value, room)[1])}")
     except UnschedulableError:
         pass
+    if document.file != COMMAND_LINE:
+        named = f" --cluster {cluster.paths.name}" if cluster.paths.name != DEFAULT_CLUSTER else ""
+        ways.append(f"`gangline run {document.file}{named} --try` simulates them for this run")
     each, count = nodes_for(demand)
     nodes = f" --nodes {count}" if count > 1 else ""
     other = "simulated-2" if cluster.paths.name == "simulated" else "simulated"

@@ -219,6 +219,7 @@ def _program_problem(container: dict[str, Any], folder: UserImage | None, known:
 
 def served_by(image: str, known: ImageMap) -> str:
     """Return what serves an image, in words; empty when nothing does."""
+    from gangline.cluster.images.image_map import repository
     from gangline.cluster.images.local_images import local_image_of
     from gangline.cluster.images.shipped_images import SHIPPED, own_programs
 
@@ -227,7 +228,7 @@ def served_by(image: str, known: ImageMap) -> str:
     if found := known.find(image):
         return f"{found}{limits if found.kind == 'venv' else ''}"
     if local in SHIPPED and not known.runtime:
-        return own_programs(local) + limits
+        return own_programs(local, repository(image).removeprefix("docker.io/")) + limits
     if local and (local.startswith("gangline/") or not known.runtime):
         return f"local image {local}"
     return known.runtime

@@ -17,14 +17,20 @@ from gangline.api.resources import (
     BUILT_IN,
     CONFIG_MAPS,
     CRDS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
     JOBS,
     MPIJOB_VERSIONS,
     MPIJOBS,
     NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
+    REPLICA_SETS,
     SECRETS,
     SERVICE_ACCOUNTS,
+    STATEFUL_SETS,
     Resource,
 )
 from gangline.cli.output import say
@@ -33,8 +39,11 @@ from gangline.jobs.environment import launcher_environment
 from gangline.launch.mpirun import ranks_asked_for
 from gangline.workloads.kinds import KINDS, pod_templates
 
+_KEPT = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES)
+"""What runs or stays until it is deleted."""
+
 KNOWN: dict[tuple[str, str], Resource] = {
-    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *MPIJOB_VERSIONS)
+    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *MPIJOB_VERSIONS, *_KEPT)
 }
 WORKLOADS = tuple(kind.name for kind in KINDS if kind.is_job)
 """Kinds that end, and that ``gangline run`` waits for."""
@@ -194,7 +203,11 @@ def _check_kind(document: Document, *, is_local: bool) -> list[FieldError]:
     if not is_local:
         return []
     if document.kind in OTHER_TRAININGS:
-        rule = f"{document.kind} is not supported yet; {', '.join(WORKLOADS[:-1])} and {WORKLOADS[-1]} are"
+        rule = (
+            f"nothing here runs a {document.kind}: it needs its own operator. Its program runs as an MPIJob "
+            "(mpirun starts the ranks; examples/published has some), or with `gangline run -n 4 -- PROGRAM`; "
+            "--context CONTEXT uses a cluster with that operator"
+        )
         return [FieldError("NotSupported", "kind", rule)]
     meant = similar_name(document.kind, {kind for _, kind in KNOWN})
     advice = f"; did you mean `{meant}`?" if meant else ""

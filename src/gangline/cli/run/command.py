@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from gangline.cli.options.gpus import GpuOptions, gpu_options
 from gangline.cli.options.images import ImageOptions, image_check_of, image_options, substitutions
 from gangline.cli.options.ranks import gpus_of_each, rank_options, ranks_and_nodes
 from gangline.cli.options.target import ClusterTarget, target_options
+from gangline.cli.run.prepare import TryOptions, prepared, settle, start_cluster
 from gangline.cli.run.program_session import HandOver, handover_of, no_handover
 from gangline.cluster.user_session import MACHINE, NODE
 from gangline.errors import UserError
@@ -23,7 +25,6 @@ from gangline.errors import UserError
 if TYPE_CHECKING:
     from gangline.api.codec import Document
     from gangline.cli.run.program_name import ProgramJob
-    from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.images.image_map import ImageMap
 
 PORT_ATTEMPTS_MAX = 100
@@ -81,6 +82,13 @@ class _RunCommand(click.Command):
     default="yaml",
     help="What --dry-run prints.  [default: yaml]",
 )
+@click.option(
+    "--try",
+    "is_tried",
+    is_flag=True,
+    help="Run a file whose cluster this is not: simulated GPUs, small models, empty volumes; says so.",
+)
+@click.option("--yes", "-y", "is_agreed", is_flag=True, help="With --try: make an environment with torch.")
 @gpu_options
 @image_options
 @target_options(short_namespace=False)
@@ -98,6 +106,8 @@ def command(
     isolated: bool,
     dry_run: bool,
     output: str,
+    is_tried: bool,
+    is_agreed: bool,
     gpus: GpuOptions,
     images: ImageOptions,
     target: ClusterTarget,
@@ -129,10 +139,21 @@ def command(
         from gangline.cli.options.manifests import read_manifests, with_namespace
 
         documents = with_namespace(read_manifests(files), target.namespace or "default")
-    _check(documents, target, images)
+    if is_tried and (program or not target.is_local):
+        raise UserError("--try is for files on the one-machine cluster", hint="leave it out")
+    if program or dry_run or not target.is_local:
+        _check(documents, target, images)
+    else:
+        line = " ".join(["gangline run", *map(shlex.quote, files)]) + target.options
+        trial = TryOptions(line, is_tried, is_agreed)
+        documents, images = prepared(documents, target, nodes or 1, gpus, images, trial)
     if dry_run:
         return _print_objects(documents, output)
-    return _run(documents, target, 1 if nodes is None else nodes, gpus, images, job)
+    try:
+        return _run(documents, target, 1 if nodes is None else nodes, gpus, images, job)
+    finally:
+        if is_tried:
+            settle(target)
 
 
 def _check_usage(
@@ -355,27 +376,6 @@ def _run(
         return _follow(documents, target, known)
     rename = None if job.name else lambda: fitting(cluster, [job.document(next(names))], gpus)[0].value
     return _follow(documents, target, known, job.hand_over, rename)
-
-
-def start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
-    """Start the cluster if it is not up, and say that it was, how long it took and how to end it."""
-    from gangline.cli.options.gpus import simulated
-    from gangline.cli.output import say
-    from gangline.cluster.process_lock import read_lock
-
-    was_up = read_lock(cluster.paths.lock("server")).state == "held"
-    started_s = time.monotonic()
-    facts = cluster.ensure_up(nodes=nodes, simulation=gpus.simulation, say=say)
-    if not was_up:
-        mode = cluster.isolation_in_use() or facts.isolation
-        took_s = time.monotonic() - started_s
-        named = ClusterTarget(cluster=facts.name).options
-        say(
-            f"started cluster `{facts.name}` in {took_s:.1f} s, isolation `{mode}`{simulated(facts)}; "
-            f"`gangline status{named}` shows it, `gangline down{named}` ends it"
-        )
-        if outside := cluster.outside():
-            say(f"outside of this machine: {outside}")
 
 
 def _follow(

@@ -16,15 +16,17 @@ from gangline.cli.options.manifests import WORKLOADS, in_order
 from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.cli.output import say
 from gangline.cli.run.create_or_attach import apply_object, claim_job, create_job, delete_job
+from gangline.cli.run.first_try import note_of
 from gangline.cli.run.follow import LOG_DRAIN_S, Follower
 from gangline.cli.run.program_session import HandOver, no_handover
 from gangline.cli.run.result import failure_of, last_lines
 from gangline.cli.run.view import PlainView, advice_for, open_view, result_line
 from gangline.errors import GanglineError, UnschedulableError
+from gangline.units import plural
 from gangline.workloads.job_outcome import JobOutcome
 from gangline.workloads.job_start import job_ref
 from gangline.workloads.job_view import lifetime_s
-from gangline.workloads.kinds import kind_of
+from gangline.workloads.kinds import find_kind, kind_of
 from gangline.workloads.pending import IMAGE_REFUSED, PendingReason
 from gangline.workloads.removed_writes import removed_writes
 
@@ -43,6 +45,8 @@ class Claimed(NamedTuple):
     was_there: bool = False
 
 
+READY_LIMIT_S = 60.0
+READY_LOOK_S = 0.1
 DETACH_WINDOW_S = 1.0
 """A second Ctrl-C within this time detaches; jobs are deleted only after it."""
 
@@ -137,7 +141,31 @@ async def _create(
             claimed.append(Claimed(resource, job, was_there))
         else:
             await apply_object(client, resource, document.value)
+            if find_kind(document.kind):
+                await _wait_ready(client, resource, document, target)
     return claimed
+
+
+async def _wait_ready(
+    client: ObjectClient, resource: Resource, document: Document, target: ClusterTarget
+) -> None:
+    """Wait until the pods of what never ends are ready, and say where they stand and how to go on."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + READY_LIMIT_S
+    while True:
+        live = await client.get(resource, document.name, document.value["metadata"].get("namespace"))
+        status = live.get("status") or {}
+        wanted = sum(one.count for one in kind_of({"kind": document.kind} | live).replicas(live))
+        ready = int(status.get("readyReplicas") or status.get("numberReady") or 0)
+        is_seen = status.get("observedGeneration") == live["metadata"].get("generation")
+        if (is_seen and ready >= wanted) or loop.time() > deadline:
+            break
+        await asyncio.sleep(READY_LOOK_S)
+    name = f"{kind_of({'kind': document.kind}).words[0]}/{document.name}"
+    more = f"{way_back(document.value, target)}"
+    said = [f"{name}: {ready} of {plural(wanted, 'pod')} ready, until it is deleted", note_of(live)]
+    say("; ".join(filter(None, said)))
+    say(f"hint: see it with `gangline logs -f {name}{more}`, delete it with `gangline delete {name}{more}`")
 
 
 async def _wait(
@@ -310,4 +338,5 @@ def _say_removed_writes(outcome: JobOutcome) -> None:
 
 
 def _served(job: Obj, images: ImageMap | None) -> list[str]:
-    return substitutions([job], images) if images is not None else []
+    note = note_of(job)
+    return [*([note] if note else []), *(substitutions([job], images) if images is not None else [])]

@@ -44,12 +44,13 @@ class Simulation(msgspec.Struct, frozen=True):
 
     def is_shown(self, node: dict[str, Any]) -> bool:
         """Return whether a node, in wire form, simulates just that many GPUs."""
-        from gangline.devices.inventory import RESOURCE
+        from gangline.devices.inventory import ADDED_ANNOTATION, RESOURCE, read_added
         from gangline.workloads.gpu_source import SOURCE_LABEL
 
         is_simulated = (node["metadata"].get("labels") or {}).get(SOURCE_LABEL) == "simulated"
         shown = (node.get("status", {}).get("capacity") or {}).get(RESOURCE, "0") if is_simulated else "0"
-        return str(shown) == str(self.gpus)
+        added = read_added((node["metadata"].get("annotations") or {}).get(ADDED_ANNOTATION, ""))
+        return str(shown) == str(max([self.gpus, *added.values()]))
 
     def in_words(self) -> str:
         """``8 simulated GPUs on each node (v100-dgx1)``, ``the machine's own GPUs``."""

@@ -102,14 +102,19 @@ def config_of(name: str) -> ImageConfig:
     return ImageConfig(image.entrypoint, image.command, image.working_dir)
 
 
-def own_programs(name: str) -> str:
-    """Return in words what serves an image, and what it lacks here."""
+def own_programs(name: str, reference: str) -> str:
+    """Return in words what serves an image, and what it lacks here.
+
+    Args:
+        name: in ``SHIPPED``.
+        reference: as the manifest has it, without tag: the name that ``--image`` takes.
+    """
     missing = [module for module in SHIPPED[name].needs if importlib.util.find_spec(module) is None]
     if not missing:
         return "Gangline's own programs"
     return (
         f"Gangline's own programs, which need {' and '.join(missing)}: this Python has none; "
-        f"--image {name}=FOLDER lends them a virtual environment that does"
+        f"--image {reference}=FOLDER lends them a virtual environment that does"
     )
 
 

@@ -17,7 +17,14 @@ from typing import Any
 from gangline.api.core import Node
 from gangline.devices.driver_files import FILE_ID, device_files
 from gangline.devices.find import FoundDevices, find_gpus
-from gangline.devices.inventory import UNHEALTHY_ANNOTATION, DeviceInventory, read_unhealthy, with_unhealthy
+from gangline.devices.inventory import (
+    ADDED_ANNOTATION,
+    UNHEALTHY_ANNOTATION,
+    DeviceInventory,
+    read_added,
+    read_unhealthy,
+    with_unhealthy,
+)
 from gangline.devices.ledger import GpuLedger, GpuRequest, Shares
 from gangline.devices.machine_claim import MachineClaim
 from gangline.devices.simulated import simulate
@@ -63,19 +70,23 @@ class AgentGpus:
         self._log = log
         self._ledger = GpuLedger({})
         self._unhealthy: dict[str, frozenset[int]] = {}
+        self._added: dict[str, int] = {}
         self._waiting: dict[str, Callable[[], None]] = {}
         self.on_change: Callable[[str], None] = no_change
 
     @property
     def hides(self) -> bool:
         """Whether a container that asks for none must be told that there are none for it."""
-        return bool(self._real.gpus) or self._simulated > 0
+        return bool(self._real.gpus) or self._simulated > 0 or any(self._added.values())
 
     def of_node(self, node: Node) -> DeviceInventory:
         """Return what a node shows; of simulated GPUs those that its annotation names are unhealthy."""
         name = node.metadata.name
         before = self._unhealthy.get(name, frozenset())
         self._unhealthy[name] = read_unhealthy(node.metadata.annotations.get(UNHEALTHY_ANNOTATION, ""))
+        self._added[name] = max(
+            read_added(node.metadata.annotations.get(ADDED_ANNOTATION, "")).values(), default=0
+        )
         found = self.inventory(name)
         if before - self._unhealthy[name]:
             for wake in list(self._waiting.values()):
@@ -84,10 +95,14 @@ class AgentGpus:
 
     def inventory(self, node: str) -> DeviceInventory:
         """Return what a node shows; empty for real GPUs that another cluster of the machine has."""
-        if self._simulated:
-            shown = simulate(node, self._simulated, self._model)
+        has_real = node == FIRST_NODE and bool(self._real.gpus) and not self._simulated
+        count = 0 if has_real else max(self._simulated, self._added.get(node, 0))
+        if count:
+            shown = simulate(node, count, self._model)
             self._ledger.show(node, with_unhealthy(shown, self._unhealthy.get(node, frozenset())))
-        elif node == FIRST_NODE and self._real.gpus and self._has_claim():
+        elif not has_real:
+            self._ledger.show(node, DeviceInventory())
+        elif self._has_claim():
             self._ledger.show(node, self._real)
         return self._ledger.inventory(node)
 

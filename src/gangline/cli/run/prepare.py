@@ -1,0 +1,136 @@
+"""What stands before a run: the cluster up, and files checked against what it has, or made to run here."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gangline.cli.options.gpus import GpuOptions
+from gangline.cli.options.images import ImageOptions, image_check_of
+from gangline.cli.options.target import ClusterTarget
+
+if TYPE_CHECKING:
+    from gangline.api.codec import Document
+    from gangline.cluster.daemon.cluster import Cluster
+
+
+class TryOptions(msgspec.Struct, frozen=True):
+    """What the user typed of a first try.
+
+    Attributes:
+        line: the command without its options.
+        is_tried: ``--try``.
+        is_agreed: ``--yes``.
+    """
+
+    line: str
+    is_tried: bool = False
+    is_agreed: bool = False
+
+    @property
+    def way(self) -> str:
+        """The command that tries it: with ``--yes`` where nobody could be asked."""
+        return f"{self.line} --try" + ("" if sys.stdin.isatty() else " --yes")
+
+
+def prepared(
+    documents: list[Document],
+    target: ClusterTarget,
+    nodes: int,
+    gpus: GpuOptions,
+    images: ImageOptions,
+    trial: TryOptions,
+) -> tuple[list[Document], ImageOptions]:
+    """Start the cluster and return documents and images with which they can run, in words what was changed.
+
+    Raises:
+        InvalidObjectError: a document breaks rules, or nothing serves its image.
+        MissingError: all that is missing, with the command that runs it anyway.
+    """
+    from gangline.api.resources import NODES
+    from gangline.cli.options.manifests import check_manifests
+    from gangline.cli.run import missing
+    from gangline.cluster.daemon.cluster import Cluster
+    from gangline.errors import InvalidObjectError
+
+    invalid: InvalidObjectError | None = None
+    problem = image_check_of(target, images)
+    try:
+        check_manifests(documents, is_local=True, image_problem=problem)
+    except InvalidObjectError as error:
+        check_manifests(documents, is_local=True)  # what --try could not help is refused at once
+        invalid = error
+    cluster = Cluster(target.paths)
+    start_cluster(cluster, nodes, gpus)
+    shown = cluster.call(lambda client: client.list(NODES)).items
+    absent = cluster.call(lambda client: missing.absent_objects(client, documents))
+    found = missing.find_missing(documents, shown, absent, problem)
+    if trial.is_tried:
+        missing.refuse(found, trial.way, is_tried=True)
+        return _tried(cluster, documents, images, trial)
+    if invalid is not None and not any(one.remedy for one in found):
+        raise invalid
+    if not all(one.is_amount for one in found):
+        missing.refuse(found, trial.way, is_tried=False)
+    return documents, images
+
+
+def _tried(
+    cluster: Cluster, documents: Sequence[Document], images: ImageOptions, trial: TryOptions
+) -> tuple[list[Document], ImageOptions]:
+    from gangline.api.resources import NODES
+    from gangline.cli.output import say
+    from gangline.cli.run import first_try
+    from gangline.cli.run.added_gpus import settle_gpus
+    from gangline.cli.run.torch_environment import find_torch, make_torch
+
+    problem = image_check_of(ClusterTarget(cluster=cluster.paths.name), images)
+    if any(problem(one) for one in first_try.torch_containers(documents)):
+        home = cluster.paths.state.parent
+        folder = find_torch(home) or make_torch(home, is_agreed=trial.is_agreed, say=say)
+        lent = tuple(f"{name}={folder}" for name in first_try.torch_images(documents))
+        images = msgspec.structs.replace(images, texts=(*images.texts, *lent))
+    settle_gpus(cluster)
+    nodes = cluster.call(lambda client: client.list(NODES)).items
+    changed = [first_try.adapted(document, nodes) for document in documents]
+    made = first_try.make_absent(cluster, changed)
+    if made:
+        changed = [first_try.noted(one, f"empty {', '.join(made)}") for one in changed]
+    changed = first_try.add_lacking_gpus(cluster, changed)
+    for document in changed:
+        if note := first_try.note_of(document.value):
+            say(f"{document.kind} `{document.name}` is tried: {note}")
+    return changed, images
+
+
+def settle(target: ClusterTarget) -> None:
+    """Take the GPUs away that were added for runs which are over."""
+    from gangline.cli.run.added_gpus import settle_gpus
+    from gangline.cluster.daemon.cluster import Cluster
+
+    settle_gpus(Cluster(target.paths))
+
+
+def start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
+    """Start the cluster if it is not up, and say that it was, how long it took and how to end it."""
+    from gangline.cli.options.gpus import simulated
+    from gangline.cli.output import say
+    from gangline.cluster.process_lock import read_lock
+
+    was_up = read_lock(cluster.paths.lock("server")).state == "held"
+    started_s = time.monotonic()
+    facts = cluster.ensure_up(nodes=nodes, simulation=gpus.simulation, say=say)
+    if not was_up:
+        mode = cluster.isolation_in_use() or facts.isolation
+        took_s = time.monotonic() - started_s
+        named = ClusterTarget(cluster=facts.name).options
+        say(
+            f"started cluster `{facts.name}` in {took_s:.1f} s, isolation `{mode}`{simulated(facts)}; "
+            f"`gangline status{named}` shows it, `gangline down{named}` ends it"
+        )
+        if outside := cluster.outside():
+            say(f"outside of this machine: {outside}")
