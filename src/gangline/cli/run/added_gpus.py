@@ -66,10 +66,10 @@ def add_gpus(cluster: Cluster, objects: Sequence[Obj]) -> int:
 def settle_gpus(cluster: Cluster) -> None:
     """Take away the GPUs that were added for runs which are over or gone."""
     nodes = cluster.call(lambda client: client.list(NODES)).items
-    runs = {run for node in nodes for run in _added(node)}
+    runs = {run for node in nodes for run in added(node)}
     over = {run for run in runs if not cluster.call(partial(_goes_on, run=run))}
     for node in nodes:
-        if gone := over & _added(node).keys():
+        if gone := over & added(node).keys():
             _change(cluster, node["metadata"]["name"], dict.fromkeys(gone, 0))
 
 
@@ -92,7 +92,8 @@ def _rooms(cluster: Cluster) -> list[tuple[str, int]]:
     return [(node["metadata"]["name"], GpuRoom.of([node], RESOURCE).total) for node in nodes]
 
 
-def _added(node: Obj) -> dict[str, int]:
+def added(node: Obj) -> dict[str, int]:
+    """Return for which runs a node shows how many GPUs."""
     return read_added((node["metadata"].get("annotations") or {}).get(ADDED_ANNOTATION, ""))
 
 
@@ -104,7 +105,7 @@ def _change(cluster: Cluster, name: str, changes: dict[str, int]) -> None:
 
         while True:
             node = await client.get(NODES, name)
-            after = {run: count for run, count in (_added(node) | changes).items() if count}
+            after = {run: count for run, count in (added(node) | changes).items() if count}
             metadata = {
                 "resourceVersion": node["metadata"]["resourceVersion"],
                 "annotations": {ADDED_ANNOTATION: json.dumps(after) if after else None},

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gangline.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS
+from gangline.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from gangline.cli.run.missing import (
     NODES_OPTION,
     Absent,
@@ -17,7 +17,8 @@ from gangline.cli.run.missing import (
     valid_name,
 )
 from gangline.cluster.images.image_map import repository
-from gangline.cluster.images.shipped_images import BENCH_LIMITS_VARIABLE
+from gangline.cluster.images.local_images import image_name
+from gangline.cluster.images.shipped_images import BENCH_LIMITS_VARIABLE, SHIPPED
 from gangline.workloads.capacity import gang_never_fits, gang_requests, never_fits, pod_requests
 from gangline.workloads.gpu_demand import GpuDemand, GpuRoom
 from gangline.workloads.gpu_source import gpus_in_words
@@ -35,6 +36,7 @@ TRIED_ANNOTATION = "gangline.dev/tried-with"
 """On a job that was run with ``--try``: what is in place of what was missing, in words."""
 LIMITS = "model=lenet,batch_size=2,num_batches=10,num_warmup_batches=1,num_iters=2,data=synthetic"
 """Sixteen ranks of lenet on two cores end within a minute and 4 GB."""
+DEVICES_OPTION = "--num_devices="
 _CLAIM_SIZE = "1Gi"
 
 
@@ -46,7 +48,7 @@ def adapted(document: Document, nodes: Sequence[Obj]) -> Document:
     value: Obj = copy.deepcopy(document.value)
     changes: list[str] = []
     metadata = value["metadata"]
-    if document.kind == "Pod" and (name := valid_name(document.name)) != document.name:
+    if document.kind == PODS.kind and (name := valid_name(document.name)) != document.name:
         metadata["name"] = name
         changes.append(f"named {name}")
     templates = [template for _, template in pod_templates(value)]
@@ -86,18 +88,26 @@ def _drop_amounts(container: Obj) -> None:
 def _adapt_container(container: Obj, nodes: Sequence[Obj]) -> list[str]:
     changes = []
     variables = container.setdefault("env", [])
-    if needs_torch(container) and all(one.get("name") != BENCH_LIMITS_VARIABLE for one in variables):
+    if _is_benchmark(container) and all(one.get("name") != BENCH_LIMITS_VARIABLE for one in variables):
         variables.append({"name": BENCH_LIMITS_VARIABLE, "value": LIMITS})
         changes.append(f"limited to {LIMITS}")
-    if other_hosts(container, nodes):
+    if hosts := len(other_hosts(container, nodes)):
         variables.insert(0, {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}})
         for field in ("command", "args"):
             words = container.get(field) or []
             for index, word in enumerate(words):
                 if str(word).startswith(NODES_OPTION):
-                    words[index] = NODES_OPTION + ",".join(["$(HOST_IP)"] * len(str(word).split(",")))
-        changes.append("this machine's own address for each node")
+                    words[index] = NODES_OPTION + ",".join(["$(HOST_IP)"] * hosts)
+                elif str(word).startswith(DEVICES_OPTION):
+                    words[index] = f"{DEVICES_OPTION}{hosts}"
+        changes.append(f"{hosts} ranks on this machine's own address")
     return changes
+
+
+def _is_benchmark(container: Obj) -> bool:
+    """Return whether an image holds a program of ours for torch, which a launcher may start in it."""
+    image = SHIPPED.get(image_name(str(container.get("image") or "")))
+    return image is not None and "torch" in image.needs
 
 
 def noted(document: Document, *changes: str) -> Document:
@@ -163,9 +173,9 @@ def _empty(absent: Absent) -> Obj:
 
 def add_lacking_gpus(cluster: Cluster, documents: Sequence[Document]) -> list[Document]:
     """Add the GPUs that documents lack to the cluster, simulated; return the documents that say so."""
-    from gangline.cli.run.added_gpus import add_gpus
+    from gangline.cli.run.added_gpus import add_gpus, added
 
-    nodes = cluster.call(lambda client: client.list(NODES)).items
+    nodes = [node for node in cluster.call(lambda client: client.list(NODES)).items if not added(node)]
     short = [
         document
         for document in documents

@@ -14,10 +14,12 @@ from gangline.api.resources import (
     CONFIG_MAPS,
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
+    PODS,
     SECRETS,
     SERVICE_ACCOUNTS,
     Resource,
 )
+from gangline.cli.run.added_gpus import added
 from gangline.cluster.images.local_images import image_name
 from gangline.cluster.images.program_check import needs_of
 from gangline.cluster.images.shipped_images import SHIPPED
@@ -167,13 +169,14 @@ def _of_document(
     document: Document, nodes: Sequence[Obj], image_problem: Callable[[Obj], str]
 ) -> Iterator[Missing]:
     title = f"{document.kind} `{document.name}`"
-    if document.kind == "Pod" and not all(is_dns_1123_label(part) for part in document.name.split(".")):
+    if document.kind == PODS.kind and not all(is_dns_1123_label(part) for part in document.name.split(".")):
         yield Missing(
             f"{title}: no cluster takes this name (a-z, 0-9, `-` and `.`)",
             f"the name `{valid_name(document.name)}`",
         )
     demand = GpuDemand.of(document.value)
-    if shortage := demand.shortage(GpuRoom.of(nodes, demand.resource)):
+    own = [node for node in nodes if not added(node)]  # what is there for other runs goes with them
+    if shortage := demand.shortage(GpuRoom.of(own, demand.resource)):
         yield Missing(
             f"{title}: {shortage}", "simulated GPUs" if demand.resource == GPU else "", is_amount=True
         )
