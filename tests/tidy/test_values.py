@@ -49,7 +49,6 @@ UNTYPED: dict[str, int] = {
     "options/manifests.py": 4,
     "options/target.py": 1,
     "output.py": 1,
-    "'run/added_gpus.py": 3,
     "run/command.py": 2,
     "run/create_or_attach.py": 15,
     "run/flow.py": 6,

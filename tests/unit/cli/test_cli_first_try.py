@@ -11,9 +11,10 @@ import pytest
 from gangline.api.codec import Document, load_file
 from gangline.api.resources import PERSISTENT_VOLUME_CLAIMS, SECRETS
 from gangline.cli.options.images import image_check, served_by
-from gangline.cli.run import first_try
-from gangline.cli.run.missing import Absent, Missing, MissingError, find_missing, refuse
+from gangline.cli.run.refusal import MissingError, refuse
 from gangline.cluster.images.image_map import ImageMap, UserImage
+from gangline.cluster.trials import first_try
+from gangline.cluster.trials.missing import Absent, Missing, find_missing
 from gangline.devices.inventory import ADDED_ANNOTATION, read_added
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "examples" / "published"

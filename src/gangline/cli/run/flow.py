@@ -16,11 +16,11 @@ from gangline.cli.options.manifests import WORKLOADS, in_order
 from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.cli.output import say
 from gangline.cli.run.create_or_attach import apply_object, claim_job, create_job, delete_job
-from gangline.cli.run.first_try import note_of
 from gangline.cli.run.follow import LOG_DRAIN_S, Follower
 from gangline.cli.run.program_session import HandOver, no_handover
 from gangline.cli.run.result import failure_of, last_lines
 from gangline.cli.run.view import PlainView, advice_for, open_view, result_line
+from gangline.cluster.trials.first_try import note_of
 from gangline.errors import GanglineError, UnschedulableError
 from gangline.units import plural
 from gangline.workloads.job_outcome import JobOutcome

@@ -53,8 +53,9 @@ def prepared(
     """
     from gangline.api.resources import NODES
     from gangline.cli.options.manifests import check_manifests
-    from gangline.cli.run import missing
+    from gangline.cli.run.refusal import refuse
     from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.trials import missing
     from gangline.errors import InvalidObjectError
 
     invalid: InvalidObjectError | None = None
@@ -70,12 +71,12 @@ def prepared(
     absent = cluster.call(lambda client: missing.absent_objects(client, documents))
     found = missing.find_missing(documents, shown, absent, problem)
     if trial.is_tried:
-        missing.refuse(found, trial.way, is_tried=True)
+        refuse(found, trial.way, is_tried=True)
         return _tried(cluster, documents, images, trial)
     if invalid is not None and not any(one.remedy for one in found):
         raise invalid
     if not all(one.is_amount for one in found):
-        missing.refuse(found, trial.way, is_tried=False)
+        refuse(found, trial.way, is_tried=False)
     return documents, images
 
 
@@ -84,9 +85,9 @@ def _tried(
 ) -> tuple[list[Document], ImageOptions]:
     from gangline.api.resources import NODES
     from gangline.cli.output import say
-    from gangline.cli.run import first_try
-    from gangline.cli.run.added_gpus import settle_gpus
     from gangline.cli.run.torch_environment import find_torch, make_torch
+    from gangline.cluster.trials import first_try
+    from gangline.cluster.trials.added_gpus import settle_gpus
 
     problem = image_check_of(ClusterTarget(cluster=cluster.paths.name), images)
     if any(problem(one) for one in first_try.torch_containers(documents)):
@@ -109,8 +110,8 @@ def _tried(
 
 def settle(target: ClusterTarget) -> None:
     """Take the GPUs away that were added for runs which are over."""
-    from gangline.cli.run.added_gpus import settle_gpus
     from gangline.cluster.daemon.cluster import Cluster
+    from gangline.cluster.trials.added_gpus import settle_gpus
 
     settle_gpus(Cluster(target.paths))
 

@@ -8,7 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
-from gangline.cli.run.missing import (
+from gangline.cluster.images.image_map import repository
+from gangline.cluster.images.local_images import image_name
+from gangline.cluster.images.shipped_images import BENCH_LIMITS_VARIABLE, SHIPPED
+from gangline.cluster.trials.missing import (
     NODES_OPTION,
     Absent,
     absent_objects,
@@ -16,9 +19,6 @@ from gangline.cli.run.missing import (
     other_hosts,
     valid_name,
 )
-from gangline.cluster.images.image_map import repository
-from gangline.cluster.images.local_images import image_name
-from gangline.cluster.images.shipped_images import BENCH_LIMITS_VARIABLE, SHIPPED
 from gangline.workloads.capacity import gang_never_fits, gang_requests, never_fits, pod_requests
 from gangline.workloads.gpu_demand import GpuDemand, GpuRoom
 from gangline.workloads.gpu_source import gpus_in_words
@@ -173,7 +173,7 @@ def _empty(absent: Absent) -> Obj:
 
 def add_lacking_gpus(cluster: Cluster, documents: Sequence[Document]) -> list[Document]:
     """Add the GPUs that documents lack to the cluster, simulated; return the documents that say so."""
-    from gangline.cli.run.added_gpus import add_gpus, added
+    from gangline.cluster.trials.added_gpus import add_gpus, added
 
     nodes = [node for node in cluster.call(lambda client: client.list(NODES)).items if not added(node)]
     short = [
