@@ -55,8 +55,9 @@ def prepared(
     from gangline.cli.options.manifests import check_manifests
     from gangline.cli.run.refusal import refuse
     from gangline.cluster.daemon.cluster import Cluster
-    from gangline.cluster.trials import missing
+    from gangline.cluster.trials import first_try, missing
     from gangline.errors import InvalidObjectError
+    from gangline.workloads.gpu_demand import GpuDemand
 
     invalid: InvalidObjectError | None = None
     problem = image_check_of(target, images)
@@ -64,6 +65,10 @@ def prepared(
         check_manifests(documents, is_local=True, image_problem=problem)
     except InvalidObjectError as error:
         check_manifests(documents, is_local=True)  # what --try could not help is refused at once
+        if not first_try.torch_containers(documents) and not any(
+            GpuDemand.of(one.value).total for one in documents
+        ):
+            raise  # nothing else can be missing that a cluster would have to be asked about
         invalid = error
     cluster = Cluster(target.paths)
     start_cluster(cluster, nodes, gpus)

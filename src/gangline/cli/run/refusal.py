@@ -40,6 +40,8 @@ def refuse(missing: Sequence[Missing], command: str, *, is_tried: bool) -> None:
     ways = list(dict.fromkeys(one.way for one in hopeless if one.way))
     if not hopeless:
         hint = f"{command}\n      runs it here, small: {_filled(', '.join(remedies), 28)}"
+        others = list(dict.fromkeys(one.way for one in missing if one.way))
+        hint += "".join(f"\n      {_filled(way)}" for way in others)
         hint += "\n      --context CONTEXT runs it on a cluster that has them"
     else:
         hint = "\n      ".join(_filled(way) for way in ways) or "--context CONTEXT runs it on another cluster"

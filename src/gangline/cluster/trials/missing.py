@@ -127,22 +127,24 @@ def _of_document(
             yield Missing(
                 f"{title}: it asks for {problem}", "no requests of cores and memory", is_amount=True
             )
-    for _, template in templates:
+    for path, template in templates:
         spec = template.get("spec") or {}
         if (chosen := spec.get("nodeSelector") or {}) and not any(_is_chosen(node, chosen) for node in nodes):
             labels = ", ".join(f"{key}={value}" for key, value in chosen.items())
             yield Missing(f"{title}: no node has the labels {labels}", "any node")
-        for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
-            yield from _of_container(container, nodes, image_problem)
+        for field in ("initContainers", "containers"):
+            for index, container in enumerate(spec.get(field) or []):
+                place = document.locate(f"{path}spec.{field}[{index}].image")
+                yield from _of_container(container, place, nodes, image_problem)
 
 
 def _of_container(
-    container: Obj, nodes: Sequence[Obj], image_problem: Callable[[Obj], str]
+    container: Obj, place: str, nodes: Sequence[Obj], image_problem: Callable[[Obj], str]
 ) -> Iterator[Missing]:
     image = str(container.get("image") or "")
     if problem := image_problem(container):
         rule, _, hint = problem.partition("\n")
-        yield Missing(f"image {image}: {rule}", "torch" if needs_torch(container) else "", hint)
+        yield Missing(f"image {image}: {rule} at {place}", "torch" if needs_torch(container) else "", hint)
     if others := other_hosts(container, nodes):
         yield Missing(f"no node has the address {' or '.join(others)}", "this machine's own address")
 
