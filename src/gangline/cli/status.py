@@ -71,6 +71,7 @@ def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
             "controlPlane": facts.control_plane,
             "isolation": facts.isolation,
             "keep": facts.keep,
+            "operator": facts.has_operator,
             "created": facts.created,
         }
     report["state"] = str(cluster.paths.state)
@@ -79,18 +80,18 @@ def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
         report["outside"] = cluster.outside()
         report["nodes"] = _nodes(cluster)
         report["images"] = describe_map(load_image_map(cluster), cluster.paths)
-        report["definitions"] = _strangers(cluster)
+        report["definitions"] = _strangers(cluster, facts is None or facts.has_operator)
     return report
 
 
-def _strangers(cluster: Cluster) -> list[str]:
+def _strangers(cluster: Cluster, has_operator: bool) -> list[str]:
     """Return what is wrong with the definitions that the cluster's services work by, in words."""
     from gangline.api.crds import crds, gang_crds
     from gangline.api.definitions import judge
     from gangline.api.resources import CRDS
 
     found = []
-    for crd in (*crds(), *gang_crds()):
+    for crd in (*(crds() if has_operator else ()), *gang_crds()):
         name = crd["metadata"]["name"]
         try:
             verdict = judge(crd, cluster.request("GET", CRDS.path(name=name)))
@@ -171,6 +172,8 @@ def _print(report: dict[str, Any]) -> None:
     if "port" in report:
         print(f"api       https://127.0.0.1:{report['port']}, control plane `{report['controlPlane']}`")
         print(f"isolation {report['isolation']}")
+        if not report["operator"]:
+            print("operator  none: MPIJobs are left to one that you install")
     if report.get("outside"):
         print(f"outside   {report['outside']}")
     for process, found in report["processes"].items():

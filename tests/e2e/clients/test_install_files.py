@@ -53,6 +53,10 @@ def by_kustomize(cluster: Any, programs: Path) -> None:
 def test_without_an_operator_the_kind_is_not_there(cluster: Any) -> None:
     assert "mpijobs.kubeflow.org" not in cluster.kubectl("get", "crd")
     assert cluster.gangline("up", "--operator").returncode == 2
+    assert "operator  none" in cluster.gangline("status").stdout
+    run = cluster.gangline("run", "--", "true")
+    assert run.returncode == 2
+    assert "the cluster does not serve kubeflow.org/v2beta1 MPIJob" in run.stderr
 
 
 @pytest.mark.parametrize("install", [by_file, by_folder, by_kustomize])

@@ -128,6 +128,7 @@ async def create_once(client: ObjectClient, resource: Resource, obj: Obj) -> Obj
 
     Raises:
         AlreadyExists: another one of that name is there.
+        UserError: the cluster does not serve the kind.
         ApiError: the server refuses, or does not come back.
     """
     from gangline.kube.errors import AlreadyExists, NotFound, Unavailable
@@ -140,6 +141,15 @@ async def create_once(client: ObjectClient, resource: Resource, obj: Obj) -> Obj
             return await client.create(resource, marked)
         except (AlreadyExists, Unavailable) as error:
             failure = error
+        except NotFound as error:
+            if error.details.get("name"):
+                raise  # the namespace
+            raise UserError(
+                f"cannot create {job_ref(marked)}: the cluster does not serve {resource.api_version} "
+                f"{resource.kind}",
+                hint="install an operator that brings it; for Gangline's own on the one-machine cluster: "
+                "gangline down, then gangline up --operator",
+            ) from None
         try:
             live = await client.get(resource, metadata["name"], metadata.get("namespace"))
         except NotFound:
