@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gangline.cli.serve.service import connection_options, led_options, led_values, service_connection
+from gangline.cli.serve.service import (
+    collect_rarely,
+    connection_options,
+    led_options,
+    led_values,
+    service_connection,
+)
 from gangline.errors import UserError
 from gangline.placement import Policy
 from gangline.placement.policy import OVERDUE_AFTER_S
 from gangline.topology import parse_levels
 from gangline.topology.network import DEFAULT_LEVELS
-
-GARBAGE_THRESHOLDS = 20_000, 20, 20
-"""New objects between collections of each generation. With Python's 700 they take a quarter of the time of
-reading a pod, as hardly anything here is garbage in a circle."""
 
 
 @click.command("scheduler")
@@ -108,6 +109,6 @@ async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str
         node_selector=options["node_selector"],
         **led_values(options),
     )
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    collect_rarely()
     async with Client(service_connection(kubeconfig, context), user_agent="gangline-scheduler") as client:
         await run_until_stopped(SchedulerService(client, service).run())

@@ -18,6 +18,7 @@ import structlog
 from gangline.cli.serve.agent_supervisor import AgentSupervisor
 from gangline.cli.serve.control_plane import ControlPlane
 from gangline.cli.serve.idle_end import end_when_idle
+from gangline.cli.serve.service import collect_rarely
 from gangline.cluster.api_access import api_connection
 from gangline.cluster.control_plane import identities
 from gangline.cluster.daemon.readiness import CONTROLLERS_STARTED
@@ -42,6 +43,7 @@ async def run_services(
     plane: ControlPlane, paths: ClusterPaths, supervisor: AgentSupervisor, has_operator: bool
 ) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
+    collect_rarely()
     async with AsyncExitStack() as held:
         clients: dict[Connection, Client] = {}
 
