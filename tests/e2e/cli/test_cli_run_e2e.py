@@ -244,17 +244,19 @@ def test_a_command_that_is_not_there_is_said_at_once(gangline, pod_manifest):
     assert result.stderr.count('pod misspelt, container main: StartError: exec: "shh"') == 2
 
 
-def test_a_missing_config_map_is_said_while_the_pod_waits(gangline, pod_manifest):
+def test_a_missing_config_map_is_said_before_a_run_and_while_an_applied_pod_waits(
+    gangline, pod_manifest, until
+):
     manifest = pod_manifest("mapless", "true", more="      volumeMounts: [{name: v, mountPath: /x}]\n")
     manifest.write_text(manifest.read_text() + "  volumes: [{name: v, configMap: {name: absent}}]\n")
-    process = gangline.start("run", str(manifest))
-    assert 'configmap "absent" not found' in process.stderr.readline()
-    shown = gangline("get", "mapless").stdout
-    assert "PENDING" in shown
-    assert 'configmap "absent" not found' in shown
-    assert 'configmap "absent" not found' in gangline("list", "-o", "wide").stdout + shown
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    refused = gangline("run", str(manifest))
+    assert (refused.returncode, "config map `absent`" in refused.stderr) == (2, True)
+
+    gangline("apply", str(manifest))
+
+    until(lambda: 'configmap "absent" not found' in gangline("get", "mapless").stdout, "the reason")
+    assert "PENDING" in gangline("get", "mapless").stdout
+    gangline("delete", "mapless")
 
 
 def read_lines_and_close(process, count):

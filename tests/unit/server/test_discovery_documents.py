@@ -85,6 +85,7 @@ def test_aggregated_discovery_has_everything_in_two_documents(version):
     assert {s["subresource"] for s in pods["subresources"]} == {
         "attach",
         "binding",
+        "ephemeralcontainers",
         "eviction",
         "exec",
         "log",
