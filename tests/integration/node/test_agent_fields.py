@@ -51,6 +51,23 @@ async def test_a_read_only_root_refuses_writes_and_leaves_volumes_writable(clust
     assert lines == ["volumes"]
 
 
+async def test_a_volume_over_the_folder_of_this_python_leaves_it_its_programs(cluster):
+    if cluster.mode == "plain":
+        pytest.skip("plain pods have no mounts")
+    above = str(Path(sys.prefix).parent)
+    script = f"ls -d {above}/pyproject.toml; cd / && {sys.executable} -c 'import gangline; print(1)'"
+    lines = await said_by(
+        cluster,
+        "covered",
+        script,
+        container={"volumeMounts": [{"name": "scratch", "mountPath": above}]},
+        volumes=[{"name": "scratch", "emptyDir": {}}],
+    )
+
+    assert lines[1:] == ["1"]
+    assert "No such file" in lines[0]
+
+
 async def test_capabilities_are_dropped_and_added(cluster):
     if cluster.mode == "plain":
         pytest.skip("plain pods have the rights of the user")

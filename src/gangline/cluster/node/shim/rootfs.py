@@ -130,6 +130,7 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
         _bind_descriptor(
             descriptor, item["target"], read_only=item["read_only"], directory=_is_directory(descriptor)
         )
+    notes += _show_again(shown, [Path(item["target"]) for _, item in sources])
     os.fchdir(old_root)
     sys.unmount(".")
     os.chdir("/")
@@ -138,6 +139,21 @@ def enter_root(config: dict[str, Any], spec: dict[str, Any]) -> list[str]:
         _make_read_only([path for _, path in shown] + [item["target"] for _, item in sources])
     for descriptor in (old_root, dev, host_sys, *(fd for fd, _ in (*sources, *shown, *others))):
         os.close(descriptor)
+    return notes
+
+
+def _show_again(shown: list[tuple[int, str]], targets: list[Path]) -> list[str]:
+    """Show what a volume covers of the folders that every program here needs; return those it cannot show.
+
+    A volume over `/tmp` or a home would else take Python away from a cluster that is installed below it.
+    """
+    notes = []
+    for descriptor, path in shown:
+        if any(Path(path).is_relative_to(target) for target in targets):
+            try:
+                _bind_descriptor(descriptor, path, read_only=True, directory=_is_directory(descriptor))
+            except OSError as error:  # a volume that may not be written takes no folder to show it at
+                notes.append(f"a volume covers {path}, where programs of this machine are: {error.strerror}")
     return notes
 
 
