@@ -1,7 +1,6 @@
 """NetApp's article: a worker Deployment and a master Job, on claims that are folders of the user's.
 
-The machine has one network, so pods on it have one address: the master's nodes are that address, twice, and
-of the 16 ranks two are started.
+The master's nodes are the two addresses of the cluster's own nodes; the model is a small one.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ FILES = Path(__file__).parent / "netapp"
 WORKER = "netapp-tensorflow-multi-imagenet-worker"
 MASTER = "netapp-tensorflow-multi-imagenet-master"
 CLAIMS = ("pb-fg-all-iface1", "pb-fg-all-iface2", "tensorflow-results")
+RANKS = 16
 LIMITS = "model=trivial,batch_size=2,num_batches=2,num_warmup_batches=1"
 
 
@@ -65,15 +65,29 @@ def test_worker_serves_master_completes_and_deleting_takes_their_pods_along(
         assert time.monotonic() < limit_s
     assert log == "22122\n"
 
-    address = cluster.get("pod", name)["status"]["podIP"]
-    master = (FILES / "master.yaml").read_text().replace("--num_devices=16", "--num_devices=2")
-    master = re.sub(r"--nodes=[0-9.,]+", f"--nodes={address},{address}", master)
+    worker = cluster.get("pod", name)
+    addresses = [
+        one["address"]
+        for node in cluster.get("nodes")["items"]
+        for one in node["status"]["addresses"]
+        if one["type"] == "InternalIP"
+    ]
+    assert len(set(addresses)) == 2
+    assert worker["status"]["podIP"] == worker["status"]["hostIP"]
+    assert worker["status"]["hostIP"] in addresses
+    master = (FILES / "master.yaml").read_text()
+    master = re.sub(r"--nodes=[0-9.,]+", f"--nodes={','.join(addresses)}", master)
     cluster.kubectl("create", "-f", "-", stdin=master)
     assert re.search(rf"^{MASTER} +Running +0/1 ", cluster.kubectl("get", "jobs"), re.MULTILINE)
     cluster.kubectl("wait", "--for=condition=complete", f"job/{MASTER}", "--timeout=170s")
     assert re.search(rf"^{MASTER} +Complete +1/1 +\d+m?\d*s", cluster.kubectl("get", "jobs"), re.MULTILINE)
-    assert re.search(r"^Total images/sec = [0-9.]+$", cluster.kubectl("logs", f"job/{MASTER}"), re.MULTILINE)
-    assert list(folders["tensorflow-results"].glob("*_trivial_cpu_2_2_*.txt"))
+    log = cluster.kubectl("logs", f"job/{MASTER}")
+    assert (
+        f"mpirun -allow-run-as-root -np {RANKS} -H {','.join(f'{one}:{RANKS // 2}' for one in addresses)} "
+        in log
+    )
+    assert re.search(r"^Total images/sec = [0-9.]+$", log, re.MULTILINE)
+    assert list(folders["tensorflow-results"].glob(f"*_trivial_cpu_{RANKS}_2_*.txt"))
 
     cluster.kubectl("delete", "job", MASTER)
     cluster.kubectl("delete", "deployment", WORKER)

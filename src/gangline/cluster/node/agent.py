@@ -17,6 +17,7 @@ from gangline import clock
 from gangline.api.core import ConfigMap, Node, Pod, Secret, Service
 from gangline.cluster.images.image_map import MAP_NAME, MAP_NAMESPACE
 from gangline.cluster.node.context import AgentContext, affected
+from gangline.cluster.node.isolation import peer_of
 from gangline.cluster.node.leftovers import (
     SWEEP_PERIOD_S,
     TOKEN_CHECK_PERIOD_S,
@@ -260,6 +261,7 @@ class NodeAgent:
                 continue
             if self._context.paths.pod_socket(record.uid).exists():
                 adopted += 1
+                self._take_over_node(record)
             else:
                 ended += 1
             self._context.gpus.reserve(record.uid, record.gpus)
@@ -278,6 +280,11 @@ class NodeAgent:
             self._on_pod(None, pod)
         self.found = FoundPods(adopted, ended, removed, links)
         self._report()
+
+    def _take_over_node(self, record: PodRecord) -> None:
+        network = self._context.network
+        if network is not None and record.host_network:
+            network.take_over_node(record.address, peer_of(self._context.paths.pod_socket(record.uid)))
 
     def _report(self) -> None:
         self._context.log.info("node agent ready", isolation=self._context.isolation, **asdict(self.found))

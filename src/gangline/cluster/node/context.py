@@ -360,7 +360,6 @@ class AgentContext:
     objects: Objects
     gpus: AgentGpus
     ends: PodEnds
-    host_ip: str
     api_host: str
     api_port: int
     allocatable: dict[str, str]
@@ -377,7 +376,7 @@ class AgentContext:
         """Return the ``resolv.conf`` of a pod with that address, None for the one that it sees anyway."""
         if self.isolation == "plain":
             return None
-        if self.network is None or address == self.host_ip:  # it is on the machine's own network
+        if self.network is None or address == self.network.gateway:  # it is on the machine's own network
             return of_the_machine()
         return self.network.way_out.resolv
 
@@ -390,9 +389,13 @@ class AgentContext:
         ):  # from inside a user namespace no mark can be read outside
             self.own_fork_server.sweep(uid)
 
-    def facts(self, address: str) -> PodFacts:
+    def host_ip(self, node: str) -> str:
+        """Return the address of a node."""
+        return self.api_host if self.network is None else self.network.node_address(node)
+
+    def facts(self, address: str, node: str) -> PodFacts:
         """Return what the downward API can tell about a pod with that address."""
-        return PodFacts(pod_ip=address, host_ip=self.host_ip, allocatable=dict(self.allocatable))
+        return PodFacts(pod_ip=address, host_ip=self.host_ip(node), allocatable=dict(self.allocatable))
 
 
 def affected(pods: Iterable[Pod], kind: str, key: str) -> list[Pod]:

@@ -112,7 +112,7 @@ def enter_user_namespace(running_shims: list[Path]) -> None:
     """
     try:
         for path in running_shims:
-            if pid := _peer_of(path):
+            if pid := peer_of(path):
                 try:
                     descriptor = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
                     syscalls.setns(descriptor, syscalls.CLONE_NEWUSER)
@@ -138,14 +138,14 @@ def end_orphans(cluster_id: str, run: Path) -> int:
     orphaned = set()
     for pid in processes.marked(processes.CLUSTER_MARKER, cluster_id):
         uid = processes.environment_of(pid).get(processes.POD_MARKER, "")
-        if uid and not _peer_of(run / f"{uid}.sock"):
+        if uid and not peer_of(run / f"{uid}.sock"):
             orphaned.add(uid)
     for uid in orphaned:
         processes.sweep(uid)
     return len(orphaned)
 
 
-def _peer_of(path: Path) -> int:
+def peer_of(path: Path) -> int:
     """Return the process that listens on a Unix socket, 0 when nobody does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:

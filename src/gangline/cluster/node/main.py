@@ -13,7 +13,7 @@ import structlog
 from gangline import __version__
 from gangline.cluster.node import machine
 from gangline.cluster.node.isolation import Isolation, choose_isolation, end_orphans, enter_user_namespace
-from gangline.cluster.node.network.addresses import LOOPBACK_POOL, AddressPool
+from gangline.cluster.node.network.addresses import LOOPBACK_POOL, NODE_ADDRESSES, AddressPool
 from gangline.cluster.node.network.host_names import NameRegistry
 from gangline.cluster.node.rank_reports import RankReports
 from gangline.cluster.node.shim_client import ForkServer
@@ -124,6 +124,7 @@ async def _open_network(paths: ClusterPaths, facts: dict[str, Any], names: NameR
         subnet=subnet,
         resolv=paths.state / "resolv.conf",
         hosts=names.hosts,
+        is_one_node=bool(facts.get("kubelet_port")),
     )
     await network.open()
     return network
@@ -160,7 +161,7 @@ def _wire(
     )
     keeper = NodeKeeper(
         client,
-        address=context.host_ip,
+        address_of=context.host_ip,
         isolation=mode,
         capacity=context.allocatable,
         gpus=gpus.of_node,
@@ -205,7 +206,6 @@ def _context(
     write_programs(bin_folder)
     write_image_programs(paths.state / "image-bin")
     write_layers(paths.state / "shipped")
-    host_ip = network.gateway if network is not None else _LOOPBACK
     hide = machine.hidden_folders(paths.state)
     offset = int(paths.cluster_id, 16)
     return AgentContext(
@@ -218,14 +218,15 @@ def _context(
         own_fork_server=fork_servers[1],
         sessions=Sessions(client, paths),
         network=network,
-        addresses=AddressPool(str(network.subnet)) if network else AddressPool(LOOPBACK_POOL, offset=offset),
+        addresses=AddressPool(str(network.subnet), kept=NODE_ADDRESSES)
+        if network
+        else AddressPool(LOOPBACK_POOL, offset=offset),
         names=names,
         images=images,
         objects=objects,
         gpus=gpus,
         ends=PodEnds(paths.ends, client, log),
-        host_ip=host_ip,
-        api_host=host_ip,
+        api_host=network.gateway if network is not None else _LOOPBACK,
         api_port=api_port,
         allocatable=machine.capacity(paths.state),
         bin=bin_folder,

@@ -99,7 +99,7 @@ class NodeKeeper:
         self,
         client: ObjectClient,
         *,
-        address: str,
+        address_of: Callable[[str], str],
         isolation: str,
         capacity: dict[str, str],
         gpus: Callable[[Node], DeviceInventory],
@@ -109,7 +109,7 @@ class NodeKeeper:
     ) -> None:
         self._endpoints = {"kubeletEndpoint": {"Port": kubelet_port}} if kubelet_port else {}
         self._client = client
-        self._address = address
+        self._address_of = address_of
         self._isolation = isolation
         self._capacity = capacity
         self._gpus = gpus
@@ -128,12 +128,13 @@ class NodeKeeper:
         note = node_note(node, self._isolation, gpus)
         addresses = [a.get("address") for a in node.status.addresses]
         amounts = (node.status.capacity, node.status.allocatable)
-        is_found = self._address in addresses and node.status.daemon_endpoints == self._endpoints
+        address = self._address_of(name)
+        is_found = address in addresses and node.status.daemon_endpoints == self._endpoints
         if node.is_ready and not note and is_found and amounts == (capacity, allocatable):
             return
         status = node_status(
             node,
-            address=self._address,
+            address=address,
             capacity=_with_removals(capacity, node.status.capacity),
             allocatable=_with_removals(allocatable, node.status.allocatable),
             info=self._info,

@@ -36,7 +36,7 @@ def kind_of_session(pod: Pod) -> str:
 
 
 def on_machines_network(pod: Pod) -> bool:
-    """Return whether a pod has the machine's network and address."""
+    """Return whether a pod has the network and address of the machine, or of its node."""
     return pod.spec.host_network or kind_of_session(pod) == MACHINE
 
 

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 
 from gangline.errors import ClusterError
 
 LOOPBACK_POOL = "127.77.0.0/16"
+NODE_ADDRESSES = 64
+"""Kept for nodes: as many as a cluster may have."""
+# node-1
+_NODE_NAME = re.compile(r"node-(\d{1,3})")
+
+
+def node_address(subnet: ipaddress.IPv4Network, node: str) -> str:
+    """Return the address of a node: that of the bridge for ``node-0``, and for nodes of other names.
+
+    ``node-1`` and those that follow have the last ones before the broadcast address, counted down. Pure.
+    """
+    match = _NODE_NAME.fullmatch(node)
+    index = int(match[1]) if match else 0
+    return str(
+        subnet.broadcast_address - index if 0 < index <= NODE_ADDRESSES else subnet.network_address + 1
+    )
 
 
 class AddressPool:
     """Hands out addresses of one subnet, in a circle, so that a freed one rests before it is used again.
 
-    The network's first address is the bridge's and its last the broadcast address; neither is given out.
+    The network's first address is the bridge's and its last the broadcast address; neither is given out, nor
+    are the ``kept`` ones before the last.
     """
 
-    def __init__(self, subnet: str, *, offset: int = 0) -> None:
+    def __init__(self, subnet: str, *, offset: int = 0, kept: int = 0) -> None:
         self._network = ipaddress.IPv4Network(subnet)
-        self._count = self._network.num_addresses - 3
+        self._count = self._network.num_addresses - 3 - kept
         self._next = offset % self._count
         self._taken: set[str] = set()
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gangline.cluster.node.network.addresses import node_address
 from gangline.cluster.node.network.egress.way_out import WayOut
 from gangline.cluster.node.network.host_names import PodHost
+from gangline.cluster.node.shim import network_interface, syscalls
 from gangline.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ class PodNetwork:
         subnet: addresses of pods, the first is the bridge's.
         resolv: file for the pods' ``resolv.conf``.
         hosts: returns all pods.
+        is_one_node: whether all nodes have the bridge's address, where alone a kubelet's port listens.
 
     Attributes:
         way_out: how pods reach the outside; to be opened once the bridge is.
@@ -75,8 +79,12 @@ class PodNetwork:
         subnet: str,
         resolv: Path,
         hosts: Callable[[], Iterable[PodHost]],
+        is_one_node: bool = False,
     ) -> None:
         self._cluster_id = cluster_id
+        self._is_one_node = is_one_node
+        self._nodes: dict[str, int] = {}
+        self._nodes_lock = asyncio.Lock()
         self._bridge = bridge
         self.subnet = ipaddress.IPv4Network(subnet)
         self.gateway = str(self.subnet.network_address + 1)
@@ -114,6 +122,51 @@ class PodNetwork:
         except NetlinkError as error:
             raise ClusterError(f"cannot set up the bridge `{self._bridge}`: {error}") from error
 
+    def node_address(self, node: str) -> str:
+        """Return the address of a node and of its pods with ``hostNetwork``; the first has the bridge's."""
+        return self.gateway if self._is_one_node else node_address(self.subnet, node)
+
+    async def node_namespace(self, address: str) -> str:
+        """Return the path of the network namespace of a node after the first; it is made when a pod needs it.
+
+        It lives as long as this process, or a pod in it, and so does its link. The interface has the name of
+        the bridge: programs on several nodes are told one name of an interface for all of them.
+
+        Raises:
+            ClusterError: the kernel refuses.
+        """
+        async with self._nodes_lock:
+            if address not in self._nodes:
+                loop, namespace = asyncio.get_running_loop(), -1
+                with ThreadPoolExecutor(
+                    1, "gl-node"
+                ) as inside:  # one thread, which leaves the machine's network
+                    try:
+                        namespace = await loop.run_in_executor(inside, _new_network)
+                        peer = {"ifname": self._bridge, "net_ns_fd": namespace}
+                        await self._add_link(address, peer, address)
+                        place = (self._bridge, address, self.subnet.prefixlen, self.gateway)
+                        await loop.run_in_executor(inside, network_interface.configure_interface, *place)
+                    except (OSError, ClusterError) as error:
+                        if namespace >= 0:
+                            os.close(namespace)
+                        raise ClusterError(f"cannot make the network of node {address}: {error}") from error
+                self._nodes[address] = namespace
+            return f"/proc/{os.getpid()}/fd/{self._nodes[address]}"
+
+    def take_over_node(self, address: str, pid: int) -> None:
+        """Keep the network of a node in which an agent before this one has started a pod."""
+        if address == self.gateway or address in self._nodes:
+            return
+        try:
+            namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return  # the pod has ended just now
+        if os.path.samestat(os.fstat(namespace), Path("/proc/self/ns/net").stat()):
+            os.close(namespace)  # it had not entered it yet
+        else:
+            self._nodes[address] = namespace
+
     async def add_link(self, pod_uid: str, pid: int, address: str) -> None:
         """Make a link between the bridge and ``eth0`` of the network namespace of process ``pid``.
 
@@ -125,10 +178,13 @@ class PodNetwork:
         Raises:
             ClusterError: the kernel refuses.
         """
+        await self._add_link(pod_uid, {"ifname": INTERFACE_IN_POD, "net_ns_pid": pid}, address)
+
+    async def _add_link(self, owner: str, peer: dict[str, str | int], address: str) -> None:
         from pyroute2 import NetlinkError
 
         assert self._netlink is not None
-        name = interface_name(self._cluster_id, pod_uid)
+        name = interface_name(self._cluster_id, owner)
         for last in (False, True):
             try:
                 await self._netlink.link(
@@ -136,12 +192,7 @@ class PodNetwork:
                     ifname=name,
                     kind="veth",
                     mtu=LINK_MTU_BYTES,
-                    peer={
-                        "ifname": INTERFACE_IN_POD,
-                        "net_ns_pid": pid,
-                        "mtu": LINK_MTU_BYTES,
-                        "address": mac_address(address),
-                    },
+                    peer={**peer, "mtu": LINK_MTU_BYTES, "address": mac_address(address)},
                     master=self._bridge_index,
                     state="up",
                 )
@@ -176,7 +227,7 @@ class PodNetwork:
 
     async def sweep(self, living: set[str]) -> int:
         """Remove links of this cluster that belong to none of the living pods' uids; return how many."""
-        kept = {interface_name(self._cluster_id, uid) for uid in living}
+        kept = {interface_name(self._cluster_id, owner) for owner in living | self._nodes.keys()}
         left = await self._existing() - kept
         for name in left:
             await self._remove(name)
@@ -191,6 +242,8 @@ class PodNetwork:
         for name in await self._existing() & self._ended:
             await self._remove(name)
         await self.way_out.close(remove=remove_bridge)
+        for namespace in self._nodes.values():
+            os.close(namespace)
         if remove_bridge:
             await self._remove(self._bridge)
         self._netlink.close()
@@ -198,6 +251,13 @@ class PodNetwork:
 
     async def _remove(self, name: str) -> None:
         await asyncio.get_running_loop().run_in_executor(self._removals, _remove_link, name)
+
+
+def _new_network() -> int:
+    """Take the calling thread into a new network namespace; return a descriptor that keeps it."""
+    syscalls.unshare(syscalls.CLONE_NEWNET)
+    network_interface.bring_up_loopback()
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _remove_link(name: str) -> None:

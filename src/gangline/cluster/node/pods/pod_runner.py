@@ -27,9 +27,8 @@ from gangline.cluster.node.pods.pod_status import FINAL_PHASES, PodFacets, phase
 from gangline.cluster.node.pods.privileges import forbidden_sysctl
 from gangline.cluster.node.pods.removed_writes import describe_writes
 from gangline.cluster.node.pods.restart_policy import next_step
-from gangline.cluster.node.pods.sandbox import Sandbox
+from gangline.cluster.node.pods.sandbox import Sandbox, address_for
 from gangline.cluster.node.pods.volumes import MountError, VolumePlan
-from gangline.cluster.node.sessions import on_machines_network
 from gangline.cluster.node.shim_client import ShimError
 from gangline.errors import ClusterError
 from gangline.kube.errors import ApiError
@@ -55,8 +54,7 @@ class PodRunner:
         self._context = context
         self._is_adopted = record is not None
         if record is None:
-            address = context.host_ip if on_machines_network(pod) else context.addresses.take()
-            record = PodRecord.of(pod, address=address, started_at=context.now_s())
+            record = PodRecord.of(pod, address=address_for(context, pod), started_at=context.now_s())
         self._sandbox = Sandbox(context, record)
         self._wake = asyncio.Event()
         self._images = PodImages(context.images, self._wake.set, self._event)
@@ -205,7 +203,7 @@ class PodRunner:
                 image,
                 self._sandbox.place(account, self._sandbox.gpu_variables(name), session),
                 self._sandbox.volumes,
-                self._context.facts(self._sandbox.record.address),
+                self._context.facts(self._sandbox.record.address, self.pod.spec.node_name),
                 self._context.objects.lookup(self.pod.metadata.namespace),
             )
             self._sandbox.make_sub_paths(spec.pop("sub_paths"))
@@ -418,7 +416,7 @@ class PodRunner:
         has_sandbox = self._sandbox.shim is not None
         return PodFacets(
             pod_ip=self._sandbox.record.address if has_sandbox or self._containers.observed else "",
-            host_ip=self._context.host_ip,
+            host_ip=self._context.host_ip(self.pod.spec.node_name),
             started_at_s=self._sandbox.record.started_at,
             sandbox=has_sandbox,
             stopping=self._is_stopping,

@@ -38,7 +38,7 @@ from gangline.cluster.node.pods.volumes import (
     write_projection,
 )
 from gangline.cluster.node.run_rights import right_variables
-from gangline.cluster.node.sessions import on_machines_network
+from gangline.cluster.node.sessions import kind_of_session, on_machines_network
 from gangline.cluster.node.shim_client import ForkServer, ShimConnection, ShimError
 from gangline.cluster.user_session import MACHINE, NODE, UserSession
 from gangline.devices.ledger import GpuRequest
@@ -168,7 +168,10 @@ class Sandbox:
         record.write(self.folder)
         context.names.add(record.uid, record.host)
         self.volumes = self._volume_paths(plans)
-        shim = await self.fork_server.spawn(self._config(pod, plans) | {"ended": list(ended)})
+        node = {}
+        if context.network is not None and record.host_network and record.address != context.network.gateway:
+            node["network"] = await context.network.node_namespace(record.address)
+        shim = await self.fork_server.spawn(self._config(pod, plans) | node | {"ended": list(ended)})
         try:
             self._fill(pod, plans)
             created = await asyncio.wait_for(shim.created, END_TIMEOUT_S)
@@ -209,7 +212,7 @@ class Sandbox:
     def plan_volumes(self, pod: Pod) -> list[VolumePlan]:
         """Return what the pod's volumes need; see ``volumes.plan_volume`` for what it raises."""
         objects = self.context.objects
-        facts = self.context.facts(self.record.address)
+        facts = self.context.facts(self.record.address, pod.spec.node_name)
         lookup, tokens = objects.lookup(pod.metadata.namespace), objects.tokens(pod)
         return [plan_volume(pod, volume, facts, lookup, tokens) for volume in pod.spec.volumes]
 
@@ -353,6 +356,13 @@ class Sandbox:
 
     def _group(self, pod: Pod) -> int | None:
         return pod.spec.security_context.fs_group if self.context.isolation == "network" else None
+
+
+def address_for(context: AgentContext, pod: Pod) -> str:
+    """Return the address of a pod that is about to start: its own, its node's, or the machine's."""
+    if not on_machines_network(pod):
+        return context.addresses.take()
+    return context.api_host if kind_of_session(pod) == MACHINE else context.host_ip(pod.spec.node_name)
 
 
 def _make_sub_path(volume: str, path: Path, sub_path: str, *, is_host: bool, private: Sequence[str]) -> None:

@@ -161,6 +161,9 @@ class Shim:
             syscalls.set_hostname(self._config["hostname"])
         if "net" in wanted:
             network_interface.bring_up_loopback()
+        elif path := self._config.get("network"):  # of its node
+            with Path(path).open("rb") as namespace:
+                syscalls.setns(namespace.fileno(), syscalls.CLONE_NEWNET)
         for name, value in self._config.get("sysctls", {}).items():
             Path("/proc/sys", name.replace(".", "/")).write_text(value, encoding="ascii")
         if self._config.get("binds") is not None:
