@@ -1,11 +1,12 @@
 """Host names of pods: hosts files in place, links for the remote shell; addresses."""
 
+import ipaddress
 import socket
 from pathlib import Path
 
 import pytest
 
-from gangline.cluster.node.network.addresses import AddressPool
+from gangline.cluster.node.network.addresses import NODE_ADDRESSES, AddressPool, node_address
 from gangline.cluster.node.network.host_names import NameRegistry, PodHost, hosts_text
 from gangline.cluster.node.network.pod_network import interface_name, interface_prefix
 from gangline.errors import ClusterError
@@ -152,3 +153,22 @@ def test_interface_names_fit_the_kernel_and_carry_the_clusters_prefix():
     assert len(name) == 15
     assert name.startswith(interface_prefix("0123456789"))
     assert name != interface_name("0123456789", "other-uid")
+
+
+def test_nodes_have_addresses_that_no_pod_is_given() -> None:
+    subnet = ipaddress.IPv4Network("10.213.0.0/24")
+    pool = AddressPool(str(subnet), kept=NODE_ADDRESSES)
+    pods = {pool.take() for _ in range(256 - 3 - NODE_ADDRESSES)}
+
+    nodes = [node_address(subnet, f"node-{index}") for index in range(NODE_ADDRESSES + 1)]
+
+    assert nodes[:3] == ["10.213.0.1", "10.213.0.254", "10.213.0.253"]
+    assert len(set(nodes)) == NODE_ADDRESSES + 1
+    assert not pods & set(nodes)
+    with pytest.raises(ClusterError, match="is free"):
+        pool.take()
+
+
+@pytest.mark.parametrize("name", ["mine", "node-", "node-65", "node-1000", "a-node-1"])
+def test_a_node_of_another_name_has_the_bridges_address(name: str) -> None:
+    assert node_address(ipaddress.IPv4Network("10.213.0.0/24"), name) == "10.213.0.1"

@@ -138,12 +138,11 @@ class PodNetwork:
         async with self._nodes_lock:
             if address not in self._nodes:
                 loop, namespace = asyncio.get_running_loop(), -1
-                with ThreadPoolExecutor(
-                    1, "gl-node"
-                ) as inside:  # one thread, which leaves the machine's network
+                # Its one thread leaves the machine's network, and ends.
+                with ThreadPoolExecutor(1, "gl-node") as inside:
                     try:
                         namespace = await loop.run_in_executor(inside, _new_network)
-                        peer = {"ifname": self._bridge, "net_ns_fd": namespace}
+                        peer: dict[str, str | int] = {"ifname": self._bridge, "net_ns_fd": namespace}
                         await self._add_link(address, peer, address)
                         place = (self._bridge, address, self.subnet.prefixlen, self.gateway)
                         await loop.run_in_executor(inside, network_interface.configure_interface, *place)

@@ -168,7 +168,7 @@ class Sandbox:
         record.write(self.folder)
         context.names.add(record.uid, record.host)
         self.volumes = self._volume_paths(plans)
-        node = {}
+        node: dict[str, str] = {}
         if context.network is not None and record.host_network and record.address != context.network.gateway:
             node["network"] = await context.network.node_namespace(record.address)
         shim = await self.fork_server.spawn(self._config(pod, plans) | node | {"ended": list(ended)})
