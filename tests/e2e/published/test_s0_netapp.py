@@ -46,6 +46,7 @@ def cluster(start_cluster: Any, torch_python: str, folders: dict[str, Path]) -> 
         yield started
 
 
+@pytest.mark.timeout(600)
 def test_worker_serves_master_completes_and_deleting_takes_their_pods_along(
     cluster: Any, folders: dict[str, Path]
 ) -> None:
@@ -79,7 +80,10 @@ def test_worker_serves_master_completes_and_deleting_takes_their_pods_along(
     master = re.sub(r"--nodes=[0-9.,]+", f"--nodes={','.join(addresses)}", master)
     cluster.kubectl("create", "-f", "-", stdin=master)
     assert re.search(rf"^{MASTER} +Running +0/1 ", cluster.kubectl("get", "jobs"), re.MULTILINE)
-    cluster.kubectl("wait", "--for=condition=complete", f"job/{MASTER}", "--timeout=170s")
+    waiting = ("wait", "--for=condition=complete", f"job/{MASTER}", "--timeout=160s")
+    for _ in range(2):  # a command's limit is too short for 16 ranks on a busy machine with two cores
+        cluster.try_kubectl(*waiting)
+    cluster.kubectl(*waiting)
     assert re.search(rf"^{MASTER} +Complete +1/1 +\d+m?\d*s", cluster.kubectl("get", "jobs"), re.MULTILINE)
     log = cluster.kubectl("logs", f"job/{MASTER}")
     assert (
