@@ -125,3 +125,51 @@ async def test_a_volume_shows_nothing_of_the_clusters_own_files(cluster):
     await cluster.wait_phase("around", "Succeeded", "Failed")
     if cluster.mode != "plain":  # where programs see the machine's files, with the user's own rights
         assert await cluster.logs("around") == ""
+
+
+HEALTH_SERVER = """
+import os, socket
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived, StreamEnded
+
+listening = socket.create_server((os.environ["POD_IP"], 50051))
+while True:
+    peer, _ = listening.accept()
+    connection, asked, data = H2Connection(H2Configuration(client_side=False)), b"", b""
+    connection.initiate_connection()
+    peer.sendall(connection.data_to_send())
+    while data := peer.recv(65536):
+        for event in connection.receive_data(data):
+            if isinstance(event, DataReceived):
+                asked += event.data
+            elif isinstance(event, StreamEnded):
+                connection.send_headers(event.stream_id, [(":status", "200")])
+                status = 1 + asked.endswith(b"trainer")
+                connection.send_data(event.stream_id, bytes([0, 0, 0, 0, 2, 8, status]))
+                connection.send_headers(event.stream_id, [("grpc-status", "0")], end_stream=True)
+        peer.sendall(connection.data_to_send())
+"""
+"""It serves, but for its service `trainer`."""
+
+
+async def test_grpc_probes_let_start_what_serves_and_end_what_does_not(cluster):
+    action = {"port": 50051}
+    container = {
+        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        "startupProbe": {"grpc": action, "periodSeconds": 1, "failureThreshold": 60, "timeoutSeconds": 10},
+        "livenessProbe": {
+            "grpc": {**action, "service": "trainer"},
+            "failureThreshold": 1,
+            "timeoutSeconds": 60,
+            "terminationGracePeriodSeconds": 1,
+        },
+    }
+    await cluster.create_pod("served", sys.executable, "-c", HEALTH_SERVER, container=container)
+
+    pod = await cluster.wait_phase("served", "Failed")
+
+    assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] in (137, 143)
+    told = [event["message"] for event in (await cluster.client.list(EVENTS)).items]
+    assert 'Liveness probe failed: service unhealthy (responded with "NOT_SERVING")' in told
+    assert "Container main failed liveness probe, will be restarted" in told

@@ -65,6 +65,10 @@ def report(tmp_path: Path) -> Path:
         ({"volumes": [{"name": "v", "nfs": {"server": "a", "path": "/b"}}]}, "spec.volumes[0].nfs"),
         ({"volumes": [{"name": "v", "csi": {}}]}, "spec.volumes[0].csi"),
         ({"os": {"name": "windows"}}, "spec.os.name"),
+        (
+            {"containers": [{"livenessProbe": {"grpc": {"port": 9000, "mode": "TLS"}}}]},
+            "spec.containers[0].livenessProbe.grpc.mode",
+        ),
     ],
 )
 def test_what_is_refused_is_named(spec: dict[str, Any], place: str) -> None:

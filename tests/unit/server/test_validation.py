@@ -76,6 +76,11 @@ def told(errors):
             with_container(livenessProbe={"periodSeconds": 1}),
             [("Required", "spec.containers[0].livenessProbe")],
         ),
+        (with_container(startupProbe={"grpc": {"port": 9000, "service": "trainer"}}), []),
+        (
+            with_container(livenessProbe={"grpc": {}}, readinessProbe={"grpc": {"port": 70000}}),
+            [("Invalid", f"spec.containers[0].{kind}Probe.grpc.port") for kind in ("liveness", "readiness")],
+        ),
         (
             with_container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}),
             [("Invalid", "spec.containers[0].resources.requests")],

@@ -19,6 +19,8 @@ from gangline.cluster.node.shim_client import ShimError
 if TYPE_CHECKING:
     from gangline.cluster.node.pods.sandbox import Sandbox
 
+USER_AGENT = "kube-probe/1.35"
+
 
 class HandlerRunner:
     """Those of one container."""
@@ -37,6 +39,8 @@ class HandlerRunner:
                     return await self._tcp(handler["tcpSocket"])
                 if "httpGet" in handler:
                     return await self._http(handler["httpGet"])
+                if "grpc" in handler:
+                    return await self._grpc(handler["grpc"])
                 if "sleep" in handler:
                     await asyncio.sleep(float(handler["sleep"].get("seconds") or 0))
                     return ""
@@ -44,7 +48,7 @@ class HandlerRunner:
             return f"no answer within {timeout_s:g} s"
         except (OSError, ShimError, ValueError) as error:
             return str(error)
-        return f"`{next(iter(handler), '')}` is not served; use exec, tcpSocket or httpGet"
+        return f"`{next(iter(handler), '')}` is not served; use exec, tcpSocket, httpGet or grpc"
 
     def _port(self, port: int | str) -> int:
         if isinstance(port, int) or port.isdigit():
@@ -73,13 +77,23 @@ class HandlerRunner:
             lines = [
                 f"GET {target.get('path') or '/'} HTTP/1.0",
                 f"Host: {host}",
-                "User-Agent: kube-probe/1.35",
+                f"User-Agent: {USER_AGENT}",
             ]
             lines += [f"{header['name']}: {header['value']}" for header in target.get("httpHeaders", [])]
             writer.write("\r\n".join([*lines, "", ""]).encode())
             status = (await reader.readline()).split(b" ")
             code = int(status[1]) if len(status) > 1 else 0
             return "" if 200 <= code < 400 else f"HTTP probe failed with statuscode: {code}"
+        finally:
+            writer.close()
+
+    async def _grpc(self, target: dict[str, Any]) -> str:
+        from gangline.cluster.node.pods.grpc_health import check_health  # imports h2, which few pods need
+
+        reader, writer = await self._connect(target)
+        try:
+            authority = f"{self._sandbox.record.address}:{target['port']}"
+            return await check_health(reader, writer, authority, target.get("service") or "", USER_AGENT)
         finally:
             writer.close()
 

@@ -203,6 +203,8 @@ def _probe(probe: dict[str, Any], path: str) -> list[FieldError]:
     if not found:
         errors.append(required(path, "must specify a handler type"))
     errors += [forbidden(f"{path}.{key}", "may not specify more than 1 handler type") for key in found[1:]]
+    if found == ["grpc"]:
+        errors += port_number(probe["grpc"].get("port") or 0, f"{path}.grpc.port")
     for key, value in probe.items():
         if isinstance(value, int) and value < 0:
             errors.append(invalid(f"{path}.{key}", value, "must be greater than or equal to 0"))

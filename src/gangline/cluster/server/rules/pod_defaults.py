@@ -156,6 +156,8 @@ def _probe(probe: dict[str, Any]) -> dict[str, Any]:
     result = {**probe, **values}
     if probe.get("httpGet"):
         result["httpGet"] = with_defaults(probe["httpGet"], {"path": "/", "scheme": "HTTP"})
+    if probe.get("grpc"):
+        result["grpc"] = with_defaults(probe["grpc"], {"service": ""})
     return result
 
 
