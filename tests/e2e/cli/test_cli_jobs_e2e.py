@@ -56,3 +56,43 @@ def test_deleting_takes_the_pods_along_and_unknown_names_are_an_error(gangline, 
     assert "job/done" not in gangline("list", "-o", "name").stdout
     assert gangline("delete", "done").returncode == 2
     assert json.loads(gangline("get", "done", "-o", "json").stdout)["status"] == "SUCCEEDED", "its run stays"
+
+
+TWO_RANKS = """
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: two-ranks}
+spec:
+  slotsPerWorker: 2
+  runPolicy: {cleanPodPolicy: Running}
+  mpiReplicaSpecs:
+    Launcher:
+      replicas: 1
+      template:
+        spec:
+          containers:
+          - name: launcher
+            image: gangline/base
+            command: [mpirun, --allow-run-as-root, --bind-to, none, -n, "2"]
+            args: [sh, -c, 'cd /etc; echo on; exec sleep 600']
+    Worker:
+      replicas: 1
+      template:
+        spec:
+          containers: [{name: worker, image: gangline/base}]
+"""
+
+
+def test_a_program_beside_a_rank_has_its_variables_and_folder(gangline, tmp_path):
+    file = tmp_path / "two-ranks.yaml"
+    file.write_text(TWO_RANKS)
+    process = gangline.start("run", str(file))
+    assert [process.stdout.readline() for _ in range(2)] == ["on\n"] * 2
+
+    show = 'echo "$OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE in $(pwd)"; exit 3'
+    beside = [gangline("exec", "two-ranks", "--rank", rank, "--", "sh", "-c", show) for rank in ("0", "1")]
+
+    assert [done.stdout for done in beside] == ["0 of 2 in /etc\n", "1 of 2 in /etc\n"]
+    assert [(done.stderr, done.returncode) for done in beside] == [("", 3), ("", 3)]
+    assert gangline("delete", "two-ranks").returncode == 0
+    process.communicate(timeout=60)

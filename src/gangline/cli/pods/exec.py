@@ -28,7 +28,7 @@ def command(
     kind: str,
     target: ClusterTarget,
 ) -> int:
-    """Run a program in the launcher's pod of job NAME, or in the one that holds a rank.
+    """Run a program in the launcher's pod of job NAME, or beside a rank: in its pod, folder and variables.
 
     The exit code is the program's.
     """
@@ -66,6 +66,7 @@ async def run_in_pod(
     """
     import sys
 
+    from gangline.cli.pods.rank_environment import beside_rank
     from gangline.cli.pods.terminal import carry
     from gangline.kube.pod_streams.program import PodProgram
 
@@ -76,7 +77,7 @@ async def run_in_pod(
             pod.client,
             pod.name,
             pod.namespace,
-            words,
+            words if rank is None else beside_rank(rank, words),
             container=container or pod.container,
             stdin=has_input,
             tty=tty,

@@ -20,7 +20,7 @@ SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else e
 def command(
     name: str, container: str, rank: int | None, instance: str | None, kind: str, target: ClusterTarget
 ) -> int:
-    """Open a shell in the launcher's pod of job NAME, or in the one that holds a rank.
+    """Open a shell in the launcher's pod of job NAME, or beside a rank.
 
     It sees what the program sees: files, variables, GPUs, network. The job goes on meanwhile.
     """
