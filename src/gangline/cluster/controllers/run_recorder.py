@@ -234,7 +234,8 @@ class RunRecorder:
                 structlog.get_logger().warning("bounds of the history not kept", error=str(error))
             await asyncio.sleep(SWEEP_PAUSE_S)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), SWEEP_PERIOD_S)
+                async with asyncio.timeout(SWEEP_PERIOD_S):  # wait_for may lose a cancellation
+                    await self._ended.wait()
 
     async def _delete_finished(self) -> None:
         """Delete the jobs of programs that ended an hour ago: every run has one, and its record stays."""
