@@ -116,7 +116,8 @@ async def measure(kubeconfig: Path) -> dict[str, float]:
         for name, count, ask in parts:
             found[name], took_ms = await timed_ms(count, ask)
             found[f"{name}, p99"] = statistics.quantiles(took_ms, n=100)[98]
-        await asyncio.wait_for(watch, WATCH_TIMEOUT_S)
+        async with asyncio.timeout(WATCH_TIMEOUT_S):
+            await watch
         found["create to watch event, p99"] = statistics.quantiles(lags_ms, n=100)[98]
     return found
 

@@ -96,7 +96,8 @@ async def _run_plugin(connection: Connection, plugin: ExecPlugin) -> Credential:
             f"credential plugin `{name}` cannot be started: {error.strerror}", hint=plugin.install_hint
         ) from error
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), plugin_timeout_s)
+        async with asyncio.timeout(plugin_timeout_s):
+            output, _ = await process.communicate()
     except TimeoutError:
         raise KubeconfigError(
             f"credential plugin `{name}` took longer than {plugin_timeout_s:.0f} s"

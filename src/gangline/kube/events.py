@@ -131,7 +131,8 @@ class Recorder:
         """Send what waits, for ``close_timeout_s`` at most, and stop."""
         self._closing.set()
         try:
-            await asyncio.wait_for(self.flush(), close_timeout_s)
+            async with asyncio.timeout(close_timeout_s):
+                await self.flush()
         except TimeoutError:
             self.dropped_count += self._queue.qsize()
         if self._task:

@@ -90,14 +90,16 @@ class HostSession:
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
-            code = await asyncio.wait_for(self.process.wait(), _END_GRACE_S)
+            async with asyncio.timeout(_END_GRACE_S):
+                code = await self.process.wait()
         except TimeoutError:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, 9)
             code = await self.process.wait()
         if self._reader is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._reader, 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._reader
         return code
 
     def kill(self) -> None:

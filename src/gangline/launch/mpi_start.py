@@ -265,7 +265,8 @@ async def run_with_mpi(plan: MpiPlan, show: Callable[[str, bytes], None]) -> Non
 async def _watch(start: RankStart, output: _MpiOutput, limit_s: float) -> None:
     """End a start in which some rank never says that it runs; return only then."""
     try:
-        await asyncio.wait_for(output.all_started.wait(), limit_s)
+        async with asyncio.timeout(limit_s):
+            await output.all_started.wait()
     except TimeoutError:
         start.stop()
         return

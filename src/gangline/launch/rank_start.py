@@ -179,7 +179,8 @@ class RankStart:
     async def _watch_start(self) -> None:
         """End a start that takes too long, instead of waiting without a word."""
         try:
-            await asyncio.wait_for(self._all_started.wait(), self._options.start_timeout_s)
+            async with asyncio.timeout(self._options.start_timeout_s):
+                await self._all_started.wait()
         except TimeoutError:
             self._lost = self._lost or "timeout"
             self._stopping.set()

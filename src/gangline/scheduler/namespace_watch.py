@@ -46,7 +46,8 @@ class NamespaceWatch:
     async def ready(self) -> None:
         """Wait until all are listed, or found not to be readable, at most ten seconds."""
         try:
-            await asyncio.wait_for(self._is_ready.wait(), READY_TIMEOUT_S)
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await self._is_ready.wait()
         except TimeoutError:
             return
 

@@ -153,7 +153,8 @@ class Scheduler:
     async def _due(self) -> None:
         pause = OVERDUE_CHECK_S if self._state.waiting() else None
         try:
-            await asyncio.wait_for(self._is_due.wait(), pause)
+            async with asyncio.timeout(pause):
+                await self._is_due.wait()
         except TimeoutError:
             return
 

@@ -65,7 +65,8 @@ class StorageWatch:
     async def ready(self) -> None:
         """Wait until all is listed or found absent, at most ten seconds."""
         try:
-            await asyncio.wait_for(self._is_ready.wait(), READY_TIMEOUT_S)
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await self._is_ready.wait()
         except TimeoutError:
             return
 

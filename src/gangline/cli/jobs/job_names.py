@@ -39,7 +39,7 @@ def complete_job_name(
         namespace=given.get("namespace") or "",
     )
     try:
-        jobs = asyncio.run(asyncio.wait_for(_jobs(target), ANSWER_TIMEOUT_S))
+        jobs = asyncio.run(_jobs(target))
         found = {job["metadata"]["name"]: view_job(job, (), now()).status.lower() for job in jobs}
     except Exception:  # noqa: BLE001 - whatever is wrong, a key must not print a traceback
         found = {}
@@ -67,5 +67,5 @@ def _past(target: ClusterTarget) -> list[str]:
 async def _jobs(target: ClusterTarget) -> list[dict[str, Any]]:
     from gangline.cli.jobs.job_lookup import list_jobs
 
-    async with open_client(target) as client:
+    async with asyncio.timeout(ANSWER_TIMEOUT_S), open_client(target) as client:
         return await list_jobs(client, client.connection.namespace)

@@ -262,7 +262,8 @@ async def _interrupted(
     names = ", ".join(str(job_ref(job)) for _, job, _ in claimed)
     say(f"\ninterrupted: deleting {names} (Ctrl-C again within {DETACH_WINDOW_S:.0f} s leaves it running)")
     try:
-        await asyncio.wait_for(interrupts.second.wait(), DETACH_WINDOW_S)
+        async with asyncio.timeout(DETACH_WINDOW_S):
+            await interrupts.second.wait()
     except TimeoutError:
         return await _delete_all(client, claimed, target, interrupts, follows)
     _say_detached(claimed, target, "which goes on")

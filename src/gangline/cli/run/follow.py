@@ -221,7 +221,8 @@ class Follower:
         while loop.time() < deadline and not check():
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), deadline - loop.time())
+                async with asyncio.timeout(deadline - loop.time()):
+                    await self._changed.wait()
             except TimeoutError:
                 return
 

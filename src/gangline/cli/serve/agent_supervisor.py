@@ -63,7 +63,8 @@ class AgentSupervisor:
             except (ProcessLookupError, PermissionError):
                 return
             try:
-                await asyncio.wait_for(self._wait_end(), STOP_TIMEOUT_S)
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await self._wait_end()
                 return
             except TimeoutError:
                 continue

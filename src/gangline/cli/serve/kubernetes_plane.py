@@ -104,7 +104,8 @@ class _Program:
             with suppress(ProcessLookupError):
                 end()
             with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await process.wait()
                 return
 
 

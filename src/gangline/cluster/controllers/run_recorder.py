@@ -234,7 +234,7 @@ class RunRecorder:
                 structlog.get_logger().warning("bounds of the history not kept", error=str(error))
             await asyncio.sleep(SWEEP_PAUSE_S)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SWEEP_PERIOD_S):  # wait_for may lose a cancellation
+                async with asyncio.timeout(SWEEP_PERIOD_S):
                     await self._ended.wait()
 
     async def _delete_finished(self) -> None:

@@ -315,7 +315,8 @@ class NodeAgent:
                 await self._context.sessions.sweep()
             self._pod_ended.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._pod_ended.wait(), SWEEP_PERIOD_S)
+                async with asyncio.timeout(SWEEP_PERIOD_S):
+                    await self._pod_ended.wait()
                 await asyncio.sleep(SESSION_KEPT_S)
 
     async def _renew_tokens(self) -> None:

@@ -200,7 +200,8 @@ async def open_gpus(
     simulated = int(facts.get("simulated_gpus") or 0)
     model = str(facts.get("gpu_model") or "")
     try:
-        found = await asyncio.wait_for(asyncio.to_thread(find), FIND_TIMEOUT_S)
+        async with asyncio.timeout(FIND_TIMEOUT_S):
+            found = await asyncio.to_thread(find)
     except TimeoutError:
         found = FoundDevices(DeviceInventory(), f"the driver did not answer within {FIND_TIMEOUT_S:.0f} s")
     if found.trouble:
@@ -226,6 +227,7 @@ async def _make_uvm_file() -> None:
         program, "-u", "-c=0", stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        await asyncio.wait_for(process.wait(), _MODPROBE_TIMEOUT_S)
+        async with asyncio.timeout(_MODPROBE_TIMEOUT_S):
+            await process.wait()
     except TimeoutError:
         process.kill()

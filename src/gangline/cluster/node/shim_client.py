@@ -84,7 +84,8 @@ class ShimConnection:
     async def call(self, operation: str, **fields: Any) -> dict[str, Any]:
         """Send a request and wait for its answer, at most ``CALL_TIMEOUT_S``."""
         try:
-            return await asyncio.wait_for(self.send(operation, **fields), CALL_TIMEOUT_S)
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await self.send(operation, **fields)
         except TimeoutError:
             raise ShimError(f"no answer to `{operation}` within {CALL_TIMEOUT_S:.0f} s") from None
 

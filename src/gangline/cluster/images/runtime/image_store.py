@@ -72,7 +72,8 @@ async def run_command(
     except OSError as error:
         raise RuntimeFailedError(f"{words[0]}: {error.strerror}") from error
     try:
-        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            out, err = await process.communicate()
     except TimeoutError:
         raise RuntimeFailedError(f"`{words[0]}` did not end within {timeout_s:.0f} s") from None
     finally:

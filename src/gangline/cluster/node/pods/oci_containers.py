@@ -67,5 +67,6 @@ async def delete_containers(state: Path, uid: str) -> None:
         with contextlib.suppress(OSError, TimeoutError):
             quiet = asyncio.subprocess.DEVNULL
             process = await asyncio.create_subprocess_exec(*words, stdout=quiet, stderr=quiet)
-            await asyncio.wait_for(process.wait(), DELETE_TIMEOUT_S)
+            async with asyncio.timeout(DELETE_TIMEOUT_S):
+                await process.wait()
         shutil.rmtree(folder, ignore_errors=True)

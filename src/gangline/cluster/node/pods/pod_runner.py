@@ -435,4 +435,5 @@ class PodRunner:
     async def _sleep(self) -> None:
         timeout_s = None if self._wake_at_s is None else max(0.0, self._wake_at_s - self._context.now_s())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()

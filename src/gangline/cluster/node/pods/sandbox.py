@@ -174,7 +174,8 @@ class Sandbox:
         shim = await self.fork_server.spawn(self._config(pod, plans) | node | {"ended": list(ended)})
         try:
             self._fill(pod, plans)
-            created = await asyncio.wait_for(shim.created, END_TIMEOUT_S)
+            async with asyncio.timeout(END_TIMEOUT_S):
+                created = await shim.created
             if created["event"] != "created":
                 raise ShimError(f"cannot set up the pod's namespaces: {created['error']}")
             network = None
