@@ -55,7 +55,8 @@ def stop_workloads(cluster: Cluster) -> None:
     """
     deleted: list[str] = []
     for root, plural_name in _WORKLOADS:
-        for item in _items(cluster, f"{root}/{plural_name}"):
+        items = _items(cluster, f"{root}/{plural_name}")
+        for item in items:
             metadata = item["metadata"]
             owned = any(owner.get("controller") for owner in metadata.get("ownerReferences") or [])
             # Workers that a finished job keeps go too; owners come first, so that nothing is made again.
@@ -74,9 +75,11 @@ def stop_workloads(cluster: Cluster) -> None:
                 deleted.append(f"{metadata['namespace']}/{metadata['name']}")
     if deleted:
         say(f"deleted {plural(len(deleted), 'unfinished job')}: {', '.join(deleted[:10])}")
+    # The last items are pods. Those that a Deployment makes in their place begin again at the next start.
+    ending = {pod["metadata"]["uid"] for pod in items}
     deadline = time.monotonic() + PODS_TIMEOUT_S
     while time.monotonic() < deadline:
-        pods = _items(cluster, "/api/v1/pods")
+        pods = [pod for pod in _items(cluster, "/api/v1/pods") if pod["metadata"]["uid"] in ending]
         left = [pod for pod in pods if not _is_over(pod) or pod["metadata"].get("deletionTimestamp")]
         if not left:
             return

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from gangline.cluster.daemon.daemon import is_alive
 from gangline.cluster.node.shim.processes import marked
@@ -113,22 +116,32 @@ def test_two_clusters_of_one_user_do_not_meet(fresh, pod_manifest):
         fresh("down", "--purge", "--cluster", "other")
 
 
-def test_kubectl_can_use_the_kubeconfig(fresh):
-    import shutil
-
-    import pytest
-
+def kubectl(commands, *words):
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl")
-    path = fresh.home / "kubeconfig"
-    path.write_text(fresh("kubeconfig").stdout)
+    path = commands.home / "kubeconfig"
+    path.write_text(commands("kubeconfig").stdout)
     done = subprocess.run(
-        ["kubectl", "--kubeconfig", str(path), "get", "nodes", "-o", "name"],
-        capture_output=True,
-        text=True,
-        check=False,
+        ["kubectl", "--kubeconfig", str(path), *words], capture_output=True, text=True, check=False
     )
-    assert done.stdout == "node/node-0\n", done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_kubectl_can_use_the_kubeconfig(fresh):
+    assert kubectl(fresh, "get", "nodes", "-o", "name") == "node/node-0\n"
+
+
+def test_a_deployment_holds_no_down_up_and_goes_on_at_the_next_start(fresh):
+    served = ("rollout", "status", "deployment/served", "--timeout=60s")
+    kubectl(fresh, "create", "deployment", "served", "--image=gangline/base", "--", "sleep", "600")
+    kubectl(fresh, *served)
+
+    down = fresh("down")
+
+    assert "did not end" not in down.stderr
+    assert fresh("up").returncode == 0
+    kubectl(fresh, *served)
 
 
 def test_down_ends_unfinished_jobs_and_says_which(fresh, pod_manifest):
