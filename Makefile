@@ -50,7 +50,7 @@ test-nodes: $(STAMP)-dev
 test-containers: $(STAMP)-dev
 	$(BIN)/python -m pytest -q tests -m containers
 
-# Others' clients and operators, built from Go modules (six minutes, once) and fetched from PyPI.
+# Others' clients and operators, built from Go modules (nine minutes, once) and fetched from PyPI.
 test-clients: $(STAMP)-dev
 	python=$$($(BIN)/python tests/clients_environment.py) && programs=$$(tests/e2e/clients/builds/build.sh) && \
 	GANGLINE_CLIENTS_PYTHON=$$python GANGLINE_CLIENTS_PROGRAMS=$$programs $(BIN)/python -m pytest -q tests -m clients

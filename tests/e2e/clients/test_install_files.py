@@ -34,18 +34,18 @@ def cluster(start_cluster: Any) -> Iterator[Any]:
 
 def by_file(cluster: Any, programs: Path) -> None:
     cluster.kubectl(
-        "apply", "--server-side", "-f", str(programs / "mpi-operator/deploy/v2beta1/mpi-operator.yaml")
+        "apply", "--server-side", "-f", str(programs / "mpi-operator-files/deploy/v2beta1/mpi-operator.yaml")
     )
 
 
 def by_folder(cluster: Any, programs: Path) -> None:
     cluster.kubectl(
-        "apply", "--server-side", "-k", str(programs / "mpi-operator/manifests/overlays/standalone")
+        "apply", "--server-side", "-k", str(programs / "mpi-operator-files/manifests/overlays/standalone")
     )
 
 
 def by_kustomize(cluster: Any, programs: Path) -> None:
-    folder = str(programs / "mpi-operator/manifests/overlays/standalone")
+    folder = str(programs / "mpi-operator-files/manifests/overlays/standalone")
     built = cluster.run(str(programs / "kustomize"), "build", folder)
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=built.stdout)
 

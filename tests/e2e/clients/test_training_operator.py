@@ -29,7 +29,7 @@ def cluster(start_cluster: Any, programs: Path, tmp_path_factory: pytest.TempPat
     with start_cluster(
         "--no-operator", "--nodes", "2", "--image", f"kubeflow/training-operator={image}"
     ) as started:
-        files = programs / "training-operator/manifests/overlays/standalone"
+        files = programs / "training-operator-files/manifests/overlays/standalone"
         started.kubectl("apply", "--server-side", "-k", str(files))
         started.kubectl(
             "-n", "kubeflow", "rollout", "status", "deployment/training-operator", "--timeout=120s"
