@@ -18,7 +18,7 @@ test-properties: $(STAMP)-dev
 
 test-train: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && \
-	GANGLINE_TRAIN_PYTHON=$$python $(BIN)/python -m pytest -q tests -m train
+	GANGLINE_TRAIN_PYTHON=$$python $(BIN)/python -m pytest -q -n 2 --dist loadgroup tests -m train
 
 test-mpi: $(STAMP)-dev
 	folder=$$($(BIN)/python tests/mpi_environments.py) && \

@@ -38,6 +38,13 @@ def test_a_program_runs_on_every_rank_with_torchs_variables(gangline, tmp_path):
     assert "MPIJob default/show succeeded after" in result.stderr
 
 
+def test_two_runs_of_a_program_never_meet_at_one_port(gangline, tmp_path):
+    shown = [gangline("run", "-n", "2", "--dry-run", "--", "python3", "a.py", cwd=tmp_path) for _ in range(3)]
+
+    ports = {re.search(r"MASTER_PORT=(\d+)", run.stdout)[1] for run in shown}
+    assert len(ports) > 1, "another cluster's job of that name would take the port before rank 0 does"
+
+
 def test_ranks_on_two_nodes_run_in_two_pods(gangline, tmp_path):
     (tmp_path / "where.py").write_text("import os, socket\nprint('host', os.uname().nodename, flush=True)\n")
     result = gangline("run", "-n", "2", "--nodes", "2", "--", "python3", "where.py", cwd=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ IMAGES = (
     "horovod/horovod",
     "netapp/tensorflow-py2",
 )
+
+
+# One after the other: each starts a cluster, and NetApp's files take ports of the machine.
+pytestmark = pytest.mark.xdist_group("published")
 
 
 @pytest.fixture(scope="module")
@@ -103,5 +108,8 @@ def test_the_worker_of_netapp_is_ready_and_keeps_its_gpus_until_it_goes(
     assert ended.returncode == 0, ended.stderr
     assert "1 of 1 pod ready, until it is deleted; 8 simulated GPUs added for it" in ended.stderr
     name = "deployment/netapp-tensorflow-multi-imagenet-worker"
-    assert cluster.kubectl("logs", name) == "22122\n"
+    limit_s = time.monotonic() + 60
+    while not (log := cluster.kubectl("logs", name)):
+        assert time.monotonic() < limit_s
+    assert log == "22122\n"
     assert cluster.gangline("delete", name).returncode == 0

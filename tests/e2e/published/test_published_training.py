@@ -11,7 +11,8 @@ import pytest
 
 from gangline.train.records import parse_record
 
-pytestmark = pytest.mark.train
+# One after the other: each starts a cluster, and NetApp's files take ports of the machine.
+pytestmark = [pytest.mark.train, pytest.mark.xdist_group("published")]
 
 IMAGES = ("mpioperator/tensorflow-benchmarks", "horovod/horovod")
 LIMITS = "model=lenet,batch_size=2,num_batches=10,num_warmup_batches=1,num_iters=2"

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.train
+# One after the other: each starts a cluster, and NetApp's files take ports of the machine.
+pytestmark = [pytest.mark.train, pytest.mark.xdist_group("published")]
 
 FILES = Path(__file__).parent / "netapp"
 WORKER = "netapp-tensorflow-multi-imagenet-worker"

@@ -310,12 +310,17 @@ def _names_resolve(target: ClusterTarget) -> bool:
 
 
 def _free_master_port(job: str) -> int:
-    """Return the job's port for torch's rendezvous, the next one where it is taken on this machine."""
+    """Return a port for torch's rendezvous that is free on this machine.
+
+    Another one for every run: rank 0 listens seconds later, and another cluster's job of that name may
+    ask before it does.
+    """
     from gangline.cluster.daemon.cluster_facts import is_port_free
     from gangline.launch.mpirun import master_port
 
+    run = f"{job}-{os.getpid()}-{time.time_ns()}"
     for attempt in range(PORT_ATTEMPTS_MAX):
-        port = master_port(job, attempt)
+        port = master_port(run, attempt)
         if is_port_free(port):
             return port
     raise UserError(
