@@ -54,6 +54,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "kubeconfig": CommandEntry("kubeconfig", "print a kubeconfig that kubectl can use", "This machine"),
     "operator": CommandEntry("serve.operator", "run the job operator against a cluster", "Services"),
     "scheduler": CommandEntry("serve.scheduler", "run the scheduler against a cluster", "Services"),
+    "device-plugin": CommandEntry("serve.device_plugin", "serve a node's GPUs to its kubelet", "Services"),
     "crds": CommandEntry("crds", "print the custom resource definitions", "Services"),
     "topology": CommandEntry("topology", "show what the links between the GPUs of a machine carry", "Other"),
     "simulate": CommandEntry("simulate", "replay a day of jobs on a simulated cluster", "Other"),

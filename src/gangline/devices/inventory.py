@@ -16,6 +16,12 @@ RESOURCE = GPU
 
 TOPOLOGY_ANNOTATION = "gangline.dev/gpu-topology"
 
+PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
+"""Where a node's kubelet and its device plugins have their sockets; a pod mounts the folder."""
+
+NODE_FILE = "gangline-gpus.json"
+"""In that folder on the one-machine cluster: the node's GPUs, for its plugin; a ``DeviceInventory`` as JSON."""
+
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 COUNT_LABEL = "nvidia.com/gpu.count"
 SIMULATED_ROLE_LABEL = "node-role.kubernetes.io/simulated-gpus"

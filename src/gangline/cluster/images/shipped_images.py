@@ -16,6 +16,7 @@ import msgspec
 
 from gangline.api.pod_group import GANGLINE_SCHEDULER
 from gangline.cluster.images.image import ImageConfig
+from gangline.devices.inventory import PLUGIN_FOLDER
 
 PYTHON_FOLDER = "/opt/gangline/python"
 """In an image: modules for a Python that lacks them, behind its own on the search path."""
@@ -48,6 +49,7 @@ class ShippedImage(msgspec.Struct, frozen=True):
 
 
 _OPERATOR = (sys.executable, "-I", "-m", "gangline", "operator", "--leader-elect", "--remote-shell")
+_DEVICE_PLUGIN = (sys.executable, "-I", "-m", "gangline", "device-plugin", "--folder", PLUGIN_FOLDER)
 _VECTOR_ADD = "/usr/local/cuda/samples/0_Simple/vectorAdd/vectorAdd"
 
 SHIPPED: dict[str, ShippedImage] = {
@@ -84,6 +86,7 @@ SHIPPED: dict[str, ShippedImage] = {
     "mpioperator/mpi-operator": ShippedImage(
         {}, entrypoint=(*_OPERATOR, f"--gang-scheduling={GANGLINE_SCHEDULER}"), needs=()
     ),
+    "nvidia/k8s-device-plugin": ShippedImage({}, entrypoint=_DEVICE_PLUGIN, needs=()),
     "mirrorgooglecontainers/cuda-vector-add": ShippedImage(
         {_VECTOR_ADD: "cuda_vector_add.py"},
         _VECTOR_ADD.rpartition("/")[0],

@@ -93,7 +93,7 @@ class NodeAgent:
 
     async def run(self) -> None:
         """Serve until cancelled; pods go on without it."""
-        self._context.gpus.on_change = self._on_gpus
+        self._context.gpus.on_change = self._context.plugins.on_change = self._on_gpus
         self._nodes.on_change(self._on_node)
         self._pods.on_change(self._on_pod)
         self._config_maps.on_change(lambda _, new: self._on_object("cm", new))
@@ -122,6 +122,7 @@ class NodeAgent:
             await self._let_go()
             await self._context.images.close()
             await self._context.recorder.close()
+            await self._context.plugins.close()
             self._context.gpus.close()
 
     async def _wait_synced(self, cache: Cache[Any]) -> None:
@@ -163,6 +164,7 @@ class NodeAgent:
             node = await self._node_changes.get()
             try:
                 await self._keeper.take(node)
+                self._context.plugins.refresh(node.metadata.name)
             except ApiError as error:
                 self._context.log.warning(
                     "node status not written", node=node.metadata.name, error=str(error)
@@ -265,6 +267,7 @@ class NodeAgent:
             else:
                 ended += 1
             self._context.gpus.reserve(record.uid, record.gpus)
+            self._context.plugins.reserve(record.uid, pod.spec.node_name, record.grants)
             kept.append((pod, record))
         self._context.names.take_over((record.uid, record.host) for _, record in kept)
         for pod, record in kept:

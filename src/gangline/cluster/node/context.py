@@ -40,6 +40,7 @@ from gangline.errors import ClusterError
 from gangline.kube.errors import Conflict, Forbidden, NotFound
 
 if TYPE_CHECKING:
+    from gangline.cluster.node.device_plugins import DevicePlugins
     from gangline.cluster.node.ends import PodEnds
     from gangline.cluster.node.gpus import AgentGpus
     from gangline.cluster.node.image_sources import ImageSources
@@ -359,6 +360,7 @@ class AgentContext:
     images: ImageSources
     objects: Objects
     gpus: AgentGpus
+    plugins: DevicePlugins
     ends: PodEnds
     api_host: str
     api_port: int

@@ -168,6 +168,7 @@ def _wire(
         info=machine.node_info(__version__),
         log=log,
         kubelet_port=int(facts.get("kubelet_port", 0)),
+        devices=context.plugins.amounts,
     )
     return NodeAgent(
         context,
@@ -196,6 +197,7 @@ def _context(
     from gangline.cluster.images.local_images import write_image_programs, write_programs
     from gangline.cluster.images.shipped_images import write_layers
     from gangline.cluster.node.context import AgentContext
+    from gangline.cluster.node.device_plugins import DevicePlugins
     from gangline.cluster.node.ends import PodEnds
     from gangline.cluster.node.image_sources import ImageSources
     from gangline.cluster.node.sessions import Sessions
@@ -225,6 +227,7 @@ def _context(
         images=images,
         objects=objects,
         gpus=gpus,
+        plugins=DevicePlugins(paths.run, gpus.inventory, log),
         ends=PodEnds(paths.ends, client, log),
         api_host=network.gateway if network is not None else _LOOPBACK,
         api_port=api_port,

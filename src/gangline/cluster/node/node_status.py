@@ -87,9 +87,14 @@ def node_note(node: Node, isolation: str, gpus: DeviceInventory) -> dict[str, An
     return {kind: change for kind, change in changes.items() if change}
 
 
-def _with_removals(fresh: dict[str, str], old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return amounts for a patch, with None for a GPU resource that the node has no more."""
-    return {name: None for name in old if name == inventory.RESOURCE} | fresh
+def _with_removals(fresh: dict[str, str], old: Mapping[str, Any], ours: set[str]) -> dict[str, Any]:
+    """Return amounts for a patch, with None for a device of ours that the node has no more."""
+    return {name: None for name in old if name in ours} | fresh
+
+
+def no_devices(node: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what device plugins add where there are none: nothing to capacity, nothing that can be had."""
+    return {}, {}
 
 
 class NodeKeeper:
@@ -106,7 +111,10 @@ class NodeKeeper:
         info: dict[str, str],
         log: Any,
         kubelet_port: int = 0,
+        devices: Callable[[str], tuple[dict[str, str], dict[str, str]]] = no_devices,
     ) -> None:
+        self._devices = devices
+        self._advertised = {inventory.RESOURCE}
         self._endpoints = {"kubeletEndpoint": {"Port": kubelet_port}} if kubelet_port else {}
         self._client = client
         self._address_of = address_of
@@ -123,8 +131,10 @@ class NodeKeeper:
         self._nodes[node.metadata.name] = node
         name = node.metadata.name
         gpus = self._gpus(node)
-        capacity = self._capacity | inventory.capacity(gpus)
-        allocatable = self._capacity | inventory.allocatable(gpus)
+        there, usable = self._devices(name)
+        self._advertised |= there.keys()
+        capacity = self._capacity | inventory.capacity(gpus) | there
+        allocatable = self._capacity | inventory.allocatable(gpus) | usable
         note = node_note(node, self._isolation, gpus)
         addresses = [a.get("address") for a in node.status.addresses]
         amounts = (node.status.capacity, node.status.allocatable)
@@ -135,8 +145,8 @@ class NodeKeeper:
         status = node_status(
             node,
             address=address,
-            capacity=_with_removals(capacity, node.status.capacity),
-            allocatable=_with_removals(allocatable, node.status.allocatable),
+            capacity=_with_removals(capacity, node.status.capacity, self._advertised),
+            allocatable=_with_removals(allocatable, node.status.allocatable, self._advertised),
             info=self._info,
             now=clock.format_time(clock.now()),
             endpoints=self._endpoints,

@@ -66,7 +66,8 @@ class PodFolders:
         host_mounts: further file systems of the machine to show, read-only.
         start_folders: folder put first on PYTHONPATH.
         account: folder of token, certificate and namespace of the pod's service account, None for none.
-        gpus: the variables that name the container's GPUs, or say that it has none.
+        gpus: the variables that name the container's GPUs, or say that it has none, and those of device plugins.
+        given: what device plugins have it see: path in it, path of the machine, whether read-only.
         rights: variables that tell programs what is allowed, see ``run_rights``.
         session: the user's, in which the container runs; None for a world of its own.
         session_kind: ``machine`` or ``node`` then.
@@ -88,6 +89,7 @@ class PodFolders:
     start_folders: str = ""
     account: Path | None = None
     gpus: Mapping[str, str] = field(default_factory=dict)
+    given: tuple[tuple[str, str, bool], ...] = ()
     rights: Mapping[str, str] = field(default_factory=dict)
     session: UserSession | None = None
     session_kind: str = ""
@@ -386,6 +388,7 @@ def _mounts(
     if container.termination_message_path:
         log = place.container_folder(container.name) / "termination-log"
         mounts[container.termination_message_path] = (str(log), "", False)
+    mounts |= {target: (source, "", read_only) for target, source, read_only in place.given}
     for path in image.rewritten:
         if any(Path(path).is_relative_to(hidden) for hidden in place.hide):
             mounts[path] = (f"{image.layers[0]}{path}", "", True)

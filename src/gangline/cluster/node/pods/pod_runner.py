@@ -14,6 +14,7 @@ from typing import Any
 from gangline.api.core import Pod
 from gangline.api.resources import PODS
 from gangline.cluster.node.context import AgentContext
+from gangline.cluster.node.device_plugins import AllocateError, DevicesTakenError
 from gangline.cluster.node.ends import PodEnd, write_status
 from gangline.cluster.node.pods import messages
 from gangline.cluster.node.pods.container_env import ConfigError
@@ -168,10 +169,18 @@ class PodRunner:
             if not self._gpus.take(self.pod):
                 self._wake_by(self._context.now_s() + RETRY_S)
                 return False
+            await self._sandbox.take_devices(self.pod)
             await self._context.objects.ensure(self.pod)
             await self._context.objects.check_runtime(self.pod, self._context.isolation)
             ended = [report for known in self._containers.observed.values() if (report := as_report(known))]
             await self._sandbox.make(self.pod, self._sandbox.plan_volumes(self.pod), ended)
+        except AllocateError as error:
+            self._failed = ("UnexpectedAdmissionError", str(error))
+            return False
+        except DevicesTakenError as error:
+            self._containers.all_wait("ContainerCreating", str(error))
+            self._wake_by(self._context.now_s() + RETRY_S)
+            return False
         except (MountError, ShimError, OSError, ClusterError) as error:
             reason = "FailedMount" if isinstance(error, MountError) else "FailedCreatePodSandBox"
             self._event("Warning", reason, str(error))
@@ -201,7 +210,7 @@ class PodRunner:
                 container,
                 attempt,
                 image,
-                self._sandbox.place(account, self._sandbox.gpu_variables(name), session),
+                self._sandbox.place(account, name, session),
                 self._sandbox.volumes,
                 self._context.facts(self._sandbox.record.address, self.pod.spec.node_name),
                 self._context.objects.lookup(self.pod.metadata.namespace),

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import msgspec
 from gangline.api.core import Container, Pod
 from gangline.cluster.images.image import Image
 from gangline.cluster.node.context import AgentContext
+from gangline.cluster.node.device_plugins import Grant
 from gangline.cluster.node.network.egress.resolv_conf import (
     parse_resolv_conf,
     render_resolv_conf,
@@ -42,6 +44,7 @@ from gangline.cluster.node.sessions import kind_of_session, on_machines_network
 from gangline.cluster.node.shim_client import ForkServer, ShimConnection, ShimError
 from gangline.cluster.user_session import MACHINE, NODE, UserSession
 from gangline.devices.ledger import GpuRequest
+from gangline.errors import ClusterError
 
 END_TIMEOUT_S = 15.0
 SET_GROUP = 0o2070
@@ -69,14 +72,14 @@ class Sandbox:
     def place(
         self,
         account: Path | None = None,
-        gpus: Mapping[str, str] | None = None,
+        container: str = "",
         session: UserSession | None = None,
     ) -> PodFolders:
         """Return where the pod's things lie, for container plans.
 
         Args:
             account: folder with the files of its service account.
-            gpus: what ``gpu_variables`` gives for the container.
+            container: which of the pod's.
             session: in which it runs.
         """
         context, record = self.context, self.record
@@ -97,7 +100,8 @@ class Sandbox:
             host_mounts=context.host_mounts(),
             start_folders=context.start_folders,
             account=account,
-            gpus=gpus or {},
+            gpus=self._device_variables(container),
+            given=record.grants.get(container, Grant()).mounts,
             rights=right_variables(context.paths),
             session=session,
             session_kind=record.session,
@@ -115,13 +119,24 @@ class Sandbox:
             GpusTakenError: it has to wait for others to end.
             GpuChoiceError: what it asks for can never be given.
         """
+        if self.context.plugins.has_gpus(pod.spec.node_name):
+            return False  # the plugin's, not ours
         shares = self.context.gpus.take(GpuRequest.of(pod))
         is_news = shares != self.record.gpus
         self.record = msgspec.structs.replace(self.record, gpus=shares)
         return is_news
 
-    def gpu_variables(self, container: str) -> dict[str, str]:
-        """Return the variables that name a container's GPUs, or say that it has none."""
+    async def take_devices(self, pod: Pod) -> None:
+        """Have device plugins give what the pod asks for, until ``remove``; see ``DevicePlugins.take``."""
+        if not self.record.grants:
+            grants = await self.context.plugins.take(pod, self.record.gpus)
+            self.record = msgspec.structs.replace(self.record, grants=grants)
+
+    def _device_variables(self, container: str) -> dict[str, str]:
+        """Return the variables that name a container's devices, or say that it has no GPU."""
+        return self._gpu_variables(container) | self.record.grants.get(container, Grant()).variables
+
+    def _gpu_variables(self, container: str) -> dict[str, str]:
         own_files = self.context.isolation != "plain" and not self.record.session
         if self.record.session and not self.record.gpus:
             return {}  # what the user's own variables say
@@ -168,6 +183,7 @@ class Sandbox:
         record.write(self.folder)
         context.names.add(record.uid, record.host)
         self.volumes = self._volume_paths(plans)
+        await context.plugins.serve(record.uid, map(str, self.volumes.values()))
         node: dict[str, str] = {}
         if context.network is not None and record.host_network and record.address != context.network.gateway:
             node["network"] = await context.network.node_namespace(record.address)
@@ -198,6 +214,8 @@ class Sandbox:
         """Connect to the shim that an agent before this one started; False when it is gone."""
         self.volumes = self._volume_paths(plans)
         self.context.names.add(self.record.uid, self.record.host)
+        with contextlib.suppress(ClusterError):  # said in the log where it happens; the pod runs
+            await self.context.plugins.serve(self.record.uid, map(str, self.volumes.values()))
         try:
             self.shim = await ShimConnection.connect(self.context.paths.pod_socket(self.record.uid))
         except OSError:
@@ -215,7 +233,9 @@ class Sandbox:
         objects = self.context.objects
         facts = self.context.facts(self.record.address, pod.spec.node_name)
         lookup, tokens = objects.lookup(pod.metadata.namespace), objects.tokens(pod)
-        return [plan_volume(pod, volume, facts, lookup, tokens) for volume in pod.spec.volumes]
+        plans = [plan_volume(pod, volume, facts, lookup, tokens) for volume in pod.spec.volumes]
+        plugins, node = self.context.plugins, pod.spec.node_name
+        return [replace(plan, host=plan.host and plugins.host_path(plan.host, node)) for plan in plans]
 
     def refresh_volumes(self, pod: Pod, plans: list[VolumePlan]) -> list[str]:
         """Write changed config maps and secrets into the running pod; return the volumes that changed."""
@@ -244,6 +264,7 @@ class Sandbox:
         context.names.remove(record.uid, record.host.scope)
         context.addresses.release(record.address)
         context.gpus.release(record.uid)
+        await context.plugins.release(record.uid)
         if context.network is not None:
             context.network.end_link(record.uid)
         for path in (context.paths.pod_socket(record.uid), self.remote_shell_socket):
@@ -284,8 +305,12 @@ class Sandbox:
                 for item in pod.spec.security_context.sysctls
                 if self.context.isolation == "network"
             },
-            "devices": self.context.gpus.files(pod.spec.node_name, record.gpus),
+            "devices": self._device_files(pod),
         }
+
+    def _device_files(self, pod: Pod) -> list[str]:
+        given = (one for grant in self.record.grants.values() for one in grant.files)
+        return list(dict.fromkeys((*self.context.gpus.files(pod.spec.node_name, self.record.gpus), *given)))
 
     def _own_files(self) -> list[list[str]]:
         """Return which of the machine's files a pod with a host name of its own sees other contents of."""
@@ -313,7 +338,7 @@ class Sandbox:
             if plan.host is not None:
                 is_own = self._is_own(plan)
                 check_host_path(plan.host, () if is_own else self.context.private)
-                if is_own:
+                if is_own and not self.context.plugins.is_own(plan.host.path):
                     self.volumes[plan.name].chmod(0o777)
             elif plan.files is not None:
                 write_projection(self.volumes[plan.name], plan.files, gid=gid)
@@ -345,15 +370,17 @@ class Sandbox:
         Raises:
             MountError: one leads to what no pod may mount.
         """
-        own = (self.folder / "volumes", self.context.paths.volumes)
+        own = (self.folder / "volumes", self.context.paths.volumes, self.context.plugins.root)
         for name, sub_path in wanted:
             if name in self.volumes:
                 is_host, private = self.volumes[name].parent not in own, self.context.private
                 _make_sub_path(name, self.volumes[name], sub_path, is_host=is_host, private=private)
 
     def _is_own(self, plan: VolumePlan) -> bool:
-        """Return whether a volume is a folder that was made for a claim, among the cluster's own files."""
-        return plan.host is not None and Path(plan.host.path).parent == self.context.paths.volumes
+        """Return whether a volume is a folder that was made for pods, among the cluster's own files."""
+        if plan.host is None or self.context.plugins.is_own(plan.host.path):
+            return plan.host is not None
+        return Path(plan.host.path).parent == self.context.paths.volumes
 
     def _group(self, pod: Pod) -> int | None:
         return pod.spec.security_context.fs_group if self.context.isolation == "network" else None

@@ -1,0 +1,70 @@
+"""``gangline device-plugin``: serve a node's GPUs to its kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import sys
+from pathlib import Path
+
+import click
+
+from gangline import clock
+from gangline.cli.options.gpus import GpuOptions, simulation_options
+from gangline.devices.inventory import PLUGIN_FOLDER
+
+OF_THE_STOCK_PLUGIN = (
+    *("mig-strategy", "fail-on-init-error", "driver-root", "nvidia-driver-root", "dev-root"),
+    *("pass-device-specs", "device-list-strategy", "device-id-strategy", "config-file"),
+)
+"""Options of NVIDIA's own plugin that manifests set and that have no effect here."""
+
+
+@click.command("device-plugin", context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=PLUGIN_FOLDER,
+    metavar="FOLDER",
+    show_default=True,
+    help="Folder of the kubelet's socket for device plugins.",
+)
+@click.option(
+    "--node",
+    envvar="NODE_NAME",
+    default=platform.node,
+    metavar="NAME",
+    help="Name of the node, in ids of simulated GPUs.  [default: NODE_NAME, else the host's name]",
+)
+@simulation_options
+@click.argument("unused", nargs=-1, type=click.UNPROCESSED)
+def command(folder: Path, node: str, gpus: GpuOptions, unused: tuple[str, ...]) -> None:
+    """Serve the node's GPUs to its kubelet as nvidia.com/gpu until SIGTERM.
+
+    They are found with NVML, or simulated. Which of the free ones a pod gets is chosen by the wires between them.
+    """
+    from gangline.cli.serve.cluster import run_until_stopped
+    from gangline.deviceplugin import gpu_source
+    from gangline.deviceplugin.plugin import DevicePlugin
+    from gangline.devices.simulated import simulate
+
+    _check(unused)
+    if image := os.environ.get("GANGLINE_IMAGE"):
+        _say(f"image {image} is served on this machine by Gangline's own device plugin")
+    if simulation := gpus.simulation:
+        source = gpu_source.of_values(simulate(node, simulation.gpus, simulation.model))
+    else:
+        source = gpu_source.of_node(folder) or gpu_source.of_driver()
+    asyncio.run(run_until_stopped(DevicePlugin(folder, source, _say).run()))
+
+
+def _check(unused: tuple[str, ...]) -> None:
+    for word in unused:
+        if word.partition("=")[0].removeprefix("--") not in OF_THE_STOCK_PLUGIN:
+            raise click.UsageError(f"No such option or argument: {word}")
+        _say(f"{word} has no effect: it belongs to NVIDIA's plugin")
+
+
+def _say(line: str) -> None:
+    print(f"{clock.now():%Y/%m/%d %H:%M:%S} {line}", file=sys.stderr, flush=True)
