@@ -33,6 +33,7 @@ class Cluster:
     def __init__(self, home: Path) -> None:
         self._environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
         self._environment["GANGLINE_HOME"] = str(home)
+        self.files = home / "default"
 
     def up(self, *options: str) -> None:
         """Start it, or change it."""

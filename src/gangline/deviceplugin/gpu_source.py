@@ -1,7 +1,7 @@
 """Where a device plugin knows its node's GPUs from: NVML, simulated ones, or what the node itself says.
 
-The one-machine cluster tells each node's plugin in a file beside the sockets, for its pods see no other GPUs than
-those that were given to them, and simulated ones are on no machine.
+The one-machine cluster tells each node's plugin in a file beside the sockets, for its pods see no other GPUs
+than those that were given to them, and simulated ones are on no machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangline.devices.inventory import NODE_FILE, DeviceInventory
 
 FILE_PERIOD_S = 1.0
 PROBE_PERIOD_S = 10.0
-"""How often real GPUs are asked whether they are there; the driver answers in milliseconds, or in a second."""
+"""How often real GPUs are asked whether they are there; the driver takes milliseconds, or a second."""
 
 
 @dataclass(frozen=True, slots=True)

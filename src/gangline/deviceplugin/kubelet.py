@@ -1,14 +1,14 @@
 """The kubelet's end of the device plugin API, as a program: it has plugins register, watches and asks them.
 
-The node agent of the one-machine cluster starts it when a pod mounts the folder of the sockets, so that the agent
-itself goes without gRPC. Both write JSON, one object a line. On standard input come requests, each answered on
-standard output by its ``id`` with ``answer`` or ``error``:
+The node agent of the one-machine cluster starts it when a pod mounts the folder of the sockets, so that the
+agent itself goes without gRPC. Both write JSON, one object a line. On standard input come requests, each
+answered on standard output by its ``id`` with ``answer`` or ``error``:
 
 ``{"id", "do": "serve" | "close", "folder"}``
 ``{"id", "do": "allocate", "folder", "resource", "available": [...], "included": [...], "count"}``
 
-What plugins tell comes unasked, ``null`` once a plugin is gone: ``{"folder", "resource", "devices": {id: healthy}}``.
-It ends with its standard input.
+What plugins tell comes unasked: ``{"folder", "resource", "devices": {id: healthy}}``, with ``null`` once a
+plugin is gone. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Plugin:
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Ask for the plugin's options and watch its devices; raises ``AioRpcError`` if it does not answer."""
+        """Ask for the plugin's options and watch its devices; ``AioRpcError`` if it does not answer."""
         self._options = await self._call("GetDevicePluginOptions", api.Empty())
         self._watching = asyncio.create_task(self._watch())
 
@@ -81,7 +81,9 @@ class Plugin:
         answer = await self._call("Allocate", api.AllocateRequest(container_requests=[one]))
         if self._options.pre_start_required:
             await self._call("PreStartContainer", api.PreStartContainerRequest(devices_ids=chosen))
-        found = answer.container_responses[0] if answer.container_responses else api.ContainerAllocateResponse()
+        found = (
+            answer.container_responses[0] if answer.container_responses else api.ContainerAllocateResponse()
+        )
         return {
             "devices": chosen,
             "variables": dict(found.envs),
@@ -114,7 +116,9 @@ class Registrations:
             try:
                 await self._take(folder, request)
             except grpc.aio.AioRpcError as error:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, f"the plugin does not answer: {error.details()}")
+                await context.abort(
+                    grpc.StatusCode.UNAVAILABLE, f"the plugin does not answer: {error.details()}"
+                )
             return api.Empty()
 
         socket = Path(folder, protocol.KUBELET_SOCKET)
@@ -174,9 +178,11 @@ def refusal_of(request: api.RegisterRequest) -> str:
         return f"unsupported version {request.version!r}, {protocol.VERSION} is served"
     name = request.resource_name
     if not _RESOURCE.fullmatch(name) or name.partition("/")[0].endswith("kubernetes.io"):
-        return f"invalid resource name {name!r}: it has to be DOMAIN/NAME of a domain other than kubernetes.io"
+        return (
+            f"invalid resource name {name!r}: it has to be DOMAIN/NAME of a domain other than kubernetes.io"
+        )
     if "/" in request.endpoint or request.endpoint in ("", ".", ".."):
-        return f"invalid endpoint {request.endpoint!r}: it is the name of a socket in the folder of the kubelet's"
+        return f"invalid endpoint {request.endpoint!r}: it is the name of a socket beside the kubelet's"
     return ""
 
 

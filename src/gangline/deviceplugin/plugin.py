@@ -23,7 +23,7 @@ from gangline.devices.inventory import RESOURCE, DeviceInventory
 
 SOCKET = "nvidia.sock"
 LOOK_S = 1.0
-"""How often the sockets are looked at: their inodes tell of a new kubelet without a watch that can run out."""
+"""How often the sockets are looked at: inodes tell of a new kubelet without a watch that can run out."""
 REGISTER_RETRY_S = 10.0
 CALL_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 20.0
@@ -137,7 +137,9 @@ class DevicePlugin:
                 call = protocol.method(channel, protocol.REGISTRATION, "Register")
                 await call(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
-            self._say(f"Could not register with Kubelet, retrying in {REGISTER_RETRY_S:.0f} s: {error.details()}")
+            self._say(
+                f"Could not register with Kubelet, retrying in {REGISTER_RETRY_S:.0f} s: {error.details()}"
+            )
             return False
         self._say("Registered device plugin with Kubelet")
         return True
@@ -180,13 +182,11 @@ class DevicePlugin:
     async def _prefer(
         self, request: api.PreferredAllocationRequest, context: Any
     ) -> api.PreferredAllocationResponse:
-        answers = [
-            preferred(
-                self._inventory, one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size
-            )
-            for one in request.container_requests
-        ]
-        answers = [api.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in answers]
+        answers = []
+        for one in request.container_requests:
+            ids = one.available_deviceIDs, one.must_include_deviceIDs
+            chosen = preferred(self._inventory, *ids, one.allocation_size)
+            answers.append(api.ContainerPreferredAllocationResponse(deviceIDs=chosen))
         return api.PreferredAllocationResponse(container_responses=answers)
 
     async def _allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:

@@ -39,7 +39,9 @@ async def serve(socket: Path, service: str, methods: Mapping[str, Any]) -> grpc.
     handlers = {}
     for name, behaviour in methods.items():
         request, _ = _TYPES[name]
-        make = grpc.unary_stream_rpc_method_handler if name in _STREAMS else grpc.unary_unary_rpc_method_handler
+        make = (
+            grpc.unary_stream_rpc_method_handler if name in _STREAMS else grpc.unary_unary_rpc_method_handler
+        )
         handlers[name] = make(behaviour, request.FromString, lambda answer: answer.SerializeToString())
     socket.unlink(missing_ok=True)
     server = grpc.aio.server()

@@ -20,7 +20,7 @@ PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
 """Where a node's kubelet and its device plugins have their sockets; a pod mounts the folder."""
 
 NODE_FILE = "gangline-gpus.json"
-"""In that folder on the one-machine cluster: the node's GPUs, for its plugin; a ``DeviceInventory`` as JSON."""
+"""In that folder on the one-machine cluster: a ``DeviceInventory`` as JSON, for the node's plugin."""
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 COUNT_LABEL = "nvidia.com/gpu.count"

@@ -38,11 +38,12 @@ OF_THE_STOCK_PLUGIN = (
     help="Name of the node, in ids of simulated GPUs.  [default: NODE_NAME, else the host's name]",
 )
 @simulation_options
-@click.argument("unused", nargs=-1, type=click.UNPROCESSED)
+@click.argument("unused", nargs=-1, type=click.UNPROCESSED, metavar="")
 def command(folder: Path, node: str, gpus: GpuOptions, unused: tuple[str, ...]) -> None:
     """Serve the node's GPUs to its kubelet as nvidia.com/gpu until SIGTERM.
 
-    They are found with NVML, or simulated. Which of the free ones a pod gets is chosen by the wires between them.
+    They are found with NVML, or simulated. Which of the free ones a pod gets is chosen by the wires between
+    them.
     """
     from gangline.cli.serve.cluster import run_until_stopped
     from gangline.deviceplugin import gpu_source

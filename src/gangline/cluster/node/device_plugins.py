@@ -1,8 +1,8 @@
 """Device plugins in pods of this agent's nodes: what they advertise, and what pods get of it.
 
-Each node has a folder of its own where a pod mounts the kubelet's (``PLUGIN_FOLDER``). GPUs that the agent found itself stay
-in its books (``AgentGpus``): of those a plugin is asked to allocate the ids that the agent has chosen. Devices of
-any other resource are counted and handed out here.
+Each node has a folder of its own, which pods see that mount the kubelet's (``PLUGIN_FOLDER``). GPUs that the
+agent found itself stay in its books (``AgentGpus``): of those a plugin is asked to allocate the ids that the
+agent has chosen. Devices of any other resource are counted and handed out here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RESTART_S = 1.0
 """After which the program that plugins register with is started again when it has ended by itself."""
 
 
-class Grant(msgspec.Struct, frozen=True):
+class DeviceGrant(msgspec.Struct, frozen=True):
     """What plugins gave one container.
 
     Attributes:
@@ -182,7 +182,7 @@ class DevicePlugins:
 
     # What pods get
 
-    def reserve(self, uid: str, node: str, grants: Mapping[str, Grant]) -> None:
+    def reserve(self, uid: str, node: str, grants: Mapping[str, DeviceGrant]) -> None:
         """Note what a running pod holds, as an agent before this one gave it."""
         for grant in grants.values():
             self._hold(uid, node, grant.devices)
@@ -190,7 +190,7 @@ class DevicePlugins:
     def _hold(self, uid: str, node: str, devices: Mapping[str, Iterable[str]]) -> None:
         self._holders |= {(node, name, one): uid for name, ids in devices.items() for one in ids}
 
-    async def take(self, pod: Pod, gpus: Mapping[str, tuple[str, ...]]) -> dict[str, Grant]:
+    async def take(self, pod: Pod, gpus: Mapping[str, tuple[str, ...]]) -> dict[str, DeviceGrant]:
         """Have plugins allocate what the containers of a pod ask for.
 
         Args:
@@ -204,9 +204,9 @@ class DevicePlugins:
         async with self._allocating:  # between choosing and holding nobody else chooses
             return await self._take(pod, gpus)
 
-    async def _take(self, pod: Pod, gpus: Mapping[str, tuple[str, ...]]) -> dict[str, Grant]:
+    async def _take(self, pod: Pod, gpus: Mapping[str, tuple[str, ...]]) -> dict[str, DeviceGrant]:
         node, uid = pod.spec.node_name, pod.metadata.uid
-        grants: dict[str, Grant] = {}
+        grants: dict[str, DeviceGrant] = {}
         reusable: dict[str, list[str]] = {}
         try:
             for container in pod.spec.init_containers:
@@ -222,7 +222,7 @@ class DevicePlugins:
             self._holders = {key: holder for key, holder in self._holders.items() if holder != uid}
             raise
         self.reserve(uid, node, grants)
-        return {name: grant for name, grant in grants.items() if grant != Grant()}
+        return {name: grant for name, grant in grants.items() if grant != DeviceGrant()}
 
     async def _grant(
         self,
@@ -230,9 +230,9 @@ class DevicePlugins:
         container: Container,
         gpus: Mapping[str, tuple[str, ...]],
         reusable: Mapping[str, list[str]],
-    ) -> Grant:
+    ) -> DeviceGrant:
         node, uid = pod.spec.node_name, pod.metadata.uid
-        own, total = self._own(node), Grant()
+        own, total = self._own(node), DeviceGrant()
         for name, amount in container.resources.limits.items():
             if name in own:
                 count, included = quantity_ceil(str(amount)), reusable.get(name, [])
@@ -240,7 +240,9 @@ class DevicePlugins:
                 free = [one for one in free if (node, name, one) not in self._holders]
                 available = list(dict.fromkeys([*included, *free]))
                 if len(available) < count:
-                    raise DevicesTakenError(f"waits for {count} {name} of node {node}: {len(available)} are free")
+                    raise DevicesTakenError(
+                        f"waits for {count} {name} of node {node}: {len(available)} are free"
+                    )
             elif name == RESOURCE and name in self._devices.get(node, {}) and gpus.get(container.name):
                 available = included = list(gpus[container.name])
                 count = len(available)
@@ -254,7 +256,7 @@ class DevicePlugins:
 
     async def _allocate(
         self, node: str, resource: str, available: list[str], included: list[str], count: int
-    ) -> Grant:
+    ) -> DeviceGrant:
         folder = str(self.root / node)
         try:
             answer = await self._kubelet.ask(
@@ -269,10 +271,10 @@ class DevicePlugins:
             raise AllocateError(f"Allocate failed due to {error.message}, which is unexpected") from error
         if unserved := [*answer["cdi"], *(one for one, host in answer["files"] if one != host)]:
             raise AllocateError(
-                f"the device plugin of {resource} gives {unserved[0]}; CDI devices, and files under other names "
-                "than the machine's, are not served here"
+                f"the device plugin of {resource} gives {unserved[0]}; CDI devices, and files under other "
+                "names than the machine's, are not served here"
             )
-        return Grant(
+        return DeviceGrant(
             {resource: tuple(answer["devices"])},
             dict(answer["variables"]),
             tuple((where, host, bool(read_only)) for where, host, read_only in answer["mounts"]),
@@ -280,8 +282,8 @@ class DevicePlugins:
         )
 
 
-def _together(one: Grant, other: Grant) -> Grant:
-    return Grant(
+def _together(one: DeviceGrant, other: DeviceGrant) -> DeviceGrant:
+    return DeviceGrant(
         one.devices | other.devices,
         one.variables | other.variables,
         (*one.mounts, *other.mounts),

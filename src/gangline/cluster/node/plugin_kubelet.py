@@ -82,8 +82,8 @@ class PluginKubelet:
             raise ClusterError(f"a device plugin was not asked: {error or 'no answer in time'}") from None
         finally:
             self._answers.pop(number, None)
-        if error := found.get("error"):
-            raise ClusterError(error)
+        if refusal := found.get("error"):
+            raise ClusterError(refusal)
         return dict(found["answer"])
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:

@@ -66,7 +66,7 @@ class PodFolders:
         host_mounts: further file systems of the machine to show, read-only.
         start_folders: folder put first on PYTHONPATH.
         account: folder of token, certificate and namespace of the pod's service account, None for none.
-        gpus: the variables that name the container's GPUs, or say that it has none, and those of device plugins.
+        gpus: the variables that name the container's GPUs, or say that it has none, and device plugins' own.
         given: what device plugins have it see: path in it, path of the machine, whether read-only.
         rights: variables that tell programs what is allowed, see ``run_rights``.
         session: the user's, in which the container runs; None for a world of its own.

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Pod
-from gangline.cluster.node.device_plugins import Grant
+from gangline.cluster.node.device_plugins import DeviceGrant
 from gangline.cluster.node.network.host_names import PodHost
 from gangline.cluster.node.pods.container_plan import hostname_of
 from gangline.cluster.node.sessions import kind_of_session, name_scope
@@ -22,8 +22,9 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class PodRecord(msgspec.Struct, frozen=True):
     """``pod.json`` in the pod's folder.
 
-    ``started_at`` is in seconds since 1970, ``gpus`` container -> ids of the GPUs that it holds,
-    ``grants`` container -> what device plugins gave it, ``boot`` tells one start of the machine from another, ``session`` and ``scope`` are what ``sessions`` says.
+    ``started_at`` is in seconds since 1970, ``gpus`` container -> ids of the GPUs that it holds, ``grants``
+    container -> what device plugins gave it, ``boot`` tells one start of the machine from another,
+    ``session`` and ``scope`` are what ``sessions`` says.
     """
 
     uid: str
@@ -34,7 +35,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     subdomain: str
     started_at: float
     gpus: dict[str, tuple[str, ...]] = {}
-    grants: dict[str, Grant] = {}
+    grants: dict[str, DeviceGrant] = {}
     boot: str = ""
     session: str = ""
     scope: str = ""

@@ -16,7 +16,7 @@ import msgspec
 from gangline.api.core import Container, Pod
 from gangline.cluster.images.image import Image
 from gangline.cluster.node.context import AgentContext
-from gangline.cluster.node.device_plugins import Grant
+from gangline.cluster.node.device_plugins import DeviceGrant
 from gangline.cluster.node.network.egress.resolv_conf import (
     parse_resolv_conf,
     render_resolv_conf,
@@ -101,7 +101,7 @@ class Sandbox:
             start_folders=context.start_folders,
             account=account,
             gpus=self._device_variables(container),
-            given=record.grants.get(container, Grant()).mounts,
+            given=record.grants.get(container, DeviceGrant()).mounts,
             rights=right_variables(context.paths),
             session=session,
             session_kind=record.session,
@@ -134,7 +134,7 @@ class Sandbox:
 
     def _device_variables(self, container: str) -> dict[str, str]:
         """Return the variables that name a container's devices, or say that it has no GPU."""
-        return self._gpu_variables(container) | self.record.grants.get(container, Grant()).variables
+        return self._gpu_variables(container) | self.record.grants.get(container, DeviceGrant()).variables
 
     def _gpu_variables(self, container: str) -> dict[str, str]:
         own_files = self.context.isolation != "plain" and not self.record.session
