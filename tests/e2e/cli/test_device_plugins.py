@@ -1,4 +1,4 @@
-"""A device plugin of another resource in a pod of the one-machine cluster, and pods that ask for its devices."""
+"""A device plugin of another resource in a pod of the one-machine cluster, and pods that ask for its own."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ import grpc
 from gangline.deviceplugin import v1beta1_pb2 as api
 
 FOLDER, healthy = "/var/lib/kubelet/device-plugins/", threading.Event()
+as_bytes = lambda one: one.SerializeToString()
 options = api.DevicePluginOptions(get_preferred_allocation_available=True, pre_start_required=True)
 
 def list_and_watch(request, context):
-    last = ("Unhealthy", "Healthy")
     yield api.ListAndWatchResponse(devices=[
         api.Device(ID=f"w{i}", health="Unhealthy" if i == 2 else "Healthy") for i in range(3)])
     threading.Event().wait()
@@ -41,7 +41,8 @@ def allocate(request, context):
     one, = request.container_requests
     if len(one.devices_ids) > 1:
         context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "one at a time")
-    files = [api.DeviceSpec(container_path=f, host_path=f, permissions="rw") for f in [os.environ["DEVICE"]] if f]
+    device = os.environ["DEVICE"]
+    files = [api.DeviceSpec(container_path=device, host_path=device, permissions="rw")] if device else []
     return api.AllocateResponse(container_responses=[api.ContainerAllocateResponse(
         envs={"WIDGETS": ",".join(one.devices_ids)}, devices=files,
         mounts=[api.Mount(container_path="/widgets", host_path="/etc/ssl", read_only=True)])])
@@ -51,13 +52,13 @@ def pre_start(request, context):
     return api.PreStartContainerResponse()
 
 def unary(behaviour, request):
-    return grpc.unary_unary_rpc_method_handler(behaviour, request.FromString, lambda one: one.SerializeToString())
+    return grpc.unary_unary_rpc_method_handler(behaviour, request.FromString, as_bytes)
 
 server = grpc.server(futures.ThreadPoolExecutor(8))
 server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", {
     "GetDevicePluginOptions": unary(lambda request, context: options, api.Empty),
     "ListAndWatch": grpc.unary_stream_rpc_method_handler(
-        list_and_watch, api.Empty.FromString, lambda one: one.SerializeToString()),
+        list_and_watch, api.Empty.FromString, as_bytes),
     "GetPreferredAllocation": unary(prefer, api.PreferredAllocationRequest),
     "Allocate": unary(allocate, api.AllocateRequest),
     "PreStartContainer": unary(pre_start, api.PreStartContainerRequest),
@@ -65,7 +66,7 @@ server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1beta1.D
 server.add_insecure_port(f"unix://{FOLDER}widget.sock")
 server.start()
 channel = grpc.insecure_channel(f"unix://{FOLDER}kubelet.sock", [("grpc.default_authority", "localhost")])
-register = channel.unary_unary("/v1beta1.Registration/Register", lambda one: one.SerializeToString(), api.Empty.FromString)
+register = channel.unary_unary("/v1beta1.Registration/Register", as_bytes, api.Empty.FromString)
 register(api.RegisterRequest(
     version="v1beta1", endpoint="widget.sock", resource_name="example.com/widget", options=options))
 print("registered", flush=True)
@@ -130,7 +131,8 @@ def test_devices_of_another_plugin_are_advertised_and_given(cluster: Any) -> Non
     assert widgets(cluster, "node-1") == (None, None)
 
     # The plugin prefers the highest; what another pod holds is not given again.
-    show = f"echo $WIDGETS; ls -d /widgets/certs; [ -z '{DEVICE}' ] || [ -c {DEVICE} ] && echo file; sleep 60"
+    test = f"[ -c '{DEVICE}' ]" if DEVICE else "true"
+    show = f"echo $WIDGETS; ls -d /widgets/certs; {test} && echo file; sleep 60"
     for name in ("first", "second"):
         asking = pod(name, ["sh", "-c", show], {"example.com/widget": 1}, terminationGracePeriodSeconds=0)
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(asking))

@@ -79,6 +79,7 @@ def test_a_node_is_labelled_and_tells_its_gpus(cluster: Any) -> None:
 
 def test_the_device_plugin_runs_on_labelled_nodes_and_its_log_has_the_published_lines(cluster: Any) -> None:
     """`oc create -f nvidia-device-plugin.yml`, its pods, its log; and the pod that asks for a GPU then."""
+    pytest.importorskip("grpc", reason="needs grpcio")
     cluster.kubectl("label", "node", "node-1", LABEL, "--overwrite")
     assert cluster.create("pods/device-plugin.yaml") == "nvidia-device-plugin-daemonset"
 
@@ -109,6 +110,7 @@ def test_the_device_plugin_runs_on_labelled_nodes_and_its_log_has_the_published_
 
 
 def test_the_device_plugin_registers_again_and_tells_of_broken_gpus(cluster: Any) -> None:
+    pytest.importorskip("grpc", reason="needs grpcio")
     cluster.kubectl("label", "node", "node-1", LABEL, "--overwrite")
     cluster.create("pods/device-plugin.yaml")
     cluster.kubectl("-n", "kube-system", "rollout", "status", "ds/nvidia-device-plugin-daemonset")
