@@ -22,6 +22,7 @@ from gangline.devices.inventory import NODE_FILE, PLUGIN_FOLDER, RESOURCE, Devic
 from gangline.errors import ClusterError
 from gangline.units import quantity_ceil
 
+_WHOLE_MACHINE = ("mem", "kmem", "port")
 RESTART_S = 1.0
 """After which the program that plugins register with is started again when it has ended by itself."""
 
@@ -57,9 +58,13 @@ class DevicePlugins:
         run: the cluster's folder of sockets.
         gpus: the GPUs that the agent found for a node.
         log: structlog's.
+        private: folders that no pod may see.
     """
 
-    def __init__(self, run: Path, gpus: Callable[[str], DeviceInventory], log: Any) -> None:
+    def __init__(
+        self, run: Path, gpus: Callable[[str], DeviceInventory], log: Any, private: Iterable[str] = ()
+    ) -> None:
+        self._private = tuple(private)
         self.root = run / "plugins"
         self._gpus = gpus
         self._log = log
@@ -240,9 +245,7 @@ class DevicePlugins:
                 free = [one for one in free if (node, name, one) not in self._holders]
                 available = list(dict.fromkeys([*included, *free]))
                 if len(available) < count:
-                    raise DevicesTakenError(
-                        f"waits for {count} {name} of node {node}: {len(available)} are free"
-                    )
+                    raise DevicesTakenError(f"waits for {count} {name} of {node}: {len(available)} are free")
             elif name == RESOURCE and name in self._devices.get(node, {}) and gpus.get(container.name):
                 available = included = list(gpus[container.name])
                 count = len(available)
@@ -269,11 +272,8 @@ class DevicePlugins:
             )
         except ClusterError as error:
             raise AllocateError(f"Allocate failed due to {error.message}, which is unexpected") from error
-        if unserved := [*answer["cdi"], *(one for one, host in answer["files"] if one != host)]:
-            raise AllocateError(
-                f"the device plugin of {resource} gives {unserved[0]}; CDI devices, and files under other "
-                "names than the machine's, are not served here"
-            )
+        if refusal := refusal_of(answer, self._private):
+            raise AllocateError(f"the device plugin of {resource} gives {refusal}")
         return DeviceGrant(
             {resource: tuple(answer["devices"])},
             dict(answer["variables"]),
@@ -289,3 +289,26 @@ def _together(one: DeviceGrant, other: DeviceGrant) -> DeviceGrant:
         (*one.mounts, *other.mounts),
         tuple(dict.fromkeys((*one.files, *other.files))),
     )
+
+
+def refusal_of(answer: Mapping[str, Any], private: Iterable[str] = ()) -> str:
+    """Return what of a plugin's answer no container is given, and why; empty if all can be.
+
+    A pod with a plugin is a pod as any other: it must not lead others to what volumes may not show, nor to
+    disks and memory of the machine.
+    """
+    for name in answer["cdi"]:
+        return f"{name}, and CDI devices are not served here"
+    for inside, host in answer["files"]:
+        file = Path(host).resolve()
+        if inside != host or file.parts[:2] != ("/", "dev"):
+            return f"{host} as {inside}, and a device file keeps its name below /dev here"
+        if file.name in _WHOLE_MACHINE or (file.exists() and not file.is_char_device()):
+            return f"{host}, and no container is given disks, memory or ports of the machine"
+    for _, host, _ in answer["mounts"]:
+        shown = Path(host).resolve()
+        if not shown.exists():
+            return f"{host}, which does not exist on this machine"
+        if any(shown.is_relative_to(one) or Path(one).is_relative_to(shown) for one in private):
+            return f"{host}, where the files of a cluster are, which no pod may mount"
+    return ""

@@ -209,6 +209,7 @@ def _context(
     write_image_programs(paths.state / "image-bin")
     write_layers(paths.state / "shipped")
     hide = machine.hidden_folders(paths.state)
+    private = machine.private_folders(paths)
     offset = int(paths.cluster_id, 16)
     return AgentContext(
         paths=paths,
@@ -227,14 +228,14 @@ def _context(
         images=images,
         objects=objects,
         gpus=gpus,
-        plugins=DevicePlugins(paths.run, gpus.inventory, log),
+        plugins=DevicePlugins(paths.run, gpus.inventory, log, private),
         ends=PodEnds(paths.ends, client, log),
         api_host=network.gateway if network is not None else _LOOPBACK,
         api_port=api_port,
         allocatable=machine.capacity(paths.state),
         bin=bin_folder,
         hide=hide,
-        private=machine.private_folders(paths),
+        private=private,
         start_folders=_start_folders(),
         log=log,
         rank_reports=rank_reports,
