@@ -81,7 +81,8 @@ class DevicePlugin:
 
     async def _read(self) -> DeviceInventory:
         try:
-            found = await asyncio.wait_for(asyncio.to_thread(self._source.read), PROBE_TIMEOUT_S)
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                found = await asyncio.to_thread(self._source.read)
         except (OSError, ValueError, TimeoutError) as error:
             self._say(f"GPUs cannot be asked: {error or type(error).__name__}")
             found = self._inventory if self._inventory.is_simulated else DeviceInventory()

@@ -18,7 +18,6 @@ from gangline.errors import ClusterError
 _PROGRAM = ("-m", "gangline.deviceplugin.kubelet")
 _SOURCE = Path(__file__).parents[3]
 LINE_BYTES_MAX = 1 << 22
-START_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 30.0
 Told = Callable[[str, str, "dict[str, bool] | None"], None]
 
@@ -60,7 +59,8 @@ class PluginKubelet:
             return
         process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), CALL_TIMEOUT_S)
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await process.wait()
         except TimeoutError:
             process.kill()
 
@@ -77,7 +77,8 @@ class PluginKubelet:
         self._answers[number] = answer
         try:
             self._process.stdin.write(json.dumps({"id": number} | request).encode() + b"\n")
-            found: dict[str, Any] = await asyncio.wait_for(answer, CALL_TIMEOUT_S)
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                found: dict[str, Any] = await answer
         except (TimeoutError, OSError) as error:
             raise ClusterError(f"a device plugin was not asked: {error or 'no answer in time'}") from None
         finally:
