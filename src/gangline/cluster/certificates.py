@@ -32,6 +32,9 @@ AUTHORITY_DAYS = 3650
 SERVER_DAYS = 800
 RENEW_BEFORE_DAYS = 60
 BACKDATE_S = 300
+TOKEN_KEY_FILE = "tokens.key"
+"""Where the key lies that signs the tokens of service accounts."""
+
 NAMES = (
     "localhost",
     "kubernetes",
@@ -250,8 +253,8 @@ def _issue(
 
 
 def ensure_signing_key(path: Path) -> None:
-    """Make the key that signs the tokens of service accounts, unless it is there."""
-    if not path.exists():
+    """Make the key that signs the tokens of service accounts, unless it is there and whole."""
+    if not path.exists() or not path.read_bytes().startswith(b"-----BEGIN EC PRIVATE KEY-----"):
         from cryptography.hazmat.primitives.asymmetric import ec
 
         write_private(path, _pem_of_key(ec.generate_private_key(ec.SECP256R1())))
@@ -268,3 +271,4 @@ def _general_name(name: str) -> x509.GeneralName:
 
 if __name__ == "__main__":
     Certificates(Path(sys.argv[1]), sys.argv[2:]).ensure()
+    ensure_signing_key(Path(sys.argv[1]) / TOKEN_KEY_FILE)

@@ -76,7 +76,7 @@ async def test_the_service_kubernetes_leads_to_the_server_where_pods_reach_it(cl
     for resource, obj in api_service("10.213.16.1", 16001):
         await cluster.client.create(resource, obj)
     spec = (await cluster.client.get(SERVICES, "kubernetes", "default"))["spec"]
-    assert (spec["clusterIP"], spec["ports"][0]["port"]) == ("10.213.16.1", 16001)
+    assert (spec["clusterIP"], spec["ports"][0]["port"]) == ("10.213.16.1", 443)
     assert await cluster.client.get(ENDPOINTS, "kubernetes", "default")
     assert await cluster.client.get(ENDPOINT_SLICES, "kubernetes", "default")
 

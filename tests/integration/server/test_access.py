@@ -1,6 +1,8 @@
 """Who may do what, over TLS and the Unix socket; certificates, tokens, kubeconfig, health, version."""
 
 import asyncio
+import base64
+import json
 import shutil
 import ssl
 import stat
@@ -13,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gangline.cluster.certificates import Certificates
+from gangline.cluster.certificates import TOKEN_KEY_FILE, Certificates
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.server.server import ApiServer
 from gangline.cluster.server.store.store import StoreInUseError
@@ -296,6 +298,18 @@ async def test_a_token_is_good_for_those_it_was_asked_for(api: Api, remote: Api)
     assert credential.startswith("JTI=") and len(credential) > 10
 
 
+async def test_whom_a_token_is_shown_to_finds_the_key_that_signed_it(api: Api, remote: Api) -> None:
+    token = await account_token(api)
+    _, about = await remote.request("GET", "/.well-known/openid-configuration", token=token)
+    issuer, path = about["issuer"], about["jwks_uri"].removeprefix(about["issuer"])
+    status, found = await remote.request("GET", path, token=token)
+    header, claims = (json.loads(base64.urlsafe_b64decode(part + "==")) for part in token.split(".")[:2])
+
+    assert (status, claims["iss"]) == (200, issuer)
+    assert [(key["kid"], key["alg"]) for key in json.loads(found)["keys"]] == [(header["kid"], header["alg"])]
+    assert (await remote.request("GET", path, token=""))[0] == 401
+
+
 async def test_files_that_hold_secrets_are_private(api: Api) -> None:
     paths: ClusterPaths = api.server.paths
     secret = [
@@ -303,7 +317,7 @@ async def test_files_that_hold_secrets_are_private(api: Api) -> None:
         paths.kubeconfig,
         paths.certificates / "ca.key",
         paths.certificates / "server.key",
-        paths.certificates / "token.key",
+        paths.certificates / TOKEN_KEY_FILE,
         paths.api_socket,
         paths.store,
     ]

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
+from gangline.cluster.certificates import TOKEN_KEY_FILE, ensure_signing_key
 from gangline.cluster.node.context import Objects
 from gangline.kube.errors import Forbidden
 
@@ -24,7 +25,7 @@ def claims(folder: Path) -> dict[str, Any]:
 def test_a_token_is_the_pods_own_and_renewed_before_its_end(tmp_path: Path) -> None:
     clock = [1_000_000.0]
     (tmp_path / "ca.crt").write_text("CA")
-    (tmp_path / "token.key").write_text("key")
+    ensure_signing_key(tmp_path / TOKEN_KEY_FILE)
     objects = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: clock[0])  # type: ignore[arg-type]
     pod = msgspec.convert(POD, Pod)
     folder = objects.account_folder(pod)
@@ -43,7 +44,7 @@ def test_a_token_is_the_pods_own_and_renewed_before_its_end(tmp_path: Path) -> N
 
 def test_an_agent_renews_what_the_one_before_it_left(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("CA")
-    (tmp_path / "token.key").write_text("key")
+    ensure_signing_key(tmp_path / TOKEN_KEY_FILE)
     pod = msgspec.convert(POD, Pod)
     before = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: 1.0)  # type: ignore[arg-type]
     folder = before.account_folder(pod)
@@ -58,7 +59,7 @@ def test_an_agent_renews_what_the_one_before_it_left(tmp_path: Path) -> None:
 def test_a_full_disk_at_the_renewal_delays_it_and_no_more(tmp_path: Path, monkeypatch: Any) -> None:
     clock = [1_000_000.0]
     (tmp_path / "ca.crt").write_text("CA")
-    (tmp_path / "token.key").write_text("key")
+    ensure_signing_key(tmp_path / TOKEN_KEY_FILE)
     objects = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: clock[0])  # type: ignore[arg-type]
     pods = [
         msgspec.convert({**POD, "metadata": {**POD["metadata"], "uid": uid}}, Pod)

@@ -131,3 +131,12 @@ def test_ports_without_pods_are_refused_and_services_without_an_address_have_no_
     assert rules_of(empty, HEADLESS, OUTSIDE)["refused"] == 1
     assert rules_of(HEADLESS, OUTSIDE)["services"] == 0
     assert rules_of(WEB) | {"10.96.0.7-tcp-80": 2, "services": 1, "refused": 0} == rules_of(WEB)
+
+
+@pytest.mark.parametrize(("number", "is_led"), [(443, True), (16001, False)])
+def test_the_api_server_answers_at_the_port_of_every_cluster_beside_its_own(number, is_led):
+    port = ServicePort("https", "tcp", number, targets=(("10.213.0.1", 16001),))
+
+    found = rules_of(ClusterService("default", "kubernetes", address="10.213.0.1", ports=(port,)))
+
+    assert (f"10.213.0.1-tcp-{number}" in found, found["services"]) == (is_led, is_led)

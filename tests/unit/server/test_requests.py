@@ -7,11 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.cluster import log_files
-from gangline.cluster.account_tokens import AccountToken
+from gangline.cluster.account_tokens import ISSUER, KEYS_PATH, AccountToken, discovery
 from gangline.cluster.api_access import kubeconfig_text
 from gangline.cluster.log_files import LogQuery, LogReader, tail_offset
 from gangline.cluster.server.http.auth import ADMIN, Authenticator, service_account
@@ -115,15 +118,15 @@ def test_tokens_are_told_apart_and_cannot_be_made_up(tmp_path: Path) -> None:
     tokens = Authenticator(tmp_path / "token", tmp_path / "key")
     other = Authenticator(tmp_path / "token2", tmp_path / "key2")
     account = AccountToken("team", "runner", 1 << 40)
-    signed = tokens.sign(account)
+    signed = tokens.tokens.sign(account)
 
     assert tokens.user_of(f"Bearer {tokens.token}") is ADMIN
     assert tokens.user_of(f"bearer {signed}") == service_account("team", "runner")
-    assert tokens.user_of(f"Bearer {other.sign(account)}") is None
+    assert tokens.user_of(f"Bearer {other.tokens.sign(account)}") is None
     assert tokens.user_of(f"Basic {tokens.token}") is None
     head, body, signature = signed.split(".")
     assert tokens.user_of_token(f"{head}.{body[:-1]}.{signature}") is None
-    assert Authenticator(tmp_path / "token", tmp_path / "key").sign(account) == signed
+    assert Authenticator(tmp_path / "token", tmp_path / "key").user_of_token(signed) is not None
 
 
 @pytest.mark.parametrize(
@@ -139,9 +142,12 @@ def test_a_token_is_a_json_web_token_with_the_claims_of_kubernetes(tmp_path: Pat
         "team", "runner", 1 << 40, pod="p", pod_uid="u", account_uid="a", issued_s=7, id="1"
     )
 
-    header, claims, signature = (part + "=" * (-len(part) % 4) for part in tokens.sign(account).split("."))
+    header, claims, signature = (
+        part + "=" * (-len(part) % 4) for part in tokens.tokens.sign(account).split(".")
+    )
 
-    assert json.loads(base64.urlsafe_b64decode(header)) == {"alg": "HS256", "typ": "JWT"}
+    key = json.loads(tokens.tokens.keys())["keys"][0]
+    assert json.loads(base64.urlsafe_b64decode(header)) == {"alg": "ES256", "typ": "JWT", "kid": key["kid"]}
     assert json.loads(base64.urlsafe_b64decode(claims)) == {
         "aud": ["https://kubernetes.default.svc"],
         "exp": 1 << 40,
@@ -156,23 +162,47 @@ def test_a_token_is_a_json_web_token_with_the_claims_of_kubernetes(tmp_path: Pat
         "nbf": 7,
         "sub": "system:serviceaccount:team:runner",
     }
-    assert len(base64.urlsafe_b64decode(signature)) == 32
-    found = tokens.user_of_token(tokens.sign(account))
+    assert len(base64.urlsafe_b64decode(signature)) == 64
+    found = tokens.user_of_token(tokens.tokens.sign(account))
     assert found is not None and found.token == account
 
 
 def test_a_token_without_a_signature_is_not_taken(tmp_path: Path) -> None:
     tokens = Authenticator(tmp_path / "token", tmp_path / "key")
-    _, claims, signature = tokens.sign(AccountToken("team", "runner", 1 << 40)).split(".")
+    _, claims, signature = tokens.tokens.sign(AccountToken("team", "runner", 1 << 40)).split(".")
     unsigned = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT"}').rstrip(b"=").decode()
 
     assert tokens.user_of_token(f"{unsigned}.{claims}.") is None
     assert tokens.user_of_token(f"{unsigned}.{claims}.{signature}") is None
 
 
+def test_whoever_has_the_public_key_can_check_a_token(tmp_path: Path) -> None:
+    tokens = Authenticator(tmp_path / "token", tmp_path / "key").tokens
+    signed, _, signature = tokens.sign(AccountToken("team", "runner", 1 << 40)).rpartition(".")
+    key = json.loads(tokens.keys())["keys"][0]
+
+    def number(text: str) -> int:
+        return int.from_bytes(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big")
+
+    public = ec.EllipticCurvePublicNumbers(number(key["x"]), number(key["y"]), ec.SECP256R1()).public_key()
+    r, s = divmod(number(signature), 1 << 256)
+    public.verify(encode_dss_signature(r, s), signed.encode(), ec.ECDSA(SHA256()))
+
+    assert (key["kty"], key["crv"], key["use"], key["alg"]) == ("EC", "P-256", "sig", "ES256")
+    assert json.loads(discovery())["jwks_uri"].removeprefix(ISSUER) == KEYS_PATH
+    assert "d" not in key, "the private half stays here"
+
+
+def test_a_damaged_key_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("torn")
+    tokens = Authenticator(tmp_path / "token", tmp_path / "key").tokens
+
+    assert tokens.read(tokens.sign(AccountToken("team", "runner", 1 << 40))) is not None
+
+
 def test_a_token_for_others_is_not_for_the_server(tmp_path: Path) -> None:
     tokens = Authenticator(tmp_path / "token", tmp_path / "key")
-    token = tokens.sign(AccountToken("team", "runner", 1 << 40, audiences=("vault",)))
+    token = tokens.tokens.sign(AccountToken("team", "runner", 1 << 40, audiences=("vault",)))
 
     assert tokens.user_of_token(token) is None
     assert tokens.user_of_token(token, ["vault", "other"]) is not None
@@ -182,8 +212,8 @@ def test_a_token_ends_at_its_time(tmp_path: Path) -> None:
     tokens = Authenticator(tmp_path / "token", tmp_path / "key")
     now_s = int(time.time())
 
-    assert tokens.user_of_token(tokens.sign(AccountToken("team", "runner", now_s + 60))) is not None
-    assert tokens.user_of_token(tokens.sign(AccountToken("team", "runner", now_s - 1))) is None
+    assert tokens.user_of_token(tokens.tokens.sign(AccountToken("team", "runner", now_s + 60))) is not None
+    assert tokens.user_of_token(tokens.tokens.sign(AccountToken("team", "runner", now_s - 1))) is None
 
 
 def test_kubeconfig_names_the_cluster() -> None:

@@ -8,13 +8,15 @@ from typing import Any
 from gangline.api.resources import ENDPOINT_SLICES, ENDPOINTS, SERVICES, Resource
 
 NAME = "kubernetes"
+HTTPS_PORT = 443
 
 
 def api_service(address: str, port: int) -> list[tuple[Resource, dict[str, Any]]]:
     """Return the Service and what it leads to.
 
-    Its address is the server's own, so it leads there without any forwarding, on the server's own port.
-    Where pods share the machine's network it is loopback, which Kubernetes lets no Endpoints hold.
+    Its address is the server's own, and so leads there on the server's own port without any forwarding; the
+    port of the Service is that of every cluster, forwarded by the rules of services. Where pods share the
+    machine's network the address is loopback, which Kubernetes lets no Endpoints hold, and nothing forwards.
 
     Args:
         address: at which pods reach the API server.
@@ -23,9 +25,11 @@ def api_service(address: str, port: int) -> list[tuple[Resource, dict[str, Any]]
     ports = [{"name": "https", "port": port, "protocol": "TCP"}]
     metadata = {"name": NAME, "namespace": "default"}
     labels = {"component": "apiserver", "provider": "kubernetes"}
-    spec = {"type": "ClusterIP", "clusterIP": address, "ports": [{**ports[0], "targetPort": port}]}
+    is_loopback = ipaddress.ip_address(address).is_loopback
+    served = {**ports[0], "port": port if is_loopback else HTTPS_PORT, "targetPort": port}
+    spec = {"type": "ClusterIP", "clusterIP": address, "ports": [served]}
     service = _object(SERVICES, {**metadata, "labels": labels}, spec=spec)
-    if ipaddress.ip_address(address).is_loopback:
+    if is_loopback:
         return [(SERVICES, service)]
     of_service = {"kubernetes.io/service-name": NAME}
     subsets = [{"addresses": [{"ip": address}], "ports": ports}]

@@ -24,7 +24,8 @@ from gangline.api.resources import (
     SERVICE_ACCOUNTS,
 )
 from gangline.api.volumes import HostPathVolume
-from gangline.cluster.account_tokens import API_AUDIENCE, KEY_FILE, LIFETIME_S, AccountToken, renew_at_s, sign
+from gangline.cluster.account_tokens import API_AUDIENCE, LIFETIME_S, AccountToken, TokenKey, renew_at_s
+from gangline.cluster.certificates import TOKEN_KEY_FILE
 from gangline.cluster.node.isolation import Isolation
 from gangline.cluster.node.network.egress.resolver import of_the_machine
 from gangline.cluster.node.pods.container_env import Lookup, PodFacts
@@ -87,8 +88,8 @@ class Objects:
         self._config_maps = config_maps
         self._secrets = secrets
         self._certificate = certificates / "ca.crt"
-        self._key_file = certificates / KEY_FILE
-        self._key = b""
+        self._key_file = certificates / TOKEN_KEY_FILE
+        self._key = TokenKey(self._key_file)
         self._pods = pods
         self._now_s = now_s
         self._tokens: dict[tuple[str, int, str], tuple[str, float]] = {}
@@ -256,11 +257,9 @@ class Objects:
         return is_new
 
     def _token(self, pod: Pod, lifetime_s: int, audience: str = "") -> str | None:
-        if not self._key and self._key_file.exists():
-            self._key = self._key_file.read_bytes().strip()
         now_s, meta = self._now_s(), pod.metadata
         found, renew_s = self._tokens.get((meta.uid, lifetime_s, audience), ("", 0.0))
-        if now_s < renew_s or not self._key:
+        if now_s < renew_s or not self._key_file.exists():
             return found or None
         expires_s = int(now_s) + lifetime_s
         claims = AccountToken(
@@ -273,7 +272,7 @@ class Objects:
             audiences=(audience,) if audience else (API_AUDIENCE,),
             id=str(uuid.uuid4()),
         )
-        token = sign(self._key, claims)
+        token = self._key.sign(claims)
         self._tokens[meta.uid, lifetime_s, audience] = (token, renew_at_s(now_s, lifetime_s))
         return token
 

@@ -20,9 +20,8 @@ from pathlib import Path
 
 from gangline.api.budgets import BODY
 from gangline.api.resources import Resource
-from gangline.cluster.account_tokens import KEY_FILE
 from gangline.cluster.api_access import kubeconfig_text
-from gangline.cluster.certificates import Certificates
+from gangline.cluster.certificates import TOKEN_KEY_FILE, Certificates
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.private_files import write_private
 from gangline.cluster.server import background
@@ -112,7 +111,7 @@ class ApiServer:
             for entry in store.entries(CRD_COLLECTION):
                 registry.put_crd(entry.obj)
             store.ring.listen(CRD_COLLECTION, registry.on_change)
-            authenticator = Authenticator(paths.token, paths.certificates / KEY_FILE)
+            authenticator = Authenticator(paths.token, paths.certificates / TOKEN_KEY_FILE)
             self._context = api = ApiContext(
                 paths, store, registry, authenticator, Authorizer(store), Quotas(store)
             )

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangline import clock
-from gangline.cluster import account_tokens
-from gangline.cluster.account_tokens import API_AUDIENCE, AccountToken
+from gangline.cluster.account_tokens import API_AUDIENCE, AccountToken, TokenKey
+from gangline.cluster.certificates import ensure_signing_key
 from gangline.cluster.private_files import write_private
 from gangline.cluster.server.store.store import Store
 
@@ -54,6 +54,9 @@ ADMIN = Caller("kubernetes-admin", ("system:masters", "system:authenticated"))
 class Authenticator:
     """Tokens of one cluster. Files are made on first use with mode 0600.
 
+    Attributes:
+        tokens: of service accounts.
+
     Args:
         token_path: the administrator's token.
         key_path: the key that signs the tokens of service accounts.
@@ -61,16 +64,13 @@ class Authenticator:
 
     def __init__(self, token_path: Path, key_path: Path) -> None:
         self._token = read_or_create(token_path).encode()
-        self._key = read_or_create(key_path).encode()
+        ensure_signing_key(key_path)
+        self.tokens = TokenKey(key_path)
 
     @property
     def token(self) -> str:
         """The administrator's token."""
         return self._token.decode()
-
-    def sign(self, token: AccountToken) -> str:
-        """Return the text of a service account's token."""
-        return account_tokens.sign(self._key, token)
 
     def user_of(self, authorization: str) -> Caller | None:
         """Return the user of an ``Authorization`` header, None when the token is not ours."""
@@ -84,7 +84,7 @@ class Authenticator:
         """Return the user of a token, None when it is not ours, or for none of the audiences."""
         if hmac.compare_digest(token.encode(errors="replace"), self._token):
             return ADMIN
-        found = account_tokens.read(self._key, token)
+        found = self.tokens.read(token)
         if found is None or found.expires_s <= clock.now().timestamp():
             return None
         if not set(audiences).intersection(found.audiences):

@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from gangline import __version__
+from gangline.cluster.account_tokens import DISCOVERY_PATH, KEYS_PATH, KEYS_TYPE, discovery
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.request_context import JSON, encode_json
@@ -68,6 +69,10 @@ class Documents:
             return web.Response(text="ok")
         if path == "/version":
             return self._kept_answer(request, path, version_info)
+        if path == DISCOVERY_PATH:
+            return self._kept_answer(request, path, discovery)
+        if path == KEYS_PATH:
+            return self._kept_answer(request, path, self._api.authenticator.tokens.keys, KEYS_TYPE)
         if path.startswith("/openapi"):
             return self._openapi(request, path)
         depth = path.count("/")

@@ -183,7 +183,7 @@ async def request_token(api: ApiContext, context: RequestContext) -> web.Respons
             "boundObjectRef": spec.get("boundObjectRef"),
         },
         "status": {
-            "token": api.authenticator.sign(token),
+            "token": api.authenticator.tokens.sign(token),
             "expirationTimestamp": clock.format_time(now + timedelta(seconds=lifetime_s)),
         },
     }

@@ -57,7 +57,7 @@ def service_chains(services: Iterable[ClusterService], *, bridge: str, gateway: 
     refused: list[Rule] = []
     for service in services:
         for port in service.ports if service.address else ():
-            if port.protocol not in _PROTOCOLS or service.address == gateway:
+            if port.protocol not in _PROTOCOLS or (service.address, port.number) in port.targets:
                 continue
             if not port.targets:
                 refused.append([*_place(service.address, port.protocol, port.number), _reject()])
