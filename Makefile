@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers test-clients test-conformance lint types bench wheel clean
+.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers test-clients test-conformance lint types bench wheel images clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
@@ -58,7 +58,7 @@ test-clients: $(STAMP)-dev
 # As root, with Go, containerd and runc: an hour, and a quarter of one once to build the suite. CONFORMANCE="--area
 # apps --list" chooses areas and prints what failed.
 test-conformance: $(STAMP)-dev
-	PYTHONPATH=tests/images $(BIN)/python tests/conformance/run.py "$$(tests/conformance/build.sh)" $(CONFORMANCE)
+	PYTHONPATH=tools/images $(BIN)/python tests/conformance/run.py "$$(tests/conformance/build.sh)" $(CONFORMANCE)
 
 # GANGLINE_HOSTILE_CASES (3,000), _ROUNDS (50) and _SEED (1) choose the series, HOSTILE=FILE one file of them.
 HOSTILE ?= tests/hostile
@@ -76,6 +76,10 @@ bench: $(STAMP)-dev
 
 wheel: $(STAMP)-dev
 	$(BIN)/python -m pip wheel -q --no-deps -w dist .
+
+# Archives of the images `gangline` and `gangline/base` in dist/images: by docker, podman or buildah, or else without.
+images: wheel
+	$(BIN)/python tools/images/build.py dist/images $(IMAGES)
 
 clean:
 	rm -rf $(VENV) dist build

@@ -162,7 +162,8 @@ async def measure(laboratory: Laboratory, nodes: Any, image: str) -> dict[str, l
 
 def run(laboratory: Laboratory) -> list[Figure]:
     from control_plane import NotBuilt
-    from mpi_images import CannotMake, image_name, mpi_image
+    from debian import CannotMake
+    from mpi_images import image_name, mpi_image
     from nodes import Nodes
 
     from gangline.api.crds import crds

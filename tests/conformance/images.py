@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpi_images import lay_out_packages
+from debian import lay_out_packages
 from pack import pack
 
 REGISTRY = "localhost/e2e"

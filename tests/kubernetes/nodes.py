@@ -39,6 +39,9 @@ from pack import pack
 NETWORKS = range(200, 220)
 """Second numbers of the networks 10.N.0.0/16 that may be used."""
 
+API_ADDRESS = "10.0.0.1"
+"""Cluster IP of the service `kubernetes`."""
+
 PREFIX = "gangline-nodes-"
 _POLL_S = 0.05
 
@@ -75,7 +78,7 @@ class Nodes:
         self._folder = Path()
         self._hub: Sandbox | None = None
         self._nodes: list[Node] = []
-        self._dns: subprocess.Popen[bytes] | None = None
+        self._beside: list[subprocess.Popen[bytes]] = []
         self.plane: ControlPlane | None = None
 
     def __enter__(self) -> Nodes:
@@ -119,9 +122,10 @@ class Nodes:
         for node in self._nodes:
             node.stop()
         self._nodes.clear()
-        if self._dns:
-            self._dns.kill()
-            self._dns.wait()
+        for process in self._beside:
+            process.kill()
+            process.wait()
+        self._beside.clear()
         if self.plane:
             self.plane.stop()
         if self._hub:
@@ -148,6 +152,7 @@ class Nodes:
         )
         self.plane.start()
         self._start_dns(host)
+        self._start_relay(network)
         pause = self._pause_image()
         for index, name in enumerate(self.names, start=1):
             cgroup = f"/{self._top}/{name}"
@@ -210,6 +215,8 @@ class Nodes:
         node.sandbox.run("ip", "link", "set", "eth0", "up")
         node.sandbox.run("ip", "route", "add", "default", "via", f"{network}.0.1")
         node.sandbox.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+        node.sandbox.run("ip", "route", "add", API_ADDRESS, "via", f"{network}.0.2")
+        self._hub.run("ip", "route", "add", f"{network}.{index}.0/24", "via", node.address)
         run("ip", "route", "add", f"{network}.{index}.0/24", "via", node.address, "dev", link)
         for other in range(1, len(self.names) + 1):
             if other != index:
@@ -234,15 +241,28 @@ cluster.local {{
   }}
 }}
 """)
-        with (self._folder / "coredns.log").open("wb") as log:
-            self._dns = subprocess.Popen(
-                [programs() / "coredns", "-conf", str(corefile)],
+        self._run_beside("coredns", str(programs() / "coredns"), "-conf", str(corefile))
+
+    def _start_relay(self, network: str) -> None:
+        """Lead pods from the cluster IP of `kubernetes` to the API server; no other service is reached."""
+        assert self._hub and self.plane
+        for address in (f"{network}.0.2/24", f"{API_ADDRESS}/32"):
+            self._hub.run("ip", "address", "add", address, "dev", "nodes")
+        server, _, port = self.plane.server.removeprefix("https://").partition(":")
+        relay = [sys.executable, str(Path(__file__).with_name("api_relay.py")), API_ADDRESS, "443"]
+        self._run_beside("api-relay", *self._hub.enter(*relay, server, port))
+
+    def _run_beside(self, name: str, *command: str) -> None:
+        with (self._folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 preexec_fn=die_with_parent,  # noqa: PLW1509
                 start_new_session=True,
             )
+        self._beside.append(process)
 
     def _pause_image(self) -> Path:
         root = self._folder / "pause"

@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from mpi_images import CannotMake, image_name, mpi_image
+from debian import CannotMake
+from mpi_images import image_name, mpi_image
 
 from gangline.cluster.paths import ClusterPaths
 

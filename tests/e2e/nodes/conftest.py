@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from control_plane import NotBuilt
-from mpi_images import CannotMake, image_name, mpi_image
+from debian import CannotMake
+from mpi_images import image_name, mpi_image
 from node import missing
 from nodes import Nodes
 from operator_under_test import OperatorProcess

@@ -1,6 +1,6 @@
 """Pack folders into a container image: a tar that `ctr images import`, `podman load` and `docker load` take.
 
-``python tests/images/pack.py NAME:TAG OUT.tar FOLDER... [-- COMMAND...]``: each folder is a layer. The same
+``python tools/images/pack.py NAME:TAG OUT.tar FOLDER... [-- COMMAND...]``: each folder is a layer. The same
 folders give the same bytes: times are left out, and files belong to root but for what lies in a user's home.
 """
 
@@ -30,6 +30,7 @@ def pack(
     command: Sequence[str] = (),
     entrypoint: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    user: str = "",
 ) -> None:
     """Write an image in the format of ``docker save``.
 
@@ -40,6 +41,7 @@ def pack(
         command: what a container runs unless told otherwise.
         entrypoint: what stands before the command.
         environment: of every container, beside PATH.
+        user: that it runs as, unless told otherwise; root where none is named.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
@@ -51,6 +53,7 @@ def pack(
                 "config": {
                     "Cmd": list(command) or None,
                     "Entrypoint": list(entrypoint) or None,
+                    "User": user,
                     "Env": [f"{key}={value}" for key, value in {"PATH": PATH, **(environment or {})}.items()],
                 },
                 "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest, _ in tars]},
