@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-HEALTHY_WORKER = """              image: gangline/base
+HEALTHY_WORKER = """              image: gangline/base:0.1.0
               volumeMounts:
                 - {name: code, mountPath: /code}
           volumes:
@@ -60,8 +60,8 @@ def test_job_puts_one_rank_into_each_of_two_pods(gangline) -> None:
 def test_job_fails_when_a_host_is_broken(gangline, examples: Path, tmp_path: Path) -> None:
     text = (examples / "03-pi" / "mpijob.yaml").read_text().replace("name: pi\n", "name: pi-broken\n")
     broken = HEALTHY_WORKER.replace(
-        "gangline/base\n",
-        "gangline/base\n"
+        "gangline/base:0.1.0\n",
+        "gangline/base:0.1.0\n"
         "              command: [sh, -c, 'test $(hostname) != pi-broken-worker-1 && exec sleep 600']\n",
     )
     assert HEALTHY_WORKER in text
