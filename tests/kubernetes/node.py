@@ -128,15 +128,32 @@ class Node:
         self._wait_for_containerd()
         for image in images:
             self.load(image)
+        self._kubeconfig = kubeconfig
+        self._start_kubelet()
+
+    def _start_kubelet(self) -> None:
         self._run(
             "kubelet",
             str(programs() / "kubelet"),
             f"--config={self._folder / 'kubelet.yaml'}",
-            f"--kubeconfig={kubeconfig}",
+            f"--kubeconfig={self._kubeconfig}",
             f"--root-dir={self._folder / 'kubelet'}",
             f"--hostname-override={self.name}",
             f"--node-ip={self.address}",
         )
+
+    def restart_kubelet(self) -> None:
+        """Kill the kubelet, and start another."""
+        kubelet = self._processes.pop()  # nsenter, whose child it is
+        (pid,) = Path(f"/proc/{kubelet.pid}/task/{kubelet.pid}/children").read_text().split()
+        os.kill(int(pid), 9)
+        kubelet.wait()
+        self._start_kubelet()
+
+    @property
+    def plugins(self) -> Path:
+        """The folder of the kubelet's socket for device plugins, good from outside too."""
+        return self._folder / "root/var/lib/kubelet/device-plugins"
 
     def load(self, image: Path) -> None:
         """Give the node an image from a tar."""

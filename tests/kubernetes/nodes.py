@@ -88,6 +88,10 @@ class Nodes:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def node(self, name: str) -> Node:
+        """Return one of the nodes."""
+        return self._nodes[self.names.index(name)]
+
     @property
     def kubeconfig(self) -> Path:
         """Return the kubeconfig of an administrator."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +133,17 @@ def kubelet(folder: Path) -> Iterator[Callable[[], StandInKubelet]]:
 
 
 @pytest.fixture
-def plugin(folder: Path) -> Iterator[Callable[..., PluginProgram]]:
-    """Return a function that starts the plugin."""
+def plugin(folder: Path, plugin_in: Callable[..., PluginProgram]) -> Callable[..., PluginProgram]:
+    """Return a function that starts the plugin beside the stand-in kubelet."""
+    return partial(plugin_in, folder)
+
+
+@pytest.fixture
+def plugin_in() -> Iterator[Callable[..., PluginProgram]]:
+    """Return a function that starts the plugin in a folder."""
     started: list[PluginProgram] = []
 
-    def start(*options: str, **environment: str) -> PluginProgram:
+    def start(folder: Path, *options: str, **environment: str) -> PluginProgram:
         started.append(PluginProgram(folder, *options, **environment))
         return started[-1]
 

@@ -59,11 +59,25 @@ def test_programs_of_published_manifests_are_there(
         ("horovod/horovod:0.18.1-tf1.14.0-torch1.2.0-mxnet1.5.0-py3.6", "horovod/horovod"),
         ("netapp/tensorflow-py2:19.03.0", "netapp/tensorflow-py2"),
         ("mpioperator/mpi-pi:intel", "mpioperator/mpi-pi"),
+        ("nvcr.io/nvidia/k8s-device-plugin:v0.17.1", "nvidia/k8s-device-plugin"),
         ("acme/tensorflow-benchmarks", ""),
     ],
 )
 def test_name_is_found_whatever_registry_and_tag(reference: str, name: str) -> None:
     assert local_image_of(reference) == name
+
+
+def test_a_volume_of_the_published_device_plugin_has_a_place(tmp_path: Path) -> None:
+    """Who is not root cannot make a folder below /var/lib."""
+    (container,) = yaml.safe_load((PUBLISHED / "pods" / "device-plugin.yaml").read_text())["spec"][
+        "template"
+    ]["spec"]["containers"]
+    write_layers(tmp_path)
+    served = LocalImages(shipped=tmp_path).find(container["image"])
+
+    assert served is not None
+    for mount in container["volumeMounts"]:
+        assert Path(served.layers[0], mount["mountPath"].lstrip("/")).is_dir()
 
 
 def test_every_program_is_a_file_that_can_be_run(tmp_path: Path) -> None:

@@ -86,7 +86,9 @@ SHIPPED: dict[str, ShippedImage] = {
     "mpioperator/mpi-operator": ShippedImage(
         {}, entrypoint=(*_OPERATOR, f"--gang-scheduling={GANGLINE_SCHEDULER}"), needs=()
     ),
-    "nvidia/k8s-device-plugin": ShippedImage({}, entrypoint=_DEVICE_PLUGIN, needs=()),
+    "nvidia/k8s-device-plugin": ShippedImage(
+        {}, entrypoint=_DEVICE_PLUGIN, mount_points=(PLUGIN_FOLDER,), needs=()
+    ),
     "mirrorgooglecontainers/cuda-vector-add": ShippedImage(
         {_VECTOR_ADD: "cuda_vector_add.py"},
         _VECTOR_ADD.rpartition("/")[0],
