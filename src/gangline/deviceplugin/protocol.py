@@ -5,9 +5,12 @@ Source: ``k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # the lines of its C core are of no use to who reads a log
 
 import grpc
 import grpc.aio

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+from node import PAUSE_IMAGE
 from nodes import Nodes
 
 ROOT = Path(__file__).parents[3]
@@ -41,6 +43,25 @@ def kubectl(nodes: Nodes) -> Kubectl:
 
 
 @pytest.fixture
+def device_plugin(nodes: Nodes, archives: list[Path], kubectl: Kubectl, tmp_path: Path) -> Iterator[str]:
+    """The device plugin as docs/guides/gpus.md installs it, with two simulated GPUs; the node that has it."""
+    name, file = nodes.names[1], tmp_path / "device-plugin.yaml"
+    for archive in archives:
+        nodes.load(archive)
+    namespace, daemon_set = yaml.safe_load_all((ROOT / "deploy/device-plugin.yaml").read_text())
+    daemon_set["spec"]["template"]["spec"]["containers"][0]["args"] = ["--simulate-gpus=2"]
+    file.write_text(yaml.safe_dump_all([namespace, daemon_set]))
+    kubectl("label", "node", name, "openshift.com/gpu-accelerator=true")
+    kubectl("apply", "-f", str(file))
+    try:
+        kubectl("-n", "gangline-system", "rollout", "status", "ds/gangline-device-plugin", "--timeout=100s")
+        yield name
+    finally:
+        kubectl("delete", "-f", str(file), "--ignore-not-found")
+        kubectl("label", "node", name, "openshift.com/gpu-accelerator-")
+
+
+@pytest.fixture
 def operator(nodes: Nodes, archives: list[Path], kubectl: Kubectl) -> Iterator[None]:
     """The operator as docs/guides/operator.md installs it, with the images on the nodes."""
     for archive in archives:
@@ -62,3 +83,23 @@ def test_the_readmes_file_runs_on_what_the_guide_installs(operator: None, kubect
         kubectl("delete", "-f", str(EXAMPLE))
 
     assert "parameters identical on 4 ranks after every epoch" in log
+
+
+def test_the_device_plugin_of_the_guide_serves_labelled_nodes(device_plugin: str, kubectl: Kubectl) -> None:
+    """Its GPUs are simulated."""
+    there = "--for=jsonpath={.status.allocatable.nvidia\\.com/gpu}=2"
+    kubectl("wait", f"node/{device_plugin}", there, "--timeout=100s")
+    log = kubectl("-n", "gangline-system", "logs", "ds/gangline-device-plugin")
+    assert "2 simulated GPUs, as this program was told: gpu" in log
+    assert "Registered device plugin with Kubelet" in log
+    pods = kubectl("-n", "gangline-system", "get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}")
+    assert pods == device_plugin
+
+    limits = '{"spec":{"containers":[{"name":"asks","resources":{"limits":{"nvidia.com/gpu":1}}}]}}'
+    asks = ("--overrides", limits, "--override-type=strategic", f"--image={PAUSE_IMAGE}", "--restart=Never")
+    kubectl("run", "asks", *asks, "--grace-period=0", "--command", "--", "/pause")
+    try:
+        kubectl("wait", "pod/asks", "--for=condition=Ready", "--timeout=100s")
+        assert kubectl("get", "pod/asks", "-o", "jsonpath={.spec.nodeName}") == device_plugin
+    finally:
+        kubectl("delete", "pod/asks", "--grace-period=0", "--force")

@@ -58,6 +58,7 @@ def plugins(tmp_path: Path, kubelet: StandInKubelet) -> DevicePlugins:
 
 
 def made(folder: Path, kubelet: StandInKubelet, gpus: DeviceInventory) -> DevicePlugins:
+    (folder / "plugins").mkdir(exist_ok=True)
     plugins = DevicePlugins(folder, lambda node: gpus, Log())
     plugins._kubelet = kubelet  # type: ignore[assignment]
     return plugins
@@ -117,6 +118,22 @@ async def test_a_plugin_that_is_gone_has_devices_and_none_to_give(plugins: Devic
     assert plugins.amounts("node-0") == ({WIDGET: "1"}, {WIDGET: "0"})
     with pytest.raises(DevicesTakenError):
         await plugins.take(pod("1", 1), {})
+
+
+async def test_the_next_agent_has_pods_wait_until_plugins_register_again(
+    plugins: DevicePlugins, kubelet: StandInKubelet, tmp_path: Path
+) -> None:
+    tell(plugins, WIDGET, {"a": True})
+    given = await plugins.take(pod("1", 1), {})
+
+    anew = made(tmp_path, kubelet, DeviceInventory())
+    anew.reserve("1", "node-0", given)
+
+    assert anew.amounts("node-0") == ({WIDGET: "0"}, {WIDGET: "0"})
+    with pytest.raises(DevicesTakenError):
+        await anew.take(pod("2", 1), {})
+    tell(anew, WIDGET, {"a": True, "b": True})
+    assert (await anew.take(pod("2", 1), {}))["c0"].devices == {WIDGET: ("b",)}
 
 
 async def test_a_refused_pod_holds_nothing(plugins: DevicePlugins, kubelet: StandInKubelet) -> None:

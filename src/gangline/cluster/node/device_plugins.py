@@ -71,7 +71,7 @@ class DevicePlugins:
         self._pods: dict[str, str] = {}
         """Uid of each pod with a plugin -> its node."""
         self._shown: dict[str, DeviceInventory] = {}
-        self._devices: dict[str, dict[str, dict[str, bool]]] = {}
+        self._devices = self._read_known()
         self._holders: dict[tuple[str, str, str], str] = {}
         self._kubelet = PluginKubelet(self._on_told, self._on_ended)
         self._opening, self._allocating = asyncio.Lock(), asyncio.Lock()
@@ -116,12 +116,12 @@ class DevicePlugins:
 
     def refresh(self, node: str) -> None:
         """Tell a node's plugin which GPUs the node has now."""
-        found = self._gpus(node)
-        if node in self._pods.values() and found != self._shown.get(node):
-            self._shown[node] = found
-            draft = self.root / f"{node}.new"
-            draft.write_bytes(msgspec.json.encode(found))
-            draft.replace(self.root / node / NODE_FILE)
+        if node not in self._pods.values() or (found := self._gpus(node)) == self._shown.get(node):
+            return
+        self._shown[node] = found
+        draft = self.root / f"{node}.new"
+        draft.write_bytes(msgspec.json.encode(found))
+        draft.replace(self.root / node / NODE_FILE)
 
     async def release(self, uid: str) -> None:
         """Free what a pod holds; without a plugin left on its node what one advertised there is gone."""
@@ -137,6 +137,7 @@ class DevicePlugins:
                     await self._kubelet.ask(do="close", folder=str(self.root / node))
         self._shown.pop(node, None)
         self._devices.pop(node, None)
+        self._known(node).unlink(missing_ok=True)
         self.on_change(node)
 
     async def close(self) -> None:
@@ -145,13 +146,29 @@ class DevicePlugins:
             task.cancel()
         await self._kubelet.stop()
 
+    def _known(self, node: str) -> Path:
+        """Return the file with the names of what a node advertises, for the next agent."""
+        return self.root / f"{node}.resources"
+
+    def _read_known(self) -> dict[str, dict[str, dict[str, bool]]]:
+        """Return what nodes advertised to an agent before this one, none to be had until plugins register.
+
+        A pod that asks for it meanwhile waits; without this it would run without a device.
+        """
+        return {
+            path.stem: {name: {} for name in path.read_text().split()}
+            for path in self.root.glob("*.resources")
+        }
+
     def _on_told(self, folder: str, resource: str, devices: dict[str, bool] | None) -> None:
         node = Path(folder).name
         known = self._devices.setdefault(node, {})
         if devices is None:  # the plugin is gone: what it advertised is there, and not to be had
             devices = dict.fromkeys(known.get(resource, ()), False)
         self._log.info("device plugin", node=node, resource=resource, healthy=sum(devices.values()))
-        known[resource] = devices
+        is_news, known[resource] = resource not in known, devices
+        if is_news:
+            self._known(node).write_text("\n".join(sorted(known)))
         self.on_change(node)
 
     def _on_ended(self) -> None:

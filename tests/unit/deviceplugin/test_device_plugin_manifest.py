@@ -1,0 +1,36 @@
+"""deploy/device-plugin.yaml fits the command that it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gangline.cli.commands import COMMANDS
+from gangline.cli.serve.device_plugin import command
+from gangline.devices.inventory import PLUGIN_FOLDER
+
+MANIFEST = Path(__file__).parents[3] / "deploy/device-plugin.yaml"
+
+
+@pytest.fixture
+def pod() -> Any:
+    _, daemon_set = yaml.safe_load_all(MANIFEST.read_text())
+    return daemon_set["spec"]["template"]["spec"]
+
+
+def test_it_starts_a_command_with_options_that_it_has(pod: Any) -> None:
+    (container,) = pod["containers"]
+    program, name, *options = [*container["command"], *container["args"]]
+
+    assert (program, COMMANDS[name].module) == ("gangline", "serve.device_plugin")
+    assert command.make_context("device-plugin", ["--folder", str(MANIFEST.parent), *options])
+
+
+def test_it_mounts_the_folder_of_the_kubelet_where_the_command_looks(pod: Any) -> None:
+    (container,), (volume,) = pod["containers"], pod["volumes"]
+
+    assert volume["hostPath"] == {"path": PLUGIN_FOLDER, "type": "Directory"}
+    assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": PLUGIN_FOLDER}]
