@@ -6,6 +6,7 @@ prints their tars. The suite finds them under ``localhost/e2e`` by the list that
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -39,23 +40,26 @@ def registries(path: Path) -> Path:
 
 
 def images(programs: Path) -> list[Path]:
-    """Return the tars of all images, packed where they are not there yet.
+    """Return the tars of all images, packed where this file has not packed them yet.
 
     Args:
         programs: folder that build.sh fills; the tars lie beside them.
     """
     folder = programs / "images"
     done = folder / "complete"
-    if not done.exists():
+    recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    if not done.exists() or done.read_text() != recipe:
         with tempfile.TemporaryDirectory(prefix="gangline-image-") as scratch:
             _pack_all(programs, folder, Path(scratch))
-        done.touch()
+        done.write_text(recipe)
     return sorted(folder.glob("*.tar"))
 
 
 def _pack_all(programs: Path, out: Path, scratch: Path) -> None:
     tools = scratch / "tools"
     lay_out_packages(tools, PACKAGES)
+    # Its installation links it; busybox has a program of that name too, which knows none of the options in use.
+    (tools / "usr/bin/nc").symlink_to("/bin/nc.openbsd")
     _applets(tools / "usr/bin/busybox", tools / "usr/bin")
     _users(tools)
     agnhost, plain, nnp, page = (scratch / name for name in ("agnhost", "busybox", "nnp", "page"))
