@@ -17,7 +17,7 @@ from debian import lay_out_packages
 from pack import pack
 
 REGISTRY = "localhost/e2e"
-PACKAGES = "busybox-static bash bash-static dash curl netcat-openbsd iproute2 bind9-dnsutils"
+PACKAGES = "busybox-static bash bash-static dash curl netcat-openbsd iproute2 bind9-dnsutils libc-bin"
 AGNHOST_TAGS = ("2.55", "2.59")
 """Version 1.35 of the suite uses both; one program serves as either."""
 NGINX_TAGS = ("1.14-4", "1.15-4")
@@ -58,7 +58,7 @@ def images(programs: Path) -> list[Path]:
 def _pack_all(programs: Path, out: Path, scratch: Path) -> None:
     tools = scratch / "tools"
     lay_out_packages(tools, PACKAGES)
-    # Its installation links it; busybox has a program of that name too, which knows none of the options in use.
+    # Its installation links it; busybox has an ``nc`` too, which knows none of the options in use.
     (tools / "usr/bin/nc").symlink_to("/bin/nc.openbsd")
     _applets(tools / "usr/bin/busybox", tools / "usr/bin")
     _users(tools)

@@ -84,6 +84,7 @@ class ContainerPort(Wire, frozen=True, kw_only=True):
 
     container_port: int
     host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
     name: str = ""
     protocol: str = "TCP"
 
@@ -198,6 +199,16 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     priority_class_name: str = ""
     preemption_policy: str = ""
     security_context: SecurityContext = SecurityContext()
+
+
+def host_ports(spec: PodSpec) -> list[tuple[str, int, str]]:
+    """Return protocol, number and address, empty for all, of the ports that a pod takes of its node."""
+    return [
+        (port.protocol, port.host_port or port.container_port, port.host_ip.removeprefix("0.0.0.0"))
+        for container in spec.containers
+        for port in container.ports
+        if port.host_port or spec.host_network
+    ]
 
 
 def all_containers(spec: PodSpec) -> list[Container]:

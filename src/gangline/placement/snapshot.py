@@ -10,7 +10,15 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.core import NEVER_PREEMPTS, Node, Pod, PodSpec, Taint, Toleration, find_condition
+from gangline.api.core import (
+    NEVER_PREEMPTS,
+    Node,
+    Pod,
+    Taint,
+    Toleration,
+    find_condition,
+    host_ports,
+)
 from gangline.api.pod_group import QUEUE_ANNOTATION
 from gangline.errors import UserError
 from gangline.placement.affinity.terms import PREFERRED, REQUIRED, Relations, read_relations
@@ -201,7 +209,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if spec.affinity or spec.topology_spread_constraints:
             spread = spec.topology_spread_constraints
             relations, unknown = read_relations(spec.affinity, spread, namespace, labels)
-        ports, refusal = _host_ports(spec), refusal or unknown
+        ports, refusal = frozenset(port[:2] for port in host_ports(spec)), refusal or unknown
         claims, own = _claims(pod) if spec.volumes else ((), ())
         affinity = (spec.node_selector, terms, preferences, spec.tolerations, relations)
         visible = pod.metadata.annotations.get(VISIBLE_ANNOTATION)
@@ -269,15 +277,6 @@ def gang_of(pod: Pod) -> str:
 def _gang_size(labels: dict[str, str]) -> int:
     sizes = [labels[key] for key in SIZE_LABELS if labels.get(key, "").isdigit()]
     return int(sizes[0]) if sizes else 0
-
-
-def _host_ports(spec: PodSpec) -> frozenset[tuple[str, int]]:
-    return frozenset(
-        (port.protocol, port.host_port or port.container_port)
-        for container in spec.containers
-        for port in container.ports
-        if port.host_port or spec.host_network
-    )
 
 
 def _claims(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:

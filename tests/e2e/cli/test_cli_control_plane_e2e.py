@@ -138,6 +138,26 @@ def test_followed_logs_end_with_the_pod(on: OnPlane, until: Until) -> None:
     assert on.ok("logs", "-f", "soon") == "a\nb\n"
 
 
+def test_a_service_leads_to_its_pods_by_name_address_and_port_of_the_node(on: OnPlane, until: Until) -> None:
+    if json.loads((on.home / "default" / "agent.json").read_text())["isolation"] != "network":
+        pytest.skip("addresses of services lead somewhere in network isolation alone")
+    on.ok("run", "shop", "--image=gangline/base", "--restart=Never", "--", "python3", "-m", "http.server")
+    on.ok("expose", "pod", "shop", "--port=80", "--target-port=8000", "--type=NodePort", "--name=store")
+    start_pod(on, "client", "sleep", "600")
+    (service,) = [one for one in on.objects("services") if one["metadata"]["name"] == "store"]
+    spec = service["spec"]
+    first = on.objects("nodes")[0]["status"]["addresses"][0]["address"]
+    places = [f"{spec['clusterIP']}:80", "store:80", f"{first}:{spec['ports'][0]['nodePort']}"]
+    asks = "from urllib.request import urlopen; print(urlopen('http://{}', timeout=5).status)"
+
+    for place in places:
+        until(
+            lambda place=place: on.kubectl("exec", "client", "--", "python3", "-c", asks.format(place)).stdout
+            == "200\n",
+            f"an answer of {place}",
+        )
+
+
 def test_a_port_of_a_pod_is_reached(on: OnPlane, until: Until) -> None:
     start_pod(on, "web", "python3", "-m", "http.server", "8000")
     with socket.socket() as probe:

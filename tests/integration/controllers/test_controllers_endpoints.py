@@ -75,6 +75,57 @@ async def test_endpoints_follow_the_pods_and_go_with_the_service(cluster):
     await cluster.until(no_slices)
 
 
+async def test_endpoints_written_by_hand_are_shown_in_slices(cluster):
+    """Kubernetes documentation, "Services", EndpointSlice mirroring."""
+    by_hand = {"metadata": {"name": "pi", "namespace": "default"}, "spec": {"ports": [{"port": 80}]}}
+    await cluster.client.create(SERVICES, {**SERVICE, **by_hand})
+    written = {
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {"name": "pi", "namespace": "default", "labels": {"made-by": "hand"}},
+        "subsets": [
+            {
+                "addresses": [{"ip": "10.1.2.3", "hostname": "one"}],
+                "notReadyAddresses": [{"ip": "10.1.2.4"}],
+                "ports": [{"port": 8080}],
+            }
+        ],
+    }
+
+    def mirrored(*addresses: str) -> Any:
+        async def equal() -> Any:
+            pieces = await cluster.list(ENDPOINT_SLICES)
+            found = [one["addresses"][0] for piece in pieces for one in piece["endpoints"]]
+            return found == list(addresses) and (pieces or True)
+
+        return cluster.until(equal)
+
+    made = await cluster.client.create(ENDPOINTS, written)
+    (piece,) = await mirrored("10.1.2.3", "10.1.2.4")
+    assert piece["metadata"]["labels"] == {
+        "made-by": "hand",
+        "kubernetes.io/service-name": "pi",
+        "endpointslice.kubernetes.io/managed-by": "endpointslicemirroring-controller.k8s.io",
+    }
+    assert [one["conditions"]["ready"] for one in piece["endpoints"]] == [True, False]
+    assert piece["endpoints"][0]["hostname"] == "one"
+    assert [port["port"] for port in piece["ports"]] == [8080]
+
+    made["subsets"][0] = {"addresses": [{"ip": "10.2.3.4"}], "ports": [{"port": 80}]}
+    await cluster.client.update(ENDPOINTS, made)
+    await mirrored("10.2.3.4")
+    await cluster.client.delete(ENDPOINTS, "pi", "default")
+    await mirrored()
+
+    unshown = {**written["metadata"], "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}}
+    await cluster.client.create(ENDPOINTS, {**written, "metadata": unshown})
+    await cluster.client.patch(SERVICES, "pi", {"spec": {"selector": {"app": "pi"}}}, "default")
+    pod = await cluster.client.create(PODS, make_pod("one", app="pi"))
+    await cluster.bind(pod)
+    await ready(cluster, pod, "10.0.0.1")
+    await mirrored("10.0.0.1")
+
+
 async def test_the_pods_of_a_deleted_node_are_removed_and_their_job_goes_on(cluster):
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}}
     await cluster.client.create(

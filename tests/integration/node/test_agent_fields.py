@@ -147,6 +147,29 @@ async def test_safe_settings_of_the_kernel_are_the_pods_own(cluster):
     assert failed["status"]["reason"] == "SysctlForbidden"
 
 
+async def test_a_port_of_the_node_is_taken_by_one_pod_at_a_time(cluster):
+    """As a kubelet refuses: "Pod Lifecycle", phase ``Failed`` with the reason of the predicate."""
+
+    def port(number, **place):
+        return {"container": {"ports": [{"containerPort": 80, "hostPort": number, **place}]}}
+
+    await cluster.create_pod("first", "sleep", "300", **port(20017))
+    await cluster.wait_phase("first", "Running")
+    await cluster.create_pod("second", "sleep", "300", **port(20017))
+    await cluster.create_pod("other-protocol", "sleep", "300", **port(20017, protocol="UDP"))
+    await cluster.create_pod("other-port", "sleep", "300", **port(20018, hostIP="127.0.0.1"))
+    await cluster.create_pod("other-address", "sleep", "300", **port(20018, hostIP="127.0.0.2"))
+    refused = (await cluster.wait_phase("second", "Failed"))["status"]
+
+    assert refused["reason"] == "NodePorts"
+    assert "didn't have free ports for the requested pod ports" in refused["message"]
+    for name in ("other-protocol", "other-port", "other-address"):
+        await cluster.wait_phase(name, "Running")
+    await cluster.delete("first", grace_period_s=0)
+    await cluster.create_pod("third", "sleep", "300", **port(20017))
+    await cluster.wait_phase("third", "Running")
+
+
 async def test_names_and_resolver_are_those_that_the_pod_asks_for(cluster):
     if cluster.mode == "plain":
         pytest.skip("plain pods have the machine's files")

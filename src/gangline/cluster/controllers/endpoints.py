@@ -17,7 +17,8 @@ from gangline.cluster.controllers.caches import Caches, wait_synced
 from gangline.cluster.controllers.endpoints_plan import (
     Manifest,
     endpoints_manifest,
-    has_endpoints,
+    is_mirrored,
+    mirrored_manifests,
     selects,
     slice_manifests,
 )
@@ -70,11 +71,14 @@ class EndpointsController:
                 self._queue.add_after(service.metadata.key, COALESCE_S)
 
     def _on_result(self, old: Any, new: Any) -> None:
-        """One of our objects is gone: write it again if its Service is still there."""
+        """One of our objects is gone: write it again if its Service is still there. Others' are mirrored."""
+        meta = (new or old).metadata
         if new is not None:
+            if (service := self._services.get(meta.key)) and is_mirrored(service):
+                self._queue.add_after(meta.key, COALESCE_S)
             return
-        for owner in old.metadata.owner_references:
-            if owner.kind == SERVICES.kind:
+        for owner in meta.owner_references:
+            if owner.kind in (SERVICES.kind, ENDPOINTS.kind):
                 key = f"{old.metadata.namespace}/{owner.name}"
                 self._written.pop(key, None)
                 self._queue.add(key)
@@ -82,12 +86,26 @@ class EndpointsController:
     async def reconcile(self, key: str) -> float | None:
         """Write what has changed for one Service. Those of a Service that is gone go with their owner."""
         service = self._services.get(key)
-        if service is None or service.metadata.deletion_timestamp or not has_endpoints(service):
+        if service is None or service.metadata.deletion_timestamp or service.spec.type == "ExternalName":
             self._written.pop(key, None)
             return None
-        pods = self._selected(service)
-        wanted = [(ENDPOINTS, endpoints_manifest(service, pods))]
-        wanted += [(ENDPOINT_SLICES, manifest) for manifest in slice_manifests(service, pods)]
+        owner_uid = service.metadata.uid
+        if is_mirrored(service):
+            try:
+                endpoints = await self._client.get(
+                    ENDPOINTS, service.metadata.name, service.metadata.namespace
+                )
+            except NotFound:
+                self._written.pop(key, None)
+                return None
+            owner_uid = endpoints["metadata"]["uid"]
+            wanted = [(ENDPOINT_SLICES, manifest) for manifest in mirrored_manifests(endpoints)]
+        else:
+            pods = self._selected(service)
+            wanted = [(ENDPOINTS, endpoints_manifest(service, pods))]
+            wanted += [(ENDPOINT_SLICES, manifest) for manifest in slice_manifests(service, pods)]
+            if written_by_hand := self._endpoints.get(key):  # before the service had a selector
+                await self._delete_surplus(written_by_hand.metadata.uid, set())
         known = self._written.get(key, {})
         written: dict[tuple[str, str], bytes] = {}
         for resource, manifest in wanted:
@@ -97,7 +115,9 @@ class EndpointsController:
                 await self._write(resource, manifest)
             written[resource.plural, name] = encoded
         self._written[key] = written
-        await self._delete_surplus(service, {name for plural, name in written if plural == "endpointslices"})
+        await self._delete_surplus(
+            owner_uid, {name for plural, name in written if plural == "endpointslices"}
+        )
         return None
 
     def _selected(self, service: Service) -> list[Pod]:
@@ -123,8 +143,8 @@ class EndpointsController:
         except Forbidden:
             return  # the namespace is going
 
-    async def _delete_surplus(self, service: Service, wanted: set[str]) -> None:
-        for piece in self._slices.by_index("owner", service.metadata.uid):
+    async def _delete_surplus(self, owner_uid: str, wanted: set[str]) -> None:
+        for piece in self._slices.by_index("owner", owner_uid):
             meta = piece.metadata
             if meta.name not in wanted:
                 with suppress(NotFound, Conflict):

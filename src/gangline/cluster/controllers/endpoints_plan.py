@@ -21,6 +21,13 @@ SLICE_ENDPOINTS_MAX = 1000
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 MANAGER = "endpointslice-controller.k8s.io"
+MIRROR = "endpointslicemirroring-controller.k8s.io"
+SKIP_MIRROR_LABEL = "endpointslice.kubernetes.io/skip-mirror"
+LEADER_ANNOTATION = "control-plane.alpha.kubernetes.io/leader"
+_NOT_MIRRORED = (
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "endpoints.kubernetes.io/last-change-trigger-time",
+)
 HEADLESS_LABEL = "service.kubernetes.io/headless"
 
 Manifest = dict[str, Any]
@@ -84,7 +91,9 @@ def slice_manifests(service: Service, pods: Iterable[Pod]) -> list[Manifest]:
         {
             "apiVersion": ENDPOINT_SLICES.api_version,
             "kind": ENDPOINT_SLICES.kind,
-            "metadata": _metadata(service, slice_name(service, number), labels),
+            "metadata": _metadata(
+                service, slice_name(service.metadata.name, service.metadata.uid, number), labels
+            ),
             "addressType": "IPv4",
             "endpoints": endpoints,
             "ports": ports,
@@ -93,10 +102,62 @@ def slice_manifests(service: Service, pods: Iterable[Pod]) -> list[Manifest]:
     ]
 
 
-def slice_name(service: Service, number: int) -> str:
+def slice_name(name: str, owner_uid: str, number: int) -> str:
     """Return the name of a Service's slice: the same each time, another for another Service of the name."""
-    seed = f"{service.metadata.uid}/{number}".encode()
-    return f"{service.metadata.name}-{hashlib.sha256(seed).hexdigest()[:5]}"
+    return f"{name}-{hashlib.sha256(f'{owner_uid}/{number}'.encode()).hexdigest()[:5]}"
+
+
+def is_mirrored(service: Service) -> bool:
+    """Return whether the Endpoints of a Service are somebody else's to write, and its slices follow them."""
+    return not service.spec.selector and service.spec.type != "ExternalName"
+
+
+def mirrored_manifests(endpoints: Manifest) -> list[Manifest]:
+    """Return the EndpointSlices that show what stands in Endpoints which were written by hand.
+
+    Source: Kubernetes documentation, "Services", EndpointSlice mirroring.
+    """
+    meta = endpoints["metadata"]
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    if labels.get(SKIP_MIRROR_LABEL) == "true" or LEADER_ANNOTATION in annotations:
+        return []
+    owner = {"apiVersion": ENDPOINTS.api_version, "kind": ENDPOINTS.kind, "controller": True}
+    made: list[Manifest] = []
+    for subset in endpoints.get("subsets") or ():
+        found = [
+            {
+                "addresses": [address["ip"]],
+                "conditions": {"ready": field == "addresses"},
+                **{key: address[key] for key in ("hostname", "nodeName", "targetRef") if address.get(key)},
+            }
+            for field in ("addresses", "notReadyAddresses")
+            for address in subset.get(field) or ()
+        ]
+        for family in ("IPv4", "IPv6"):
+            of_family = [one for one in found if (":" in one["addresses"][0]) == (family == "IPv6")]
+            if not of_family:
+                continue
+            made.append(
+                {
+                    "apiVersion": ENDPOINT_SLICES.api_version,
+                    "kind": ENDPOINT_SLICES.kind,
+                    "metadata": {
+                        "name": slice_name(meta["name"], meta["uid"], len(made)),
+                        "namespace": meta["namespace"],
+                        "labels": {**labels, SERVICE_NAME_LABEL: meta["name"], MANAGED_BY_LABEL: MIRROR},
+                        "annotations": {
+                            key: value for key, value in annotations.items() if key not in _NOT_MIRRORED
+                        },
+                        "ownerReferences": [
+                            {**owner, "blockOwnerDeletion": True, "name": meta["name"], "uid": meta["uid"]}
+                        ],
+                    },
+                    "addressType": family,
+                    "endpoints": of_family[:SLICE_ENDPOINTS_MAX],
+                    "ports": subset.get("ports") or [],
+                }
+            )
+    return made
 
 
 def _candidates(pods: Iterable[Pod]) -> list[Pod]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gangline import clock
-from gangline.api.core import ConfigMap, Node, Pod, Secret, Service
+from gangline.api.core import ConfigMap, Node, Pod, Secret, Service, host_ports
 from gangline.cluster.images.image_map import MAP_NAME, MAP_NAMESPACE
 from gangline.cluster.node.context import AgentContext, affected
 from gangline.cluster.node.isolation import peer_of
@@ -41,6 +41,9 @@ RETRY_S = 2.0
 TELL_RETRY_S = 1.0
 """How long after a failed try an end is told again; the server may be back any moment."""
 TELLERS = 8
+PORTS_TAKEN = (
+    "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+)
 SESSION_KEPT_S = 1.0
 """How long after a pod's end its job is asked whether it is over."""
 
@@ -184,7 +187,23 @@ class NodeAgent:
             if self._is_over(new):
                 self._over.add(new.metadata.key)
             else:
-                self._begin(PodRunner(self._context, new, read_record(self._context.paths.pods / uid)))
+                record = read_record(self._context.paths.pods / uid)
+                refusal = ("", "") if record is not None else self._refusal(new)
+                self._begin(PodRunner(self._context, new, record, refusal))
+
+    def _refusal(self, pod: Pod) -> tuple[str, str]:
+        """Return why a pod's node does not take it, as a kubelet says it: a port of the node is taken."""
+        wanted = host_ports(pod.spec)
+        for runner in self._runners.values() if wanted else ():
+            if runner.pod.spec.node_name != pod.spec.node_name or runner.is_ending:
+                continue
+            for protocol, number, address in host_ports(runner.pod.spec):
+                if any(
+                    (protocol, number) == port[:2] and (address == port[2] or not (address and port[2]))
+                    for port in wanted
+                ):
+                    return "NodePorts", PORTS_TAKEN
+        return "", ""
 
     def _is_over(self, pod: Pod) -> bool:
         """Whether a pod has ended, for the API or by its record; it is not to be started."""

@@ -9,7 +9,7 @@ from gangline.api import resources as r
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.rbac.default_roles import CLUSTER_ROLE_BINDING, cluster_roles
 from gangline.cluster.server.registry import RequestTarget
-from gangline.cluster.server.rules.admission import SERVICE_NETWORK
+from gangline.cluster.server.service_addresses import SERVICE_NETWORK
 from gangline.cluster.server.verbs.writing import create_object
 
 NAMESPACE_NAMES = ("default", "kube-system", "kube-public", "kube-node-lease")

@@ -48,9 +48,11 @@ DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadlin
 
 
 class PodRunner:
-    """One pod of this agent; ``run`` ends when the pod has ended or is gone."""
+    """One pod of this agent; ``run`` ends when it has ended or is gone. ``refusal``: (reason, message)."""
 
-    def __init__(self, context: AgentContext, pod: Pod, record: PodRecord | None = None) -> None:
+    def __init__(
+        self, context: AgentContext, pod: Pod, record: PodRecord | None, refusal: tuple[str, str] = ("", "")
+    ) -> None:
         self.pod = pod
         self._context = context
         self._is_adopted = record is not None
@@ -60,11 +62,11 @@ class PodRunner:
         self._wake = asyncio.Event()
         self._images = PodImages(context.images, self._wake.set, self._event)
         self._is_gone = False
-        self.is_ending = False
+        self.is_ending = bool(refusal[0])
         self.is_told = True
         self._stop_sent: dict[str, float] = {}
         self._refresh = False
-        self._failed = ("", "")
+        self._failed = refusal
         self._has_lost_shim = False
         self._written: dict[str, Any] | None = None
         self._removed_writes: str | None = None
@@ -97,7 +99,7 @@ class PodRunner:
 
     def vanish(self) -> None:
         """The pod's object is gone: end everything at once."""
-        self._is_gone = True
+        self._is_gone = self.is_ending = True
         self._wake.set()
 
     def refresh(self) -> None:

@@ -5,11 +5,10 @@ Rules of one object alone are in shaping.py and behind it.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from gangline.api import resources as r
-from gangline.cluster.server import status_errors
+from gangline.cluster.server import service_addresses, status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import SERVICE_ACCOUNT_COLLECTION
 from gangline.cluster.server.quota import limit_range
@@ -18,9 +17,6 @@ from gangline.cluster.server.resources import ServedResource
 from gangline.cluster.server.rules import crds
 from gangline.cluster.server.rules.pod_defaults import qos_class
 from gangline.cluster.server.store.store import Store
-
-SERVICE_NETWORK = "10.96"
-"""First two octets of the cluster addresses of services; nothing listens there, they identify a service."""
 
 NAMESPACE_COLLECTION = "/namespaces"
 SERVICE_COLLECTION = "/services"
@@ -68,7 +64,7 @@ def admit(api: ApiContext, target: RequestTarget, obj: dict[str, Any]) -> dict[s
     if resource == r.PODS:
         return _admit_pod(api.store, target, obj)
     if resource == r.SERVICES:
-        return _admit_service(api.store, obj)
+        return _admit_service(api.store, target, obj)
     if resource == r.NAMESPACES:
         return _admit_namespace(obj)
     if resource == r.PERSISTENT_VOLUME_CLAIMS:
@@ -118,7 +114,7 @@ def admit_update(api: ApiContext, target: RequestTarget, old: dict[str, Any], ne
     if resource == r.CRDS and target.subresource == "":
         new["status"] = crds.established(api, new).get("status", {})
     elif resource == r.SERVICES and target.subresource == "":
-        new["spec"] = _admit_service(api.store, new, old)["spec"]
+        new["spec"] = _admit_service(api.store, target, new, old)["spec"]
     elif resource in (r.CONFIG_MAPS, r.SECRETS) and old.get("immutable"):
         changed = [key for key in ("data", "binaryData", "immutable") if old.get(key) != new.get(key)]
         if changed:
@@ -241,31 +237,35 @@ def _resolve_priority(store: Store, target: RequestTarget, name: str, spec: dict
     spec["preemptionPolicy"] = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
 
 
-def _admit_service(store: Store, obj: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a service with its address; one that becomes another name for an outside host gives it back."""
+def _admit_service(
+    store: Store, target: RequestTarget, obj: dict[str, Any], old: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a service with its address and ports of the nodes; what its type does not have it gives back.
+
+    Raises:
+        StatusError: 422, a port of the nodes is not to be had.
+    """
     spec = dict(obj.get("spec") or {})
-    before = (old or {}).get("spec") or {}
+    before, uid = (old or {}).get("spec") or {}, obj["metadata"]["uid"]
     if spec.get("type") == "ExternalName":
-        given_back = [
-            key for key in ("clusterIP", "clusterIPs") if key in before and spec.get(key) == before[key]
-        ]
-        return {**obj, "spec": {key: value for key, value in spec.items() if key not in given_back}}
-    address = spec.get("clusterIP")
-    if not address:
-        address = _free_address(store, obj["metadata"]["uid"])
-    spec["clusterIP"] = address
-    spec["clusterIPs"] = spec.get("clusterIPs") or [address]
+        for key in ("clusterIP", "clusterIPs"):
+            if key in before and spec.get(key) == before[key]:
+                del spec[key]
+    else:
+        spec["clusterIP"] = spec.get("clusterIP") or service_addresses.free_address(
+            _other_services(store, uid), uid
+        )
+        spec["clusterIPs"] = spec.get("clusterIPs") or [spec["clusterIP"]]
+    if service_addresses.has_node_ports(spec) or service_addresses.ports_of(spec):
+        others = _other_services(store, uid)
+        taken = {number for other in others for number in service_addresses.ports_of(other)}
+        spec["ports"], errors = service_addresses.with_node_ports(spec, before, taken, uid)
+        if errors:
+            raise status_errors.invalid(target.served, obj["metadata"]["name"], errors)
     return {**obj, "spec": spec}
 
 
-def _free_address(store: Store, uid: str) -> str:
-    """Return an address that no service has; where to begin looking follows from the uid."""
-    taken = {(entry.obj.get("spec") or {}).get("clusterIP") for entry in store.entries(SERVICE_COLLECTION)}
-    start = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:2], "big")
-    for step in range(1 << 16):
-        place = (start + step) % (1 << 16)
-        third, fourth = divmod(place, 256)
-        address = f"{SERVICE_NETWORK}.{third}.{fourth}"
-        if 0 < fourth < 255 and address not in taken:
-            return address
-    raise status_errors.internal_error("no address is left for another service")
+def _other_services(store: Store, uid: str) -> list[dict[str, Any]]:
+    """Return what all services but one are to be."""
+    services = (entry.obj for entry in store.entries(SERVICE_COLLECTION))
+    return [other.get("spec") or {} for other in services if other["metadata"]["uid"] != uid]

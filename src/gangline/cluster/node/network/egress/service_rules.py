@@ -56,11 +56,14 @@ def service_chains(services: Iterable[ClusterService], *, bridge: str, gateway: 
     by_address: list[Rule] = []
     refused: list[Rule] = []
     for service in services:
-        for port in service.ports if service.address else ():
-            if port.protocol not in _PROTOCOLS or (service.address, port.number) in port.targets:
-                continue
-            if not port.targets:
-                refused.append([*_place(service.address, port.protocol, port.number), _reject()])
+        if not service.address:
+            continue
+        if service.address != gateway:
+            # What led to a pod has the pod's address by then: this was for a port without pods, or for none.
+            refused.append([*address(DESTINATION, ipaddress.IPv4Network(service.address)), _reject()])
+        for port in service.ports:
+            is_there = (service.address, port.number) in port.targets
+            if port.protocol not in _PROTOCOLS or is_there or not port.targets:
                 continue
             chain = f"{service.address}-{port.protocol}-{port.number}"
             chains.append(RuleChain(chain, tuple(_choices(service, port))))
