@@ -26,7 +26,6 @@ DECISIONS_ON_TEXT: dict[str, int] = {
 UNTYPED: dict[str, int] = {
     "bench.py": 1,
     "check.py": 1,
-    "crds.py": 4,
     "delete.py": 3,
     "down.py": 2,
     "explain/command.py": 5,
@@ -35,6 +34,7 @@ UNTYPED: dict[str, int] = {
     "explain/training_progress.py": 1,
     "get.py": 3,
     "group.py": 1,
+    "install/crds.py": 4,
     "jobs/cluster_view.py": 10,
     "jobs/gpu_kind.py": 3,
     "jobs/job_lookup.py": 7,

@@ -14,7 +14,7 @@ fetched() {
   (cd "$here/kube-state-metrics" && go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
 }
 
-for program in helm kustomize training-operator.v1 kube-state-metrics prometheus-operator; do
+for program in helm kustomize training-operator.v1 kube-state-metrics prometheus-operator registry; do
   [ -x "$target/$program" ] && continue
   command -v go >/dev/null || { echo "$program is not in $target, and building it needs Go" >&2; exit 1; }
   echo "building $program" >&2
@@ -24,6 +24,7 @@ for program in helm kustomize training-operator.v1 kube-state-metrics prometheus
     helm) module=helm.sh/helm/v3/cmd/helm@v3.22.0 ;;
     kustomize) module=sigs.k8s.io/kustomize/kustomize/v5@v5.8.1 ;;
     training-operator.v1) module=github.com/kubeflow/training-operator/cmd/training-operator.v1@v1.8.1 ;;
+    registry) module=github.com/distribution/distribution/v3/cmd/registry@v3.0.0 ;;
     kube-state-metrics) # the list of its versions is not served everywhere, and `go install` asks for it
       (cd "$here/$program" && go build -trimpath -ldflags "-s -w" -o "$new/$program" k8s.io/kube-state-metrics/v2)
       module= ;;

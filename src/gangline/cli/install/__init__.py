@@ -1,0 +1,1 @@
+"""What an administrator brings to a cluster: definitions, images."""
