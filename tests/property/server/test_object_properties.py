@@ -10,8 +10,9 @@ from gangline.api import resources as r
 from gangline.api.wire_types import message, message_of_kind
 from gangline.cluster.server.rules import schema
 from gangline.cluster.server.rules.defaults import apply_defaults
-from gangline.cluster.server.rules.validation import drop_unknown, type_errors, validate
+from gangline.cluster.server.rules.validation import validate
 from gangline.cluster.server.tables.tables import to_table
+from gangline.cluster.server.wire.field_types import known_fields
 from gangline.cluster.server.wire.protobuf import MAGIC, decode
 from gangline.cluster.server.wire.selectors import parse_field_selector, parse_label_selector
 
@@ -66,9 +67,8 @@ def test_well_typed_object_passes_every_rule_without_an_exception(drawn):
     resource, obj = drawn
     before = copy.deepcopy(obj)
 
-    assert type_errors(resource, obj) == []
-    known, unknown = drop_unknown(resource, obj)
-    assert unknown == []
+    known, found = known_fields(resource, obj)
+    assert (found.unknown, found.errors) == ([], [])
     complete = apply_defaults(resource, known)
     validate(resource, complete)
     validate(resource, complete, known)
@@ -90,7 +90,7 @@ JSON = st.recursive(
 @settings(deadline=None)
 @given(KINDS, st.dictionaries(st.sampled_from(["metadata", "spec", "status", "data", "x"]), JSON, max_size=4))
 def test_any_json_object_is_judged_and_not_a_crash(resource, obj):
-    known, _ = drop_unknown(resource, obj)
+    known, _ = known_fields(resource, obj)
     validate(resource, known)
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from gangline.api import resources as r
 from gangline.cluster.server.rules.defaults import apply_defaults
-from gangline.cluster.server.rules.validation import drop_unknown, type_errors, validate
+from gangline.cluster.server.rules.validation import type_errors, validate
+from gangline.cluster.server.wire.field_types import known_fields
 
 CONTAINER = {"name": "c", "image": "busybox"}
 
@@ -419,9 +420,12 @@ def test_values_of_another_type_are_told_first(obj, want):
 
 
 def test_null_is_the_same_as_absent():
-    obj = {"metadata": {"creationTimestamp": None, "labels": {"a": None}}, "spec": {"containers": None}}
+    obj = {"metadata": {"creationTimestamp": None, "labels": {}}, "spec": {"containers": None}}
 
-    assert drop_unknown(r.PODS, obj) == ({"metadata": {"labels": {}}, "spec": {}}, [])
+    kept, found = known_fields(r.PODS, obj)
+
+    assert (kept, found.unknown, found.errors) == ({"metadata": {"labels": {}}, "spec": {}}, [], [])
+    assert known_fields(r.MPIJOBS, {"any": 1, "no": None})[0] == {"any": 1}
 
 
 def test_unknown_fields_are_named_and_dropped():
@@ -433,9 +437,9 @@ def test_unknown_fields_are_named_and_dropped():
     }
     before = copy.deepcopy(obj)
 
-    result, unknown = drop_unknown(r.PODS, obj)
+    result, found = known_fields(r.PODS, obj)
 
-    assert unknown == ["spec.containers[0].imag", "spec.contaners", "stauts"]
+    assert found.unknown == ["spec.containers[0].imag", "spec.contaners", "stauts"]
     assert result == {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}]}}
     assert obj == before
 
@@ -443,5 +447,4 @@ def test_unknown_fields_are_named_and_dropped():
 def test_object_without_unknown_fields_comes_back_itself():
     obj = pod()
 
-    assert drop_unknown(r.PODS, obj)[0] is obj
-    assert drop_unknown(r.MPIJOBS, {"any": 1}) == ({"any": 1}, [])
+    assert known_fields(r.PODS, obj)[0] is obj

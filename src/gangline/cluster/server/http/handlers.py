@@ -18,7 +18,7 @@ from gangline.cluster.server.http import impersonation
 from gangline.cluster.server.http.auth import ADMIN, Caller, is_there
 from gangline.cluster.server.http.connections import ClientConnection
 from gangline.cluster.server.http.fault_log import FaultLog
-from gangline.cluster.server.http.load import LONG_ANSWER_BYTES, Load
+from gangline.cluster.server.http.load import LONG_ANSWER_BYTES, PIECE_BYTES, Load
 from gangline.cluster.server.http.request_context import RequestContext, failure_answer
 from gangline.cluster.server.memory import MemoryShares
 from gangline.cluster.server.rbac.rules import AccessAttributes
@@ -106,11 +106,19 @@ class Handlers:
             raise status_errors.internal_error(f"{type(error).__name__}: {str(error)[:512]}") from error
 
     async def _send_long(self, request: web.BaseRequest, response: web.Response) -> None:
-        """Send an answer that does not fit into the connection's buffers; it is held until it is taken."""
+        """Send an answer that does not fit into the connection's buffers; it is held until it is taken.
+
+        In pieces: TLS and the socket's buffer would each hold all of it once more, which takes longer than
+        making it.
+        """
+        assert isinstance(response.body, bytes)
+        body = memoryview(response.body)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await response.prepare(request)
-                await response.write_eof()
+                for begin in range(0, len(body), PIECE_BYTES):
+                    await response.write(body[begin : begin + PIECE_BYTES])
+                await web.StreamResponse.write_eof(response)  # whose body is written
         except TimeoutError:
             if request.transport is not None:
                 request.transport.abort()

@@ -49,6 +49,8 @@ ACCOUNT: Final = Share(requests_max=50, watches_max=100, answer_bytes_max=64 << 
 
 LONG_ANSWER_BYTES: Final = 256 << 10
 """Shorter answers fit into the buffers of a connection, and are not counted."""
+PIECE_BYTES: Final = 64 << 10
+"""Of a long answer, or of the changes of a watch, that is written at once."""
 
 
 class Load:

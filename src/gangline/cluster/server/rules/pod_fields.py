@@ -109,7 +109,7 @@ def _plan(name: str) -> dict[str, tuple[FieldAnswer, str, str]]:
 
 
 def _found(value: Any, name: str, path: str, spec: Mapping[str, Any]) -> Iterator[tuple[str, FieldAnswer]]:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return  # of the wrong type, which the check of types tells
     plan = _plan(name)
     for key in plan.keys() & value.keys():

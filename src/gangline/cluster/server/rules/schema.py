@@ -20,7 +20,7 @@ from gangline.cluster.server.rules.field_rules import (
     shown,
     type_invalid,
 )
-from gangline.cluster.server.wire.unknown_fields import drop_unknown_metadata
+from gangline.cluster.server.wire.field_types import Findings, known_metadata
 from gangline.errors import FieldError
 
 Schema = dict[str, Any]
@@ -54,7 +54,7 @@ def _prune(value: Any, schema: Schema, path: str, dropped: list[str], *, is_obje
     for key, item in value.items():
         place = f"{path}.{key}" if path else key
         if is_object and key == "metadata" and isinstance(item, dict):
-            result[key] = drop_unknown_metadata(item, place, dropped)
+            result[key] = known_metadata(item, place, Findings(unknown=dropped))
         elif is_object and key in _OBJECT_FIELDS:
             result[key] = item
         elif key in properties:

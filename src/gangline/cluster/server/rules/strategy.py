@@ -15,8 +15,7 @@ from gangline.cluster.server.rules import defaults, schema, validation
 from gangline.cluster.server.rules.crd_types import crd_type_errors
 from gangline.cluster.server.rules.scale_values import scale_errors
 from gangline.cluster.server.rules.schema_rules import broken_rules, unserved_rules
-from gangline.cluster.server.wire.field_types import metadata_type_errors, type_errors
-from gangline.cluster.server.wire.unknown_fields import drop_unknown
+from gangline.cluster.server.wire import field_types
 
 
 class UnknownFields(status_errors.StatusError):
@@ -62,17 +61,17 @@ def known_fields(
         UnknownFields: 400, ``field_validation`` is ``Strict`` and there are unknown fields or duplicates.
         StatusError: 400, a field holds a value of another type.
     """
-    errors = type_errors(served.resource, obj) or metadata_type_errors(obj)
+    if served.is_custom:
+        errors = field_types.metadata_type_errors(obj)
+    else:
+        kept, found = field_types.known_fields(served.resource, obj)
+        unknown, errors = found.unknown, found.errors
     if served.resource == CRDS:
         errors = errors or crd_type_errors(obj)
     if errors:
         raise _unreadable(served, [str(error) for error in errors])
     if served.is_custom:
         kept, unknown = schema.prune(obj, served.schema)
-    else:
-        kept, unknown = drop_unknown(served.resource, obj)
-        if served.resource != CRDS:
-            kept = without_nulls(kept)
     warnings = unserved_rules(kept) if served.resource == CRDS else []
     messages = [f'unknown field "{path}"' for path in unknown]
     messages += [f'duplicate field "{path}"' for path in duplicates]
@@ -89,15 +88,6 @@ def _unreadable(served: ServedResource, causes: list[str]) -> status_errors.Stat
         f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
         f"{'; '.join(causes)}"
     )
-
-
-def without_nulls(value: Any) -> Any:
-    """Return a value without the null fields of its objects: for built-in kinds null means absent."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value if item is not None]
-    return value
 
 
 def first_state(served: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:

@@ -36,10 +36,9 @@ from gangline.cluster.server.rules.pod_validation import (
 )
 from gangline.cluster.server.rules.workload_rules import claim, workload, workload_update
 from gangline.cluster.server.wire.field_types import type_errors
-from gangline.cluster.server.wire.unknown_fields import drop_unknown
 from gangline.errors import FieldError
 
-__all__ = ["drop_unknown", "type_errors", "validate"]
+__all__ = ["type_errors", "validate"]
 
 Rule = Callable[[dict[str, Any]], list[FieldError]]
 UpdateRule = Callable[[dict[str, Any], dict[str, Any]], list[FieldError]]

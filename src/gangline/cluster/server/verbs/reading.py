@@ -72,6 +72,8 @@ def select(
         wanted = labels.exact() if labels is not None else None
         found_by_label = store.labelled(collection, namespace, *wanted) if wanted else None
         entries = store.entries(collection, namespace) if found_by_label is None else found_by_label
+        if labels is not None and found_by_label is not None and len(labels.requirements) == 1:
+            labels = None  # the index has answered it
     if labels is not None:
         entries = [e for e in entries if labels.matches(e.obj["metadata"].get("labels"))]
     if fields is not None:

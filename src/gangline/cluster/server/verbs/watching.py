@@ -18,6 +18,7 @@ from typing import Any
 from aiohttp import HttpVersion11, web
 
 from gangline.cluster.server import status_errors
+from gangline.cluster.server.http.load import PIECE_BYTES
 from gangline.cluster.server.http.request_context import JSON, RequestContext, encode_json
 from gangline.cluster.server.resources import ServedResource
 from gangline.cluster.server.store.events import Change, Entry, ExpiredError, Watcher
@@ -33,8 +34,6 @@ BOOKMARK_BEFORE_END_S = 2.0
 TIMEOUT_MAX_S = 24 * 3600.0
 SEND_TIMEOUT_S = 30.0
 """A client that takes no byte for so long is gone."""
-PIECE_BYTES = 64 << 10
-"""Lines that are rendered and written together."""
 
 
 class WatchStream:
