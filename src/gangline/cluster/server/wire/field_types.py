@@ -41,8 +41,8 @@ class Findings:
 def known_fields(resource: Resource, obj: dict[str, Any]) -> tuple[dict[str, Any], Findings]:
     """Return the object without nulls and unknown fields, and what was found.
 
-    Kinds outside the tables lose their nulls alone; values of a wrong type are left as they are. Cost: O(size of
-    the object), about 10 µs for a pod; without unknown fields and nulls the object itself comes back.
+    Kinds outside the tables lose their nulls alone; values of a wrong type are left as they are. Cost: O(size
+    of the object), about 10 µs for a pod; without unknown fields and nulls the object itself comes back.
     """
     found = Findings()
     schema = message_of_kind(resource.group, resource.version, resource.kind)
