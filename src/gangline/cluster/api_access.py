@@ -14,6 +14,8 @@ from gangline.cluster.paths import ClusterPaths
 from gangline.kube.config import Connection, load_kubeconfig
 
 ADMIN = "kubernetes-admin"
+SERVICE_SUBNET = "10.96.0.0/16"
+"""Addresses of services; the first is among those of the API server's certificate."""
 
 
 def identity_file(paths: ClusterPaths, identity: str) -> Path:

@@ -416,3 +416,18 @@ async def test_tolerations_of_lost_nodes_come_back_when_an_update_lacks_them(api
         "node.kubernetes.io/not-ready",
         "node.kubernetes.io/unreachable",
     }
+
+
+async def test_an_address_belongs_to_one_service(api: Api) -> None:
+    """Two with one address would make the rules of all services fail."""
+    services = "/api/v1/namespaces/default/services"
+
+    def service(name: str) -> dict[str, object]:
+        return {"metadata": {"name": name}, "spec": {"clusterIP": "10.96.9.9", "ports": [{"port": 80}]}}
+
+    made = await api.create(services, service("one"))
+    status, refused = await api.request("POST", services, service("two"))
+    assert (status, refused["details"]["causes"][0]["field"]) == (422, "spec.clusterIPs[0]")
+    assert "provided IP is already allocated" in refused["message"]
+    status, _ = await api.request("PUT", f"{services}/one", made)
+    assert status == 200

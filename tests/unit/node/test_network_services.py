@@ -46,6 +46,38 @@ def test_ports_of_a_service_lead_to_the_ready_pods_of_all_its_slices():
     assert found == [WEB]
 
 
+@pytest.mark.parametrize(
+    ("addresses", "port"),
+    [
+        ([], 80),
+        (["web"], 80),
+        (["fd00::1"], 80),
+        (["127.0.0.1"], 80),
+        (["169.254.169.254"], 80),
+        (["0.0.0.0"], 80),
+        (["224.0.0.1"], 80),
+        (["10.213.0.2"], 70000),
+        (["10.213.0.2"], -1),
+    ],
+)
+def test_what_a_slice_must_not_say_leads_nowhere_and_harms_no_other(addresses, port):
+    ports = [{"port": port, "protocol": "TCP"}]
+    slices = [
+        piece({"addresses": addresses}, ports=ports),
+        piece({"addresses": ["10.213.0.3"]}, ports=[{"port": 80}]),
+    ]
+
+    (found,) = cluster_services([service(clusterIP="10.96.0.7", ports=[{"port": 80}])], slices)
+
+    assert found.ports[0].targets == (("10.213.0.3", 80),)
+    assert service_chains([found], bridge="gl-x", gateway="10.213.0.1")
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "127.0.0.1", "10.213.0.2", "fd00::1"])
+def test_addresses_that_are_not_of_services_are_never_led_elsewhere(address):
+    assert rules_of(ClusterService("default", "web", address=address, ports=(PORT,)))["services"] == 0
+
+
 def ask(name: str, kind: int, asker: str = "10.213.0.9") -> tuple[int, list[tuple[int, bytes]]] | None:
     """Return the code and the records (type, data) of the answer; None when it is left to others."""
     labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))

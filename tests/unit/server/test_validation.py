@@ -338,8 +338,8 @@ def test_rule_of_the_smaller_kinds(resource, obj, want):
         (r.PRIORITY_CLASSES, {"value": 1}, {"value": 2}, [("Forbidden", "value")]),
         (
             r.SERVICES,
-            {"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 1}]}},
-            {"spec": {"clusterIP": "10.0.0.2", "ports": [{"port": 1}]}},
+            {"spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 1}]}},
+            {"spec": {"clusterIP": "10.96.0.2", "ports": [{"port": 1}]}},
             [("Invalid", "spec.clusterIPs[0]")],
         ),
     ],

@@ -10,11 +10,9 @@ from pathlib import Path
 import msgspec
 
 from gangline.cluster.account_tokens import ISSUER
+from gangline.cluster.api_access import SERVICE_SUBNET
 from gangline.cluster.control_plane import identities
 from gangline.cluster.control_plane.programs import API_SERVER, CONTROLLERS, ETCD
-
-SERVICE_SUBNET = "10.96.0.0/16"
-"""Its first address is among those of the server's certificate."""
 
 UNUSED_URL = "http://127.0.0.1:1"
 """etcd wants to tell its peers a URL; there are none."""

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 from gangline.api import resources as r
+from gangline.cluster.api_access import SERVICE_SUBNET
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.rbac.default_roles import CLUSTER_ROLE_BINDING, cluster_roles
 from gangline.cluster.server.registry import RequestTarget
-from gangline.cluster.server.service_addresses import SERVICE_NETWORK
 from gangline.cluster.server.verbs.writing import create_object
 
 NAMESPACE_NAMES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -40,7 +40,7 @@ STORAGE_CLASS: dict[str, Any] = {
 SERVICE_CIDRS = r.Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", namespaced=False)
 SERVICE_CIDR: dict[str, Any] = {
     "metadata": {"name": "kubernetes"},
-    "spec": {"cidrs": [f"{SERVICE_NETWORK}.0.0/16"]},
+    "spec": {"cidrs": [SERVICE_SUBNET]},
 }
 
 

@@ -6,15 +6,16 @@ Source: Kubernetes documentation, "Service", type ``NodePort``; messages keep ku
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from gangline.cluster.api_access import SERVICE_SUBNET
 from gangline.cluster.server.rules.field_rules import forbidden, invalid
 from gangline.cluster.server.status_errors import internal_error
 from gangline.errors import FieldError
 
-SERVICE_NETWORK = "10.96"
-"""First two octets of the cluster addresses of services."""
+SERVICES = ipaddress.IPv4Network(SERVICE_SUBNET)
 FIRST, LAST = 30000, 32767
 """``--service-node-port-range`` of kube-apiserver, as it is without the option."""
 TYPES = ("NodePort", "LoadBalancer")
@@ -28,12 +29,25 @@ def free_address(others: Iterable[Mapping[str, Any]], uid: str) -> str:
     """
     taken = {other.get("clusterIP") for other in others}
     start = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:2], "big")
-    for step in range(1 << 16):
-        third, fourth = divmod((start + step) % (1 << 16), 256)
-        address = f"{SERVICE_NETWORK}.{third}.{fourth}"
-        if 0 < fourth < 255 and address not in taken:
+    for step in range(SERVICES.num_addresses):
+        place = (start + step) % SERVICES.num_addresses
+        address = str(SERVICES[place])
+        if 0 < place % 256 < 255 and address not in taken:
             return address
     raise internal_error("no address is left for another service")
+
+
+def taken_address(
+    spec: Mapping[str, Any], before: Mapping[str, Any], others: Iterable[Mapping[str, Any]]
+) -> list[FieldError]:
+    """Return what is wrong with the address that a Service asks for: another one has it."""
+    address = spec.get("clusterIP")
+    if address in (None, "", "None", before.get("clusterIP")):
+        return []
+    if all(other.get("clusterIP") != address for other in others):
+        return []
+    words = f"failed to allocate IP {address}: provided IP is already allocated"
+    return [invalid("spec.clusterIPs[0]", address, words)]
 
 
 def has_node_ports(spec: Mapping[str, Any]) -> bool:

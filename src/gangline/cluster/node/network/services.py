@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -79,17 +80,22 @@ def _service(service: Service, of_service: Mapping[str, list[EndpointSlice]]) ->
         for endpoint in piece.endpoints or ():
             if (endpoint.get("conditions") or {}).get("ready") is False:
                 continue  # unknown counts as ready
-            address = endpoint["addresses"][0]
+            address = next(iter(endpoint.get("addresses") or ()), "")
+            if not _is_of_a_pod(address):
+                continue
             pods.add((address, endpoint.get("hostname") or ""))
             for port in piece.ports or ():
-                if number := port.get("port"):
+                if _is_port(number := port.get("port") or 0):
                     named = (port.get("name") or "", (port.get("protocol") or "TCP").lower())
                     targets.setdefault(named, set()).add((address, number))
     ports = []
     for port in spec.ports:
         name, protocol = port.get("name") or "", (port.get("protocol") or "TCP").lower()
         found = tuple(sorted(targets.get((name, protocol), ())))
-        ports.append(ServicePort(name, protocol, port["port"], port.get("nodePort") or 0, found))
+        node_port = port.get("nodePort") or 0
+        ports.append(
+            ServicePort(name, protocol, port["port"], node_port if _is_port(node_port) else 0, found)
+        )
     return ClusterService(
         service.metadata.namespace,
         service.metadata.name,
@@ -98,3 +104,16 @@ def _service(service: Service, of_service: Mapping[str, list[EndpointSlice]]) ->
         ports=tuple(ports),
         pods=tuple(sorted(pods)),
     )
+
+
+def _is_of_a_pod(address: str) -> bool:
+    """Return whether connections may be led to an address; whoever may write slices may write any."""
+    try:
+        found = ipaddress.IPv4Address(address)
+    except ValueError:
+        return False
+    return not (found.is_loopback or found.is_link_local or found.is_multicast or found.is_unspecified)
+
+
+def _is_port(number: int) -> bool:
+    return 0 < number < 1 << 16

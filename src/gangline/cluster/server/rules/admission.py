@@ -243,7 +243,7 @@ def _admit_service(
     """Return a service with its address and ports of the nodes; what its type does not have it gives back.
 
     Raises:
-        StatusError: 422, a port of the nodes is not to be had.
+        StatusError: 422, the address or a port of the nodes is not to be had.
     """
     spec = dict(obj.get("spec") or {})
     before, uid = (old or {}).get("spec") or {}, obj["metadata"]["uid"]
@@ -252,9 +252,10 @@ def _admit_service(
             if key in before and spec.get(key) == before[key]:
                 del spec[key]
     else:
-        spec["clusterIP"] = spec.get("clusterIP") or service_addresses.free_address(
-            _other_services(store, uid), uid
-        )
+        others = _other_services(store, uid)
+        if errors := service_addresses.taken_address(spec, before, others):
+            raise status_errors.invalid(target.served, obj["metadata"]["name"], errors)
+        spec["clusterIP"] = spec.get("clusterIP") or service_addresses.free_address(others, uid)
         spec["clusterIPs"] = spec.get("clusterIPs") or [spec["clusterIP"]]
     if service_addresses.has_node_ports(spec) or service_addresses.ports_of(spec):
         others = _other_services(store, uid)

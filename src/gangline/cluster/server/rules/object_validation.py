@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+from gangline.cluster.api_access import SERVICE_SUBNET
 from gangline.cluster.server.rules.cel import NotCel, NotServed, compile_rule
 from gangline.cluster.server.rules.container_validation import PROTOCOLS, port_number
 from gangline.cluster.server.rules.field_rules import (
@@ -21,11 +22,21 @@ from gangline.cluster.server.rules.field_rules import (
     label_map,
     not_supported,
     required,
+    subdomain,
 )
 from gangline.errors import FieldError
 
 DATA_MAX_BYTES = 1024 * 1024
 SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+API = ("default", "kubernetes")
+"""Namespace and name of the service of the API server itself, whose address is where that listens."""
+_SERVICES = ipaddress.ip_network(SERVICE_SUBNET)
+_OUTSIDE_RULE = (
+    "failed to allocate IP {}: the provided IP is not in the valid range. "
+    f"The range of valid IPs is {SERVICE_SUBNET}"
+)
+ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
+_LOCAL_GROUPS = ipaddress.ip_network("224.0.0.0/24")
 AFFINITIES = ("ClientIP", "None")
 PREEMPTION_POLICIES = ("Never", "PreemptLowerPriority")
 PRIORITY_MAX = 1_000_000_000
@@ -53,11 +64,15 @@ def service(obj: dict[str, Any]) -> list[FieldError]:
     if kind == "ExternalName":
         if not spec.get("externalName"):
             errors.append(required("spec.externalName"))
+        else:
+            errors += subdomain("spec.externalName", spec["externalName"].removesuffix("."))
     elif not ports and address != "None":
         errors.append(required("spec.ports"))
     if address not in ("", "None"):
         try:
-            ipaddress.ip_address(address)
+            found = ipaddress.ip_address(address)
+            if found not in _SERVICES and (obj["metadata"].get("namespace"), obj["metadata"]["name"]) != API:
+                errors.append(invalid("spec.clusterIPs[0]", address, _OUTSIDE_RULE.format(address)))
         except ValueError:
             errors.append(invalid("spec.clusterIPs[0]", address, "must be a valid IP address"))
     if spec.get("sessionAffinity") and spec["sessionAffinity"] not in AFFINITIES:
@@ -96,6 +111,45 @@ def _service_port(port: dict[str, Any], path: str, name_needed: bool) -> list[Fi
     if isinstance(target, int) and target:
         errors += port_number(target, f"{path}.targetPort")
     return errors
+
+
+def endpoint_slice(obj: dict[str, Any]) -> list[FieldError]:
+    """Return every rule that an endpoint slice breaks. Cost: O(addresses)."""
+    kind = obj.get("addressType") or ""
+    if kind not in ADDRESS_TYPES:
+        return [not_supported("addressType", kind, ADDRESS_TYPES) if kind else required("addressType")]
+    errors: list[FieldError] = []
+    for index, endpoint in enumerate(obj.get("endpoints") or []):
+        path = f"endpoints[{index}]"
+        if not endpoint.get("addresses"):
+            errors.append(required(f"{path}.addresses", "must contain at least 1 address"))
+        for place, address in enumerate(endpoint.get("addresses") or []):
+            errors += _endpoint_address(f"{path}.addresses[{place}]", address, kind)
+        if endpoint.get("hostname"):
+            errors += label(f"{path}.hostname", endpoint["hostname"])
+    for index, port in enumerate(obj.get("ports") or []):
+        if port.get("protocol") not in PROTOCOLS:
+            errors.append(not_supported(f"ports[{index}].protocol", port.get("protocol"), PROTOCOLS))
+    return errors
+
+
+def _endpoint_address(path: str, address: str, kind: str) -> list[FieldError]:
+    if kind == "FQDN":
+        return subdomain(path, address)
+    try:
+        found = (ipaddress.IPv4Address if kind == "IPv4" else ipaddress.IPv6Address)(address)
+    except ValueError:
+        return [invalid(path, address, f"must be a valid {kind} address")]
+    return [
+        invalid(path, address, f"may not be {words}")
+        for is_broken, words in (
+            (found.is_unspecified, "unspecified (0.0.0.0 or ::)"),
+            (found.is_loopback, "in the loopback range (127.0.0.0/8, ::1/128)"),
+            (found.is_link_local, "in the link-local range (169.254.0.0/16, fe80::/10)"),
+            (found in _LOCAL_GROUPS, "in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
+        )
+        if is_broken
+    ]
 
 
 def service_update(obj: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:

@@ -14,6 +14,7 @@ import ipaddress
 import struct
 from collections.abc import Iterable, Iterator
 
+from gangline.cluster.api_access import SERVICE_SUBNET
 from gangline.cluster.node.network.egress.rules import (
     DESTINATION,
     IIF,
@@ -56,7 +57,7 @@ def service_chains(services: Iterable[ClusterService], *, bridge: str, gateway: 
     by_address: list[Rule] = []
     refused: list[Rule] = []
     for service in services:
-        if not service.address:
+        if not _is_led(service.address, gateway):
             continue
         if service.address != gateway:
             # What led to a pod has the pod's address by then: this was for a port without pods, or for none.
@@ -99,6 +100,13 @@ def service_chains(services: Iterable[ClusterService], *, bridge: str, gateway: 
             priority=_FILTER_PRIORITY,
         ),
     ]
+
+
+def _is_led(address: str, gateway: str) -> bool:
+    """Return whether an address is one of services: packets to all others are the machine's own affair."""
+    return address == gateway or (
+        address != "" and ipaddress.ip_address(address) in ipaddress.IPv4Network(SERVICE_SUBNET)
+    )
 
 
 def _place(to: str, protocol: str, number: int) -> Rule:
