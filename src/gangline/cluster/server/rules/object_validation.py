@@ -70,8 +70,8 @@ def service(obj: dict[str, Any]) -> list[FieldError]:
         errors.append(required("spec.ports"))
     if address not in ("", "None"):
         try:
-            found = ipaddress.ip_address(address)
-            if found not in _SERVICES and (obj["metadata"].get("namespace"), obj["metadata"]["name"]) != API:
+            parsed = ipaddress.ip_address(address)
+            if parsed not in _SERVICES and (obj["metadata"].get("namespace"), obj["metadata"]["name"]) != API:
                 errors.append(invalid("spec.clusterIPs[0]", address, _OUTSIDE_RULE.format(address)))
         except ValueError:
             errors.append(invalid("spec.clusterIPs[0]", address, "must be a valid IP address"))
