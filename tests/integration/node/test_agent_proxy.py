@@ -68,6 +68,8 @@ async def test_requests_reach_pods_and_services_and_paths_lead_back(cluster, tmp
     assert sent[:2] == (0, "cba")
     assert "connection refused" in (await raw(cluster, "get", "pods/web:9/proxy/"))[2]
     assert "no endpoints available" in (await raw(cluster, "get", "services/front:other/proxy/"))[2]
+    for none in ("99999", "0", "-1", "%C2%B2"):
+        assert "no endpoints available" in (await raw(cluster, "get", f"pods/web:{none}/proxy/"))[2]
 
 
 async def test_logs_and_commands_come_over_the_oldest_web_sockets_too(cluster):

@@ -1,9 +1,14 @@
 """What processes use of processors and memory, and which container that counts to."""
 
+import json
 import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
-from gangline.cluster.server.verbs.metrics import ProcessUsage, Usage, read_processes, usage_of
+from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.server.verbs.metrics import Metrics, ProcessUsage, Usage, read_processes, usage_of
 
 STAT = "(py (x) y) S 7 1 1 0 -1 0 1 2 3 4 {user} {system} {waited_user} {waited_system} 20 0 1 0 99 8192 25 0"
 
@@ -38,3 +43,18 @@ def test_a_container_has_all_below_its_first_process():
 def test_a_container_whose_processes_have_just_ended_uses_nothing():
     container = ("uid", "main", 11)
     assert usage_of({}, {11: container}, {}) == {container: Usage()}
+
+
+def test_what_is_remembered_of_a_container_goes_with_its_pod(tmp_path: Path):
+    paths = ClusterPaths("default", tmp_path)
+    folder = paths.pods / "uid"
+    folder.mkdir(parents=True)
+    main = {"name": "main", "state": "running", "pid": os.getpid(), "started_at": 0.0}
+    (folder / "state.json").write_text(json.dumps({"pid": 1, "containers": {"main": main}}))
+    metrics = Metrics(cast(Any, SimpleNamespace(paths=paths)))
+
+    assert set(metrics._measure(["uid"])) == {"uid"}
+    assert len(metrics._samples) == 1
+    shutil.rmtree(folder)
+    assert metrics._measure([]) == {}
+    assert not metrics._samples

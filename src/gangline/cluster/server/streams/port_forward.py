@@ -85,10 +85,16 @@ def _ports(context: RequestParameters) -> list[int]:
         StatusError: 400.
     """
     words = [word for text in context.query.getall("ports", []) for word in text.split(",")]
-    ports = [int(word) if word.isdigit() else 0 for word in words]
-    if not ports or not all(0 < port < 1 << 16 for port in ports) or len(ports) > CONNECTIONS_MAX // 2:
+    ports = [port_number(word) for word in words]
+    if not ports or not all(ports) or len(ports) > CONNECTIONS_MAX // 2:
         raise status_errors.bad_request('query parameter "ports" must name ports from 1 to 65535')
     return ports
+
+
+def port_number(text: str) -> int:
+    """Return the port that a text names, 0 for none from 1 to 65535."""
+    number = int(text) if text.isdecimal() and text.isascii() and len(text) <= 5 else 0
+    return number if number < 1 << 16 else 0
 
 
 class PodPorts:
@@ -180,7 +186,7 @@ async def _serve_tunnel(connection: StreamConnection, target: PodPorts) -> None:
 
     async def carry(forward: _Forward, port: str) -> None:
         try:
-            await forward.carry(target, int(port) if port.isdigit() else 0, send)
+            await forward.carry(target, port_number(port), send)
         finally:
             forwards.pop(forward.data, None)
 

@@ -22,7 +22,7 @@ from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.auth import POD_COLLECTION
 from gangline.cluster.server.http.request_context import RequestContext
-from gangline.cluster.server.streams.port_forward import PodPorts
+from gangline.cluster.server.streams.port_forward import PodPorts, port_number
 
 ANSWER_TIMEOUT_S = 60.0
 """Until the head of the answer has come, and for a page of HTML."""
@@ -90,13 +90,14 @@ def _parts(text: str) -> tuple[str, str, str]:
 
 
 def _of_pod(api: ApiContext, namespace: str, name: str, port: str) -> tuple[dict[str, Any], int] | None:
-    """Return a pod and the number of a port, 0 for the scheme's; None when there is no such pod."""
+    """Return a pod and the number of a port, 0 for the scheme's; None when there is no such pod or port."""
     entry = api.store.get(POD_COLLECTION, namespace, name)
     if entry is None:
         return None
     containers = (entry.obj.get("spec") or {}).get("containers") or []
     declared = [found["containerPort"] for one in containers for found in one.get("ports") or ()]
-    return entry.obj, int(port) if port.isdigit() else next(iter(declared), 0)
+    number = port_number(port) if port else next(iter(declared), 0)
+    return None if port and not number else (entry.obj, number)
 
 
 def _of_service(api: ApiContext, namespace: str, name: str, port: str) -> tuple[dict[str, Any], int] | None:

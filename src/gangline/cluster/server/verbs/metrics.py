@@ -136,6 +136,8 @@ class Metrics:
                 began[container] = started_s
         now_s = time.time()
         found: dict[str, list[dict[str, Any]]] = {}
+        pods = self._api.paths.pods
+        self._samples = {one: sample for one, sample in self._samples.items() if (pods / one[0]).exists()}
         for container, usage in usage_of(read_processes(), first, shims).items():
             since_s, base_s = self._samples.get(container, (began[container], 0.0))
             window_s = now_s - since_s
