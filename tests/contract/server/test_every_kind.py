@@ -29,7 +29,6 @@ Answer = tuple[int, Any]
 
 ELSEWHERE_ONLY = {
     "nodes": (".spec.taints[]",),  # an admission plugin taints what has not said that it is ready
-    "pods": (".spec.volumes[]", ".spec.containers[].volumeMounts[]"),  # the node mounts the token unasked
     "persistentvolumes": (".status.lastPhaseTransitionTime",),
     "volumeattributesclasses": (".metadata.finalizers[]",),
     "daemonsets": (".metadata.annotations.deprecated",),

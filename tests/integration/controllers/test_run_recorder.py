@@ -66,7 +66,9 @@ async def until(condition: Callable[[], Any]) -> Any:
 
 def mpi_job(name: str = "train", **metadata: Any) -> dict[str, Any]:
     template = {
-        "spec": {"containers": [{"name": "main", "image": "x", "env": [{"name": "K", "value": "secret"}]}]}
+        "spec": {
+            "containers": [{"name": "main", "image": "x", "env": [{"name": "K", "value": "confidential"}]}]
+        }
     }
     roles = {role: {"replicas": 1, "template": template} for role in ("Launcher", "Worker")}
     return {
@@ -114,7 +116,7 @@ async def test_a_job_is_recorded_with_its_pods_and_its_end_without_environment(c
     await until(lambda: status(history) == "SUCCEEDED")
     record = only(history)
     assert record.pods[0]["metadata"]["name"] == "train-worker-0"
-    assert "secret" not in history.files()[0].path.read_text()
+    assert "confidential" not in history.files()[0].path.read_text()
 
 
 async def test_a_job_that_is_deleted_before_its_end_was_cancelled(client, serve, history):

@@ -1,15 +1,15 @@
 """Tokens in pods are replaced before they end, and only then."""
 
 import base64
-import errno
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from gangline.api.core import Pod
+from gangline.cluster.account_tokens import TokenKey
 from gangline.cluster.certificates import TOKEN_KEY_FILE, ensure_signing_key
 from gangline.cluster.node.context import Objects
 from gangline.kube.errors import Forbidden
@@ -17,79 +17,40 @@ from gangline.kube.errors import Forbidden
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}, "spec": {"containers": []}}
 
 
-def claims(folder: Path) -> dict[str, Any]:
-    part = (folder / "token").read_text().split(".")[1]
-    return dict(json.loads(base64.urlsafe_b64decode(part + "==")))
+def expires_s(token: str | None) -> int:
+    assert token is not None
+    return int(json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["exp"])
 
 
-def test_a_token_is_the_pods_own_and_renewed_before_its_end(tmp_path: Path) -> None:
+async def test_a_token_is_the_pods_own_and_renewed_before_its_end(tmp_path: Path) -> None:
     clock = [1_000_000.0]
-    (tmp_path / "ca.crt").write_text("CA")
     ensure_signing_key(tmp_path / TOKEN_KEY_FILE)
-    objects = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: clock[0])  # type: ignore[arg-type]
+    objects = Objects(None, None, None, tmp_path, lambda: clock[0])  # type: ignore[arg-type]
     pod = msgspec.convert(POD, Pod)
-    folder = objects.account_folder(pod)
+    token = partial(objects.tokens(pod).token, 3600, "")
+    first = token()
 
-    assert folder == tmp_path / "pods" / "u1" / "account"
-    first = claims(folder)
-    assert (first["kubernetes.io"]["pod"], first["exp"]) == ({"name": "p", "uid": "u1"}, 1_003_600)
-    assert objects.renew_tokens([pod]) == []
+    read = TokenKey(tmp_path / TOKEN_KEY_FILE).read(str(first))
+    assert read is not None
+    assert (read.pod, read.pod_uid, read.expires_s) == ("p", "u1", 1_003_600)
     clock[0] += 0.79 * 3600
-    assert objects.renew_tokens([pod]) == []
-    assert claims(folder) == first
+    assert await objects.renewed_tokens([pod]) == []
+    assert token() == first
     clock[0] += 0.02 * 3600
-    assert objects.renew_tokens([pod]) == [pod]
-    assert claims(folder)["exp"] == int(clock[0]) + 3600
+    assert await objects.renewed_tokens([pod]) == [pod]
+    assert expires_s(token()) == int(clock[0]) + 3600
 
 
-def test_an_agent_renews_what_the_one_before_it_left(tmp_path: Path) -> None:
-    (tmp_path / "ca.crt").write_text("CA")
-    ensure_signing_key(tmp_path / TOKEN_KEY_FILE)
-    pod = msgspec.convert(POD, Pod)
-    before = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: 1.0)  # type: ignore[arg-type]
-    folder = before.account_folder(pod)
-    after = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: 9_000.0)  # type: ignore[arg-type]
-
-    after.renew_tokens([pod])
-
-    assert folder is not None
-    assert claims(folder)["exp"] == 12_600
-
-
-def test_a_full_disk_at_the_renewal_delays_it_and_no_more(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_tokens_of_pods_that_ended_are_forgotten(tmp_path: Path) -> None:
     clock = [1_000_000.0]
-    (tmp_path / "ca.crt").write_text("CA")
     ensure_signing_key(tmp_path / TOKEN_KEY_FILE)
-    objects = Objects(None, None, None, tmp_path, tmp_path / "pods", lambda: clock[0])  # type: ignore[arg-type]
-    pods = [
-        msgspec.convert({**POD, "metadata": {**POD["metadata"], "uid": uid}}, Pod)
-        for uid in ("u1", "u2", "u3")
-    ]
-    folders = [objects.account_folder(pod) for pod in pods]
-    objects.renew_tokens(pods)
-    clock[0] += 0.81 * 3600
-    with monkeypatch.context() as full:
-        full.setattr("gangline.cluster.node.context.write_projection", refuse_second())
-        with pytest.raises(OSError, match="No space left"):
-            objects.renew_tokens(pods)
-    clock[0] += 60
+    objects = Objects(None, None, None, tmp_path, lambda: clock[0])  # type: ignore[arg-type]
+    pod = msgspec.convert(POD, Pod)
+    first = objects.tokens(pod).token(3600, "")
 
-    assert objects.renew_tokens(pods) == pods
-    assert [claims(folder)["exp"] for folder in folders if folder] == [int(clock[0]) + 3600] * 3
-    assert objects.renew_tokens(pods) == []
+    await objects.renewed_tokens([])
 
-
-def refuse_second() -> Any:
-    """Return a writer that refuses the second folder and writes nothing for the others."""
-    calls = []
-
-    def write(folder: Path, files: Any) -> bool:
-        calls.append(folder)
-        if len(calls) == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return True
-
-    return write
+    assert objects.tokens(pod).token(3600, "") != first
 
 
 class TokenServer:
@@ -107,7 +68,7 @@ class TokenServer:
 async def test_without_the_key_tokens_are_asked_for_and_renewed_before_their_end(tmp_path: Path) -> None:
     clock = [1_000_000.0]
     server = TokenServer()
-    objects = Objects(server, None, None, tmp_path, tmp_path / "pods", lambda: clock[0])  # type: ignore[arg-type]
+    objects = Objects(server, None, None, tmp_path, lambda: clock[0])  # type: ignore[arg-type]
     source = {"serviceAccountToken": {"path": "t", "expirationSeconds": 600, "audience": "vault"}}
     volumes = [{"name": "v", "projected": {"sources": [source]}}]
     spec = {"containers": [], "serviceAccountName": "a", "volumes": volumes}
@@ -134,7 +95,7 @@ async def test_a_pod_that_is_refused_a_token_keeps_no_other_from_one(tmp_path: P
             return await super().create_subresource(resource, name, *rest)
 
     server = Refusing()
-    objects = Objects(server, None, None, tmp_path, tmp_path / "pods")  # type: ignore[arg-type]
+    objects = Objects(server, None, None, tmp_path)  # type: ignore[arg-type]
     volumes = [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]
     pods = []
     for name in ("going", "stays"):
@@ -146,9 +107,9 @@ async def test_a_pod_that_is_refused_a_token_keeps_no_other_from_one(tmp_path: P
 
 async def test_a_pod_that_is_to_have_no_token_gets_none(tmp_path: Path) -> None:
     server = TokenServer()
-    objects = Objects(server, None, None, tmp_path, tmp_path / "pods")  # type: ignore[arg-type]
+    objects = Objects(server, None, None, tmp_path)  # type: ignore[arg-type]
     pod = msgspec.convert(POD, Pod)
 
     await objects.ensure(pod)
 
-    assert (server.asked, objects.account_folder(pod)) == ([], None)
+    assert server.asked == []

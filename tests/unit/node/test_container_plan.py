@@ -22,9 +22,7 @@ IMAGE = Image("gangline/base", ("/mpi/bin",), ("/mpi",), {"PRTE_MCA_plm_ssh_agen
 VOLUMES = {"job": Path("/pods/u/volumes/job"), "code": Path("/src/code")}
 
 
-def plan(
-    container: dict, *, isolation="network", spec=None, name="p", account=None, session=None, kind="machine"
-):
+def plan(container: dict, *, isolation="network", spec=None, name="p", session=None, kind="machine"):
     whole = {"containers": [{"name": "c", "image": "gangline/base"} | container]} | (spec or {})
     pod = msgspec.convert({"metadata": {"name": name, "namespace": "ns", "uid": "u"}, "spec": whole}, Pod)
     place = PodFolders(
@@ -39,7 +37,6 @@ def plan(
         api_host="10.0.0.1",
         api_port=16443,
         start_folders="/guard",
-        account=account,
         session=session,
         session_kind=kind if session else "",
     )
@@ -199,37 +196,14 @@ def test_privileged_container_loses_its_capabilities_as_every_other():
     assert plan({"command": ["true"], "securityContext": {"privileged": True}})["capabilities"] == kept
 
 
-def account_mounts(spec):
-    return [item for item in spec["root"]["mounts"] if item["target"] == ACCOUNT_IN_POD]
-
-
-def test_files_of_the_service_account_are_mounted_to_be_read():
-    assert account_mounts(plan({"command": ["true"]}, account=Path("/state/accounts/ns/default"))) == [
-        {
-            "source": "/state/accounts/ns/default",
-            "inside": "",
-            "target": "/var/run/secrets/kubernetes.io/serviceaccount",
-            "read_only": True,
-        }
-    ]
-    assert not account_mounts(plan({"command": ["true"]}))
-
-
-def test_own_mount_of_a_container_takes_the_place_of_the_service_account():
-    mounts = [{"name": "code", "mountPath": f"{ACCOUNT_IN_POD}/"}]
-
-    found = plan({"command": ["true"], "volumeMounts": mounts}, account=Path("/state/accounts/ns/default"))
-
-    assert [item["source"] for item in account_mounts(found)] == ["/src/code"]
-
-
 def test_plain_pod_is_told_where_its_service_account_lies():
-    account = Path("/state/accounts/ns/default")
+    mounts = [{"name": "code", "mountPath": ACCOUNT_IN_POD, "readOnly": True}]
+    container = {"command": ["cat", f"{ACCOUNT_IN_POD}/token"], "volumeMounts": mounts}
 
-    found = plan({"command": ["cat", f"{ACCOUNT_IN_POD}/token"]}, isolation="plain", account=account)
+    found = plan(container, isolation="plain")
 
-    assert found["env"]["GANGLINE_SERVICE_ACCOUNT"] == str(account)
-    assert found["argv"] == ["cat", f"{account}/token"]
+    assert found["env"]["GANGLINE_SERVICE_ACCOUNT"] == "/src/code"
+    assert found["argv"] == ["cat", "/src/code/token"]
 
 
 def test_worker_that_asks_for_an_ssh_server_waits_instead():

@@ -30,11 +30,8 @@ from gangline.cluster.node.isolation import Isolation
 from gangline.cluster.node.network.egress.resolver import of_the_machine
 from gangline.cluster.node.pods.container_env import Lookup, PodFacts
 from gangline.cluster.node.pods.volumes import (
-    DEFAULT_MODE,
-    ProjectedFile,
     TokenSource,
     claim_of,
-    write_projection,
 )
 from gangline.cluster.node.shim import processes
 from gangline.errors import ClusterError
@@ -62,13 +59,12 @@ OCI_HANDLER = "runc"
 
 
 class Objects:
-    """Config maps and secrets: from the caches, and asked for where those lag behind; service accounts.
+    """Config maps and secrets: from the caches, and asked for where those lag behind; tokens of pods.
 
     Args:
         client: of the API.
         config_maps, secrets: all of the cluster.
         certificates: the cluster's folder of certificates and keys.
-        pods: folder of the pods' files; what a pod is given of its service account lies there in ``account``.
         now_s: the wall clock, in seconds since 1970.
         services: all of the cluster; None where no pod is told of them.
     """
@@ -79,7 +75,6 @@ class Objects:
         config_maps: Cache[ConfigMap],
         secrets: Cache[Secret],
         certificates: Path,
-        pods: Path,
         now_s: Callable[[], float] = time.time,
         services: Cache[Service] | None = None,
     ) -> None:
@@ -90,12 +85,9 @@ class Objects:
         self._certificate = certificates / "ca.crt"
         self._key_file = certificates / TOKEN_KEY_FILE
         self._key = TokenKey(self._key_file)
-        self._pods = pods
         self._now_s = now_s
         self._tokens: dict[tuple[str, int, str], tuple[str, float]] = {}
         """Tokens by pod uid, lifetime and audience, and when each is to be renewed."""
-        self._seen: set[str] = set()
-        self._unwritten: set[str] = set()
         self._asked: dict[tuple[str, str], ConfigMap | Secret] = {}
         self._claims: dict[str, HostPathVolume | str] = {}
 
@@ -160,82 +152,25 @@ class Objects:
         """Return the pod's token and the certificate authority, as far as they are known."""
         return TokenSource(partial(self._token, pod), self._read_certificate)
 
-    def account_folder(self, pod: Pod) -> Path | None:
-        """Return the folder of what the pod's service account is given, None if the pod is to have none.
-
-        Each pod has its own, for its token ends with it. Cost: 1 ms the first time; the token is signed here,
-        not asked for.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        token = self._token(pod, LIFETIME_S)
-        if pod.spec.automount_service_account_token is False or token is None:
-            return None
-        if not self._certificate.exists():
-            return None
-        folder = self._account_folder(pod)
-        namespace = pod.metadata.namespace
-        contents = {"token": token, "ca.crt": self._certificate.read_text(), "namespace": namespace}
-        files = {name: ProjectedFile(text.encode(), DEFAULT_MODE) for name, text in contents.items()}
-        write_projection(folder, files)
-        return folder
-
-    def renew_tokens(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Write new tokens into the account folders of pods whose old ones end soon; return those pods.
-
-        An agent does not know the tokens of the agent before it, and renews those in any case.
-
-        Raises:
-            OSError: a folder cannot be written; the next call tries all of these again.
-        """
-        pods = list(pods)
-        now_s, before = self._now_s(), self._seen
-        self._seen = {pod.metadata.uid for pod in pods}
-        ending = {uid for (uid, *_), (_, renew_s) in self._tokens.items() if renew_s <= now_s}
-        due, self._unwritten = ending | self._unwritten, set()
-        gone = due | (before - self._seen)
-        self._tokens = {key: kept for key, kept in self._tokens.items() if key[0] not in gone}
-        wanted = due | (self._seen - before)
-        problem: OSError | None = None
-        for pod in pods:
-            if pod.metadata.uid in wanted and self._account_folder(pod).exists():
-                try:
-                    self.account_folder(pod)
-                except OSError as error:
-                    problem = error
-        if problem is not None:
-            self._unwritten = wanted
-            raise problem
-        return [pod for pod in pods if pod.metadata.uid in due]
-
-    def _account_folder(self, pod: Pod) -> Path:
-        return self._pods / pod.metadata.uid / "account"
-
     async def renewed_tokens(self, pods: Iterable[Pod]) -> list[Pod]:
-        """As ``renew_tokens``; tokens that are not signed here are asked for."""
-        pods = list(pods)
-        if self._key_file.exists():
-            return self.renew_tokens(pods)
+        """Forget tokens that end soon, or ask for others; return the pods whose volumes get new ones."""
+        pods, now_s = list(pods), self._now_s()
         living = {pod.metadata.uid for pod in pods}
         self._tokens = {key: kept for key, kept in self._tokens.items() if key[0] in living}
-        renewed = [pod for pod in pods if await self._ask_tokens(pod)]
-        for pod in renewed:
-            if self._account_folder(pod).exists():
-                self.account_folder(pod)
-        return renewed
+        if not self._key_file.exists():
+            return [pod for pod in pods if await self._ask_tokens(pod)]
+        ending = {key for key, (_, renew_s) in self._tokens.items() if renew_s <= now_s}
+        self._tokens = {key: kept for key, kept in self._tokens.items() if key not in ending}
+        due = {uid for uid, *_ in ending}
+        return [pod for pod in pods if pod.metadata.uid in due]
 
     async def _ask_tokens(self, pod: Pod) -> bool:
-        """Ask the API server for the tokens that a pod's volumes are to hold; whether there are new ones.
-
-        The pod's own is one of them, where the server has given it such a volume.
-        """
+        """Ask the API server for the tokens that a pod's volumes are to hold; whether there are new ones."""
         sources = [
             source for volume in pod.spec.volumes for source in (volume.projected or {}).get("sources", [])
         ]
         asked = [source["serviceAccountToken"] for source in sources if "serviceAccountToken" in source]
         wanted = {(int(one.get("expirationSeconds") or LIFETIME_S), one.get("audience", "")) for one in asked}
-        wanted |= {(LIFETIME_S, "")} if wanted else set()
         meta, now_s, is_new = pod.metadata, self._now_s(), False
         for lifetime_s, audience in wanted:
             key = meta.uid, lifetime_s, audience

@@ -154,7 +154,7 @@ def _wire(
     services: Cache[Service] = Cache(client, SERVICES, Service)
     if network is not None:
         network.way_out.lead_to_services(services, Cache(client, ENDPOINT_SLICES, EndpointSlice))
-    objects = Objects(client, config_maps, secrets, paths.certificates, paths.pods, services=services)
+    objects = Objects(client, config_maps, secrets, paths.certificates, services=services)
     port = int(facts.get("port", 0))
     context = _context(
         paths, client, fork_servers, network, names, mode, port, objects, gpus, log, rank_reports

@@ -65,7 +65,6 @@ class PodFolders:
         private: folders that volumes must not show.
         host_mounts: further file systems of the machine to show, read-only.
         start_folders: folder put first on PYTHONPATH.
-        account: folder of token, certificate and namespace of the pod's service account, None for none.
         gpus: the variables that name the container's GPUs, or say that it has none, and device plugins' own.
         given: what device plugins have it see: path in it, path of the machine, whether read-only.
         rights: variables that tell programs what is allowed, see ``run_rights``.
@@ -87,7 +86,6 @@ class PodFolders:
     private: tuple[str, ...] = ()
     host_mounts: tuple[str, ...] = ()
     start_folders: str = ""
-    account: Path | None = None
     gpus: Mapping[str, str] = field(default_factory=dict)
     given: tuple[tuple[str, str, bool], ...] = ()
     rights: Mapping[str, str] = field(default_factory=dict)
@@ -169,8 +167,6 @@ def default_env(pod: Pod, container: Container, image: Image, place: PodFolders)
     }
     if place.is_plain:
         env["TMPDIR"] = str(place.folder / "tmp")
-        if place.account is not None:
-            env["GANGLINE_SERVICE_ACCOUNT"] = ACCOUNT_IN_POD  # rewritten as every path of a mount
     if not image.is_whole:
         env["LANG"] = "C.UTF-8"
     elif not has_own_network(place):
@@ -206,8 +202,6 @@ def session_env(pod: Pod, place: PodFolders, session: UserSession) -> dict[str, 
         **place.rights,
         "PATH": ":".join(filter(None, (str(place.bin), session.environment.get("PATH", "")))),
     }
-    if place.account is not None:
-        env["GANGLINE_SERVICE_ACCOUNT"] = str(place.account)
     if place.session_kind == NODE and place.isolation != "plain":
         env["HOSTNAME"] = uts_name(pod)
     if place.session_kind == NODE and place.isolation != "network":
@@ -261,8 +255,7 @@ def _rewritten(
     container: Container, image: Image, place: PodFolders, volumes: Mapping[str, Path]
 ) -> dict[str, str]:
     """Return what stands for which path where pods share the machine's files."""
-    table = {ACCOUNT_IN_POD: str(place.account)} if place.account else {}
-    table |= {
+    table = {
         mount.mount_path.rstrip("/"): str(volume_source(volumes, mount)) for mount in container.volume_mounts
     }
     table |= {path: f"{image.layers[0]}{path}" for path in image.rewritten}
@@ -294,6 +287,8 @@ def plan_container(
     )
     if pod.spec.enable_service_links and session is None:
         defaults = {**service_env(lookup.services()), **defaults}
+    if place.shares_files and any(mount.mount_path == ACCOUNT_IN_POD for mount in container.volume_mounts):
+        defaults["GANGLINE_SERVICE_ACCOUNT"] = ACCOUNT_IN_POD  # rewritten as every path of a mount
     own = build_env(pod, container, facts, lookup, {**defaults, **place.gpus})
     container = with_sub_paths(container, own)
     argv = _argv(container, image, place, own)
@@ -383,8 +378,6 @@ def _mounts(
     }
     if place.resolv is not None:
         mounts["/etc/resolv.conf"] = (str(place.resolv), "", True)
-    if place.account is not None:
-        mounts[ACCOUNT_IN_POD] = (str(place.account), "", True)
     if container.termination_message_path:
         log = place.container_folder(container.name) / "termination-log"
         mounts[container.termination_message_path] = (str(log), "", False)

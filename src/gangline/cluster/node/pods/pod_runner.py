@@ -203,7 +203,6 @@ class PodRunner:
         try:
             image = await self._images.find(container)
             await self._context.objects.ensure(self.pod)
-            account = self._context.objects.account_folder(self.pod)
             session = await self._context.sessions.of(
                 self.pod, started_at_s=self._sandbox.record.started_at, now_s=self._context.now_s()
             )
@@ -212,7 +211,7 @@ class PodRunner:
                 container,
                 attempt,
                 image,
-                self._sandbox.place(account, name, session),
+                self._sandbox.place(name, session),
                 self._sandbox.volumes,
                 self._context.facts(self._sandbox.record.address, self.pod.spec.node_name),
                 self._context.objects.lookup(self.pod.metadata.namespace),
@@ -401,9 +400,10 @@ class PodRunner:
         try:
             await self._context.objects.ensure(self.pod)
             self._sandbox.refresh_volumes(self.pod, self._sandbox.plan_volumes(self.pod))
-        except (MountError, OSError, KeyError) as error:
+        except (MountError, KeyError) as error:
             self._log.warning("volumes not updated", error=str(error))
-        except ApiError:
+        except (ApiError, OSError) as error:  # a full disk may hold a token that ends soon
+            self._log.warning("volumes not updated yet", error=str(error))
             self._refresh = True
             self._wake_by(self._context.now_s() + RETRY_S)
 

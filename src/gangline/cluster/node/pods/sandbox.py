@@ -71,14 +71,12 @@ class Sandbox:
 
     def place(
         self,
-        account: Path | None = None,
         container: str = "",
         session: UserSession | None = None,
     ) -> PodFolders:
         """Return where the pod's things lie, for container plans.
 
         Args:
-            account: folder with the files of its service account.
             container: which of the pod's.
             session: in which it runs.
         """
@@ -99,7 +97,6 @@ class Sandbox:
             private=context.private,
             host_mounts=context.host_mounts(),
             start_folders=context.start_folders,
-            account=account,
             gpus=self._device_variables(container),
             given=record.grants.get(container, DeviceGrant()).mounts,
             rights=right_variables(context.paths),

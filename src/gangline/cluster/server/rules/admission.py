@@ -14,9 +14,29 @@ from gangline.cluster.server.http.auth import SERVICE_ACCOUNT_COLLECTION
 from gangline.cluster.server.quota import limit_range
 from gangline.cluster.server.registry import RequestTarget
 from gangline.cluster.server.resources import ServedResource
-from gangline.cluster.server.rules import crds
+from gangline.cluster.server.rules import crds, metadata
 from gangline.cluster.server.rules.pod_defaults import qos_class
 from gangline.cluster.server.store.store import Store
+
+ACCOUNT_VOLUME = "kube-api-access-"
+ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+ACCOUNT_FILES = {
+    "sources": [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {
+            "downwardAPI": {
+                "items": [
+                    {
+                        "path": "namespace",
+                        "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"},
+                    }
+                ]
+            }
+        },
+    ],
+    "defaultMode": 0o644,
+}
 
 NAMESPACE_COLLECTION = "/namespaces"
 SERVICE_COLLECTION = "/services"
@@ -160,14 +180,38 @@ def _admit_pod(store: Store, target: RequestTarget, obj: dict[str, Any]) -> dict
         )
         raise status_errors.refused(target.served, name, cause)
     spec["serviceAccountName"] = spec["serviceAccount"] = account
-    automount = found.obj.get("automountServiceAccountToken") if found is not None else None
-    if automount is False and spec.get("automountServiceAccountToken") is None:
-        # The node agent looks at the pod alone: what the account says is said by its pods.
-        spec["automountServiceAccountToken"] = False
+    automount = spec.get("automountServiceAccountToken")
+    if automount is None and found is not None:
+        automount = found.obj.get("automountServiceAccountToken")
+    if automount is not False:
+        _show_account(spec)
     _resolve_priority(store, target, name, spec)
     if spec.get("runtimeClassName"):
         _resolve_runtime(store, target, name, spec)
     return {**obj, "spec": spec}
+
+
+def _show_account(spec: dict[str, Any]) -> None:
+    """Add the volume of the service account's files, and show it in each container that has nothing there.
+
+    Source: plugin/pkg/admission/serviceaccount of Kubernetes.
+    """
+    volumes = spec.get("volumes") or []
+    named = (str(one.get("name")) for one in volumes)
+    found = next((name for name in named if name.startswith(ACCOUNT_VOLUME)), "")
+    name = found or metadata.generate_name(ACCOUNT_VOLUME)
+    mount = {"name": name, "readOnly": True, "mountPath": ACCOUNT_FOLDER}
+    is_shown = False
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(containers := list(spec.get(kind) or ())):
+            mounts = container.get("volumeMounts") or []
+            if all(one.get("mountPath") != ACCOUNT_FOLDER for one in mounts):
+                containers[index] = {**container, "volumeMounts": [*mounts, mount]}
+                is_shown = True
+        if containers:
+            spec[kind] = containers
+    if is_shown and not found:
+        spec["volumes"] = [*volumes, {"name": name, "projected": ACCOUNT_FILES}]
 
 
 def _in_limits(store: Store, target: RequestTarget, obj: dict[str, Any]) -> dict[str, Any]:
