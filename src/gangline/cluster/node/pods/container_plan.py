@@ -287,8 +287,6 @@ def plan_container(
     )
     if pod.spec.enable_service_links and session is None:
         defaults = {**service_env(lookup.services()), **defaults}
-    if place.shares_files and any(mount.mount_path == ACCOUNT_IN_POD for mount in container.volume_mounts):
-        defaults["GANGLINE_SERVICE_ACCOUNT"] = ACCOUNT_IN_POD  # rewritten as every path of a mount
     own = build_env(pod, container, facts, lookup, {**defaults, **place.gpus})
     container = with_sub_paths(container, own)
     argv = _argv(container, image, place, own)
@@ -362,6 +360,8 @@ def _marked(
     env[processes.CLUSTER_MARKER] = place.cluster_id
     env[processes.CONTAINER_MARKER] = container.name
     env[RANKS_OF] = ranks_of(pod)
+    if account := table.get(ACCOUNT_IN_POD):
+        env["GANGLINE_SERVICE_ACCOUNT"] = account
     if place.start_folders and not image.is_whole:
         env["PYTHONPATH"] = ":".join(filter(None, (place.start_folders, env.get("PYTHONPATH", ""))))
     return env
