@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_client import FakeClient
 
 from gangline.api.codec import Document, load_file
-from gangline.api.resources import PERSISTENT_VOLUME_CLAIMS, SECRETS
+from gangline.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from gangline.cli.options.images import image_check, served_by
 from gangline.cli.run.refusal import MissingError, refuse
 from gangline.cluster.images.image_map import ImageMap, UserImage
-from gangline.cluster.trials import first_try
+from gangline.cluster.trials import added_gpus, first_try
 from gangline.cluster.trials.missing import Absent, Missing, find_missing
 from gangline.devices.inventory import ADDED_ANNOTATION, read_added
+from gangline.errors import ClusterError
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "examples" / "published"
 NETAPP = Path(__file__).resolve().parents[2] / "e2e" / "published" / "netapp"
@@ -154,3 +158,32 @@ def test_the_name_that_an_image_is_lent_by_is_the_one_that_finds_it(tmp_path: Pa
 def test_what_a_node_shows_for_runs_is_read_whatever_is_written_there() -> None:
     assert read_added('{"Job/default/a": 8, "Pod/x/b": 1}') == {"Job/default/a": 8, "Pod/x/b": 1}
     assert read_added("") == read_added("[]") == read_added('{"a": "b"}') == read_added("{") == {}
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, None])
+def test_gpus_are_taken_away_when_the_run_does_not_begin(
+    monkeypatch: pytest.MonkeyPatch, failure: type[BaseException] | None
+) -> None:
+    """Ctrl-C while they are waited for, and nodes that never show them."""
+    client = FakeClient()
+    bare = node()
+    bare["status"]["allocatable"].pop("nvidia.com/gpu")
+    asyncio.run(client.create(NODES, bare))
+    cluster: Any = SimpleNamespace(call=lambda ask: asyncio.run(ask(client)))
+
+    def wait(seconds: float) -> None:
+        (shown,) = cluster.call(lambda client: client.list(NODES)).items
+        assert added_gpus.added(shown) == {"Job/default/train": 8}
+        if failure is not None:
+            raise failure
+
+    monkeypatch.setattr(added_gpus.time, "sleep", wait)
+    monkeypatch.setattr(added_gpus, "PUBLISH_TIMEOUT_S", 0.05)
+    template = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
+    obj = job().value | {"spec": {"template": template}}
+
+    with pytest.raises(failure or ClusterError):
+        added_gpus.add_gpus(cluster, [obj])
+
+    (left,) = cluster.call(lambda client: client.list(NODES)).items
+    assert added_gpus.added(left) == {}

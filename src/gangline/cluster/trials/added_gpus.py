@@ -47,6 +47,15 @@ def add_gpus(cluster: Cluster, objects: Sequence[Obj]) -> int:
         known = {name for name, _ in _rooms(cluster)}
         cluster.ensure_up(nodes=len(known) + lacking)
         bare += sorted({name for name, _ in _rooms(cluster)} - known, key=lambda name: (len(name), name))
+    try:
+        return _show(cluster, wanted, bare)
+    except BaseException:  # Ctrl-C too: nothing runs that would take them away after it
+        settle_gpus(cluster)
+        raise
+
+
+def _show(cluster: Cluster, wanted: Sequence[tuple[str, int, int]], bare: Sequence[str]) -> int:
+    """Have nodes simulate GPUs for runs (name, GPUs of each node, nodes), and wait until they show them."""
     shown: dict[str, int] = {}
     for run, each, count in wanted:
         for name in bare[len(shown) :][:count]:
