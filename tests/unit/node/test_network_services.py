@@ -12,7 +12,7 @@ from gangline.cluster.node.network.egress.names import answer_of
 from gangline.cluster.node.network.egress.service_rules import service_chains
 from gangline.cluster.node.network.services import ClusterService, ServicePort, cluster_services
 
-A, CNAME, SRV = 1, 5, 33
+A, CNAME, PTR, SRV = 1, 5, 12, 33
 PORT = ServicePort("http", "tcp", 80, targets=(("10.213.0.2", 8080), ("10.213.0.3", 8081)))
 PODS = (("10.213.0.2", "web-0"), ("10.213.0.3", ""))
 WEB = ClusterService("default", "web", address="10.96.0.7", ports=(PORT,), pods=PODS)
@@ -110,6 +110,7 @@ def encoded(name: str) -> bytes:
         ("team.default", A, [(A, bytes([10, 213, 0, 2])), (A, bytes([10, 213, 0, 3]))]),
         ("web-0.team.default.svc.cluster.local", A, [(A, bytes([10, 213, 0, 2]))]),
         ("10-213-0-3.team.default.svc.cluster.local", A, [(A, bytes([10, 213, 0, 3]))]),
+        ("7.0.96.10.in-addr.arpa", PTR, [(PTR, encoded("web.default.svc.cluster.local"))]),
         ("store.default.svc.cluster.local", CNAME, [(CNAME, encoded("data.example"))]),
         (
             "_http._tcp.web.default.svc.cluster.local",

@@ -42,7 +42,7 @@ def answer_of(
     """
     known = list(hosts)
     if question.type == PTR or question.name.endswith((_REVERSE, _REVERSE_MAPPED)):
-        return _reverse(question, known, subnet)
+        return _reverse(question, known, subnet, services)
     namespace = next((host.namespace for host in known if host.address == asker), "")
     if (answer := _service_answer(question, namespace, services)) is not None:
         return answer
@@ -113,8 +113,13 @@ def _names_seen_from(namespace: str, host: PodHost) -> list[str]:
     return names[:3] if host.subdomain else []  # those that name its namespace
 
 
-def _reverse(question: Question, hosts: Iterable[PodHost], subnet: ipaddress.IPv4Network) -> bytes | None:
-    """Answer for addresses of pods; the machine's name servers know none of them."""
+def _reverse(
+    question: Question,
+    hosts: Iterable[PodHost],
+    subnet: ipaddress.IPv4Network,
+    services: Iterable[ClusterService],
+) -> bytes | None:
+    """Answer for addresses of pods and services; the machine's name servers know none of them."""
     if question.name.endswith(_REVERSE_MAPPED):
         return write_answer(question, code=NO_SUCH_NAME)  # those that have a name have it in /etc/hosts
     octets = question.name.removesuffix(_REVERSE).split(".")
@@ -122,6 +127,10 @@ def _reverse(question: Question, hosts: Iterable[PodHost], subnet: ipaddress.IPv
         address = ipaddress.IPv4Address(".".join(reversed(octets)))
     except ValueError:
         return None
+    for service in services:
+        if service.address == str(address):
+            name = f"{service.name}.{service.namespace}.svc.{CLUSTER_DOMAINS[0]}"
+            return write_answer(question, name=name)
     if address not in subnet:
         return None
     for host in hosts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ _IPV4 = 2
 _ANY_FAMILY = 0
 _DROP = 0
 _BEGIN, _END = 0x10, 0x11  # NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
+BUFFER_BYTES = 64 * 1024 * 1024
+"""A batch is sent in one piece and every message of it answered at once: room for 500 services of ten pods,
+where that of a new socket ends at 150, and what does not fit is waited for without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,8 @@ def _socket(family: int) -> Iterator[Any]:
     try:
         netlink = NFTables(nfgen_family=family)
         try:
+            for option in (_SO_SNDBUFFORCE, _SO_RCVBUFFORCE):
+                netlink.asyncore.socket.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
             yield netlink
         finally:
             netlink.close()

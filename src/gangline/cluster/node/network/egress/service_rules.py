@@ -13,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from gangline.cluster.api_access import SERVICE_SUBNET
 from gangline.cluster.node.network.egress.rules import (
@@ -28,9 +29,11 @@ from gangline.cluster.node.network.egress.rules import (
     masked,
     verdict,
 )
-from gangline.cluster.node.network.services import ClusterService, ServicePort, Target
+from gangline.cluster.node.network.services import ClusterService, Target
 
 SERVICES_SUFFIX = "-services"
+RULES_KEPT = 2048
+"""Ports of services whose rules are not worked out again at a change of others; 30 KB each with ten pods."""
 
 _PROTOCOLS = {"tcp": 6, "udp": 17}
 _L4_PROTOCOL = 16  # NFT_META_L4PROTO
@@ -61,17 +64,15 @@ def service_chains(services: Iterable[ClusterService], *, bridge: str, gateway: 
             continue
         if service.address != gateway:
             # What led to a pod has the pod's address by then: this was for a port without pods, or for none.
-            refused.append([*address(DESTINATION, ipaddress.IPv4Network(service.address)), _reject()])
+            refused.append(_refusal(service.address))
         for port in service.ports:
             is_there = (service.address, port.number) in port.targets
             if port.protocol not in _PROTOCOLS or is_there or not port.targets:
                 continue
             chain = f"{service.address}-{port.protocol}-{port.number}"
-            chains.append(RuleChain(chain, tuple(_choices(service, port))))
+            chains.append(_port_chain(chain, port.targets, service.keeps_client))
             places = [(service.address, port.number)] + [(gateway, port.node_port)] * bool(port.node_port)
-            by_address += [
-                [*_place(to, port.protocol, number), verdict(_JUMP, chain)] for to, number in places
-            ]
+            by_address += [_jump(to, port.protocol, number, chain) for to, number in places]
     from_pods: Rule = [*interface(IIF, bridge), verdict(_JUMP, "services")]
     came_back = [
         *interface(OIF, bridge),
@@ -120,17 +121,32 @@ def _place(to: str, protocol: str, number: int) -> Rule:
     ]
 
 
-def _choices(service: ClusterService, port: ServicePort) -> Iterator[Rule]:
+@lru_cache(RULES_KEPT)
+def _jump(to: str, protocol: str, number: int, chain: str) -> Rule:
+    return [*_place(to, protocol, number), verdict(_JUMP, chain)]
+
+
+@lru_cache(RULES_KEPT)
+def _refusal(to: str) -> Rule:
+    return [*address(DESTINATION, ipaddress.IPv4Network(to)), _reject()]
+
+
+@lru_cache(RULES_KEPT)
+def _port_chain(name: str, targets: tuple[Target, ...], keeps_client: bool) -> RuleChain:
+    return RuleChain(name, tuple(_choices(targets, keeps_client)))
+
+
+def _choices(targets: tuple[Target, ...], keeps_client: bool) -> Iterator[Rule]:
     """Yield one rule for each pod, that of the k-th of n taken by one connection of n - k; the last by all.
 
     Where clients keep their pod, one number made from the client's address takes the place of dice.
     """
-    count = len(port.targets)
-    for index, target in enumerate(port.targets):
+    count = len(targets)
+    for index, target in enumerate(targets):
         left = count - index
         if left == 1:
             yield _lead_to(target)
-        elif service.keeps_client:
+        elif keeps_client:
             source = expression("payload", dreg=1, base=1, offset=_SOURCE_OFFSET, len=4)
             number = expression("hash", sreg=1, dreg=2, len=4, modulus=count, seed=1, type=0)
             chosen = expression("cmp", sreg=2, op=0, data=_data(struct.pack("=I", index)))
