@@ -114,7 +114,10 @@ def _service_port(port: dict[str, Any], path: str, name_needed: bool) -> list[Fi
 
 
 def endpoint_slice(obj: dict[str, Any]) -> list[FieldError]:
-    """Return every rule that an endpoint slice breaks. Cost: O(addresses)."""
+    """Return every rule that an endpoint slice breaks. Cost: O(addresses).
+
+    Loopback is taken, other than by Kubernetes: pods on the machine's own network have such addresses.
+    """
     kind = obj.get("addressType") or ""
     if kind not in ADDRESS_TYPES:
         return [not_supported("addressType", kind, ADDRESS_TYPES) if kind else required("addressType")]
@@ -144,7 +147,6 @@ def _endpoint_address(path: str, address: str, kind: str) -> list[FieldError]:
         invalid(path, address, f"may not be {words}")
         for is_broken, words in (
             (found.is_unspecified, "unspecified (0.0.0.0 or ::)"),
-            (found.is_loopback, "in the loopback range (127.0.0.0/8, ::1/128)"),
             (found.is_link_local, "in the link-local range (169.254.0.0/16, fe80::/10)"),
             (found in _LOCAL_GROUPS, "in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
         )
