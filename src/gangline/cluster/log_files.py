@@ -30,12 +30,14 @@ class LogQuery:
         since: RFC 3339 in UTC; older lines are left out. Empty for all.
         tail_lines: only so many of the last lines; None for all.
         stream: ``stdout``, ``stderr`` or empty for both.
+        limit_bytes: of text, of which the last line may be cut; None for all.
     """
 
     timestamps: bool = False
     since: str = ""
     tail_lines: int | None = None
     stream: str = ""
+    limit_bytes: int | None = None
 
 
 class LogReader:
@@ -51,6 +53,12 @@ class LogReader:
         self._successor: BinaryIO | None = None
         self._rest = b""
         self._line_open = False
+        self._left = query.limit_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all that was asked for has been read, however much the log grows."""
+        return self._left == 0
 
     def close(self) -> None:
         """Let go of the files."""
@@ -61,6 +69,13 @@ class LogReader:
 
     def read(self) -> bytes:
         """Return the text of the next records, up to a block; empty when there are no more now."""
+        text = b"" if self.is_full else self._read()
+        if self._left is not None:
+            text = text[: self._left]
+            self._left -= len(text)
+        return text
+
+    def _read(self) -> bytes:
         if self._file is None:
             self._file = self._open_next() if self._query.tail_lines is None else self._open(self._path)
             if self._file is None:

@@ -120,6 +120,7 @@ def test_an_unknown_image_is_refused_with_a_hint(gangline, pod_manifest):
     ("words", "part"),
     [
         (["run"], "nothing to run"),
+        (["run", "job.yaml", "--yes"], "--try is not given"),
         (["run", "-n", "2", "--nodes", "3", "--", "true"], "a node would have no rank"),
         (["run", "-n", "0", "--", "true"], "-n must be"),
         (["run", "-n", "2", "--", "no-such-program"], "in no folder of your PATH"),

@@ -136,6 +136,15 @@ async def test_follow_sends_lines_as_they_come_and_ends_with_the_container(api: 
             assert await answer.content.read() == b"last words\n"
 
 
+async def test_follow_ends_with_the_bytes_that_were_asked_for(api: Api) -> None:
+    folder = await running_pod(api, "c")
+    (folder / "c/0.log").write_text(record(1, "one") + record(2, "two"))
+
+    async with asyncio.timeout(60):
+        async with api.session.get(f"{PODS}/p/log", params={"follow": "true", "limitBytes": 5}) as answer:
+            assert await answer.text() == "one\nt"
+
+
 async def test_follow_ends_when_the_pod_is_deleted(api: Api) -> None:
     folder = await running_pod(api, "c")
     (folder / "c/0.log").write_text(record(1, "one"))

@@ -65,3 +65,27 @@ def test_slices_lead_to_addresses_that_pods_can_have(kind, endpoint, want):
     )
 
     assert told(validate(r.ENDPOINT_SLICES, made)) == want
+
+
+@pytest.mark.parametrize(
+    ("subset", "want"),
+    [
+        ({"addresses": [{"ip": "10.1.2.3"}], "ports": [{"port": 80}]}, []),
+        ({"notReadyAddresses": [{"ip": "fd00::1"}]}, []),
+        ({"ports": [{"port": 80}]}, [("Required", "subsets[0]")]),
+        ({"addresses": [{"ip": "nonsense"}]}, [("Invalid", "subsets[0].addresses[0].ip")]),
+        ({"addresses": [{"ip": "169.254.169.254"}]}, [("Invalid", "subsets[0].addresses[0].ip")]),
+        (
+            {"addresses": [{"ip": "10.1.2.3"}], "ports": [{"port": 70000}]},
+            [("Invalid", "subsets[0].ports[0].port")],
+        ),
+        (
+            {"addresses": [{"ip": "10.1.2.3"}], "ports": [{"port": 80}, {"name": "b", "port": 81}]},
+            [("Required", "subsets[0].ports[0].name")],
+        ),
+    ],
+)
+def test_endpoints_lead_to_addresses_that_pods_can_have(subset, want):
+    made = complete(r.ENDPOINTS, {"subsets": [subset]})
+
+    assert told(validate(r.ENDPOINTS, made)) == want

@@ -151,7 +151,9 @@ def check_manifests(
             subjects.append(_title(document))
             errors += document.place(found)
     if errors:
-        raise InvalidObjectError(" and ".join(subjects), errors, hint=hints[0] if hints else "")
+        raise InvalidObjectError(
+            " and ".join(dict.fromkeys(subjects)), errors, hint=hints[0] if hints else ""
+        )
     for document in documents:
         _say_what_is_passed_over(document)
 

@@ -125,6 +125,10 @@ def command(
     job: ProgramJob | None = None
     options = {"-n": ranks or per_node, "--code": code, "--name": name, "-x or --env": forwarded + assigned}
     _check_usage(program, files, target, ranks or per_node, options | {"--isolated": isolated})
+    if is_agreed and not is_tried:
+        raise UserError(
+            "--yes answers what --try asks, and --try is not given", hint="add --try, or leave it out"
+        )
     gpus.check(is_local=target.is_local, is_program=bool(program))
     images.check_place(is_local=target.is_local)
     if program:

@@ -59,6 +59,7 @@ _NAME_RULES: dict[tuple[str, str], Callable[[str, Any], list[FieldError]]] = {
 _RULES: dict[tuple[str, str], Rule] = {
     ("", "Pod"): lambda pod: pod_spec(pod.get("spec") or {}, "spec"),
     ("", "Service"): rules.service,
+    ("", "Endpoints"): rules.endpoints,
     ("discovery.k8s.io", "EndpointSlice"): rules.endpoint_slice,
     ("", "ConfigMap"): rules.config_map,
     ("", "Secret"): rules.secret,

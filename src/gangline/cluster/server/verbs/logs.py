@@ -81,9 +81,6 @@ async def send_log(
         StatusError: 400 it has none, 422 a parameter is wrong.
     """
     path = log_file(paths, pod, container, previous=context.flag("previous"))
-    limit = context.number("limitBytes")
-    if limit is not None and limit < 1:
-        raise status_errors.unprocessable("limitBytes: Invalid value: must be greater than 0")
     reader = LogReader(path, _query(context))
     response: web.StreamResponse | None = None
     try:
@@ -91,14 +88,8 @@ async def send_log(
         if context.flag("follow") and not context.flag("previous"):
             await _follow(follow(), path.parent, _restarts(pod, container), reader, write)
         else:
-            left = limit
             while text := reader.read():
-                if left is not None:
-                    text = text[:left]
-                    left -= len(text)
                 await write(text)
-                if left == 0:
-                    break
         await end()
     except ConnectionError:
         if response is None:
@@ -134,7 +125,7 @@ async def _follow(followed: Followed, folder: Path, restarts: int, reader: LogRe
             # Looked at before the end of the file: what was written before the end is read after it.
             while text := reader.read():
                 await write(text)
-            if ended:
+            if ended or reader.is_full:
                 return
             if not waits:
                 waits = {asyncio.create_task(watch.changed()), asyncio.create_task(_changes(followed))}
@@ -154,6 +145,9 @@ async def _changes(followed: Followed) -> bool:
 
 
 def _query(context: RequestParameters) -> LogQuery:
+    limit = context.number("limitBytes")
+    if limit is not None and limit < 1:
+        raise status_errors.unprocessable("limitBytes: Invalid value: must be greater than 0")
     since = context.query.get("sinceTime", "")
     seconds = context.number("sinceSeconds")
     if seconds is not None:
@@ -178,6 +172,7 @@ def _query(context: RequestParameters) -> LogQuery:
         since=since,
         tail_lines=context.number("tailLines"),
         stream="" if stream == "All" else stream.lower(),
+        limit_bytes=limit,
     )
 
 
