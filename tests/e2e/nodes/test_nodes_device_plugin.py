@@ -26,7 +26,9 @@ class RunningPlugin:
     def __init__(self, node: Any, log: Path) -> None:
         self._folder, self._log = node.plugins, log
         self.tell(simulate(node.name, 4, "v100-dgx1"))
-        words = node.sandbox.enter(sys.executable, "-m", "gangline", "device-plugin")
+        program = [sys.executable, "-m", "gangline", "device-plugin"]
+        # nsenter's child would outlive it, and its GPUs the test.
+        words = node.sandbox.enter("setpriv", "--pdeathsig", "TERM", *program)
         with log.open("w") as stream:
             self.process = subprocess.Popen(words, stderr=stream)
 
