@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -100,6 +101,10 @@ def users() -> Iterator[tuple[User, User]]:
         shutil.rmtree(user.home, ignore_errors=True)
 
 
+def sockets_of(user: User) -> list[str]:
+    return [str(path) for path in user.run_folder.rglob("*") if path.is_socket()]
+
+
 @pytest.fixture
 def cluster(users: tuple[User, User]) -> Iterator[tuple[User, User]]:
     """The owner's cluster is up, with a secret and a pod that runs; the stranger stands beside."""
@@ -114,6 +119,9 @@ def cluster(users: tuple[User, User]) -> Iterator[tuple[User, User]]:
     )
     done = owner.gangline("apply", str(manifest))
     assert done.returncode == 0, done.stderr
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while len(sockets_of(owner)) < 2:
+        assert time.monotonic() < deadline, "the cluster has its own, and its pod has"
     yield users
     assert owner.gangline("down", "--purge").returncode == 0
 
@@ -201,7 +209,10 @@ def test_what_another_user_has_planted_is_refused_by_name_and_told_nothing(
         short.symlink_to(own)
         try:
             done = owner.gangline("run", "-n", "1", "--", "echo", "ran", XDG_RUNTIME_DIR=str(short))
-            assert (done.returncode, "ran" in done.stdout) == (0, True), done.stderr
+            logs = owner.gangline("logs", "echo", XDG_RUNTIME_DIR=str(short))
+            assert (done.returncode, "ran" in done.stdout) == (0, True), (
+                done.stderr + logs.stdout + logs.stderr
+            )
             assert owner.gangline("down", XDG_RUNTIME_DIR=str(short)).returncode == 0
         finally:
             short.unlink()
@@ -265,8 +276,7 @@ print(json.dumps(found))
 def test_a_stranger_reads_no_file_and_reaches_no_socket_and_no_process(cluster: tuple[User, User]) -> None:
     owner, stranger = cluster
     state, run = owner.paths.state, owner.run_folder
-    sockets = [str(path) for path in run.rglob("*") if path.is_socket()]
-    assert len(sockets) >= 2, "the cluster has its own, and its pod has"
+    sockets = sockets_of(owner)
 
     opened, entered = json.loads(stranger.python(_LOOK, str(state), str(run)))
     assert (opened, entered) == ([], [])

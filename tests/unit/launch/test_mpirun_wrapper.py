@@ -233,8 +233,16 @@ E
 
 DEAF = 'echo "The PMIx server\'s listener thread failed to start. We cannot\ncontinue." >&2\n'
 
+LEFT_FOLDER = """cat >&2 <<E
+PMIx detected a call to mkdir was unable to create the desired directory:
 
-@pytest.mark.parametrize("words", [CRASH.format(status=139), DEAF])
+  Directory: /tmp/ompi.17755/0
+  Error:     Permission denied
+E
+"""
+
+
+@pytest.mark.parametrize("words", [CRASH.format(status=139), DEAF, LEFT_FOLDER])
 def test_a_daemon_that_died_before_any_rank_is_tried_once_more(tmp_path: Path, words: str) -> None:
     once = f"[ -e {tmp_path}/again ] && echo ran && exit 0; touch {tmp_path}/again\n"
     process = wrapped(tmp_path, once + words + "exit 1")

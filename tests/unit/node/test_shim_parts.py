@@ -115,6 +115,8 @@ def test_descendants_are_found_and_told_from_zombies():
     ) as shell:
         child = int(shell.stdout.readline())
         try:
+            while not environment_of(child):  # it is at its exec: its new memory has no environment yet
+                pass
             assert descendants(shell.pid) == [child]
             assert descendants(shell.pid, without=[child]) == []
             assert environment_of(child)["MARK"] == "x"

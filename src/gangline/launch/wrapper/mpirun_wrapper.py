@@ -55,11 +55,13 @@ SAVES_WHEN_ASKED = b'@gangline {"kind":"saves-when-asked"}'
 
 CRASHED_DAEMON = re.compile(
     rb"A daemon failed to report back.*Daemon exit status: (13[0-9])\b"
-    rb"|The PMIx server's listener thread failed to start",
+    rb"|The PMIx server's listener thread failed to start"
+    # `  Directory: /tmp/ompi.17755/0`
+    rb"|Directory: \S+/ompi\.\d+",
     re.DOTALL,
 )
-"""Open MPI 5.0.11 dies at its start now and then, of a segmentation fault or because it cannot listen;
-no rank has run then."""
+"""Open MPI 5.0.11 dies at its start now and then: of a segmentation fault, because it cannot listen, or
+because a killed one of another user left the folder of this process number; no rank has run then."""
 MESSAGE_BYTES_MAX = 4096
 
 NO_PML = "none_because_mpirun_is_not_open_mpi"

@@ -121,9 +121,12 @@ def sweep(pod_uid: str, *, limit_s: float = 2.0) -> int:
     """
     deadline = time.monotonic() + limit_s
     seen: set[int] = set()
+    empty_looks = 0
     while True:
         pids = [pid for pid in marked(POD_MARKER, pod_uid) if not is_zombie(pid)]
-        if not pids or time.monotonic() > deadline:
+        empty_looks = 0 if pids else empty_looks + 1
+        # twice: at its exec a process has no environment for a moment, so one look may miss it
+        if empty_looks == 2 or time.monotonic() > deadline:
             return len(seen)
         seen.update(pids)
         kill_all(pids)
