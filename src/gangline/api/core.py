@@ -307,6 +307,7 @@ class Taint(Wire, frozen=True, kw_only=True):
     key: str
     value: str = ""
     effect: str = ""
+    time_added: str = ""
 
 
 class NodeSpec(Wire, frozen=True, kw_only=True):

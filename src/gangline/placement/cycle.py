@@ -113,12 +113,14 @@ class SchedulingCycle:
         line = QueueLine(gangs, self._policy, self._allocations, self._now)
         while (gang := line.next()) is not None:
             self._consider(gang, line)
+        kept = self._reservation
         return Decisions(
             bindings=tuple(self._bindings),
             unschedulable=tuple(self._unschedulable),
             waits=tuple(self._waits),
             evictions=tuple(self._evictions),
-            reserved_for=self._reservation.gang if self._reservation else "",
+            reserved_for=kept.gang if kept else "",
+            kept_nodes=kept.nodes if kept and (kept.at is None or kept.at <= self._now) else (),
         )
 
     def _consider(self, gang: Gang, line: QueueLine) -> None:

@@ -73,10 +73,16 @@ class Eviction(msgspec.Struct, frozen=True):
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one pass, in the order in which the gangs were considered."""
+    """The outcome of one pass, in the order in which the gangs were considered.
+
+    Attributes:
+        reserved_for: the gang for which room is kept.
+        kept_nodes: where, if from now on.
+    """
 
     bindings: tuple[Binding, ...] = ()
     unschedulable: tuple[Unschedulable, ...] = ()
     waits: tuple[Wait, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     reserved_for: str = ""
+    kept_nodes: tuple[str, ...] = ()

@@ -33,11 +33,13 @@ class Reservation:
         gang: its key.
         at: when it will fit; None when nobody knows.
         spare: what others may use meanwhile, however long they run.
+        nodes: names of the nodes on which it is kept.
     """
 
     gang: str
     at: datetime | None
     spare: FreeResources
+    nodes: tuple[str, ...]
 
     def ends_before(self, gang: Gang, now: datetime) -> bool:
         """Return whether a gang that starts now is over when the room is needed."""
@@ -240,4 +242,5 @@ def _keep(
         row: table.room.ports.get(row, frozenset()) | later.ports.get(row, frozenset())
         for row in table.room.ports.keys() | later.ports.keys()
     }
-    return Reservation(gang.key, at, spare)
+    nodes = {table.views[spot.node].name for spot in spots}
+    return Reservation(gang.key, at, spare, tuple(sorted(nodes)))

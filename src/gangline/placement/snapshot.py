@@ -60,6 +60,11 @@ BY_INDEX = "default"
 BY_WIRES_TAINT = Taint(key="gangline.dev/gpu-schedule", value=BY_WIRES, effect="NoSchedule")
 """On these nodes: keeps the pods of other schedulers away. Every pod that is placed here tolerates it."""
 
+HELD_TAINT = Taint(key="gangline.dev/held", value="gang", effect="NoSchedule")
+"""On nodes that a gang is about to be bound to, or waits for: the same, for as long as that takes."""
+
+OWN_TAINTS = frozenset([BY_WIRES_TAINT.key, HELD_TAINT.key])
+
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"
 
@@ -72,7 +77,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         name: the node's name.
         labels: its labels.
-        taints: its taints, without the one that is ours; a node that is not ready carries the taint that
+        taints: its taints, without those that are ours; a node that is not ready carries the taint that
             says so, whether or not a controller has written it.
         unschedulable: cordoned.
         allocatable: what pods may use together, in the units of :mod:`gangline.placement.amounts`.
@@ -91,7 +96,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @classmethod
     def from_node(cls, node: Node) -> NodeView:
         """Return the view of a node; allocatable that cannot be parsed counts as nothing."""
-        taints = [taint for taint in node.spec.taints if taint.key != BY_WIRES_TAINT.key]
+        taints = [taint for taint in node.spec.taints if taint.key not in OWN_TAINTS]
         if not node.is_ready:
             ready = find_condition(node.status.conditions, "Ready")
             key = UNREACHABLE_TAINT if ready is not None and ready.status == "Unknown" else NOT_READY_TAINT

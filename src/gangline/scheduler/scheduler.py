@@ -39,12 +39,13 @@ from gangline.placement import (
 from gangline.scheduler.advice import Advice
 from gangline.scheduler.backoff import GangBackoff
 from gangline.scheduler.binder import Binder, regarding
+from gangline.scheduler.fence import Fence
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.namespace_watch import NamespaceWatch
+from gangline.scheduler.node_taints import NodeTaints
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.statistics import SchedulerStatistics
 from gangline.scheduler.storage_watch import StorageWatch
-from gangline.scheduler.topology_taint import TopologyTaints
 from gangline.workloads.requests import GPU
 
 DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
@@ -99,7 +100,8 @@ class Scheduler:
         self._warned: dict[str, str] = {}
         self._taken_back: dict[str, frozenset[str]] = {}
         self._advice = Advice()
-        self._taints = TopologyTaints(client, self._nodes, self._recorder)
+        self._taints = NodeTaints(client, self._nodes, self._recorder)
+        self._fence = Fence(self._taints, names)
         self._tasks: set[asyncio.Task[None]] = set()
         self._backoff = GangBackoff()
         self._pauses: dict[str, asyncio.TimerHandle] = {}
@@ -195,6 +197,7 @@ class Scheduler:
         if self._state.take_pod(old, new):
             self._wake()
         self._groups.take_pod(old, new)
+        self._fence.take_pod(old, new)
         if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
             self._check_gpus(new.spec.node_name)
 
@@ -228,6 +231,7 @@ class Scheduler:
         """Decide once for all waiting gangs, and start the writes."""
         gangs = self._state.gangs()
         if not gangs:
+            self._fence.keep(())
             self._statistics.waiting = Counter(BackOff=len(self._pauses)) if self._pauses else Counter()
             return
         started_s = time.perf_counter()
@@ -237,6 +241,7 @@ class Scheduler:
         decisions = self._advice.added(decisions, gangs, table, allocations)
         keys = {pod.uid: gang.key for gang in gangs for pod in gang.pods if pod.gang}
         self._carry_out(decisions, keys)
+        self._fence.keep(decisions.kept_nodes if self._fence.is_needed else ())
         self._statistics.passes.add(time.perf_counter() - started_s)
         self._statistics.waiting = Counter(wait.reason for wait in decisions.waits)
         if self._pauses:
@@ -261,7 +266,8 @@ class Scheduler:
             together.setdefault(keys.get(binding.uid, binding.pod), []).append(binding)
         self._statistics.gangs_placed += len(together)
         for key, bindings in together.items():
-            self._start(self._commit(key, bindings))
+            is_held = self._fence.is_needed and self._state.is_gang(bindings)
+            self._start(self._commit_held(key, bindings) if is_held else self._commit(key, bindings))
         for eviction in decisions.evictions:
             if eviction.gang not in self._evicted:
                 self._evicted.add(eviction.gang)
@@ -293,6 +299,15 @@ class Scheduler:
         task = asyncio.get_running_loop().create_task(write)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _commit_held(self, key: str, bindings: list[Binding]) -> None:
+        """Bind a gang beside schedulers at work; when they were faster, look for other room."""
+        async with self._fence.around({binding.node for binding in bindings}):
+            if not self._state.is_overbooked(bindings):
+                return await self._commit(key, bindings)
+            for binding in bindings:
+                self._state.revoke(binding)
+            self._wake()
 
     async def _commit(self, key: str, bindings: list[Binding]) -> None:
         """Bind a gang; when a pod of it cannot be bound, take all of this attempt back."""

@@ -7,7 +7,7 @@ the rows of nodes that have changed, or whose pods have, are written anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -305,6 +305,21 @@ class SchedulerState:
             uuids = tuple(uuid for _, found in binding.gpus for uuid in found)
             self._allocations.add(view.placed(binding.node, uuids))
         self._changed.add(binding.node)
+
+    def is_gang(self, bindings: Sequence[Binding]) -> bool:
+        """Return whether these are of a gang, which starts whole or not at all."""
+        return any((pod := self._allocations.get(one.uid)) is not None and pod.gang for one in bindings)
+
+    def is_overbooked(self, bindings: Sequence[Binding]) -> bool:
+        """Return whether a node has been given away meanwhile that was chosen for one of these."""
+        table = self.table()
+        for binding in bindings:
+            row, pod = table.index(binding.node), self._allocations.get(binding.uid)
+            if row < 0 or pod is None:
+                return True
+            if any(table.room.free[row, column] < 0 for column, _ in table.amounts(pod)):
+                return True
+        return False
 
     def revoke(self, binding: Binding) -> None:
         """Give the room of a failed binding back; pause its gang, or it is placed again at once."""

@@ -104,3 +104,72 @@ async def test_a_worker_that_a_kubelet_refuses_has_its_gang_placed_anew(nodes: A
         finally:
             scheduler.cancel()
             await asyncio.gather(scheduler, return_exceptions=True)
+
+
+class Bursts:
+    """Pods that come at once: two workers of a gang that need most of a node each, and single ones."""
+
+    def __init__(self, client: Client, jobs: Any) -> None:
+        self.client, self.jobs = client, jobs
+        self.refused: dict[str, str] = {}
+
+    def pod(self, name: str, cpu: str, scheduler: str, labels: dict[str, str]) -> dict[str, Any]:
+        spec = {**template(cpu)["spec"], "restartPolicy": "Never", "schedulerName": scheduler}
+        metadata = {"name": name, "namespace": self.jobs.namespace, "labels": labels}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def gang(self, number: int) -> list[dict[str, Any]]:
+        labels = {
+            "pod-group.scheduling.sigs.k8s.io/name": f"gang-{number}",
+            "pod-group.scheduling.sigs.k8s.io/min-available": "2",
+        }
+        return [self.pod(f"gang-{number}-{index}", "1200m", SCHEDULER, labels) for index in range(2)]
+
+    def singles(self, number: int) -> list[dict[str, Any]]:
+        return [self.pod(f"single-{number}-{index}", "600m", "default-scheduler", {}) for index in range(6)]
+
+    async def create(self, pods: list[dict[str, Any]]) -> None:
+        await asyncio.gather(*(self.client.create(PODS, one) for one in pods))
+
+    async def phases(self) -> dict[str, str]:
+        pods = (await self.client.list(PODS, self.jobs.namespace)).items
+        for one in pods:
+            if reason := one["status"].get("reason"):
+                self.refused[one["metadata"]["name"]] = reason
+        return {one["metadata"]["name"]: one["status"]["phase"] for one in pods}
+
+    async def until_running(self, kind: str, count: int) -> None:
+        async def so_many_run() -> bool:
+            found = await self.phases()
+            return count <= sum(found[name] == "Running" for name in found if name.startswith(kind))
+
+        await self.jobs.until(so_many_run, f"{count} pods {kind} that run")
+
+    async def delete(self, pods: list[dict[str, Any]]) -> None:
+        for one in pods:
+            await self.client.delete(PODS, one["metadata"]["name"], self.jobs.namespace, grace_period_s=0)
+
+        async def are_gone() -> bool:
+            return not (await self.phases()).keys() & {one["metadata"]["name"] for one in pods}
+
+        await self.jobs.until(are_gone, "end of the pods")
+
+
+async def test_a_gang_and_single_pods_that_come_at_once_never_get_the_same_room(
+    nodes: Any, jobs: Any
+) -> None:
+    async with Client(load_kubeconfig(nodes.kubeconfig)) as client:
+        bursts = Bursts(client, jobs)
+        scheduler = asyncio.create_task(SchedulerService(client, SchedulerOptions()).run())
+        try:
+            for number in range(8):
+                gang, singles = bursts.gang(number), bursts.singles(number)
+                await bursts.create([*gang, *singles] if number % 2 else [*singles[:3], *gang, *singles[3:]])
+                await bursts.until_running("single", 2)
+                await bursts.delete(singles)
+                await bursts.until_running("gang", 2)
+                await bursts.delete(gang)
+            assert bursts.refused == {}
+        finally:
+            scheduler.cancel()
+            await asyncio.gather(scheduler, return_exceptions=True)

@@ -7,7 +7,7 @@ from typing import Any
 from gangline.api.core import Node
 from gangline.api.resources import NODES
 from gangline.kube.cache import Cache
-from gangline.scheduler.topology_taint import TopologyTaints
+from gangline.scheduler.node_taints import NodeTaints
 
 WAIT_S = 60.0
 OURS = ("gangline.dev/gpu-schedule", "NoSchedule")
@@ -21,7 +21,7 @@ async def test_the_taint_comes_and_goes_with_the_label_and_leaves_others_alone(a
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"taints": taints}}
         await client.create(NODES, node)
         nodes: Cache[Node] = Cache(client, NODES, Node)
-        tasks = [asyncio.create_task(work) for work in (nodes.run(), TopologyTaints(client, nodes).run())]
+        tasks = [asyncio.create_task(work) for work in (nodes.run(), NodeTaints(client, nodes).run())]
 
         async def until(*wanted: tuple[str, str]) -> None:
             async with asyncio.timeout(WAIT_S):

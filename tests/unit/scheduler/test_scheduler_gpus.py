@@ -17,8 +17,8 @@ from gangline.placement.policy import Policy
 from gangline.placement.snapshot import NodeView, unknown_mode
 from gangline.scheduler.advice import Advice
 from gangline.scheduler.binder import gpu_annotations
+from gangline.scheduler.node_taints import unknown_topology, wanted_taints
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.topology_taint import unknown_topology, wanted_taints
 from gangline.topology.known import known_machine
 
 OURS = {"key": "gangline.dev/gpu-schedule", "value": "topology", "effect": "NoSchedule"}
