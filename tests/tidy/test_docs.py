@@ -46,6 +46,18 @@ def test_the_page_of_pod_fields_is_fresh() -> None:
     assert generator.TARGET.read_text() == generator.page()
 
 
+def test_manifests_are_those_of_the_code() -> None:
+    """Run `python deploy/update_manifests.py` when this fails."""
+    generator = load(REPOSITORY / "deploy" / "update_manifests.py")
+    stale = [
+        path
+        for path, text in generator.manifests()
+        if not (generator.FOLDER / path).is_file() or (generator.FOLDER / path).read_text() != text
+    ]
+
+    assert stale == []
+
+
 def test_drawings_are_those_of_the_code() -> None:
     """Run `python docs/update_diagrams.py` when this fails."""
     generator = load(DOCS / "update_diagrams.py")

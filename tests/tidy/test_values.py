@@ -34,7 +34,7 @@ UNTYPED: dict[str, int] = {
     "explain/training_progress.py": 1,
     "get.py": 3,
     "group.py": 1,
-    "install/crds.py": 4,
+    "install/crds.py": 2,
     "jobs/cluster_view.py": 10,
     "jobs/gpu_kind.py": 3,
     "jobs/job_lookup.py": 7,

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_manifests_name_images_of_this_version() -> None:
-    files = [*ROOT.glob("deploy/*.yaml"), *ROOT.glob("examples/[0-9]*/*.yaml")]
+    files = [*ROOT.glob("deploy/**/*.yaml"), *ROOT.glob("examples/[0-9]*/*.yaml")]
     # "image: gangline/base:0.1.0"
     named = re.compile(r"image: (gangline\S*)")
     found = {image for file in files for image in named.findall(file.read_text())}

@@ -55,6 +55,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "operator": CommandEntry("serve.operator", "run the job operator against a cluster", "Services"),
     "scheduler": CommandEntry("serve.scheduler", "run the scheduler against a cluster", "Services"),
     "device-plugin": CommandEntry("serve.device_plugin", "serve a node's GPUs to its kubelet", "Services"),
+    "install": CommandEntry("install.install", "install operator and scheduler on a cluster", "Services"),
+    "uninstall": CommandEntry("install.uninstall", "take them from a cluster again", "Services"),
     "image": CommandEntry("install.image", "push an image to a cluster's registry", "Services"),
     "crds": CommandEntry("install.crds", "print the custom resource definitions", "Services"),
     "topology": CommandEntry("topology", "show what the links between the GPUs of a machine carry", "Other"),

@@ -48,13 +48,13 @@ def device_plugin(nodes: Nodes, archives: list[Path], kubectl: Kubectl, tmp_path
     name, file = nodes.names[1], tmp_path / "device-plugin.yaml"
     for archive in archives:
         nodes.load(archive)
-    namespace, daemon_set = yaml.safe_load_all((ROOT / "deploy/device-plugin.yaml").read_text())
+    daemon_set = yaml.safe_load((ROOT / "deploy/device-plugin.yaml").read_text())
     daemon_set["spec"]["template"]["spec"]["containers"][0]["args"] = ["--simulate-gpus=2"]
-    file.write_text(yaml.safe_dump_all([namespace, daemon_set]))
+    file.write_text(yaml.safe_dump(daemon_set))
     kubectl("label", "node", name, "openshift.com/gpu-accelerator=true")
     kubectl("apply", "-f", str(file))
     try:
-        kubectl("-n", "gangline-system", "rollout", "status", "ds/gangline-device-plugin", "--timeout=100s")
+        kubectl("-n", "kube-system", "rollout", "status", "ds/gangline-device-plugin", "--timeout=100s")
         yield name
     finally:
         kubectl("delete", "-f", str(file), "--ignore-not-found")
@@ -68,7 +68,9 @@ def operator(nodes: Nodes, archives: list[Path], kubectl: Kubectl) -> Iterator[N
         nodes.load(archive)
     kubectl("apply", "-f", str(ROOT / "deploy/operator.yaml"))
     try:
-        kubectl("-n", "mpi-operator", "rollout", "status", "deployment/gangline-operator", "--timeout=100s")
+        kubectl(
+            "-n", "gangline-system", "rollout", "status", "deployment/gangline-operator", "--timeout=100s"
+        )
         yield
     finally:
         kubectl("delete", "-f", str(ROOT / "deploy/operator.yaml"), "--ignore-not-found")
@@ -89,10 +91,11 @@ def test_the_device_plugin_of_the_guide_serves_labelled_nodes(device_plugin: str
     """Its GPUs are simulated."""
     there = "--for=jsonpath={.status.allocatable.nvidia\\.com/gpu}=2"
     kubectl("wait", f"node/{device_plugin}", there, "--timeout=100s")
-    log = kubectl("-n", "gangline-system", "logs", "ds/gangline-device-plugin")
+    log = kubectl("-n", "kube-system", "logs", "ds/gangline-device-plugin")
     assert "2 simulated GPUs, as this program was told: gpu" in log
     assert "Registered device plugin with Kubelet" in log
-    pods = kubectl("-n", "gangline-system", "get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}")
+    mine = ("-l", "app=gangline-device-plugin")
+    pods = kubectl("-n", "kube-system", "get", "pods", *mine, "-o", "jsonpath={.items[*].spec.nodeName}")
     assert pods == device_plugin
 
     limits = '{"spec":{"containers":[{"name":"asks","resources":{"limits":{"nvidia.com/gpu":1}}}]}}'

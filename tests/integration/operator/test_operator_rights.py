@@ -37,8 +37,10 @@ async def operator(real_cluster: Any, admin: Client) -> AsyncIterator[tuple[Clie
     namespace = f"rights-{uuid.uuid4().hex[:8]}"
     await make_namespace(admin, namespace)
     settings = Settings(gang_scheduling="scheduler-plugins-scheduler")
-    options = OperatorOptions(namespace=namespace, settings=settings, leader_elect=True)
-    account = "mpi-operator/gangline-operator"
+    options = OperatorOptions(
+        namespace=namespace, settings=settings, leader_elect=True, lock_namespace="gangline-system"
+    )
+    account = "gangline-system/gangline-operator"
     async with serving(
         admin, real_cluster.kubeconfig, account, lambda client: OperatorService(client, options)
     ) as client:

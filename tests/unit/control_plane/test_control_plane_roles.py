@@ -1,9 +1,8 @@
-"""What the parts of a cluster may do under Kubernetes' control plane: the rules that deploy/ publishes."""
+"""What the parts of a one-machine cluster may do under Kubernetes' control plane, beside an installation."""
 
 from __future__ import annotations
 
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,22 +10,27 @@ import yaml
 
 from gangline.cluster import control_plane
 from gangline.cluster.control_plane.identities import CLIENTS, CONTROLLER_MANAGER
+from gangline.installation.objects import Installation, objects
 
-DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 ROLES = list(yaml.safe_load_all((resources.files(control_plane) / "roles.yaml").read_text()))
 
 
-def cluster_role(objects: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    (found,) = [one for one in objects if one["kind"] == "ClusterRole" and one["metadata"]["name"] == name]
-    rules: list[dict[str, Any]] = found["rules"]
-    return rules
+def test_no_role_or_binding_has_the_name_of_an_installations() -> None:
+    """An installation beside them comes and goes without taking their rights."""
+    installed = {(obj["kind"], obj["metadata"]["name"]) for obj in objects(Installation())}
+
+    assert installed.isdisjoint((one["kind"], one["metadata"]["name"]) for one in ROLES)
 
 
 @pytest.mark.parametrize("part", ["operator", "scheduler"])
-def test_operator_and_scheduler_may_what_they_may_on_any_cluster(part: str) -> None:
-    published = list(yaml.safe_load_all((DEPLOY / f"{part}.yaml").read_text()))
+def test_operator_and_scheduler_are_bound_to_roles_of_their_own(part: str) -> None:
+    (bound,) = [one["roleRef"]["name"] for one in ROLES if _is_of(one, f"gangline-{part}")]
 
-    assert cluster_role(ROLES, f"gangline-{part}") == cluster_role(published, f"gangline-{part}")
+    assert bound == f"gangline:{part}"
+
+
+def _is_of(obj: dict[str, Any], account: str) -> bool:
+    return account in [subject["name"] for subject in obj.get("subjects") or []]
 
 
 def test_each_part_has_rights_of_its_own() -> None:

@@ -17,7 +17,7 @@ MANIFEST = Path(__file__).parents[3] / "deploy/device-plugin.yaml"
 
 @pytest.fixture
 def pod() -> Any:
-    _, daemon_set = yaml.safe_load_all(MANIFEST.read_text())
+    daemon_set = yaml.safe_load(MANIFEST.read_text())
     return daemon_set["spec"]["template"]["spec"]
 
 

@@ -15,7 +15,7 @@ OBJECTS: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFEST.read_text()))
 
 
 def one(kind: str) -> dict[str, Any]:
-    (found,) = [item for item in OBJECTS if item["kind"] == kind]
+    found: dict[str, Any] = next(item for item in OBJECTS if item["kind"] == kind)
     return found
 
 
@@ -27,19 +27,23 @@ def test_the_command_takes_its_arguments_and_serves_what_is_probed() -> None:
     assert container["command"] == ["gangline", "operator"]
     assert ports == {"health": options["health_port"], "metrics": options["metrics_port"]}
     assert options["listen"] == "0.0.0.0"
+    assert container["startupProbe"]["httpGet"] == container["livenessProbe"]["httpGet"]
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
 
 
 def test_two_pods_share_one_lease_that_they_may_write() -> None:
     deployment, role = one("Deployment"), one("Role")
-    options = command.make_context(
-        "operator", list(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
-    ).params
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    options = command.make_context("operator", list(container["args"])).params
+    own = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"]}
 
     assert deployment["spec"]["replicas"] == 2
     assert options["leader_elect"]
-    assert options["lock_namespace"] == role["metadata"]["namespace"] == one("Namespace")["metadata"]["name"]
+    assert (options["lock_namespace"], own) == ("$(POD_NAMESPACE)", {"POD_NAMESPACE": "metadata.namespace"})
+    assert {obj["metadata"]["namespace"] for obj in (deployment, role)} == {
+        one("Namespace")["metadata"]["name"]
+    }
     assert LEASE_NAME  # the role names no Lease: creating one cannot be limited to a name
     assert role["rules"][0]["resources"] == ["leases"]
 

@@ -36,6 +36,7 @@ from gangline.cluster.server.bootstrap import STORAGE_CLASS
 from gangline.cluster.server.kubelet import KubeletEndpoint
 from gangline.cluster.server.server import tcp_socket
 from gangline.errors import ClusterError
+from gangline.installation.objects import rights
 from gangline.kube.client import Client
 
 if TYPE_CHECKING:
@@ -152,6 +153,9 @@ class KubernetesPlane:
     def first_objects(self, address: str) -> Objects:
         """Return roles, the class of volumes, and where the API server is found in pods' network."""
         kinds = {one.kind: one for one in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)}
+        role = {"apiVersion": CLUSTER_ROLES.api_version, "kind": CLUSTER_ROLES.kind}
+        for part in ("operator", "scheduler"):
+            yield CLUSTER_ROLES, {**role, "metadata": {"name": f"gangline:{part}"}, "rules": rights()[part]}
         for obj in yaml.safe_load_all((resources.files(control_plane) / "roles.yaml").read_text()):
             yield kinds[obj["kind"]], obj
         kind = {"apiVersion": STORAGE_CLASSES.api_version, "kind": STORAGE_CLASSES.kind}

@@ -83,6 +83,7 @@ SHIPPED: dict[str, ShippedImage] = {
         },
         "/netapp",
     ),
+    "gangline": ShippedImage({}, needs=()),
     "mpioperator/mpi-operator": ShippedImage(
         {}, entrypoint=(*_OPERATOR, f"--gang-scheduling={GANGLINE_SCHEDULER}"), needs=()
     ),

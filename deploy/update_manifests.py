@@ -1,0 +1,82 @@
+"""Write the manifests of this folder again from the objects: `python deploy/update_manifests.py`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gangline.api.codec import dump_yaml
+from gangline.installation.objects import Installation, definitions, device_plugin, objects
+
+FOLDER = Path(__file__).parent
+MADE = "# Written by deploy/update_manifests.py; do not edit.\n"
+INSTALL = """# Operator and gang scheduler on a cluster, as `gangline install` makes them.
+#
+#   kubectl apply --server-side -k deploy
+#
+# See docs/guides/install.md.
+"""
+OPERATOR = """# The job operator alone, for clusters with another gang scheduler or none.
+#
+#   kubectl apply --server-side -f deploy/crds.yaml
+#   kubectl apply -f deploy/operator.yaml
+#
+# See docs/guides/operator.md: the image, the options, one namespace alone, gangs, metrics.
+"""
+SCHEDULER = """# The gang scheduler alone, for clusters with another operator.
+#
+#   kubectl apply --server-side -f deploy/crds.yaml
+#   kubectl apply -f deploy/scheduler.yaml
+#
+# See docs/guides/scheduler.md: the image, the options, a part of the nodes alone, what it writes.
+"""
+NAMESPACED = """# The job operator for one namespace, with no right outside it; see docs/guides/install.md.
+"""
+DEVICE_PLUGIN = """# The device plugin of GPUs: a pod on each labelled node, which serves its GPUs.
+#
+#   kubectl label node NODE openshift.com/gpu-accelerator=true
+#   kubectl apply -f deploy/device-plugin.yaml
+#
+# args [--simulate-gpus=8, --gpu-model=v100-dgx1] try it without GPUs. Where NVIDIA's runtime, which brings
+# NVML, is not the default, the pod needs `runtimeClassName: nvidia`.
+# See docs/guides/gpus.md. Another plugin for nvidia.com/gpu must not run on the same nodes.
+"""
+KUSTOMIZATION = """# kubectl apply --server-side -k deploy
+#
+# Images of your registry: add
+#
+#   images:
+#     - {name: gangline, newName: registry.example.com/ml/gangline}
+"""
+ONE_NAMESPACE = """# kubectl apply -k deploy/namespaced
+#
+# `namespace` is the one whose jobs it is for. The cluster needs the definition of MPIJob (deploy/crds.yaml).
+"""
+ONE_NAMESPACES_NAME = "jobs"
+
+
+def manifests() -> Iterator[tuple[str, str]]:
+    """Yield path and text of every file."""
+    whole = Installation()
+    yield "crds.yaml", MADE + dump_yaml(*definitions(whole))
+    yield "install.yaml", MADE + INSTALL + dump_yaml(*objects(whole))
+    yield "operator.yaml", MADE + OPERATOR + dump_yaml(*objects(Installation(has_scheduler=False)))
+    yield "scheduler.yaml", MADE + SCHEDULER + dump_yaml(*objects(Installation(has_operator=False)))
+    yield "device-plugin.yaml", MADE + DEVICE_PLUGIN + dump_yaml(device_plugin())
+    yield "kustomization.yaml", MADE + KUSTOMIZATION + _kustomization("crds.yaml", "install.yaml")
+    one = Installation(namespace=ONE_NAMESPACES_NAME, is_namespaced=True)
+    yield "namespaced/operator.yaml", MADE + NAMESPACED + dump_yaml(*objects(one))
+    yield (
+        "namespaced/kustomization.yaml",
+        MADE + ONE_NAMESPACE + _kustomization("operator.yaml", namespace=ONE_NAMESPACES_NAME),
+    )
+
+
+def _kustomization(*files: str, **rest: str) -> str:
+    head = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    return dump_yaml({**head, **rest, "resources": [*files]})
+
+
+if __name__ == "__main__":
+    for path, text in manifests():
+        target = FOLDER / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)

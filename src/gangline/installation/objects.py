@@ -1,0 +1,285 @@
+"""The objects that Gangline consists of on a cluster. Values in, objects out.
+
+``gangline install`` applies them, and deploy/update_manifests.py writes them as the files of deploy/ and as a
+chart, so that all ways to install bring the same.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from gangline import __version__
+from gangline.api.crds import crds, gang_crds
+from gangline.api.pod_group import GANGLINE_SCHEDULER
+from gangline.api.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    POD_DISRUPTION_BUDGETS,
+    RESOURCE_QUOTAS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
+
+Obj = dict[str, Any]
+
+SYSTEM_NAMESPACE: Final = "gangline-system"
+PART_OF: Final = {"app.kubernetes.io/part-of": "gangline"}
+"""The label by which an installation's objects are found again."""
+
+IMAGE: Final = f"gangline:{__version__}"
+REPLICAS: Final = 2
+"""One works, the other stands by."""
+
+USER: Final = 65532
+"""Nobody's number on Debian, and the user of the image."""
+
+HEALTH_PORT: Final = 8080
+METRICS_PORT: Final = 8081
+STARTED_WITHIN_S: Final = 120
+"""So long a container may take until it answers, on a node that reads the image for the first time."""
+
+_OWN_NAMESPACE: Final = "$(POD_NAMESPACE)"
+"""A kubelet fills it in, so that a change of the namespace by kustomize reaches the arguments."""
+
+CRITICAL_PODS: Final = 100
+"""Far above what is started: room is not what the quota is for."""
+
+_REQUESTS: Final[dict[str, Obj]] = {
+    # 78 to 96 MiB while it makes the pods of 500 jobs, which take 2.2 s of a processor; hardly any when idle.
+    "operator": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+    "scheduler": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+    "device-plugin": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+}
+_CLUSTER_WIDE: Final = frozenset({"customresourcedefinitions", "priorityclasses"})
+"""What the operator reads outside namespaces. It gets by without, where it makes no gangs."""
+
+
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is installed, and where.
+
+    Attributes:
+        namespace: of the services.
+        is_namespaced: the operator alone, which sees this namespace alone and has no right outside it; the
+            namespace is its users' and none of the objects.
+        has_operator: the job operator is part of it.
+        has_scheduler: the gang scheduler is part of it, and the operator makes gangs for it.
+        image: of all services, with its tag or digest.
+    """
+
+    namespace: str = SYSTEM_NAMESPACE
+    is_namespaced: bool = False
+    has_operator: bool = True
+    has_scheduler: bool = True
+    image: str = IMAGE
+
+
+@cache
+def rights() -> dict[str, list[Obj]]:
+    """Return the rules of each role: of services, of users of jobs, and of a lease's holders."""
+    text = (resources.files(__package__) / "rights.yaml").read_text()
+    found: dict[str, list[Obj]] = yaml.safe_load(text)
+    return found
+
+
+def definitions(installation: Installation) -> list[Obj]:
+    """Return the custom resource definitions that it works by."""
+    gangs = [crd for crd in gang_crds() if crd["metadata"]["name"] != _name_of(VOLCANO_POD_GROUPS)]
+    return [*crds(), *(gangs if installation.has_scheduler else [])]
+
+
+def _name_of(resource: Resource) -> str:
+    return f"{resource.plural}.{resource.group}"
+
+
+def objects(installation: Installation) -> list[Obj]:
+    """Return all objects but the definitions, in the order in which they are to be made."""
+    if installation.is_namespaced:
+        return _service("operator", installation, [f"--namespace={_OWN_NAMESPACE}"])
+    found = [
+        _object(NAMESPACES, installation.namespace, labels={}),
+        _critical_pods(installation.namespace),
+    ]
+    if installation.has_operator:
+        gangs = [f"--gang-scheduling={GANGLINE_SCHEDULER}"] if installation.has_scheduler else []
+        found += _service("operator", installation, gangs)
+        found += [_users_role("edit", "admin", "edit"), _users_role("view", "view")]
+    if installation.has_scheduler:
+        found += _service("scheduler", installation, [])
+    return found
+
+
+def device_plugin(image: str = IMAGE) -> Obj:
+    """Return the DaemonSet that serves the GPUs of labelled nodes, where kubelets' own pods are."""
+    name, labels = "gangline-device-plugin", {"app": "gangline-device-plugin"}
+    folder = "/var/lib/kubelet/device-plugins"
+    gpu_nodes = {"matchExpressions": [{"key": "openshift.com/gpu-accelerator", "operator": "Exists"}]}
+    container = {
+        "name": "device-plugin",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["gangline", "device-plugin"],
+        "args": [],
+        "env": [
+            _of_the_pod("NODE_NAME", "spec.nodeName"),
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+            {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
+        ],
+        "resources": _REQUESTS["device-plugin"],
+        # The folder is root's.
+        "securityContext": {"runAsUser": 0, **_CONFINED},
+        "volumeMounts": [{"name": "device-plugins", "mountPath": folder}],
+    }
+    pod = {
+        "priorityClassName": "system-node-critical",
+        "automountServiceAccountToken": False,
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [gpu_nodes]}
+            }
+        },
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "containers": [container],
+        "volumes": [{"name": "device-plugins", "hostPath": {"path": folder, "type": "Directory"}}],
+    }
+    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
+    return _object(DAEMON_SETS, name, "kube-system", labels=labels, spec=spec)
+
+
+def _object(resource: Resource, name: str, namespace: str = "", *, labels: Obj, **rest: Any) -> Obj:
+    place = {"namespace": namespace} if namespace else {}
+    metadata = {"name": name, **place, "labels": {**labels, **PART_OF}}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **rest}
+
+
+def _critical_pods(namespace: str) -> Obj:
+    """Return what allows pods of a critical priority class, where a cluster does so by quotas alone (GKE)."""
+    scope = {
+        "scopeName": "PriorityClass",
+        "operator": "In",
+        "values": ["system-cluster-critical"],
+    }
+    spec = {"hard": {"pods": str(CRITICAL_PODS)}, "scopeSelector": {"matchExpressions": [scope]}}
+    return _object(RESOURCE_QUOTAS, "gangline-critical-pods", namespace, labels={}, spec=spec)
+
+
+def _users_role(name: str, *into: str) -> Obj:
+    """Return what users may do with MPIJobs; added to the cluster's own roles of these names."""
+    labels = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in into}
+    rules = rights()[f"mpijobs-{name}"]
+    return _object(CLUSTER_ROLES, f"gangline-mpijobs-{name}", labels=labels, rules=rules)
+
+
+def _service(part: str, installation: Installation, words: list[str]) -> list[Obj]:
+    """Return one service: its account, what that may do, and its pods."""
+    name, namespace = f"gangline-{part}", installation.namespace
+    labels = {"app": name}
+    subjects = [{"kind": SERVICE_ACCOUNTS.kind, "name": name, "namespace": namespace}]
+
+    def bound(roles: Resource, bindings: Resource, role: str, rules: list[Obj]) -> list[Obj]:
+        place = namespace if roles.namespaced else ""
+        reference = {"apiGroup": roles.group, "kind": roles.kind, "name": role}
+        return [
+            _object(roles, role, place, labels=labels, rules=rules),
+            _object(bindings, role, place, labels=labels, roleRef=reference, subjects=subjects),
+        ]
+
+    rules = rights()[part]
+    if installation.is_namespaced:
+        inside = [rule for rule in rules if _CLUSTER_WIDE.isdisjoint(rule["resources"])]
+        may = bound(ROLES, ROLE_BINDINGS, name, inside)
+    else:
+        may = bound(CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, name, rules)
+    budget = {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+    return [
+        _object(SERVICE_ACCOUNTS, name, namespace, labels=labels),
+        *may,
+        *bound(ROLES, ROLE_BINDINGS, f"{name}-lease", rights()["lease"]),
+        _object(POD_DISRUPTION_BUDGETS, name, namespace, labels=labels, spec=budget),
+        _deployment(part, installation, words),
+    ]
+
+
+_CONFINED: Final[Obj] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def _deployment(part: str, installation: Installation, words: list[str]) -> Obj:
+    name = f"gangline-{part}"
+    labels = {"app": name}
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    # Nothing starts without them: no job may push them off. A namespace's users may not say so.
+    priority = {} if installation.is_namespaced else {"priorityClassName": "system-cluster-critical"}
+    pod = {
+        "serviceAccountName": name,
+        **priority,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]
+            }
+        },
+        "containers": [_container(part, installation.image, words)],
+    }
+    notes = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
+    spec = {
+        "replicas": REPLICAS,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": pod},
+    }
+    return _object(DEPLOYMENTS, name, installation.namespace, labels=labels, spec=spec)
+
+
+def _of_the_pod(name: str, path: str) -> Obj:
+    """Return a variable with a field of the pod, and the version that servers fill in otherwise.
+
+    A reference is owned as a whole: without it another's apply of the same object would be a conflict.
+    """
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def _container(part: str, image: str, words: list[str]) -> Obj:
+    def asked(path: str, every_s: int, **rest: int) -> Obj:
+        return {"httpGet": {"path": path, "port": "health"}, "periodSeconds": every_s, **rest}
+
+    return {
+        "name": part,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["gangline", part],
+        "args": [
+            "--leader-elect",
+            "--listen=0.0.0.0",
+            f"--health-port={HEALTH_PORT}",
+            f"--metrics-port={METRICS_PORT}",
+            f"--lock-namespace={_OWN_NAMESPACE}",
+            *words,
+        ],
+        "env": [_of_the_pod("POD_NAMESPACE", "metadata.namespace")],
+        "ports": [
+            {"name": "health", "containerPort": HEALTH_PORT},
+            {"name": "metrics", "containerPort": METRICS_PORT},
+        ],
+        "startupProbe": asked("/healthz", 1, failureThreshold=STARTED_WITHIN_S),
+        "livenessProbe": asked("/healthz", 10, timeoutSeconds=5),
+        "readinessProbe": asked("/readyz", 2, timeoutSeconds=5),
+        "resources": _REQUESTS[part],
+        "securityContext": _CONFINED,
+    }
