@@ -47,8 +47,8 @@ def test_the_page_of_pod_fields_is_fresh() -> None:
 
 
 def test_manifests_are_those_of_the_code() -> None:
-    """Run `python deploy/update_manifests.py` when this fails."""
-    generator = load(REPOSITORY / "deploy" / "update_manifests.py")
+    """Run `python tools/update_manifests.py` when this fails."""
+    generator = load(REPOSITORY / "tools" / "update_manifests.py")
     stale = [
         path
         for path, text in generator.manifests()

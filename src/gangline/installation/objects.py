@@ -1,6 +1,6 @@
 """The objects that Gangline consists of on a cluster. Values in, objects out.
 
-``gangline install`` applies them, and deploy/update_manifests.py writes them as the files of deploy/ and as a
+``gangline install`` applies them, and tools/update_manifests.py writes them as the files of deploy/ and as a
 chart, so that all ways to install bring the same.
 """
 

@@ -1,13 +1,15 @@
-"""Write the manifests of this folder again from the objects: `python deploy/update_manifests.py`."""
+"""Write the manifests and the chart of deploy/ again from the objects: `python tools/update_manifests.py`."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from chart import chart
+
 from gangline.api.codec import dump_yaml
 from gangline.installation.objects import Installation, definitions, device_plugin, objects
 
-FOLDER = Path(__file__).parent
-MADE = "# Written by deploy/update_manifests.py; do not edit.\n"
+FOLDER = Path(__file__).parents[1] / "deploy"
+MADE = "# Written by tools/update_manifests.py; do not edit.\n"
 INSTALL = """# Operator and gang scheduler on a cluster, as `gangline install` makes them.
 #
 #   kubectl apply --server-side -k deploy
@@ -16,14 +18,14 @@ INSTALL = """# Operator and gang scheduler on a cluster, as `gangline install` m
 """
 OPERATOR = """# The job operator alone, for clusters with another gang scheduler or none.
 #
-#   kubectl apply --server-side -f deploy/crds.yaml
+#   kubectl apply --server-side -f deploy/chart/crds
 #   kubectl apply -f deploy/operator.yaml
 #
 # See docs/guides/operator.md: the image, the options, one namespace alone, gangs, metrics.
 """
 SCHEDULER = """# The gang scheduler alone, for clusters with another operator.
 #
-#   kubectl apply --server-side -f deploy/crds.yaml
+#   kubectl apply --server-side -f deploy/chart/crds
 #   kubectl apply -f deploy/scheduler.yaml
 #
 # See docs/guides/scheduler.md: the image, the options, a part of the nodes alone, what it writes.
@@ -48,7 +50,7 @@ KUSTOMIZATION = """# kubectl apply --server-side -k deploy
 """
 ONE_NAMESPACE = """# kubectl apply -k deploy/namespaced
 #
-# `namespace` is the one whose jobs it is for. The cluster needs the definition of MPIJob (deploy/crds.yaml).
+# `namespace` is the one whose jobs it is for. The cluster needs the definition of MPIJob (deploy/chart/crds).
 """
 ONE_NAMESPACES_NAME = "jobs"
 
@@ -56,18 +58,20 @@ ONE_NAMESPACES_NAME = "jobs"
 def manifests() -> Iterator[tuple[str, str]]:
     """Yield path and text of every file."""
     whole = Installation()
-    yield "crds.yaml", MADE + dump_yaml(*definitions(whole))
     yield "install.yaml", MADE + INSTALL + dump_yaml(*objects(whole))
     yield "operator.yaml", MADE + OPERATOR + dump_yaml(*objects(Installation(has_scheduler=False)))
     yield "scheduler.yaml", MADE + SCHEDULER + dump_yaml(*objects(Installation(has_operator=False)))
     yield "device-plugin.yaml", MADE + DEVICE_PLUGIN + dump_yaml(device_plugin())
-    yield "kustomization.yaml", MADE + KUSTOMIZATION + _kustomization("crds.yaml", "install.yaml")
+    crds = [f"chart/crds/{crd['metadata']['name']}.yaml" for crd in definitions(whole)]
+    yield "kustomization.yaml", MADE + KUSTOMIZATION + _kustomization(*crds, "install.yaml")
     one = Installation(namespace=ONE_NAMESPACES_NAME, is_namespaced=True)
     yield "namespaced/operator.yaml", MADE + NAMESPACED + dump_yaml(*objects(one))
     yield (
         "namespaced/kustomization.yaml",
         MADE + ONE_NAMESPACE + _kustomization("operator.yaml", namespace=ONE_NAMESPACES_NAME),
     )
+    for path, text in chart():
+        yield f"chart/{path}", text
 
 
 def _kustomization(*files: str, **rest: str) -> str:
