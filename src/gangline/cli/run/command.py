@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gangline.cli.options.gpus import GpuOptions, gpu_options
 from gangline.cli.options.images import ImageOptions, image_check_of, image_options, substitutions
+from gangline.cli.options.pods import PodOptions, pod_options
 from gangline.cli.options.ranks import gpus_of_each, rank_options, ranks_and_nodes
 from gangline.cli.options.target import ClusterTarget, target_options
 from gangline.cli.run.prepare import TryOptions, prepared, settle, start_cluster
@@ -91,6 +92,7 @@ class _RunCommand(click.Command):
 @click.option("--yes", "-y", "is_agreed", is_flag=True, help="With --try: make an environment with torch.")
 @gpu_options
 @image_options
+@pod_options
 @target_options(short_namespace=False)
 @click.pass_context
 def command(
@@ -110,6 +112,7 @@ def command(
     is_agreed: bool,
     gpus: GpuOptions,
     images: ImageOptions,
+    pods: PodOptions,
     target: ClusterTarget,
 ) -> int:
     """Run the jobs of manifests, or PROGRAM on N ranks, and wait for the result.
@@ -124,27 +127,29 @@ def command(
     program = context.meta["gangline.program"]
     job: ProgramJob | None = None
     options = {"-n": ranks or per_node, "--code": code, "--name": name, "-x or --env": forwarded + assigned}
-    _check_usage(program, files, target, ranks or per_node, options | {"--isolated": isolated})
-    if is_agreed and not is_tried:
-        raise UserError(
-            "--yes answers what --try asks, and --try is not given", hint="add --try, or leave it out"
-        )
+    _check_usage(program, files, ranks or per_node, options | {"--isolated": isolated})
+    _check_try(is_tried, is_agreed, is_possible=not program and target.is_local)
     gpus.check(is_local=target.is_local, is_program=bool(program))
+    pods.check(is_local=target.is_local, is_program=bool(program))
+    if program and not target.is_local:
+        counts = _counts(ranks, per_node, nodes, gpus)
+        environment = chosen_environment(forwarded, (*pods.variables(), *assigned), dict(os.environ), ())
+        return _on_cluster(
+            program, target, images.texts, code, counts, environment, pods, name, dry_run, output
+        )
     images.check_place(is_local=target.is_local)
     if program:
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
         session = "" if isolated or dry_run else MACHINE if nodes is None else NODE
-        count, nodes = ranks_and_nodes(ranks, per_node, nodes)
-        said = None if ranks is None and per_node is None else count
-        counts = count, nodes, gpus_of_each(gpus.total, gpus.per_rank, said, nodes)
+        counts = _counts(ranks, per_node, nodes, gpus)
+        nodes = counts[1]
         job = _program_job(program, target, counts, code, name, environment, session)
         documents = [job.document()]
     else:
         from gangline.cli.options.manifests import read_manifests, with_namespace
 
-        documents = with_namespace(read_manifests(files), target.namespace or "default")
-    if is_tried and (program or not target.is_local):
-        raise UserError("--try is for files on the one-machine cluster", hint="leave it out")
+        namespace = target.namespace or ("" if target.is_local else target.connection().namespace)
+        documents = with_namespace(read_manifests(files), namespace or "default")
     if program or dry_run or not target.is_local:
         _check(documents, target, images)
     else:
@@ -160,10 +165,18 @@ def command(
             settle(target)
 
 
+def _check_try(is_tried: bool, is_agreed: bool, *, is_possible: bool) -> None:
+    if is_agreed and not is_tried:
+        raise UserError(
+            "--yes answers what --try asks, and --try is not given", hint="add --try, or leave it out"
+        )
+    if is_tried and not is_possible:
+        raise UserError("--try is for files on the one-machine cluster", hint="leave it out")
+
+
 def _check_usage(
     program: tuple[str, ...],
     files: tuple[str, ...],
-    target: ClusterTarget,
     ranks: int | None,
     options: Mapping[str, object],
 ) -> None:
@@ -172,11 +185,6 @@ def _check_usage(
         raise UserError(
             f"both files (`{files[0]}`) and a program (`{program[0]}`) are given",
             hint="use one `gangline run` each",
-        )
-    if program and not target.is_local:
-        raise UserError(
-            "a program of this machine cannot run on another cluster: its files are not there",
-            hint="put it into an image and write a manifest; `--dry-run` without --context prints a start",
         )
     if program:
         return
@@ -207,15 +215,46 @@ def _is_program(file: Path) -> bool:
         return False
 
 
+def _counts(
+    ranks: int | None, per_node: int | None, nodes: int | None, gpus: GpuOptions
+) -> tuple[int, int, int]:
+    """Return ranks, nodes and GPUs of each rank."""
+    count, chosen = ranks_and_nodes(ranks, per_node, nodes)
+    said = None if ranks is None and per_node is None else count
+    return count, chosen, gpus_of_each(gpus.total, gpus.per_rank, said, chosen)
+
+
+def _on_cluster(
+    program: tuple[str, ...],
+    target: ClusterTarget,
+    images: tuple[str, ...],
+    code: Path | None,
+    counts: tuple[int, int, int],
+    environment: dict[str, str],
+    pods: PodOptions,
+    name: str | None,
+    dry_run: bool,
+    output: str,
+) -> int:
+    from gangline.cli.run.cluster_run import cluster_program, follow, objects
+
+    started_s = time.monotonic()
+    run = cluster_program(program, target, images, code, counts, environment, pods)
+    return _print_objects(objects(run, name), output) if dry_run else follow(run, target, name, started_s)
+
+
 def chosen_environment(
-    forwarded: tuple[str, ...], assigned: tuple[str, ...], environment: dict[str, str]
+    forwarded: tuple[str, ...],
+    assigned: tuple[str, ...],
+    environment: dict[str, str],
+    passed_on: tuple[str, ...] = _PASSED_ON,
 ) -> dict[str, str]:
     """Return the variables for isolated ranks: a few of the user's, those of -x, those set with --env.
 
     Raises:
         UserError: a name has no value, or an assignment has no name.
     """
-    chosen = {name: environment[name] for name in _PASSED_ON if name in environment}
+    chosen = {name: environment[name] for name in passed_on if name in environment}
     for name in forwarded:
         if "=" in name:
             assigned = (*assigned, name)

@@ -81,6 +81,8 @@ async def run_documents(
     images: ImageMap | None = None,
     hand_over: HandOver = no_handover,
     next_obj: Callable[[], Obj] | None = None,
+    *,
+    is_detached: bool = False,
 ) -> int:
     """Create every object, wait for all that end, and return the exit code.
 
@@ -91,6 +93,7 @@ async def run_documents(
         images: what serves images, on the one-machine cluster.
         hand_over: is called with each job that is created here.
         next_obj: returns the one document's job under another name, where Gangline chooses it.
+        is_detached: wait for nothing, and say how to follow them.
 
     Raises:
         JobFailedError: a job failed; its exit code is the launcher's.
@@ -101,7 +104,9 @@ async def run_documents(
     interrupts.install()
     async with open_client(target, bring_back=_bring_back(target)) as client:
         claimed = await _create(client, documents, target, hand_over, next_obj)
-        if not claimed:
+        if is_detached:
+            _say_detached(claimed, target, "which runs")
+        if not claimed or is_detached:
             return 0
         kind = await gpu_kind(client, (job for _, job, _ in claimed))
         view = open_view(prefix_logs=len(claimed) > 1, started_s=started_s, gpu_kind=kind)
@@ -137,7 +142,7 @@ async def _create(
                 hint = f"{document.name}{way_back(document.value, target)}"
                 job, was_there = await claim_job(client, resource, document.value, logs_hint=hint)
             if not was_there:
-                hand_over(job_ref(job))
+                await hand_over(client, job)
             claimed.append(Claimed(resource, job, was_there))
         else:
             await apply_object(client, resource, document.value)

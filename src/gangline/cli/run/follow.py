@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from gangline.api.resources import EVENTS, PODS, Resource
+from gangline.cli.run.followed_log import FollowedLog, Read
 from gangline.errors import ClusterError, GanglineError
-from gangline.launch.hydra_tags import HydraTags
-from gangline.launch.rank_failure import FAILURE_RECORDS, LauncherOutput
-from gangline.launch.rank_tags import ANNOTATION, RankTags, split_line
-from gangline.train.records import RecordFilter, parse_record
+from gangline.launch.rank_failure import LauncherOutput
+from gangline.launch.rank_tags import ANNOTATION
 from gangline.workloads.job_outcome import EndStatus, JobOutcome
 from gangline.workloads.job_start import JobRef, job_ref
 from gangline.workloads.job_state import (
@@ -119,11 +118,8 @@ class Follower:
         self._sees_ends = sees_ends
         self._pods_since = job["metadata"].get("resourceVersion", "") if has_history else ""
         self._output = LauncherOutput()
-        has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
-        self._tags = RankTags() if has_tags else None
-        self._pieces = HydraTags() if has_tags else None
-        self._records = RecordFilter()
-        self._rest = b""
+        self._has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
+        self._readers: dict[str, FollowedLog] = {}
         self._changed = asyncio.Event()
         self._error: Exception | None = None
 
@@ -206,7 +202,8 @@ class Follower:
             await asyncio.wait(pending, timeout=limit_s)
         if self._error is not None:
             raise self._error
-        self._flush_line()
+        for reader in self._readers.values():
+            self._show(reader.flush())
 
     async def _see_ends(self) -> None:
         """Wait, bounded, for the last states of pods that the job's end removes."""
@@ -374,6 +371,7 @@ class Follower:
         metadata = pod["metadata"]
         container = pod["spec"]["containers"][0]["name"]
         delivered = 0
+        reader = self._readers[uid] = FollowedLog(self._output, has_tags=self._has_tags)
         for _ in range(LOG_RETRIES_MAX):
             skip = delivered
             try:
@@ -386,7 +384,7 @@ class Follower:
                         skip = max(0, skip - len(piece))
                         delivered += len(fresh)
                         if fresh:
-                            self._take_log(fresh)
+                            self._show(reader.feed(fresh))
                 if self._log_is_whole(uid):
                     return
             except ClusterError as error:
@@ -404,32 +402,9 @@ class Follower:
         pod = self._state.pods.get(uid)
         return pod is None or exit_code_of(pod) is not None or bool(finished(self._state.job))
 
-    def _take_log(self, data: bytes) -> None:
-        self._take_lines(data if self._pieces is None else self._pieces.feed(data))
-
-    def _take_lines(self, data: bytes) -> None:
-        shown, records = self._records.feed(data if self._tags is None else self._tags.feed(data))
+    def _show(self, read: Read) -> None:
+        shown, records = read
         if shown:
             self._view.log(job_ref(self._state.job), shown)
         for record in records:
             self._view.record(job_ref(self._state.job), record)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._take_line(line)
-
-    def _take_line(self, line: bytes) -> None:
-        for part in [line] if self._tags is None else split_line(line):
-            text = part.decode(errors="replace")
-            record = parse_record(text)
-            if record is None or record["kind"] in FAILURE_RECORDS:
-                self._output.feed(text)
-
-    def _flush_line(self) -> None:
-        if self._pieces is not None:
-            self._take_lines(self._pieces.flush())
-        held = b"" if self._tags is None else self._tags.flush()
-        if held := self._records.feed(held)[0] + self._records.flush():
-            self._view.log(job_ref(self._state.job), held)
-        if self._rest:
-            self._take_line(self._rest)
-            self._rest = b""

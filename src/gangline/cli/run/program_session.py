@@ -1,25 +1,30 @@
-"""Hand the session of this shell over to the pods of a program, once its job has been created."""
+"""What follows once the job of a program has been created: its pods get this shell's session, or its code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.user_session import own_session, write_session
-from gangline.workloads.job_start import JobRef
+from gangline.workloads.job_start import job_ref
 
-HandOver = Callable[[JobRef], None]
+if TYPE_CHECKING:
+    from gangline.kube.verbs import ObjectClient
+
+HandOver = Callable[["ObjectClient", dict[str, Any]], Awaitable[None]]
 """Is called with each job that was created."""
 
 
-def no_handover(_: JobRef) -> None:
+async def no_handover(client: ObjectClient, job: dict[str, Any]) -> None:
     """Hand nothing over: the job of a manifest, or an isolated one."""
 
 
 def handover_of(paths: ClusterPaths, environment: Mapping[str, str]) -> HandOver:
     """Return what writes this shell's session, with that environment, for a job that was created."""
 
-    def hand_over(job: JobRef) -> None:
+    async def hand_over(client: ObjectClient, obj: dict[str, Any]) -> None:
+        job = job_ref(obj)
         write_session(paths, job.uid, own_session(job.namespace, job.name, environment))
 
     return hand_over

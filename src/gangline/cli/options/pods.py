@@ -1,0 +1,221 @@
+"""The options of ``gangline run`` about the pods of a program on a cluster of a kubeconfig."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from gangline.errors import UserError
+
+F = TypeVar("F", bound=Callable[..., Any])
+Obj = dict[str, Any]
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+class PodOptions(msgspec.Struct, frozen=True):
+    """What was written on the command line; empty for what was not.
+
+    Attributes:
+        cpus: processors of each pod, requested and not limited.
+        memory: memory of each pod, requested and limited.
+        shm: size of /dev/shm, in memory.
+        claims: ``NAME:/path`` or ``NAME:/path:ro`` each.
+        node_selector: ``LABEL=VALUE`` each.
+        tolerations: ``KEY[=VALUE][:EFFECT]`` each.
+        priority: priority class.
+        queue: local queue of Kueue, which admits the job.
+        scheduler: who places the pods; empty for the cluster's default.
+        service_account: of the pods.
+        pull_secrets: names of Secrets with which images are pulled.
+        deadline_s: seconds after which the job is ended.
+        env_files: files with ``NAME=VALUE`` lines.
+        is_detached: whether the command ends once the job is created.
+    """
+
+    cpus: str = ""
+    memory: str = ""
+    shm: str = ""
+    claims: tuple[str, ...] = ()
+    node_selector: tuple[str, ...] = ()
+    tolerations: tuple[str, ...] = ()
+    priority: str = ""
+    queue: str = ""
+    scheduler: str = ""
+    service_account: str = ""
+    pull_secrets: tuple[str, ...] = ()
+    deadline_s: int = 0
+    env_files: tuple[str, ...] = ()
+    is_detached: bool = False
+
+    def check(self, *, is_program: bool, is_local: bool) -> None:
+        """Refuse what belongs to programs on other clusters, and what cannot be read; all at once.
+
+        Raises:
+            UserError: with the options and the rules.
+        """
+        given = [OPTIONS[field] for field in self.__struct_fields__ if getattr(self, field)]
+        if given and (is_local or not is_program):
+            raise UserError(
+                f"{given[0]} belongs to programs on a cluster of a kubeconfig",
+                hint="add --context CONTEXT and a program behind `--`, or leave it out",
+            )
+        problems = []
+        for attribute, read in (("claims", _claim), ("node_selector", _label), ("tolerations", _toleration)):
+            for text in getattr(self, attribute):
+                try:
+                    read(text)
+                except ValueError as error:
+                    problems.append(f"{OPTIONS[attribute]} {text}: {error}")
+        if problems:
+            raise UserError("\n".join(problems))
+
+    def variables(self) -> list[str]:
+        """Return the assignments of the files; empty lines and those that begin with ``#`` are none.
+
+        Raises:
+            UserError: a file cannot be read.
+        """
+        found = []
+        for file in self.env_files:
+            try:
+                lines = Path(file).read_text().splitlines()
+            except (OSError, UnicodeDecodeError) as error:
+                raise UserError(f"--env-file {file}: cannot be read: {error}") from None
+            found += [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        return found
+
+    def apply(self, spec: Obj, extended: Mapping[str, int]) -> None:
+        """Write them into the spec of a pod with one container.
+
+        Args:
+            spec: is changed.
+            extended: extended resources of the container, such as GPUs.
+        """
+        container = spec["containers"][0]
+        limits: Obj = dict(extended)
+        requests: Obj = {}
+        if self.cpus:
+            requests["cpu"] = self.cpus
+        if self.memory:
+            requests["memory"] = limits["memory"] = self.memory
+        resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
+        if resources:
+            container["resources"] = resources
+        if self.shm:
+            spec["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": self.shm}})
+            container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
+        for index, text in enumerate(self.claims):
+            name, path, is_read_only = _claim(text)
+            source = {"claimName": name, **({"readOnly": True} if is_read_only else {})}
+            spec["volumes"].append({"name": f"claim-{index}", "persistentVolumeClaim": source})
+            container["volumeMounts"].append({"name": f"claim-{index}", "mountPath": path})
+        more: Obj = {
+            "nodeSelector": dict(map(_label, self.node_selector)),
+            "tolerations": [_toleration(text) for text in self.tolerations],
+            "priorityClassName": self.priority,
+            "schedulerName": self.scheduler,
+            "serviceAccountName": self.service_account,
+            "imagePullSecrets": [{"name": name} for name in self.pull_secrets],
+        }
+        spec.update({key: value for key, value in more.items() if value})
+
+
+def _claim(text: str) -> tuple[str, str, bool]:
+    """Return name, path and whether it is only read.
+
+    >>> _claim("data:/mnt/data:ro")
+    ('data', '/mnt/data', True)
+    """
+    name, _, rest = text.partition(":")
+    path, _, mode = rest.partition(":")
+    if not name or not path.startswith("/") or mode not in ("", "ro"):
+        raise ValueError("write NAME:/path or NAME:/path:ro")
+    return name, path, mode == "ro"
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ValueError("write LABEL=VALUE")
+    return key, value
+
+
+def _toleration(text: str) -> Obj:
+    """Return a toleration, as kubectl writes taints.
+
+    >>> _toleration("nvidia.com/gpu:NoSchedule")
+    {'key': 'nvidia.com/gpu', 'operator': 'Exists', 'effect': 'NoSchedule'}
+    """
+    taint, _, effect = text.partition(":")
+    key, equals, value = taint.partition("=")
+    if not key or (effect and effect not in _EFFECTS):
+        raise ValueError(f"write KEY[=VALUE][:EFFECT], the effect one of {', '.join(_EFFECTS)}")
+    toleration: Obj = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key}
+    toleration.setdefault("operator", "Exists")
+    return toleration | ({"effect": effect} if effect else {})
+
+
+OPTIONS = {
+    "cpus": "--cpus",
+    "memory": "--memory",
+    "shm": "--shm",
+    "claims": "--claim",
+    "node_selector": "--node-selector",
+    "tolerations": "--toleration",
+    "priority": "--priority",
+    "queue": "--queue",
+    "scheduler": "--scheduler",
+    "service_account": "--service-account",
+    "pull_secrets": "--pull-secret",
+    "deadline_s": "--deadline",
+    "env_files": "--env-file",
+    "is_detached": "--detach",
+}
+_HELP: dict[str, tuple[str, str]] = {
+    "cpus": ("CPUS", "On a cluster: processors that each pod asks for."),
+    "memory": ("MEMORY", "On a cluster: memory of each pod, such as 16Gi."),
+    "shm": ("SIZE", "On a cluster: size of /dev/shm, such as 8Gi."),
+    "claims": ("NAME:/path[:ro]", "On a cluster: show a volume claim there."),
+    "node_selector": ("LABEL=VALUE", "On a cluster: only nodes with this label."),
+    "tolerations": ("KEY[=VALUE][:EFFECT]", "On a cluster: also nodes with this taint."),
+    "priority": ("CLASS", "On a cluster: priority class of the pods."),
+    "queue": ("QUEUE", "On a cluster: local queue of Kueue."),
+    "scheduler": ("NAME", "On a cluster: scheduler of the pods, such as gangline-scheduler."),
+    "service_account": ("NAME", "On a cluster: service account of the pods."),
+    "pull_secrets": ("NAME", "On a cluster: Secret with which the image is pulled."),
+    "deadline_s": ("SECONDS", "On a cluster: end the job after this time."),
+    "env_files": ("FILE", "On a cluster: variables for the ranks, lines of NAME=VALUE."),
+}
+_REPEATED = ("claims", "node_selector", "tolerations", "pull_secrets", "env_files")
+
+
+def pod_options(function: F) -> F:
+    """Add the options, passed on as one ``pods``."""
+
+    @wraps(function)
+    def wrapped(*args: Any, **rest: Any) -> Any:
+        given = {field: rest.pop(f"pods_{field}") for field in OPTIONS}
+        return function(
+            *args, pods=PodOptions(**{key: value for key, value in given.items() if value}), **rest
+        )
+
+    described: Any = click.option(
+        "--detach", "pods_is_detached", is_flag=True, help="On a cluster: end once the job is created."
+    )(wrapped)
+    for field, (metavar, text) in reversed(_HELP.items()):
+        is_number = field == "deadline_s"
+        described = click.option(
+            OPTIONS[field],
+            f"pods_{field}",
+            metavar=metavar,
+            help=text,
+            multiple=field in _REPEATED,
+            type=click.IntRange(min=1) if is_number else str,
+        )(described)
+    return described  # type: ignore[no-any-return]

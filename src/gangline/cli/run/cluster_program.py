@@ -1,0 +1,197 @@
+"""The objects of ``gangline run --context C -- PROGRAM``: a Job whose pods are the ranks, and its code. Pure.
+
+An indexed Job of ``batch/v1``, so that it runs on any Kubernetes without an operator or image of ours
+or MPI: every pod unpacks the code from Secrets and starts its ranks by the image's own Python, see
+``gangline.launch.pod_ranks``. The Secrets belong to the job, go with it, and serve pods that come later.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gangline import launch
+from gangline.api.resources import JOBS, SECRETS, SERVICES, Resource
+from gangline.cli.options.pods import PodOptions
+from gangline.cli.run.code_bundle import CodeBundle
+from gangline.cli.run.program_job import GPU, literal
+from gangline.launch.rank_tags import ANNOTATION as TAGS_ANNOTATION
+
+Obj = dict[str, Any]
+
+CODE_FOLDER = "/code"
+PIECES_FOLDER = "/run/gangline/pieces"
+PROGRAMS_FOLDER = "/run/gangline/programs"
+PROGRAMS = ("pod_ranks.py", "rank_supervisor.py", "unpack_code.py")
+GANG_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
+GANG_SIZE_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+class ClusterProgram(msgspec.Struct, frozen=True):
+    """What to run on a cluster.
+
+    Attributes:
+        namespace: of all objects.
+        image: of the pods; it needs Python 3.8 or newer.
+        program: words as the user typed them.
+        code: the user's folder.
+        ranks: number of ranks in all.
+        nodes: number of pods.
+        gpus_per_rank: GPUs that each rank has for itself.
+        environment: variables for every rank.
+        pods: what the pods ask for beside.
+        token: part of the names of what belongs to the job, so that two of one name never meet.
+    """
+
+    namespace: str
+    image: str
+    program: tuple[str, ...]
+    code: CodeBundle
+    ranks: int
+    nodes: int
+    gpus_per_rank: int
+    environment: dict[str, str]
+    pods: PodOptions
+    token: str
+
+    @property
+    def per_pod(self) -> int:
+        """Ranks of each pod; the last may have fewer."""
+        return -(-self.ranks // self.nodes)
+
+    def job(self, name: str) -> Obj:
+        """Return the Job under a name; suspended until what belongs to it is there."""
+        spec: Obj = {
+            "suspend": True,
+            "completionMode": "Indexed",
+            "completions": self.nodes,
+            "parallelism": self.nodes,
+            "backoffLimit": 0,
+            "template": {"metadata": self._pod_metadata(name), "spec": self._pod_spec(name)},
+        }
+        if self.pods.deadline_s:
+            spec["activeDeadlineSeconds"] = self.pods.deadline_s
+        metadata: Obj = {"name": name, "namespace": self.namespace, "annotations": {TAGS_ANNOTATION: "true"}}
+        if self.pods.queue:
+            metadata["labels"] = {QUEUE_LABEL: self.pods.queue}
+        return {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": metadata, "spec": spec}
+
+    def belongings(self, name: str, owner: Obj | None = None) -> list[tuple[Resource, Obj]]:
+        """Return what belongs to the job of that name: its code, its variables, the names of its pods.
+
+        Args:
+            name: of the job.
+            owner: the job as it was created, with which they go; None for objects without an owner.
+        """
+        programs = {one: _encoded(_source(one)) for one in PROGRAMS}
+        found = [self._secret(self._name(name, "programs"), programs, owner)]
+        for index, piece in enumerate(self.code.chunks()):
+            found.append(self._secret(self._piece(name, index), {"piece": _encoded(piece)}, owner))
+        if self.environment:
+            variables = {key: _encoded(value.encode()) for key, value in self.environment.items()}
+            found.append(self._secret(self._name(name, "env"), variables, owner))
+        if self.nodes > 1:
+            found.append(self._service(name, owner))
+        return found
+
+    def _name(self, name: str, part: str = "") -> str:
+        return "-".join(filter(None, (name, self.token, part)))
+
+    def _piece(self, name: str, index: int) -> str:
+        return self._name(name, f"code-{index:02}")
+
+    def _pod_metadata(self, name: str) -> Obj:
+        labels = {GANG_LABEL: name, GANG_SIZE_LABEL: str(self.nodes)} if self.nodes > 1 else {}
+        return {"annotations": {TAGS_ANNOTATION: "true"}, **({"labels": labels} if labels else {})}
+
+    def _pod_spec(self, name: str) -> Obj:
+        domain = self._name(name)
+        master = f"{name}-0.{domain}" if self.nodes > 1 else "127.0.0.1"
+        pieces = range(len(self.code.chunks()))
+        line = [
+            *("python3", f"{PROGRAMS_FOLDER}/{PROGRAMS[0]}"),
+            *("--ranks", str(self.ranks), "--per-pod", str(self.per_pod), "--master", master),
+            *("--code", f"{PIECES_FOLDER},{CODE_FOLDER},{self.code.digest}", "--"),
+        ]
+        container: Obj = {
+            "name": "ranks",
+            "image": self.image,
+            "command": [*line, *map(literal, self.program)],
+            "volumeMounts": [
+                {"name": "programs", "mountPath": PROGRAMS_FOLDER, "readOnly": True},
+                {"name": "pieces", "mountPath": PIECES_FOLDER, "readOnly": True},
+                {"name": "code", "mountPath": CODE_FOLDER},
+            ],
+        }
+        if self.environment:
+            container["envFrom"] = [{"secretRef": {"name": self._name(name, "env")}}]
+        sources = [
+            {
+                "secret": {
+                    "name": self._piece(name, index),
+                    "items": [{"key": "piece", "path": f"{index:02}"}],
+                }
+            }
+            for index in pieces
+        ]
+        spec: Obj = {
+            "restartPolicy": "Never",
+            "containers": [container],
+            "volumes": [
+                {"name": "programs", "secret": {"secretName": self._name(name, "programs")}},
+                {"name": "pieces", "projected": {"sources": sources}},
+                {"name": "code", "emptyDir": {}},
+            ],
+        }
+        if self.nodes > 1:
+            spec["subdomain"] = domain
+        self.pods.apply(spec, {GPU: self.per_pod * self.gpus_per_rank} if self.gpus_per_rank else {})
+        return spec
+
+    def _secret(self, name: str, data: dict[str, str], owner: Obj | None) -> tuple[Resource, Obj]:
+        metadata = self._metadata(name, owner)
+        return SECRETS, {
+            "apiVersion": "v1",
+            "kind": SECRETS.kind,
+            "metadata": metadata,
+            "immutable": True,
+            "data": data,
+        }
+
+    def _service(self, name: str, owner: Obj | None) -> tuple[Resource, Obj]:
+        """Return the service whose domain the pods are in; rank 0 is met before its pod is ready."""
+        return SERVICES, {
+            "apiVersion": "v1",
+            "kind": SERVICES.kind,
+            "metadata": self._metadata(self._name(name), owner),
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": {"batch.kubernetes.io/job-name": name},
+            },
+        }
+
+    def _metadata(self, name: str, owner: Obj | None) -> Obj:
+        metadata: Obj = {"name": name, "namespace": self.namespace}
+        if owner is not None:
+            metadata["ownerReferences"] = [
+                {
+                    "apiVersion": JOBS.api_version,
+                    "kind": JOBS.kind,
+                    "name": owner["metadata"]["name"],
+                    "uid": owner["metadata"]["uid"],
+                }
+            ]
+        return metadata
+
+
+def _source(program: str) -> bytes:
+    return Path(str(launch.__file__)).with_name(program).read_bytes()
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()

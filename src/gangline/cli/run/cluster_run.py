@@ -1,0 +1,148 @@
+"""``gangline run --context C -- PROGRAM``: from the command line to a job on a cluster that has its code."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from gangline.api.codec import Document
+from gangline.api.resources import JOBS
+from gangline.cli.options.gpus import COMMAND_LINE
+from gangline.cli.options.target import ClusterTarget
+from gangline.cli.run.cluster_program import ClusterProgram
+from gangline.cli.run.code_bundle import pack_folder
+from gangline.cli.run.create_or_attach import delete_job
+from gangline.cli.run.program_job import check_name, check_ranks, name_of_program
+from gangline.cluster.runs.names import names_after
+from gangline.cluster.runs.record import PROGRAM_ANNOTATION, program_text
+from gangline.errors import UserError
+
+if TYPE_CHECKING:
+    from gangline.cli.options.pods import PodOptions
+    from gangline.kube.verbs import ObjectClient
+
+Obj = dict[str, Any]
+
+TOKEN_BYTES = 3
+
+
+def cluster_program(
+    program: tuple[str, ...],
+    target: ClusterTarget,
+    images: tuple[str, ...],
+    code: Path | None,
+    counts: tuple[int, int, int],
+    environment: Mapping[str, str],
+    pods: PodOptions,
+) -> ClusterProgram:
+    """Return what to run, its code packed.
+
+    Args:
+        program: words behind ``--``.
+        target: the cluster, for the namespace.
+        images: of ``--image``.
+        code: folder of the code, None for the current one.
+        counts: ranks, pods and GPUs of each rank.
+        environment: for every rank.
+        pods: further options.
+
+    Raises:
+        UserError: no image, or several; code that cannot be packed; a script that is not in it.
+    """
+    ranks, nodes, gpus = counts
+    check_ranks(ranks, nodes)
+    if len(images) != 1 or "=" in images[0]:
+        found = ", ".join(f"`--image {image}`" for image in images) or "none"
+        raise UserError(
+            f"a program on a cluster runs in one image, which has its packages (found {found})",
+            hint="--image pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime, or another with Python 3.8 or newer",
+        )
+    folder = code or Path()
+    bundle = pack_folder(folder)
+    script = next((word for word in program[1:] if not word.startswith("-")), "")
+    path = PurePosixPath(script)
+    is_script = program[0].rpartition("/")[2].startswith("python") and script.endswith(".py")
+    if is_script and "-m" not in program and not path.is_absolute() and path not in bundle.paths:
+        there = (folder / script).exists()
+        raise UserError(
+            f"`{script}` is not in the code that goes to the cluster, {folder.resolve()}"
+            + (": an ignore file names it" if there else ""),
+            hint="take it out of .gitignore or .ganglineignore" if there else "--code DIR names its folder",
+        )
+    return ClusterProgram(
+        namespace=target.connection().namespace or "default",
+        image=images[0],
+        program=program,
+        code=bundle,
+        ranks=ranks,
+        nodes=nodes,
+        gpus_per_rank=gpus,
+        environment=dict(environment),
+        pods=pods,
+        token=secrets.token_hex(TOKEN_BYTES),
+    )
+
+
+def named(run: ClusterProgram, name: str) -> Obj:
+    """Return its job under a name, with the words that the user typed."""
+    job = run.job(name)
+    job["metadata"]["annotations"][PROGRAM_ANNOTATION] = program_text(run.program)
+    return job
+
+
+def names(run: ClusterProgram, name: str | None) -> Iterator[str]:
+    """Yield the names to try: the given one, else the program's, then with -2, -3, ... behind."""
+    check_name(name)
+    if name:
+        yield name
+        return
+    yield from names_after(name_of_program(run.program), ())
+
+
+def objects(run: ClusterProgram, name: str | None) -> list[Document]:
+    """Return all objects as ``kubectl apply`` takes them, the job last."""
+    chosen = next(names(run, name))
+    run = replace(run, token=run.code.digest[: 2 * TOKEN_BYTES])  # the same code, the same text
+    job = named(run, chosen)
+    if not run.pods.queue:
+        job["spec"]["suspend"] = False
+    return [Document(obj, file=COMMAND_LINE) for obj in (*(obj for _, obj in run.belongings(chosen)), job)]
+
+
+async def deliver(run: ClusterProgram, client: ObjectClient, job: Obj) -> None:
+    """Create what belongs to a job that was created suspended, and let it start; else take it away again."""
+    name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+    try:
+        belongings = run.belongings(name, owner=job)
+        await asyncio.gather(*(client.create(resource, obj) for resource, obj in belongings))
+        if not run.pods.queue:  # Kueue lets it start
+            await client.patch(JOBS, name, {"spec": {"suspend": False}}, namespace)
+    except BaseException:
+        await asyncio.shield(delete_job(client, JOBS, job))
+        raise
+
+
+def follow(run: ClusterProgram, target: ClusterTarget, name: str | None, started_s: float) -> int:
+    """Create the job and what belongs to it, follow it, and return the exit code."""
+    from gangline.cli.run.flow import run_documents
+
+    left = names(run, name)
+
+    def next_job() -> Obj:
+        return named(run, next(left))
+
+    async def hand_over(client: ObjectClient, job: Obj) -> None:
+        await deliver(run, client, job)
+
+    document = Document(next_job(), file=COMMAND_LINE)
+    rename = None if name else next_job
+    return asyncio.run(
+        run_documents(
+            [document], target, started_s, None, hand_over, rename, is_detached=run.pods.is_detached
+        )
+    )

@@ -1,0 +1,158 @@
+"""A program with its folder on a cluster of a kubeconfig, which the one-machine cluster plays."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+PROGRAM = """
+import os, sys
+from parts import WORD
+rank = os.environ["RANK"]
+print(rank, os.environ["WORLD_SIZE"], os.environ["LOCAL_RANK"], WORD, os.environ.get("WORD_OF_ENV"))
+sys.exit(7 if sys.argv[1:] == [rank] else 0)
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "parts.py").write_text("WORD = 'mine'\n")
+    (folder / "train.py").write_text(PROGRAM)
+    (folder / ".gitignore").write_text("ignored.py\n")
+    (folder / "ignored.py").write_text("")
+    return folder
+
+
+@pytest.fixture
+def kubectl(run):
+    """Run kubectl on the cluster; the test is skipped where there is none."""
+    if not shutil.which("kubectl"):
+        pytest.skip("needs kubectl")
+
+    def command(*words: str, text: str = "") -> str:
+        line = ["kubectl", "--kubeconfig", run.kubeconfig, *words]
+        return subprocess.run(line, input=text, capture_output=True, text=True, check=True).stdout
+
+    return command
+
+
+@pytest.fixture
+def run(gangline, code):
+    """`gangline run` in the folder, on the cluster as its kubeconfig names it."""
+    gangline("up")
+    kubeconfig = gangline("kubeconfig", "--path").stdout.strip()
+
+    def command(*words: str, image: str = "gangline/base"):
+        where = ["--kubeconfig", kubeconfig, "--context", "gangline", *(["--image", image] if image else [])]
+        return gangline("run", *where, *words, cwd=code)
+
+    command.kubeconfig = kubeconfig
+    return command
+
+
+def test_ranks_of_two_pods_have_the_code_and_what_belongs_to_the_job_goes_with_it(
+    run, gangline, kubectl, until
+):
+    done = run(
+        "-n", "3", "--nodes", "2", "--name", "three", "-e", "WORD_OF_ENV=hush", "--", "python", "train.py"
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "0 3 0 mine hush",
+        "[1] 1 3 1 mine hush",
+        "[2] 2 3 0 mine hush",
+    ]
+    assert "Job default/three succeeded" in done.stderr
+
+    left = kubectl("get", "secrets,services", "-o", "name")
+    assert "secret/three-" in left and "service/three-" in left
+    assert gangline("delete", "job/three").returncode == 0
+    until(lambda: "/three-" not in kubectl("get", "secrets,services", "-o", "name"), "end of the code")
+
+
+def test_the_rank_that_fails_is_named_with_its_pod_and_its_code(run):
+    done = run("-n", "4", "--nodes", "2", "--name", "bad", "--", "python", "train.py", "2")
+
+    assert done.returncode == 7
+    assert "error[job-failed]: Job default/bad failed: rank 2 in pod bad-1-" in done.stderr
+    assert "exited with code 7" in done.stderr
+
+
+def test_a_run_without_a_name_finds_one_that_is_free(run):
+    runs = [run("--", "python", "train.py") for _ in range(2)]
+
+    assert [done.returncode for done in runs] == [0, 0]
+    assert "default/train succeeded" in runs[0].stderr
+    assert "default/train-2 succeeded" in runs[1].stderr
+
+
+def test_a_dry_run_prints_the_same_objects_each_time_the_job_last_and_ready_to_start(run):
+    words = ("-n", "2", "--nodes", "2", "--claim", "data:/data:ro", "--deadline", "60", "--dry-run", "-o")
+    first, second = (run(*words, "yaml", "--", "python", "train.py").stdout for _ in range(2))
+
+    assert first == second
+    objects = list(yaml.safe_load_all(first))
+    assert [one["kind"] for one in objects] == ["Secret", "Secret", "Service", "Job"]
+    assert objects[-1]["spec"]["suspend"] is False
+    assert objects[-1]["spec"]["activeDeadlineSeconds"] == 60
+    as_json = json.loads(run(*words, "json", "--", "python", "train.py").stdout)
+    assert as_json["items"] == objects
+
+
+def test_a_job_whose_code_cannot_be_kept_leaves_nothing(run, kubectl):
+    metadata = "metadata: {name: none, namespace: full}"
+    quota = f"apiVersion: v1\nkind: ResourceQuota\n{metadata}\nspec: {{hard: {{secrets: 0}}}}"
+    space = "apiVersion: v1\nkind: Namespace\nmetadata: {name: full}"
+    kubectl("apply", "-f", "-", text=f"{space}\n---\n{quota}")
+
+    done = run("--namespace", "full", "--", "python", "train.py")
+
+    assert done.returncode != 0
+    assert "exceeded quota" in done.stderr, done.stderr
+    assert kubectl("get", "-n", "full", "jobs,secrets,pods", "-o", "name") == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--", "python", "nowhere.py"], "`nowhere.py` is not in the code"),
+        (["--", "python", "ignored.py"], "an ignore file names it"),
+        (
+            ["--claim", "data", "--toleration", "a:b", "--", "python", "train.py"],
+            "--claim data: write NAME:/path",
+        ),
+        (
+            ["--claim", "data", "--toleration", "a:b", "--", "python", "train.py"],
+            "--toleration a:b: write KEY",
+        ),
+        (["--env-file", "no.env", "--", "python", "train.py"], "--env-file no.env: cannot be read"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_created(run, words, said):
+    done = run(*words)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_program_on_a_cluster_needs_an_image_and_a_local_one_no_pod_options(run, gangline, code):
+    assert "found none" in run("--", "python", "train.py", image="").stderr
+    refused = gangline("run", "--cpus", "2", "--", "python", "train.py", cwd=code)
+    assert "--cpus belongs to programs on a cluster of a kubeconfig" in refused.stderr
+
+
+def test_a_folder_that_is_too_large_is_refused_with_its_largest_parts(run, code):
+    (code / "weights").mkdir()
+    (code / "weights" / "one.bin").write_bytes(os.urandom(9_000_000))
+
+    done = run("--", "python", "train.py")
+
+    assert done.returncode == 2
+    assert "weights/ (8.6 MiB)" in done.stderr
