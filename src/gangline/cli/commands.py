@@ -56,6 +56,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "scheduler": CommandEntry("serve.scheduler", "run the scheduler against a cluster", "Services"),
     "device-plugin": CommandEntry("serve.device_plugin", "serve a node's GPUs to its kubelet", "Services"),
     "install": CommandEntry("install.install", "install operator and scheduler on a cluster", "Services"),
+    "upgrade": CommandEntry("install.upgrade", "bring them to this version", "Services"),
     "uninstall": CommandEntry("install.uninstall", "take them from a cluster again", "Services"),
     "image": CommandEntry("install.image", "push an image to a cluster's registry", "Services"),
     "crds": CommandEntry("install.crds", "print the custom resource definitions", "Services"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from gangline.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CONFIG_MAPS,
     DEPLOYMENTS,
     NAMESPACES,
     POD_DISRUPTION_BUDGETS,
@@ -19,7 +21,8 @@ from gangline.api.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from gangline.installation.objects import PART_OF, Installation
+from gangline.errors import UserError
+from gangline.installation.objects import IMAGE, PART_OF, Installation
 from gangline.kube.errors import Forbidden
 
 if TYPE_CHECKING:
@@ -27,8 +30,17 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 
+HELM_RELEASE = "meta.helm.sh/release-name"
 SELECTOR = ",".join(f"{key}={value}" for key, value in PART_OF.items())
-_INSIDE = (DEPLOYMENTS, POD_DISRUPTION_BUDGETS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, RESOURCE_QUOTAS)
+_INSIDE = (
+    DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    RESOURCE_QUOTAS,
+    CONFIG_MAPS,
+)
 _OUTSIDE = (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES)
 """Kinds of an installation's objects, in the order in which they are deleted."""
 
@@ -69,3 +81,42 @@ async def find_installed(client: ObjectClient, installation: Installation) -> li
     found = await asyncio.gather(*(listed(*place) for place in places))
     mine = [one for some in found for one in some]
     return [one for one in mine if one.resource != NAMESPACES or one.name == installation.namespace]
+
+
+async def refuse_helms(client: ObjectClient, installation: Installation) -> None:
+    """Leave what a Helm release has made to Helm.
+
+    Raises:
+        UserError: with the release.
+    """
+    for found in await find_installed(client, installation):
+        notes = found.value["metadata"].get("annotations") or {}
+        if release := notes.get(HELM_RELEASE):
+            raise UserError(
+                f"{found.title} in {installation.namespace} belongs to the Helm release `{release}`",
+                hint=f"helm upgrade {release} CHART, or helm uninstall {release}, in that namespace",
+            )
+
+
+def installation_in(found: Sequence[Found], asked: Installation) -> Installation | None:
+    """Return what is installed, with the image of this version; None where no service is.
+
+    Args:
+        found: objects of an installation.
+        asked: its namespace. With an image of its own that counts; otherwise the registry stays as it is.
+    """
+    images = {
+        one.name: one.value["spec"]["template"]["spec"]["containers"][0]["image"]
+        for one in found
+        if one.resource == DEPLOYMENTS
+    }
+    if not images:
+        return None
+    # registry.example.com:5000/ml/gangline:0.1.0 or .../gangline@sha256:...
+    prefix = next(iter(images.values())).rpartition("/")[0]
+    return msgspec.structs.replace(
+        asked,
+        has_operator="gangline-operator" in images,
+        has_scheduler="gangline-scheduler" in images,
+        image=asked.image if asked.image != IMAGE else "/".join(filter(None, [prefix, IMAGE])),
+    )

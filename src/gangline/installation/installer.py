@@ -9,8 +9,9 @@ from gangline.api.resources import DEPLOYMENTS, MPIJOBS, NAMESPACES, Resource
 from gangline.errors import ClusterError, UserError
 from gangline.installation.access import Right, missing_rights
 from gangline.installation.definitions import install_definitions
-from gangline.installation.found import find_installed
+from gangline.installation.found import refuse_helms
 from gangline.installation.objects import Installation, definitions, objects
+from gangline.installation.replaced import OtherOperator, find_operators, put_aside
 from gangline.installation.rollout import wait_until_ready
 from gangline.kube.discovery import resource_for
 from gangline.kube.errors import Conflict, Forbidden, NotFound
@@ -22,8 +23,6 @@ Obj = dict[str, Any]
 Say = Callable[[str], None]
 
 FIELD_MANAGER = "gangline-install"
-
-HELM_RELEASE = "meta.helm.sh/release-name"
 
 
 async def install(
@@ -42,7 +41,7 @@ async def install(
         client: of the cluster.
         installation: what is wanted.
         say: takes a line for each object, and for what is waited for.
-        replace: write over definitions of others.
+        replace: write over definitions of others and stop their operators, so that they can be put back.
         force: take over fields that others have changed since.
         dry_run: have the server check everything, and change nothing.
         timeout_s: for the services to become ready.
@@ -52,15 +51,21 @@ async def install(
     """
     wanted = objects(installation)
     await _check_namespace(client, installation)
-    await _check_rights(client, wanted, installation)
+    others = await _check_others(client, installation, replace=replace)
+    await _check_rights(client, wanted, installation, others)
     await refuse_helms(client, installation)
-    if not dry_run:
-        await _bring_definitions(client, installation, say, replace=replace)
-    for obj in wanted:
-        await _apply(client, obj, say, force=force, dry_run=dry_run)
-    if not dry_run:
-        deployments = [obj for obj in wanted if obj["kind"] == DEPLOYMENTS.kind]
-        await wait_until_ready(client, deployments, say, timeout_s=timeout_s)
+    if dry_run:
+        for obj in wanted:
+            await _apply(client, obj, say, force=force, dry_run=True)
+        return
+    if replace:
+        await _apply(client, wanted[0], say, force=force)  # the namespace, where it is noted
+        await put_aside(client, installation.namespace, others, definitions(installation), say)
+    await _bring_definitions(client, installation, say, replace=replace)
+    for obj in wanted[1:] if replace else wanted:
+        await _apply(client, obj, say, force=force)
+    deployments = [obj for obj in wanted if obj["kind"] == DEPLOYMENTS.kind]
+    await wait_until_ready(client, deployments, say, timeout_s=timeout_s)
 
 
 async def _check_namespace(client: ObjectClient, installation: Installation) -> None:
@@ -78,8 +83,29 @@ async def _check_namespace(client: ObjectClient, installation: Installation) -> 
         ) from None
 
 
-async def _check_rights(client: ObjectClient, wanted: Sequence[Obj], installation: Installation) -> None:
-    rights = set()
+async def _check_others(
+    client: ObjectClient, installation: Installation, *, replace: bool
+) -> list[OtherOperator]:
+    """Return the operators of others that are to be stopped, and refuse to work beside one."""
+    if not installation.has_operator:
+        return []
+    others = await find_operators(client)
+    if others and not replace:
+        what = "ask its administrator" if installation.is_namespaced else "--replace stops it"
+        raise ClusterError(
+            f"nothing is installed: {others[0].title} makes the pods of MPIJobs too",
+            hint=f"{what}; jobs go on, and `gangline uninstall` starts it again",
+        )
+    return others
+
+
+async def _check_rights(
+    client: ObjectClient,
+    wanted: Sequence[Obj],
+    installation: Installation,
+    others: Sequence[OtherOperator],
+) -> None:
+    rights = {Right("patch", DEPLOYMENTS, other.namespace) for other in others}
     for obj in wanted:
         resource = await resource_for(client, obj["apiVersion"], obj["kind"])
         place = obj["metadata"].get("namespace", "")
@@ -114,22 +140,7 @@ async def _is_served(client: ObjectClient, resource: Resource, namespace: str) -
     return True
 
 
-async def refuse_helms(client: ObjectClient, installation: Installation) -> None:
-    """Leave what a Helm release has made to Helm.
-
-    Raises:
-        UserError: with the release.
-    """
-    for found in await find_installed(client, installation):
-        notes = found.value["metadata"].get("annotations") or {}
-        if release := notes.get(HELM_RELEASE):
-            raise UserError(
-                f"{found.title} in {installation.namespace} belongs to the Helm release `{release}`",
-                hint=f"helm upgrade {release} CHART, or helm uninstall {release}, in that namespace",
-            )
-
-
-async def _apply(client: ObjectClient, obj: Obj, say: Say, *, force: bool, dry_run: bool) -> None:
+async def _apply(client: ObjectClient, obj: Obj, say: Say, *, force: bool, dry_run: bool = False) -> None:
     resource = await resource_for(client, obj["apiVersion"], obj["kind"])
     metadata = obj["metadata"]
     name, namespace = metadata["name"], metadata.get("namespace")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gangline.api.definitions import ANNOTATION
-from gangline.api.resources import CRDS, DEPLOYMENTS, MPIJOBS
+from gangline.api.resources import CRDS, DEPLOYMENTS, MPIJOBS, Resource
 from gangline.errors import ClusterError
 from gangline.installation.definitions import resource_of
 from gangline.installation.found import Found, find_installed
 from gangline.installation.objects import Installation, definitions
+from gangline.installation.replaced import Replaced, put_back, read_replaced
 from gangline.kube.errors import NotFound
 
 if TYPE_CHECKING:
@@ -36,12 +37,14 @@ class Removal(msgspec.Struct, frozen=True):
         definitions: ours, of which objects go too.
         jobs: that go with their definition.
         kept: definitions that stay, with the reason.
+        replaced: what is put back.
     """
 
     objects: list[Found]
     definitions: list[Found]
     jobs: list[Obj]
     kept: list[str]
+    replaced: Replaced
 
 
 async def plan_removal(client: ObjectClient, installation: Installation, *, keep_jobs: bool) -> Removal:
@@ -50,29 +53,40 @@ async def plan_removal(client: ObjectClient, installation: Installation, *, keep
     With one namespace, and with ``keep_jobs``, no definition goes, and no job with it.
     """
     found = await find_installed(client, installation)
-    going: list[Found] = []
-    kept: list[str] = []
-    jobs: list[Obj] = []
+    replaced = await read_replaced(client, installation.namespace)
+    plan = Removal(found, [], [], [], replaced)
     if installation.is_namespaced or keep_jobs:
-        return Removal(found, going, jobs, kept)
+        return plan
+    back = {crd["metadata"]["name"] for crd in replaced.definitions}
+    jobs_go = not (replaced.operators or _name_of(MPIJOBS) in back)
     for crd in definitions(msgspec.structs.replace(installation, has_scheduler=True)):
         name = crd["metadata"]["name"]
+        if name in back:
+            continue
         try:
             live = await client.get(CRDS, name)
         except NotFound:
             continue
+        there = (await client.list(resource_of(crd))).items
+        is_of_jobs = resource_of(crd) == MPIJOBS
+        # What jobs own goes with them.
+        staying = there if not jobs_go else [] if is_of_jobs else [one for one in there if not _is_owned(one)]
         if ANNOTATION not in (live["metadata"].get("annotations") or {}):
-            kept.append(f"customresourcedefinition/{name} left as it is: it is not Gangline's")
-            continue
-        resource = resource_of(crd)
-        there = (await client.list(resource)).items
-        if resource == MPIJOBS:
-            jobs = there
-        elif others := [one for one in there if not one["metadata"].get("ownerReferences")]:
-            kept.append(f"customresourcedefinition/{name} left as it is: {len(others)} objects need it")
-            continue
-        going.append(Found(CRDS, live))
-    return Removal(found, going, jobs, kept)
+            plan.kept.append(f"customresourcedefinition/{name} left as it is: it is not Gangline's")
+        elif staying or (is_of_jobs and not jobs_go):
+            plan.kept.append(f"customresourcedefinition/{name} left as it is: others need it")
+        else:
+            plan.definitions.append(Found(CRDS, live))
+            plan.jobs.extend(there if is_of_jobs else [])
+    return plan
+
+
+def _name_of(resource: Resource) -> str:
+    return f"{resource.plural}.{resource.group}"
+
+
+def _is_owned(obj: Obj) -> bool:
+    return bool(obj["metadata"].get("ownerReferences"))
 
 
 async def carry_out(client: ObjectClient, removal: Removal, say: Say) -> None:
@@ -83,21 +97,28 @@ async def carry_out(client: ObjectClient, removal: Removal, say: Say) -> None:
     """
     services = [one for one in removal.objects if one.resource == DEPLOYMENTS]
     rest = [one for one in removal.objects if one.resource != DEPLOYMENTS]
-    for group in (services, removal.definitions, rest):
-        await _delete(client, group, say)
-        await _until_gone(client, group)
+    await delete_all(client, services, say)
+    await put_back(client, removal.replaced, say)
+    for group in (removal.definitions, rest):
+        await delete_all(client, group, say)
     for line in removal.kept:
         say(line)
 
 
-async def _delete(client: ObjectClient, found: Iterable[Found], say: Say) -> None:
-    for one in found:
+async def delete_all(client: ObjectClient, going: Sequence[Found], say: Say) -> None:
+    """Delete objects, and wait until they are gone.
+
+    Raises:
+        ClusterError: one is still there after two minutes.
+    """
+    for one in going:
         metadata = one.value["metadata"]
         try:
             await client.delete(one.resource, one.name, metadata.get("namespace"), propagation="Foreground")
         except NotFound:
             continue
         say(f"{one.title} deleted")
+    await _until_gone(client, going)
 
 
 async def _until_gone(client: ObjectClient, found: Sequence[Found]) -> None:

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
+from gangline import __version__
+from gangline.installation.objects import Installation, definitions, objects
+
 pytestmark = pytest.mark.clients
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
+GANGS = DEPLOY / "chart/crds/podgroups.scheduling.x-k8s.io.yaml"
 OPERATOR = ("-n", "gangline-system", "deployment/gangline-operator")
+MPIJOB = "mpijobs.v2beta1.kubeflow.org"  # kubectl keeps for minutes which versions there were
 JOB = ("run", "--name", "pi", "-n", "2", "--", "echo", "said")
 
 
@@ -25,6 +30,7 @@ class OnKubernetes:
         self.kubeconfig = cluster.gangline("kubeconfig", "--path").stdout.strip()
         self.kubectl = cluster.kubectl
         self.gangline = cluster.gangline
+        self.get = cluster.get
 
     def there(self, command: str, *words: str, kubeconfig: str = "") -> Any:
         return self._cluster.gangline(command, "--kubeconfig", kubeconfig or self.kubeconfig, *words)
@@ -43,9 +49,42 @@ class OnKubernetes:
         named: str = self.kubectl("get", kinds, *mine, "-o", "name")
         return named
 
+    def start_job(self) -> set[str]:
+        """Start one that runs long; the identities of its pods."""
+        self.kubectl("create", "-f", "-", stdin=RUNNING)
+        self.kubectl("wait", f"{MPIJOB}/long", "--for=condition=Running", "--timeout=60s")
+        return self.pods()
+
+    def pods(self) -> set[str]:
+        mine = ("-l", "training.kubeflow.org/job-name=long")
+        return set(self.kubectl("get", "pods", *mine, "-o", "jsonpath={.items[*].metadata.uid}").split())
+
+    def state(self) -> str:
+        """The last condition of the job, with its message."""
+        shown: str = self.kubectl("get", MPIJOB, "long", "-o", "jsonpath={.status.conditions[-1:]}")
+        return shown
+
     def may(self, account: str, *words: str) -> bool:
         asked = self._cluster.try_kubectl("auth", "can-i", *words, f"--as=system:serviceaccount:{account}")
         return bool(asked.stdout.strip() == "yes")
+
+
+RUNNING = """
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: long}
+spec:
+  slotsPerWorker: 1
+  mpiReplicaSpecs:
+    Launcher:
+      template:
+        spec:
+          containers:
+          - {name: main, image: gangline/base, command: [mpirun, sh, -c, 'echo rank; sleep 600']}
+    Worker:
+      replicas: 2
+      template: {spec: {containers: [{name: main, image: gangline/base}]}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +193,73 @@ def test_the_files_make_what_the_command_makes(empty: OnKubernetes) -> None:
     names = [one["metadata"]["name"] for one in json.loads(empty.kubectl("get", "ns", "-o", "json"))["items"]]
     assert "mpi-operator" in names
     assert "gangline-system" not in names
+
+
+def test_an_upgrade_keeps_the_registry_and_the_jobs_and_takes_away_what_is_no_longer(
+    empty: OnKubernetes,
+) -> None:
+    """Installed as a version before would have been, with a role that this one does not have."""
+    before = Installation(has_scheduler=False, image="localhost:5000/gangline:0.0.9")
+    found = [*definitions(before), *objects(before)]
+    role = next(obj for obj in found if obj["kind"] == "ClusterRole")
+    found.append({**role, "metadata": {**role["metadata"], "name": "gangline-of-before"}})
+    applied = ("apply", "--server-side", "--field-manager=gangline-install", "-f", "-")
+    empty.kubectl(*applied, stdin=yaml.safe_dump_all(found))
+    empty.kubectl("rollout", "status", *OPERATOR, "--timeout=60s")
+    pods = empty.start_job()
+
+    lines = empty.done("upgrade")
+
+    assert "deployment/gangline-operator configured" in lines
+    assert "clusterrole/gangline-of-before deleted" in lines
+    assert not [line for line in lines if "scheduler" in line]
+    image = empty.kubectl("get", *OPERATOR, "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+    assert image == f"localhost:5000/gangline:{__version__}"
+    assert empty.pods() == pods
+    assert '"type":"Running"' in empty.state()
+    assert [line for line in empty.done("upgrade") if "configured" in line or "deleted" in line] == []
+
+
+def test_there_is_nothing_to_upgrade_where_nothing_is(cluster: OnKubernetes) -> None:
+    refused = cluster.there("upgrade")
+
+    assert refused.returncode == 2
+    assert "there is nothing to upgrade" in refused.stderr
+
+
+def test_what_it_replaces_is_put_back_and_a_running_job_notices_nothing(
+    cluster: OnKubernetes, programs: Path
+) -> None:
+    """The MPI operator's files; its image is served by our own operator, which makes gangs there."""
+    cluster.kubectl("apply", "--server-side", "-f", str(GANGS))
+    upstream = str(programs / "mpi-operator-files/deploy/v2beta1/mpi-operator.yaml")
+    theirs = ("-n", "mpi-operator", "deployment/mpi-operator")
+    versions = ("get", "crd", "mpijobs.kubeflow.org", "-o", "jsonpath={.spec.versions[*].name}")
+    cluster.kubectl("apply", "--server-side", "-f", upstream)
+    cluster.kubectl("rollout", "status", *theirs, "--timeout=60s")
+    definition = cluster.get("crd", "mpijobs.kubeflow.org")["spec"]
+    pods = cluster.start_job()
+
+    refused = cluster.there("install")
+    assert refused.returncode == 3
+    assert "deployment/mpi-operator in mpi-operator (mpioperator/mpi-operator" in refused.stderr
+    assert cluster.left() == ""
+
+    lines = cluster.done("install", "--replace")
+    assert [line for line in lines if line.startswith("deployment/mpi-operator") and "stopped" in line]
+    assert cluster.kubectl("get", *theirs, "-o", "jsonpath={.spec.replicas}") == "0"
+    assert "v1alpha1" in cluster.kubectl(*versions)
+    cluster.done("install", "--replace")  # again: what was noted stays noted
+    run = cluster.gangline(*JOB)
+    assert run.returncode == 0, run.stderr
+    assert cluster.pods() == pods
+    assert '"type":"Running"' in cluster.state()
+
+    cluster.done("uninstall")  # asks nothing: no job goes
+    assert cluster.get("crd", "mpijobs.kubeflow.org")["spec"] == definition
+    cluster.kubectl("rollout", "status", *theirs, "--timeout=60s")
+    assert cluster.kubectl("get", *theirs, "-o", "jsonpath={.spec.replicas}") == "1"
+    assert cluster.pods() == pods
+    assert '"type":"Running"' in cluster.state()
+    cluster.kubectl("delete", MPIJOB, "--all")
+    cluster.kubectl("delete", "-f", upstream, "--timeout=90s")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -13,35 +14,46 @@ from gangline.errors import UserError
 if TYPE_CHECKING:
     from gangline.installation.objects import Installation
 
+F = TypeVar("F", bound=Callable[..., object])
 READY_WITHIN_S = 120
+
+
+def rollout_options(function: F) -> F:
+    """Add --image-prefix, --force, --dry-run and --timeout."""
+    options = (
+        click.option(
+            "--image-prefix",
+            default="",
+            metavar="REGISTRY",
+            help="Where the image `gangline` was pushed to: REGISTRY/gangline:VERSION.",
+        ),
+        click.option("--force", is_flag=True, help="Take over fields that others have changed since."),
+        click.option("--dry-run", is_flag=True, help="Let the server check everything, change nothing."),
+        click.option(
+            "--timeout",
+            type=click.IntRange(1),
+            default=READY_WITHIN_S,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long to wait until they are ready.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 @click.command("install")
 @click.option("--operator-only", is_flag=True, help="Without the gang scheduler; jobs make no gangs.")
 @click.option(
-    "--image-prefix",
-    default="",
-    metavar="REGISTRY",
-    help="Where the image `gangline` was pushed to: REGISTRY/gangline:VERSION.",
-)
-@click.option("--replace", is_flag=True, help="Also where others' definitions stand.")
-@click.option("--force", is_flag=True, help="Take over fields that others have changed since.")
-@click.option("--dry-run", is_flag=True, help="Let the server check everything, change nothing.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["yaml"]),
-    default=None,
-    help="Print the manifests; no cluster needed.",
+    "--replace",
+    is_flag=True,
+    help="Stop the MPI operator and write over definitions of others; uninstall puts both back.",
 )
 @click.option(
-    "--timeout",
-    type=click.IntRange(1),
-    default=READY_WITHIN_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait until they are ready.",
+    "-o", "--output", type=click.Choice(["yaml"]), default=None, help="Print the manifests, for no cluster."
 )
+@rollout_options
 @target_options()
 def command(
     operator_only: bool,
@@ -69,6 +81,8 @@ def command(
         print(dump_yaml(*crds, *objects(installation)), end="")
         return
     check_is_no_own(target)
+    if replace and target.namespace:
+        raise UserError("--replace is for the whole cluster", hint="leave --namespace away")
     asyncio.run(
         _install(
             target, installation, replace=replace, force=force, dry_run=dry_run, timeout_s=float(timeout)

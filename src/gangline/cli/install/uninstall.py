@@ -33,7 +33,7 @@ def command(keep_jobs: bool, yes: bool, target: ClusterTarget) -> None:
 
 async def _uninstall(target: ClusterTarget, *, keep_jobs: bool, yes: bool) -> None:
     from gangline.cli.install.install import installation_of
-    from gangline.installation.installer import refuse_helms
+    from gangline.installation.found import refuse_helms
     from gangline.installation.removal import carry_out, plan_removal
 
     installation = installation_of(target, operator_only=False, image_prefix="")
