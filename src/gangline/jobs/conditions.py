@@ -49,6 +49,14 @@ def set_condition(conditions: list[Condition], new: Condition, now: str) -> list
     return [*kept, replace(new, last_update_time=now, last_transition_time=transition)]
 
 
+def true_last(conditions: list[Condition]) -> list[Condition]:
+    """Return the list with one at its end that holds: the column STATE shows the type of the last."""
+    holding = [condition for condition in conditions if condition.status == "True"]
+    if not holding or holding[-1] is conditions[-1]:
+        return conditions
+    return [*(condition for condition in conditions if condition is not holding[-1]), holding[-1]]
+
+
 def has_finished(conditions: list[Condition]) -> bool:
     """Whether the job has succeeded or failed."""
     return is_true(conditions, SUCCEEDED) or is_true(conditions, FAILED)

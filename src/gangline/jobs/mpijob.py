@@ -10,6 +10,7 @@ Reading order: ``reconcile``, ``classify`` (what is there), ``phases.TRANSITIONS
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from gangline.api.core import Job, Pod, find_condition, is_true
 from gangline.api.mpijob import LAUNCHER, MANAGED_BY_US, WORKER, MPIJob, ReplicaStatus
 from gangline.api.mpijob_reading import ReadJob
 from gangline.api.resources import JOBS, PODS
+from gangline.clock import parse_time
 from gangline.jobs.children import ensure_config_map, ensure_secret, ensure_service
 from gangline.jobs.conditions import FAILED, cut, has_finished
 from gangline.jobs.failure import WORKER_LOST, FailedCondition
@@ -41,6 +43,9 @@ VALIDATION_ERROR = "ValidationError"
 FIELDS_IGNORED = "FieldsIgnored"
 blocked_retry_s = 5.0
 leftover_retry_s = 1.0
+suspended_status_age_s = 1.5
+"""A client that makes a suspended job and lets it go at once writes to the version that it made: the first
+status must not come between. Creation times are whole seconds, so that this is 0.5 to 1.5 s."""
 _END_NOW_S = 1
 """Deadline that ends a launcher whose workers are gone: its Job fails with DeadlineExceeded."""
 
@@ -73,7 +78,7 @@ def reconcile(
     if not was_created(job) and _is_rejected(job):
         draft.forget_failure()
     observed_job = classify(job, observed, settings)
-    draft.created()
+    draft.created(has_launcher=observed_job.launcher is not None or _may_launch(observed_job))
     warnings = _warnings(read, observed_job, draft)
     launcher_wait_s = replacement_wait_s(job, observed_job.launcher, observed_job.launcher_pods, now)
     if not draft.is_finished:
@@ -97,7 +102,18 @@ def reconcile(
     retry_s = (
         blocked_retry_s if is_held else leftover_retry_s if observed_job.has_leftovers else launcher_wait_s
     )
-    return _plan(draft, raw_status, stages, warnings, None if draft.is_finished else retry_s)
+    plan = _plan(draft, raw_status, stages, warnings, None if draft.is_finished else retry_s)
+    early_s = _too_early_s(job, now) if plan.is_first and job.is_suspended else 0.0
+    if not early_s:
+        return plan
+    return replace(plan, status=None, status_patch={}, events=(), counts=(), requeue_after_s=early_s)
+
+
+def _too_early_s(job: MPIJob, now: datetime) -> float:
+    """Return for how long the first status of a suspended job is to be held back; 0 where clocks differ."""
+    made = job.metadata.creation_timestamp
+    age_s = (now - parse_time(made)).total_seconds() if made else suspended_status_age_s
+    return max(0.0, suspended_status_age_s - age_s) if age_s >= 0 else 0.0
 
 
 def _warnings(read: ReadJob, observed_job: ObservedJob, draft: StatusDraft) -> list[Emit]:
@@ -227,9 +243,15 @@ def _ensure_workers(observed_job: ObservedJob) -> list[Action]:
     return actions
 
 
+def _may_launch(observed_job: ObservedJob) -> bool:
+    """Whether the launcher may be made, which may have to wait for its workers."""
+    job = observed_job.job
+    return not job.launcher_waits or (not job.is_suspended and observed_job.is_ready)
+
+
 def _create_launcher(observed_job: ObservedJob, draft: StatusDraft) -> list[Action]:
     job = observed_job.job
-    if job.launcher_waits and (job.is_suspended or not observed_job.is_ready):
+    if not _may_launch(observed_job):
         return []
     launcher = job.spec.replica(LAUNCHER)
     if launcher and (launcher.template.get("spec") or {}).get("restartPolicy"):

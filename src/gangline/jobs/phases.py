@@ -90,7 +90,10 @@ def enter_phase(observed_job: ObservedJob, draft: StatusDraft, replacement_wait_
     """
     count_launcher(observed_job, draft)
     evidence = Evidence(
-        observed_job, _failed_workers(observed_job), replacement_wait_s, draft.replicas[LAUNCHER].active
+        observed_job,
+        _failed_workers(observed_job),
+        replacement_wait_s,
+        draft.replicas.get(LAUNCHER, ReplicaStatus()).active,
     )
     row = next(row for row in TRANSITIONS if row.holds(evidence))
     row.enter(evidence, draft)

@@ -1,7 +1,8 @@
 """What a job controller wants done, as values that can be printed, compared and replayed.
 
 A plan is carried out stage by stage; the actions of one stage are independent and run at the same time. The
-status goes out beside the first stage: it says what was observed, not what the actions will bring.
+status goes out beside the first stage: it says what was observed, not what the actions will bring. The first
+one goes out behind the last stage: who reads ``Created`` finds the PodGroup and all else, as with upstream.
 """
 
 from __future__ import annotations
@@ -89,6 +90,11 @@ class Plan:
     warnings: tuple[Emit, ...] = ()
     counts: tuple[str, ...] = ()
     requeue_after_s: float | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the job is seen for the first time."""
+        return "created" in self.counts
 
     @property
     def actions(self) -> tuple[Action, ...]:

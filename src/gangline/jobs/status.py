@@ -22,6 +22,7 @@ from gangline.jobs.conditions import (
     cut,
     has_finished,
     set_condition,
+    true_last,
 )
 from gangline.jobs.failure import FailedCondition
 from gangline.jobs.plan import Emit, merge_patch_between
@@ -57,12 +58,13 @@ class StatusDraft:
         """Whether the job has come to its end."""
         return has_finished(self.conditions)
 
-    def created(self) -> None:
-        """Note that the job has been seen."""
+    def created(self, *, has_launcher: bool) -> None:
+        """Note that the job has been seen; a launcher that is not made yet is not counted."""
         if find_condition(self.conditions, CREATED) is None:
             self._change(CREATED, "True", "MPIJobCreated", f"MPIJob {self.key} is created.", event="Normal")
             self.counts.append("created")
-        self.replicas.setdefault(LAUNCHER, ReplicaStatus())
+        if has_launcher:
+            self.replicas.setdefault(LAUNCHER, ReplicaStatus())
         self.replicas.setdefault(WORKER, ReplicaStatus())
 
     def suspended(self) -> None:
@@ -73,12 +75,9 @@ class StatusDraft:
 
     def resumed(self) -> None:
         """Note that a job that was suspended is so no more; any other job has now started."""
-        if find_condition(self.conditions, SUSPENDED):
-            changed = self._change(SUSPENDED, "False", "MPIJobResumed", "MPIJob resumed", event="Normal")
-            if changed:
-                self.start_time = self.now
-                # Created moves to the end, so that the last condition does not say Suspended.
-                self.conditions.sort(key=lambda condition: condition.type == CREATED)
+        is_known = find_condition(self.conditions, SUSPENDED) is not None
+        if is_known and self._change(SUSPENDED, "False", "MPIJobResumed", "MPIJob resumed", event="Normal"):
+            self.start_time = self.now
         if self.start_time is None:
             self.start_time = self.now
 
@@ -108,8 +107,7 @@ class StatusDraft:
         # The condition may stand from the time before, and would keep that message.
         self.conditions = [condition for condition in self.conditions if condition.type != RESTARTING]
         self._change(RESTARTING, "True", "MPIJobRestarting", message, event="Warning")
-        self.replicas[WORKER] = ReplicaStatus()
-        self.replicas[LAUNCHER] = ReplicaStatus()
+        self.replicas = {role: ReplicaStatus() for role in self.replicas}
         self.counts.append("restarted")
 
     def blocked(self, reason: str, message: str) -> None:
@@ -172,7 +170,7 @@ class StatusDraft:
     def to_wire(self) -> dict[str, Any]:
         """Return the whole status as the API has it."""
         status = MPIJobStatus(
-            conditions=self.conditions,
+            conditions=true_last(self.conditions),
             replica_statuses=self.replicas,
             start_time=self.start_time,
             completion_time=self.completion_time,

@@ -199,11 +199,13 @@ class Operator:
         self, key: JobKey, kind: _Kind, job: AnyJob, memory: _Memory, plan: Plan
     ) -> float | None:
         regarding = Regarding(kind.entry.resource.api_version, key.kind, job.metadata)
-        async with asyncio.TaskGroup() as group:
-            execution = group.create_task(self._execution.run(key, job, kind.children, plan))
-            status = group.create_task(self._try_status(kind.entry.resource, regarding, memory, plan))
-        outcome = execution.result()
-        if error := status.result():
+        execution = self._execution.run(key, job, kind.children, plan)
+        status = self._try_status(kind.entry.resource, regarding, memory, plan)
+        if plan.is_first:
+            outcome, error = await execution, await status
+        else:
+            outcome, error = await asyncio.gather(execution, status)
+        if error:
             outcome.failed.append(error)
         self._warn(regarding, memory, [*plan.warnings, *outcome.foreign, *outcome.warnings])
         return self._next_look(key, kind, memory, plan, outcome)

@@ -37,6 +37,15 @@ async def replica_status(cluster: Any, role: str, wanted: dict[str, int]) -> Non
     await cluster.until(is_so)
 
 
+async def replica_statuses(cluster: Any, wanted: dict[str, dict[str, int]]) -> None:
+    """Wait until the roles counted are exactly these, as upstream's cases compare them."""
+
+    async def is_so() -> bool:
+        return bool((await cluster.job()).get("status", {}).get("replicaStatuses") == wanted)
+
+    await cluster.until(is_so)
+
+
 def volumes(pod_spec: dict[str, Any]) -> dict[str, str]:
     """Return what a pod mounts from its job: secret and config map names."""
     found = {}
@@ -83,10 +92,12 @@ async def test_a_job_that_succeeds(cluster: Any, make_job: Build) -> None:
 
 async def test_a_launcher_that_waits_for_its_workers(cluster: Any, make_job: Build) -> None:
     await cluster.submit(make_job(launcherCreationPolicy="WaitForWorkersReady"))
+    await has_event(cluster, "MPIJobCreated")
+    await replica_statuses(cluster, {"Worker": {}})
     workers = await cluster.some_pods("worker", 2)
     for worker in workers:
         await cluster.set_phase(worker, "Running", ready=False)
-    await replica_status(cluster, "Worker", {"active": 2})
+    await replica_statuses(cluster, {"Worker": {"active": 2}})
     await cluster.settle()
     assert await cluster.get(JOBS, "pi-launcher") is None
 
@@ -141,6 +152,7 @@ async def test_a_job_that_is_suspended_edited_and_resumed_twice(cluster: Any, ma
     await has_event(cluster, "MPIJobSuspended")
     assert await cluster.pods("worker") == []
     assert (await cluster.launcher_job())["spec"]["suspend"] is True
+    await replica_statuses(cluster, {"Launcher": {}, "Worker": {}})
     assert "startTime" not in (await cluster.job())["status"]
 
     await edit("first")
@@ -172,6 +184,32 @@ async def test_a_job_that_is_suspended_edited_and_resumed_twice(cluster: Any, ma
     await cluster.condition("Suspended", "False")
     await edited_launcher(cluster, "second")
     await cluster.some_pods("worker", 2)
+
+
+async def test_a_suspended_job_is_let_go_at_once_with_the_version_that_was_made(
+    cluster: Any, make_job: Build
+) -> None:
+    made = await cluster.submit(make_job(runPolicy={"suspend": True}))
+    await cluster.launcher_job()  # the operator has seen it
+    assert await cluster.pods("worker") == []
+
+    await cluster.client.update(MPIJOBS, {**made, "spec": {**made["spec"], "runPolicy": {"suspend": False}}})
+
+    await cluster.some_pods("worker", 2)
+
+
+async def test_whoever_reads_created_finds_all_that_the_job_has(cluster: Any, make_job: Build) -> None:
+    await cluster.submit(make_job(workers=90))  # which take longer to make than the status
+    await cluster.condition("Created")
+
+    assert len(await cluster.pods("worker")) == 90
+    for resource, name in (
+        (SERVICES, "pi"),
+        (SECRETS, "pi-ssh"),
+        (CONFIG_MAPS, "pi-config"),
+        (JOBS, "pi-launcher"),
+    ):
+        assert await cluster.get(resource, name), name
 
 
 async def test_a_job_whose_launcher_fails_again(cluster: Any, make_job: Build) -> None:
