@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers test-clients test-conformance lint types bench wheel images clean
+.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers test-clients test-conformance lint types bench wheel images release publish clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
@@ -80,6 +80,20 @@ wheel: $(STAMP)-dev
 # Archives of the images `gangline` and `gangline/base` in dist/images: by docker, podman or buildah, or else without.
 images: wheel
 	$(BIN)/python tools/images/build.py dist/images $(IMAGES)
+
+# Wheel, images, manifests to install, chart and their sums in dist, all of one version. With IMAGE_PREFIX=REGISTRY
+# manifests and chart name the image there, by version and digest.
+release: images
+	$(BIN)/python tools/release.py dist $(if $(IMAGE_PREFIX),--image-prefix $(IMAGE_PREFIX))
+
+# What a maintainer runs after `make release IMAGE_PREFIX=REGISTRY`, with the same IMAGE_PREFIX: to PyPI and the registry.
+publish: $(STAMP)-dev
+	test -n "$(IMAGE_PREFIX)"
+	$(BIN)/python -m pip install -q 'twine>=6'
+	version=$$($(BIN)/python -c 'import gangline; print(gangline.__version__)') && \
+	$(BIN)/python -m twine upload dist/gangline-$$version-*.whl && \
+	$(BIN)/gangline image push dist/images/gangline-$$version.tar $(IMAGE_PREFIX)/gangline && \
+	$(BIN)/gangline image push dist/images/gangline-base-$$version.tar $(IMAGE_PREFIX)/gangline/base
 
 clean:
 	rm -rf $(VENV) dist build

@@ -34,11 +34,15 @@ upgrade them either: `gangline crds --install --context CONTEXT` does.
 """
 
 
-def chart() -> Iterator[tuple[str, str]]:
-    """Yield path and text of every file of the chart."""
+def chart(image_prefix: str = "", digest: str = "") -> Iterator[tuple[str, str]]:
+    """Yield path and text of every file of the chart, whose image may be that of a registry."""
+    image = dict(_VALUES["image"])
+    for name, value in (("prefix", image_prefix), ("digest", digest)):
+        image[name] = (value, image[name][1])
+    values = {**_VALUES, "image": image}
     yield "Chart.yaml", dump_yaml(_metadata())
-    yield "values.yaml", _values_file(_VALUES)
-    yield "values.schema.json", json.dumps(_schema(_VALUES), indent=2) + "\n"
+    yield "values.yaml", _values_file(values)
+    yield "values.schema.json", json.dumps(_schema(values), indent=2) + "\n"
     for crd in definitions(Installation()):
         yield f"crds/{crd['metadata']['name']}.yaml", dump_yaml(crd)
     yield "templates/_helpers.tpl", HELPERS

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from chart import chart
+from release import packed_chart
 
 from gangline.installation.objects import Installation, objects
 
@@ -119,6 +121,16 @@ def test_it_passes_helms_own_check(programs: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout
+
+
+def test_helm_reads_the_chart_as_a_release_packs_it(programs: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "gangline.tgz"
+    packed.write_bytes(packed_chart(chart("registry.example.com/ml", "sha256:" + "1" * 64)))
+    command = [str(programs / "helm"), "template", "gangline", str(packed), KUBERNETES]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert f'image: "registry.example.com/ml/gangline@sha256:{"1" * 64}"' in done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,9 @@ def test_what_is_pushed_can_be_pulled(registry: str, archive: Path, tmp_path: Pa
     assert pushed.returncode == 0, pushed.stderr
     name, _, digest = pushed.stdout.strip().partition("@")
     assert name == f"{registry}/ml/own:3.1"
+    digests = [sys.executable, "-m", "gangline", "image", "digest", str(archive)]
+    told = subprocess.run(digests, check=True, capture_output=True, text=True)
+    assert told.stdout.strip() == digest, "a manifest may name it before it is pushed"
     again = push(archive, f"{registry}/ml/own:latest")
     assert again.stdout.strip() == f"{registry}/ml/own:latest@{digest}", "the same archive is the same image"
     if not shutil.which("podman"):

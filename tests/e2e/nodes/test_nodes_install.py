@@ -1,9 +1,10 @@
-"""What the guide says and nothing else, on two nodes: load images, apply manifests, run the README's file."""
+"""What the guide says and nothing else, on two nodes: load images, install, run the README's file."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -62,21 +63,26 @@ def device_plugin(nodes: Nodes, archives: list[Path], kubectl: Kubectl, tmp_path
 
 
 @pytest.fixture
-def operator(nodes: Nodes, archives: list[Path], kubectl: Kubectl) -> Iterator[None]:
-    """The operator as docs/guides/operator.md installs it, with the images on the nodes."""
+def installed(nodes: Nodes, archives: list[Path]) -> Iterator[None]:
+    """Operator and scheduler as docs/guides/install.md installs them, with the images on the nodes."""
     for archive in archives:
         nodes.load(archive)
-    kubectl("apply", "-f", str(ROOT / "deploy/operator.yaml"))
+
+    def gangline(command: str, *words: str) -> None:
+        line = [sys.executable, "-m", "gangline", command, "--kubeconfig", str(nodes.kubeconfig), *words]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=200)
+        assert done.returncode == 0, done.stderr
+
     try:
-        kubectl(
-            "-n", "gangline-system", "rollout", "status", "deployment/gangline-operator", "--timeout=100s"
-        )
+        begun = time.monotonic()
+        gangline("install")
+        print(f"installed and ready after {time.monotonic() - begun:.1f} s")
         yield
     finally:
-        kubectl("delete", "-f", str(ROOT / "deploy/operator.yaml"), "--ignore-not-found")
+        gangline("uninstall", "--keep-jobs")
 
 
-def test_the_readmes_file_runs_on_what_the_guide_installs(operator: None, kubectl: Kubectl) -> None:
+def test_the_readmes_file_runs_on_what_the_guide_installs(installed: None, kubectl: Kubectl) -> None:
     kubectl("apply", "-f", str(EXAMPLE))
     try:
         kubectl("wait", "mpijob/digits", "--for=condition=Succeeded", "--timeout=100s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import shutil
 import tarfile
 import tempfile
@@ -81,6 +82,23 @@ def push(archive: Path, name: str, plain_http: bool) -> None:
             # oras tries again for two minutes where nobody listens.
             registry.session.get(f"{registry.prefix}://{container.registry}/v2/", timeout=_PATIENCE_S)
             print(_push(image, container, registry))
+
+
+@command.command("digest")
+@click.argument("archive", type=click.Path(path_type=Path), metavar="ARCHIVE")
+def digest(archive: Path) -> None:
+    """Print the digest that an image has in every registry to which `gangline image push` brings it."""
+    print(digest_of(archive))
+
+
+def digest_of(archive: Path) -> str:
+    """Return the digest by which registries will know an archived image.
+
+    Raises:
+        UserError: the archive cannot be read, or is another kind of file.
+    """
+    with _opened(archive) as image, _packed(image) as packed:
+        return packed.digest
 
 
 @contextmanager
@@ -175,28 +193,50 @@ class RegistryError(GanglineError):
 
 def _push(image: OpenedImage, container: Container, registry: Registry) -> str:
     """Upload layers, configuration and manifest, in this order: a name never leads to parts that lack."""
-    with tempfile.TemporaryDirectory(prefix="gangline-push-") as scratch:
-        packed = Path(scratch) / "part"
-        layers = []
-        for index, layer in enumerate(image.layers, start=1):
-            with packed.open("wb") as out, gzip.GzipFile("", "wb", _LEVEL, out, mtime=0) as zipped:
-                shutil.copyfileobj(layer, zipped)
-            layers.append(_upload(packed, LAYER_TYPE, container, registry))
-            say(f"layer {index} of {len(image.layers)}: {layers[-1].size / 1e6:,.1f} MB")
-        packed.write_bytes(image.config.read())
-        config = _upload(packed, CONFIG_TYPE, container, registry)
-    manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": layers}
-    done = _accepted(registry.upload_manifest(msgspec.to_builtins(manifest), container), container)
+    with _packed(image) as packed:
+        for part, described in packed.parts:
+            built = msgspec.to_builtins(described)
+            _accepted(registry.upload_blob(str(part), container, built), container)
+        done = _accepted(registry.upload_manifest(packed.manifest, container), container)
     digest = done.headers.get("Docker-Content-Digest", "")
     return str(container) + (f"@{digest}" if digest else "")
 
 
-def _upload(part: Path, media_type: str, container: Container, registry: Registry) -> ImagePart:
-    with part.open("rb") as data:
+class PackedImage(NamedTuple):
+    """An image as a registry keeps it: files with their descriptors, and the manifest that names them."""
+
+    parts: list[tuple[Path, ImagePart]]
+    manifest: dict[str, object]
+
+    @property
+    def digest(self) -> str:
+        """By which a registry knows it: that of the manifest, as oras writes it."""
+        return f"sha256:{hashlib.sha256(json.dumps(self.manifest).encode()).hexdigest()}"
+
+
+@contextmanager
+def _packed(image: OpenedImage) -> Iterator[PackedImage]:
+    """Compress an image's layers, always to the same bytes, into a folder that goes afterwards."""
+    with tempfile.TemporaryDirectory(prefix="gangline-push-") as scratch:
+        parts = []
+        for index, layer in enumerate(image.layers, start=1):
+            file = Path(scratch) / str(index)
+            with file.open("wb") as out, gzip.GzipFile("", "wb", _LEVEL, out, mtime=0) as zipped:
+                shutil.copyfileobj(layer, zipped)
+            parts.append((file, _described(file, LAYER_TYPE)))
+            say(f"layer {index} of {len(image.layers)}: {parts[-1][1].size / 1e6:,.1f} MB")
+        file = Path(scratch) / "config"
+        file.write_bytes(image.config.read())
+        config = _described(file, CONFIG_TYPE)
+        layers = [part for _, part in parts]
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": layers}
+        yield PackedImage([*parts, (file, config)], msgspec.to_builtins(manifest))
+
+
+def _described(file: Path, media_type: str) -> ImagePart:
+    with file.open("rb") as data:
         digest = hashlib.file_digest(data, "sha256").hexdigest()
-    described = ImagePart(media_type, f"sha256:{digest}", part.stat().st_size)
-    _accepted(registry.upload_blob(str(part), container, msgspec.to_builtins(described)), container)
-    return described
+    return ImagePart(media_type, f"sha256:{digest}", file.stat().st_size)
 
 
 def _accepted(answer: requests.Response, container: Container) -> requests.Response:

@@ -1,0 +1,79 @@
+"""What a release consists of: everything of one version, the image by its digest in a known registry."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+from pack import pack
+from release import Incomplete, main, release
+
+from gangline import __version__
+
+PREFIX = "registry.example.com/ml"
+
+
+@pytest.fixture
+def dist(tmp_path: Path) -> Path:
+    """A folder with stand-ins for the wheel and the images of `make images`."""
+    (tmp_path / "dist/images").mkdir(parents=True)
+    (tmp_path / f"dist/gangline-{__version__}-py3-none-any.whl").write_text("wheel")
+    (tmp_path / "layer").mkdir()
+    (tmp_path / "layer/file").write_text("content")
+    for name in ("gangline", "gangline-base"):
+        pack(f"{name}:1", tmp_path / f"dist/images/{name}-{__version__}.tar", [tmp_path / "layer"])
+    return tmp_path / "dist"
+
+
+def test_everything_is_there_and_summed_up(dist: Path) -> None:
+    files = release(dist, "")
+
+    assert {file.relative_to(dist).as_posix() for file in files} == {
+        f"gangline-{__version__}-py3-none-any.whl",
+        f"images/gangline-{__version__}.tar",
+        f"images/gangline-base-{__version__}.tar",
+        f"gangline-{__version__}-install.yaml",
+        f"gangline-{__version__}-operator.yaml",
+        f"gangline-{__version__}.tgz",
+        f"gangline-{__version__}-sha256sums.txt",
+    }
+    subprocess.run(["sha256sum", "--check", "--strict", files[-1].name], cwd=dist, check=True)
+
+
+def test_a_manifest_and_the_chart_name_the_image_by_version_and_digest(dist: Path) -> None:
+    release(dist, PREFIX)
+
+    text = (dist / f"gangline-{__version__}-install.yaml").read_text()
+    # image: registry.example.com/ml/gangline:0.1.0@sha256:...
+    images = set(re.findall(r"image: (\S+)", text))
+    (image,) = images
+    assert re.fullmatch(
+        rf"{re.escape(PREFIX)}/gangline:{re.escape(__version__)}@sha256:[0-9a-f]{{64}}", image
+    )
+    kinds = {obj["kind"] for obj in yaml.safe_load_all(text)}
+    assert {"CustomResourceDefinition", "Deployment", "Namespace"} <= kinds
+    with tarfile.open(dist / f"gangline-{__version__}.tgz") as tar:
+        values = yaml.safe_load(tar.extractfile("gangline/values.yaml"))  # type: ignore[arg-type]
+        about = yaml.safe_load(tar.extractfile("gangline/Chart.yaml"))  # type: ignore[arg-type]
+    assert values["image"]["prefix"] == PREFIX
+    assert image.endswith(values["image"]["digest"])
+    assert about["version"] == about["appVersion"] == __version__
+
+
+def test_the_same_parts_make_the_same_release(dist: Path) -> None:
+    first = [file.read_bytes() for file in release(dist, PREFIX)]
+
+    assert [file.read_bytes() for file in release(dist, PREFIX)] == first
+
+
+def test_a_part_that_is_missing_is_named(dist: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (dist / f"images/gangline-base-{__version__}.tar").unlink()
+
+    with pytest.raises(Incomplete, match=f"gangline-base-{re.escape(__version__)}.tar"):
+        release(dist, "")
+    assert main([str(dist)]) == 1
+    assert "`make images` makes them" in capsys.readouterr().err
