@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gangline.api.resources import NODES, PODS
+from gangline.api.resources import DEPLOYMENTS, NODES, PODS
 from gangline.cli.options.home import usable_paths
 from gangline.cli.options.images import describe_map
-from gangline.cli.options.target import cluster_option
+from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.cli.output import Column, print_table, print_value
 from gangline.cluster.daemon.cluster import Cluster, ClusterStatus
 from gangline.cluster.daemon.kept_image_map import load_image_map
 from gangline.cluster.daemon.restarts import read_restarts
-from gangline.kube.errors import NotFound
+from gangline.kube.errors import Forbidden, NotFound
 from gangline.units import format_bytes, plural
 
 EXIT_DOWN = 3
+SERVICES_SELECTOR = "app.kubernetes.io/part-of=gangline"
+"""The label of everything that an installation brings."""
 
 _NODE_COLUMNS = (
     Column("NODE"),
@@ -32,11 +35,18 @@ _NODE_COLUMNS = (
 
 
 @click.command("status")
-@cluster_option
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print JSON or YAML.")
-def command(cluster: str, output: str | None) -> int:
-    """Show the cluster's processes with their memory, and its nodes; exit code 3 when it is not up."""
-    found = Cluster(usable_paths(cluster))
+@target_options(namespace=False)
+def command(output: str | None, target: ClusterTarget) -> int:
+    """Show the cluster's processes with their memory, and its nodes; exit code 3 when it is not up.
+
+    Of a cluster of your kubeconfig: its version, its services of Gangline, and its nodes.
+    """
+    if not target.is_local:
+        report = asyncio.run(_describe_context(target))
+        print_value(report, output) if output else _print_context(report)
+        return 0
+    found = Cluster(usable_paths(target.cluster))
     report = describe(found, found.status())
     if output:
         print_value(report, output)
@@ -84,6 +94,43 @@ def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
     return report
 
 
+async def _describe_context(target: ClusterTarget) -> dict[str, Any]:
+    """Return what is shown of a cluster of a kubeconfig, as far as the user may see it."""
+    report: dict[str, Any] = {"cluster": target.title, "nodes": [], "services": [], "lacking": []}
+    async with open_client(target) as client:
+        report["server"] = client.connection.server
+        report["version"] = str((await client.request("GET", "/version")).get("gitVersion", ""))
+        report["namespace"] = client.connection.namespace
+        try:
+            nodes = (await client.list(NODES)).items
+            report["nodes"] = _node_rows(nodes, (await client.list(PODS)).items)
+        except Forbidden:
+            report["lacking"].append("list nodes, and pods of all namespaces")
+        try:
+            found = (await client.list(DEPLOYMENTS, None, label_selector=SERVICES_SELECTOR)).items
+            report["services"] = [_service_row(one) for one in found]
+        except Forbidden:
+            report["lacking"].append("list deployments of all namespaces")
+    return report
+
+
+def _service_row(deployment: dict[str, Any]) -> dict[str, Any]:
+    metadata, status = deployment["metadata"], deployment.get("status") or {}
+    ready, wanted = status.get("readyReplicas") or 0, deployment["spec"].get("replicas", 1)
+    return {"name": metadata["name"], "namespace": metadata["namespace"], "ready": ready, "replicas": wanted}
+
+
+def _print_context(report: dict[str, Any]) -> None:
+    print(f"cluster   {report['cluster']}: up, {report['version']}")
+    print(f"api       {report['server']}, namespace `{report['namespace']}`")
+    for one in report["services"]:
+        print(f"service   {one['namespace']}/{one['name']}: {one['ready']} of {one['replicas']} ready")
+    for right in report["lacking"]:
+        print(f"not seen  whatever needs the right to {right}")
+    if report["nodes"]:
+        _print_nodes(report["nodes"])
+
+
 def _strangers(cluster: Cluster, has_operator: bool) -> list[str]:
     """Return what is wrong with the definitions that the cluster's services work by, in words."""
     from gangline.api.crds import crds, gang_crds
@@ -113,11 +160,15 @@ def pss_bytes(pid: int) -> int | None:
 
 
 def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
+    pods = cluster.call(lambda client: client.list(PODS)).items
+    return _node_rows(cluster.call(lambda client: client.list(NODES)).items, pods)
+
+
+def _node_rows(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
     from gangline.cli.jobs.gpu_kind import kind_of_nodes
     from gangline.units import quantity_ceil
     from gangline.workloads.requests import pod_gpus, read_gpu_count
 
-    pods = cluster.call(lambda client: client.list(PODS)).items
     running: dict[str, int] = {}
     held: dict[str, int] = {}
     for pod in pods:
@@ -126,7 +177,7 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
             running[node] = running.get(node, 0) + 1
             held[node] = held.get(node, 0) + pod_gpus(pod["spec"])
     rows = []
-    for node in cluster.call(lambda client: client.list(NODES)).items:
+    for node in nodes:
         status = node.get("status", {})
         ready = any(
             one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or []
@@ -193,8 +244,11 @@ def _print(report: dict[str, Any]) -> None:
         print(f"warning   {message}")
     for line in report.get("images", []):
         print(f"images    {line.removeprefix('image ')}")
-    if not report["nodes"]:
-        return
+    if report["nodes"]:
+        _print_nodes(report["nodes"])
+
+
+def _print_nodes(nodes: list[dict[str, Any]]) -> None:
     print()
     rows = [
         [
@@ -206,6 +260,6 @@ def _print(report: dict[str, Any]) -> None:
             _gpus(node),
             node["address"],
         ]
-        for node in report["nodes"]
+        for node in nodes
     ]
     print_table(_NODE_COLUMNS, rows)

@@ -148,9 +148,9 @@ async def _explain(
         claims = await _claims(client, namespace, subject.pods)
         complaints = await _complaints(client, view, subject)
         measured = await read_progress(client, subject.pods) if placement else None
-        waits = any(not pod["spec"].get("nodeName") for pod in subject.pods)
+        waits = view.waiting() and not view.lacking
         guessed = await _guessed(client, view) if waits else view
-        jobs = await list_jobs(client, None) if view.waiting() else []
+        jobs = await list_jobs(client, None) if waits else []
         why = await why_failed(client, subject.job, subject.pods) if subject.job else None
         definitions = await _definitions(client) if subject.job else []
     gates = gates_of(
@@ -164,10 +164,10 @@ async def _explain(
     answering = set(DEFAULT_NAMES if target.is_local else DEFAULT_NAMES[:1])
     answering |= {scheduler_of(pod) for pod in subject.pods}
     over = {f"{job['metadata']['namespace']}/{job['metadata']['name']}" for job in jobs if finished(job)}
-    subjects = subject.title, subject.job, subject.pods
-    value = report(*subjects, view, gates, answering, workload, now(), over)
+    asked = gates, answering, workload, now(), over
+    value = report(subject.title, subject.job, subject.pods, view, *asked)
     if value.get("reason") in NO_ROOM and not value["mayStart"] and guessed is not view:
-        other = report(*subjects, guessed, gates, answering, workload, now(), over)
+        other = report(subject.title, subject.job, subject.pods, guessed, *asked)
         value["mayStartAbout"] = other.get("mayStart")
     value = with_schedulers(value, seen)
     value["definitions"] = definitions

@@ -14,6 +14,7 @@ from gangline.placement.explanation import in_one_line
 from gangline.placement.why import with_simulated
 from gangline.units import plural
 from gangline.workloads.job_state import finished
+from gangline.workloads.pending import pending_reason_of
 from gangline.workloads.requests import GPU
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def report(
     unplaced = [pod for pod in living if not pod["spec"].get("nodeName")]
     waiting = [pod for pod in unplaced if not pod["spec"].get("schedulingGates")]
     keys = list(dict.fromkeys(view.gang_of(pod) for pod in waiting))
-    found = _first(view, keys, schedulers, workload, now, over)
+    found = None if view.lacking else _first(view, keys, schedulers, workload, now, over)
     value: dict[str, Any] = {
         "job": title,
         "state": _state(job, living, unplaced, gates),
@@ -59,6 +60,8 @@ def report(
         "gates": [{"kind": gate.kind, "message": gate.message, "pods": list(gate.pods)} for gate in gates],
         "unhealthy": _unhealthy(living, view),
     }
+    if view.lacking:
+        return value | _told(living, view)
     if found is None:
         return value
     nodes = view.snapshot.nodes
@@ -84,6 +87,13 @@ def report(
         "waitingInQueue": found.waiting,
         "mayStart": format_time(found.may_start) if found.may_start else None,
     }
+
+
+def _told(pods: Sequence[Obj], view: ClusterView) -> dict[str, Any]:
+    """Return what scheduler and kubelet wrote on the pods, for who may not see what they saw."""
+    told = next((reason for pod in pods if (reason := pending_reason_of(pod))), None)
+    value: dict[str, Any] = {"lacking": list(view.lacking)}
+    return value | ({"reason": told.kind, "message": str(told)} if told else {})
 
 
 def _unhealthy(pods: Sequence[Obj], view: ClusterView) -> list[dict[str, Any]]:
@@ -156,6 +166,10 @@ def print_report(value: dict[str, Any]) -> None:
     for entry in value["unhealthy"]:
         print(f"  unhealthy     GPU {entry['index']} of {entry['node']}, which {entry['pod']} holds")
     if "gang" not in value:
+        if value.get("message") and not failure:
+            print(f"  why           {value['message']}")
+        if value.get("lacking") and value["state"] == "waits":
+            print(f"  not seen      whatever needs the right to {', or to '.join(value['lacking'])}")
         if not value["gates"] and value["state"] in ("runs", "starts"):
             print(f"  {plural(value['pods'], 'pod')} on nodes; nothing of it waits for room")
         return
@@ -193,6 +207,7 @@ def placement_report(
         workload: what is predicted.
         measured: what the training itself reports, where it does.
     """
+    view.check_seen("show what a placement is worth")
     placed = [view.views[pod["metadata"]["uid"]] for pod in pods if pod["metadata"]["uid"] in view.views]
     allocations = Allocations(view.snapshot.pods, view.groups)
     table = NodeTable.of(view.snapshot.nodes, view.snapshot.pods, view.policy.levels)

@@ -25,7 +25,8 @@ from gangline.api.resources import (
     WORKLOADS,
     Resource,
 )
-from gangline.kube.errors import ApiError
+from gangline.errors import ClusterError
+from gangline.kube.errors import ApiError, Forbidden
 from gangline.placement import Group, Groups, Namespaces, NodeView, PodView, Policy, Queue, Snapshot, Storage
 from gangline.placement.allocations import gang_key
 from gangline.placement.read_groups import read_group, read_queue, read_workload
@@ -50,6 +51,7 @@ class ClusterView:
         snapshot: nodes, and the pods that hold room on them.
         groups: what is said about gangs, by key.
         policy: with the queues of the cluster.
+        lacking: rights without which nodes, or pods of other namespaces, are not seen.
     """
 
     nodes: Sequence[Obj]
@@ -58,6 +60,20 @@ class ClusterView:
     snapshot: Snapshot
     groups: Mapping[str, Group]
     policy: Policy
+    lacking: tuple[str, ...] = ()
+
+    def check_seen(self, what: str) -> None:
+        """Refuse what needs all of the cluster.
+
+        Raises:
+            ClusterError: with the rights that are lacking.
+        """
+        if self.lacking:
+            raise ClusterError(
+                f"cannot {what}: you have no right to {', or to '.join(self.lacking)}",
+                hint="an administrator gives it with a ClusterRole; `gangline explain JOB`, `gangline list` "
+                "and `gangline top job` need the rights of a namespace alone",
+            )
 
     def waiting(self, schedulers: Iterable[str] | None = None) -> list[PodView]:
         """Return the pods without a node; those of some schedulers, or of all."""
@@ -96,9 +112,12 @@ class ClusterView:
 async def look(client: ObjectClient) -> ClusterView:
     """Read a cluster: nodes, pods, gangs, priorities and queues, all at once.
 
+    Who may not see all of it sees what there is of the connection's namespace.
+
     Raises:
         ApiError: nodes or pods cannot be listed; the other kinds may be missing.
     """
+    lacking: list[str] = []
     kinds = (
         NODES,
         PODS,
@@ -109,10 +128,10 @@ async def look(client: ObjectClient) -> ClusterView:
         WORKLOADS,
     )
     nodes, pods, plain, volcano, priorities, queues, workloads = await asyncio.gather(
-        *(_items(client, resource) for resource in kinds)
+        *(_items(client, resource, lacking) for resource in kinds)
     )
     storage, namespaces = await _storage(client, pods), await _namespaces(client, pods)
-    return view_of(
+    view = view_of(
         nodes,
         pods,
         [*plain, *volcano],
@@ -122,6 +141,7 @@ async def look(client: ObjectClient) -> ClusterView:
         namespaces=namespaces,
         workloads=workloads,
     )
+    return replace(view, lacking=tuple(lacking))
 
 
 def view_of(
@@ -198,11 +218,22 @@ async def _storage(client: ObjectClient, pods: Sequence[Obj]) -> Storage:
     return storage
 
 
-async def _items(client: ObjectClient, resource: Resource) -> list[Obj]:
+async def _items(client: ObjectClient, resource: Resource, lacking: list[str]) -> list[Obj]:
     """Return all objects of a kind; the cluster may not know it, or not show it to everybody."""
     try:
         return (await client.list(resource, None)).items
+    except Forbidden:
+        if resource in (NODES, PODS):
+            lacking.append(f"list {resource.plural}" + (" of all namespaces" if resource.namespaced else ""))
     except ApiError:
         if resource in (NODES, PODS):
+            raise
+        return []
+    if not resource.namespaced:
+        return []
+    try:
+        return (await client.list(resource, client.connection.namespace)).items
+    except ApiError:
+        if resource == PODS:
             raise
         return []

@@ -64,6 +64,7 @@ async def _node(target: ClusterTarget, names: tuple[str, ...], *, details: bool,
 
     async with open_client(target) as client:
         found = await look(client)
+    found.check_seen("show the nodes")
     nodes = view_nodes(found, names)
     unknown = sorted(set(names) - {row.name for row in nodes})
     if unknown:

@@ -28,6 +28,12 @@ _ACTS: dict[str, tuple[str, ...]] = {
     "serviceaccounts": ("impersonate",),
     "serviceaccounts/token": ("create",),
 }
+_JOBS = (
+    ("kubeflow.org", "mpijobs"),
+    ("scheduling.x-k8s.io", "podgroups"),
+    ("scheduling.volcano.sh", "podgroups"),
+)
+"""Custom kinds whose roles are added to these, as an installation of Gangline brings them elsewhere."""
 _LEVELS = ("view", "edit", "admin")
 
 
@@ -37,8 +43,10 @@ def cluster_roles(rows: Iterable[ServedResource]) -> list[dict[str, Any]]:
     plain = [row for row in kinds if row.resource.group != GROUP]
     view = [rule for row in plain if row.resource.plural not in _UNSEEN for rule in _rules(row, READ)]
     view.append(_rule("", ("namespaces",), READ))
+    view += [_rule(group, (plural, f"{plural}/status"), READ) for group, plural in _JOBS]
     edit = [rule for row in plain if row.resource.plural in _UNSEEN for rule in _rules(row, READ)]
     edit += [rule for row in plain if row.resource.plural not in _GIVEN for rule in _rules(row, WRITE)]
+    edit += [_rule(group, (plural,), WRITE) for group, plural in _JOBS]
     edit += [_rule("", (plural,), verbs) for plural, verbs in _ACTS.items()]
     admin = [rule for row in kinds if row.resource.group == GROUP for rule in _rules(row, READ + WRITE)]
     admin.append(_rule("authorization.k8s.io", ("localsubjectaccessreviews",), ("create",)))
