@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 LEASE_NAME = "mpi-operator"
-"""The Lease of the MPI operator: of the two only one works at a time."""
+"""The Lease of the MPI operator: with its `--lock-namespace` too, of the two only one works at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

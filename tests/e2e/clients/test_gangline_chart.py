@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -131,6 +132,16 @@ def test_helm_reads_the_chart_as_a_release_packs_it(programs: Path, tmp_path: Pa
 
     assert done.returncode == 0, done.stderr
     assert f'image: "registry.example.com/ml/gangline@sha256:{"1" * 64}"' in done.stdout
+
+
+def test_the_namespaced_kustomization_takes_another_namespace(programs: Path, tmp_path: Path) -> None:
+    shutil.copytree(Path(CHART).parent / "namespaced", tmp_path / "one")
+    file = tmp_path / "one/kustomization.yaml"
+    file.write_text(file.read_text().replace("namespace: jobs", "namespace: team-a"))
+    built = subprocess.run([programs / "kustomize", "build", file.parent], capture_output=True, check=True)
+    found = by_name(yaml.safe_load_all(built.stdout))
+
+    assert found == by_name(objects(Installation(namespace="team-a", is_namespaced=True)))
 
 
 @pytest.fixture(scope="module")
