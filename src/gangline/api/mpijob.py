@@ -181,6 +181,11 @@ class MPIJob(Wire, frozen=True, kw_only=True):
         return self.metadata.annotations.get(ON_WORKER_FAILURE) == "restart-gang"
 
     @property
+    def forgives_disruption(self) -> bool:
+        """Whether the gang starts again after a worker that was evicted, drained or lost with its node."""
+        return self.restarts_gang or ON_WORKER_FAILURE not in self.metadata.annotations
+
+    @property
     def launcher_waits(self) -> bool:
         """Whether the launcher is created only when all workers are ready."""
         return self.spec.launcher_creation_policy != CREATION_POLICIES[0]

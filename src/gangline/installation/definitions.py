@@ -34,7 +34,8 @@ async def install_definitions(
         if verdict is not None and verb == "left" and crd["spec"]["group"] == MPIJOBS.group:
             raise ClusterError(
                 f"customresourcedefinition/{name} is left as it is: {verdict.message}",
-                hint="jobs written for it may not fit Gangline's; --replace writes Gangline's over it",
+                hint="jobs written for it may not fit Gangline's; `gangline crds --install --replace` writes "
+                "Gangline's over it",
             )
         await _until_served(client, crd)
         word = f"left as it is, {verdict.owner}" if verdict and verb == "left" else verb

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gangline.api.core import Job, Pod, find_condition
+from gangline.api.core import Job, Pod, find_condition, is_true
 from gangline.workloads.outcome import describe_end
 
 JOB_FAILED = "MPIJobFailed"
@@ -19,6 +19,11 @@ class FailedCondition(NamedTuple):
 
     reason: str
     message: str
+
+    @property
+    def is_disruption(self) -> bool:
+        """Whether the cluster took workers away, and no program failed."""
+        return self.reason in (JOB_EVICTED, WORKER_LOST)
 
 
 def judge_workers(workers: Sequence[Pod]) -> FailedCondition | None:
@@ -34,7 +39,9 @@ def judge_workers(workers: Sequence[Pod]) -> FailedCondition | None:
     ]
     if not failed:
         return None
-    evicted = sorted(pod.metadata.name for pod in failed if pod.status.reason == "Evicted")
+    evicted = sorted(
+        pod.metadata.name for pod in failed if pod.status.reason == "Evicted" or is_disrupted(pod)
+    )
     if evicted:
         count = f"{len(evicted)}/{len(workers)} workers are evicted"
         return FailedCondition(JOB_EVICTED, f"{count}: {', '.join(evicted)}")
@@ -43,6 +50,11 @@ def judge_workers(workers: Sequence[Pod]) -> FailedCondition | None:
     return FailedCondition(
         WORKER_FAILED, f"worker pod {first.metadata.name} failed: {describe_failure(first)}{more}"
     )
+
+
+def is_disrupted(pod: Pod) -> bool:
+    """Whether Kubernetes says that it ends a pod through no fault of the pod's own."""
+    return is_true(pod.status.conditions, "DisruptionTarget")
 
 
 def judge_lost_workers(names: Sequence[str]) -> FailedCondition | None:

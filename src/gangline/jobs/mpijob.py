@@ -84,6 +84,7 @@ def reconcile(
     if not draft.is_finished:
         enter_phase(observed_job, draft, launcher_wait_s)
         warnings += [] if draft.is_finished else rejection_events(observed_job.launcher_pods)
+        warnings += _lost_warnings(observed_job, draft)
     if draft.is_finished:
         stages = _after_end(observed_job, draft)
         if not has_finished(job.status.conditions):
@@ -126,16 +127,16 @@ def _warnings(read: ReadJob, observed_job: ObservedJob, draft: StatusDraft) -> l
         warnings.append(Emit("Warning", FIELDS_IGNORED, cut(f"Passed over: {listed}")))
     if observed_job.dialect and not draft.is_finished:
         warnings += gang_warnings(observed_job.job, observed_job.dialect, observed_job.observed.priorities)
-    lost = lost_workers(observed_job)
-    if (
-        lost
-        and not draft.is_finished
-        and not observed_job.job.restarts_gang
-        and not observed_job.job.is_suspended
-    ):
-        message = f"{lost.message}; what is missing is created again"
-        warnings.append(Emit("Warning", WORKER_LOST, cut(message)))
     return warnings
+
+
+def _lost_warnings(observed_job: ObservedJob, draft: StatusDraft) -> list[Emit]:
+    """Return what is told of workers that are made again one by one."""
+    job, lost = observed_job.job, lost_workers(observed_job)
+    is_restarted = draft.restarts != job.status.restarts
+    if lost is None or draft.is_finished or is_restarted or job.restarts_gang or job.is_suspended:
+        return []
+    return [Emit("Warning", WORKER_LOST, cut(f"{lost.message}; what is missing is created again"))]
 
 
 def _is_open(observed_job: ObservedJob, draft: StatusDraft) -> bool:

@@ -10,6 +10,7 @@ from gangline.api.core import Job, ObjectMeta, Pod, is_true
 from gangline.api.mpijob import MPIJob
 from gangline.api.pod_group import PodGroup
 from gangline.api.resources import JOBS, MPIJOBS, PODS
+from gangline.jobs.failure import is_disrupted
 from gangline.jobs.gang import Dialect, dialect_of
 from gangline.jobs.names import (
     ATTEMPT_ANNOTATION,
@@ -69,6 +70,16 @@ class ObservedJob:
     def running(self) -> set[str]:
         """Names of the worker pods that run."""
         return {pod.metadata.name for pod in self.workers.values() if pod.status.phase == "Running"}
+
+    @property
+    def launcher_stays(self) -> bool:
+        """Whether a launcher pod goes on: else the whole gang is being taken away, and comes back whole."""
+        return any(
+            pod.status.phase in ("Pending", "Running")
+            and not pod.metadata.deletion_timestamp
+            and not is_disrupted(pod)
+            for pod in self.launcher_pods
+        )
 
     @property
     def is_ready(self) -> bool:

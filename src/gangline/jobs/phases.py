@@ -130,7 +130,8 @@ def _failed_workers(observed_job: ObservedJob) -> FailedCondition | None:
     if ended or is_elastic(observed_job.job):
         return None
     failed = judge_workers(observed_job.wanted_workers)
-    if failed is None and observed_job.job.restarts_gang:
+    job = observed_job.job
+    if failed is None and (job.restarts_gang or (job.forgives_disruption and observed_job.launcher_stays)):
         # Workers that are replaced one by one find a launcher that does not know them.
         return lost_workers(observed_job)
     return failed
@@ -140,8 +141,10 @@ def _failed_workers(observed_job: ObservedJob) -> FailedCondition | None:
 
 
 def _can_restart(evidence: Evidence) -> bool:
-    job = evidence.job
-    if evidence.failed_workers is None or not job.restarts_gang or job.is_suspended:
+    job, failed = evidence.job, evidence.failed_workers
+    if failed is None or job.is_suspended:
+        return False
+    if not job.restarts_gang and not (job.forgives_disruption and failed.is_disruption):
         return False
     return job.status.restarts < backoff_limit_of(job)
 
@@ -230,7 +233,7 @@ TRANSITIONS: Final = (
     ),
     Transition(
         "Restarting",
-        "a worker failed or was lost, `restart-gang` is asked for, restarts are left",
+        "a worker was evicted or lost, or failed and `restart-gang` is asked for; restarts are left",
         _can_restart,
         _restart,
         "launcher and workers are deleted, then made anew",

@@ -96,8 +96,8 @@ def test_the_failed_launcher_that_follows_does_not_change_the_verdict(scene: Bui
     assert (events(plan), plan.actions) == ([], ())
 
 
-def test_an_evicted_worker_ends_the_job(scene: Build) -> None:
-    one = ran(scene, runPolicy={"cleanPodPolicy": "Running"})
+def test_an_evicted_worker_ends_a_job_that_forgives_nothing(scene: Build) -> None:
+    one = ran(scene, runPolicy={"cleanPodPolicy": "Running", "backoffLimit": 0})
     one.add_worker(1, "Failed", reason="Evicted", message="the node was low on memory")
 
     plan = one.settle_status()

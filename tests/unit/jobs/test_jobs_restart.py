@@ -196,8 +196,55 @@ def test_a_worker_that_is_new_by_the_users_wish_is_no_loss(scene: Build) -> None
     assert "Restarting" not in one.conditions(plan)
 
 
-def test_without_the_annotation_a_deleted_worker_is_named_and_made_again(scene: Build) -> None:
+@pytest.mark.parametrize("how", ["evicted", "disrupted", "deleted"])
+def test_without_the_annotation_the_gang_starts_again_after_what_the_cluster_did(
+    scene: Build, how: str
+) -> None:
     one = running(scene, again=False)
+    target = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
+    if how == "deleted":
+        del one.pods["pi-worker-1"]
+    elif how == "evicted":
+        one.add_worker(1, "Failed", reason="Evicted")
+    else:
+        one.add_worker(1, "Failed", conditions=target, containerStatuses=EXIT_7)
+
+    message = one.message(one.plan(), "Restarting")
+
+    words = (
+        "worker pod pi-worker-1 was deleted" if how == "deleted" else "1/2 workers are evicted: pi-worker-1"
+    )
+    assert message.startswith(words)
+    assert message.endswith("the whole gang starts again (1 of at most 6 times)")
+
+
+def test_without_the_annotation_a_program_that_fails_still_fails_the_job(scene: Build) -> None:
+    one = running(scene, again=False)
+    fail_worker(one)
+
+    assert one.conditions(one.plan())["Failed"][0] == "True"
+
+
+def test_a_gang_that_is_taken_away_with_its_launcher_comes_back_without_a_restart(scene: Build) -> None:
+    one = running(scene, again=False)
+    for name, pod in one.pods.items():
+        one.pods[name] = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=NOW_TEXT))
+
+    plan = one.plan()
+
+    assert "Restarting" not in one.conditions(plan)
+    assert [(warning.reason, warning.message) for warning in plan.warnings] == [
+        (
+            "MPIJobWorkerLost",
+            "worker pod pi-worker-0 was deleted while the job ran (and 1 more); what is missing is created "
+            "again",
+        )
+    ]
+
+
+def test_where_the_job_is_to_fail_a_deleted_worker_is_named_and_made_again(scene: Build) -> None:
+    one = running(scene, again=False)
+    one.meta = replace(one.meta, annotations={"gangline.dev/on-worker-failure": "fail"})
     del one.pods["pi-worker-1"]
 
     plan = one.plan()
