@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -20,6 +21,7 @@ from gangline.api.resources import (
 )
 from gangline.jobs.settings import Settings
 from gangline.kube.client import Client
+from gangline.kube.config import load_kubeconfig
 from gangline.operator.service import OperatorOptions, OperatorService
 
 pytestmark = pytest.mark.kubernetes
@@ -80,6 +82,33 @@ async def test_a_job_lives_through_all_its_states_without_a_refusal(
     await until(released)
     await until(lambda: _reasons(admin, namespace, "MPIJobResumed"))
     assert refusals(client) == {}
+
+
+async def test_the_role_of_one_namespace_is_enough_there(real_cluster: Any) -> None:
+    """The account of deploy/namespaced, whose namespace is `jobs`; only definitions may not be read."""
+    options = OperatorOptions(namespace="jobs", leader_elect=True, lock_namespace="jobs")
+    async with contextlib.AsyncExitStack() as stack:
+        other = await stack.enter_async_context(Client(load_kubeconfig(real_cluster.kubeconfig)))
+        await make_namespace(other, "jobs")
+        stack.push_async_callback(other.delete, NAMESPACES, "jobs")
+        file = "namespaced/operator.yaml"
+        admin = await stack.enter_async_context(installed(real_cluster.kubeconfig, file, crds()))
+        serve = serving(
+            admin,
+            real_cluster.kubeconfig,
+            "jobs/gangline-operator",
+            lambda client: OperatorService(client, options),
+        )
+        client = await stack.enter_async_context(serve)
+        await admin.create(MPIJOBS, mpijob("jobs"))
+
+        await until(lambda: _count_workers(admin, "jobs", 2))
+        await admin.patch(MPIJOBS, "pi", {"spec": {"runPolicy": {"suspend": True}}}, "jobs")
+        await until(lambda: _reasons(admin, "jobs", "MPIJobSuspended"))
+        await until(lambda: _count_workers(admin, "jobs", 0))
+        await admin.patch(MPIJOBS, "pi", {"spec": {"runPolicy": {"suspend": False}}}, "jobs")
+        await until(lambda: _count_workers(admin, "jobs", 2))
+        assert {method for method, _ in refusals(client)} <= {"GET"}
 
 
 def mpijob(namespace: str) -> dict[str, Any]:
