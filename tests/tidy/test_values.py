@@ -40,7 +40,7 @@ UNTYPED: dict[str, int] = {
     "jobs/job_lookup.py": 7,
     "jobs/job_names.py": 1,
     "jobs/past_failure.py": 7,
-    "logs/command.py": 9,
+    "logs/command.py": 12,
     "logs/progress_bar.py": 2,
     "logs/text.py": 2,
     "node.py": 1,

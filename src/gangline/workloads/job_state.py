@@ -46,12 +46,27 @@ def ended_at(job: Obj) -> str:
 
 
 def primary_pods(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
-    """Return the pods whose log is the job's, oldest first: launchers of an MPIJob, all pods of a Job."""
+    """Return the pods whose log is the job's, oldest first: launchers of an MPIJob, all pods of a Job.
+
+    The last decides the job's end, and is the one that is meant where one is. Of an indexed Job, whose pods
+    run together, that is one that failed by itself, else the newest of index 0.
+    """
     primary = kind_of(job).primary
     found = [pod for pod in pods if not primary or role_of(pod) == primary]
-    return sorted(
-        found, key=lambda pod: (pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"])
-    )
+
+    def order(pod: Obj) -> tuple[bool, int, str, str]:
+        meta, index = pod["metadata"], index_of(pod)
+        is_failed = (pod.get("status") or {}).get("phase") == "Failed" and not meta.get("deletionTimestamp")
+        failed_together = index is not None and is_failed
+        return failed_together, -(index or 0), meta.get("creationTimestamp") or "", meta["name"]
+
+    return sorted(found, key=order)
+
+
+def index_of(pod: Obj) -> int | None:
+    """Return the index of a pod in its indexed Job; None for every other pod."""
+    index = (pod["metadata"].get("annotations") or {}).get("batch.kubernetes.io/job-completion-index", "")
+    return int(index) if index.isdigit() else None
 
 
 def has_started(pod: Obj) -> bool:

@@ -6,10 +6,13 @@ from typing import Any
 
 from gangline.api.resources import MPIJOBS
 from gangline.errors import UserError
-from gangline.workloads.job_state import primary_pods
+from gangline.workloads.job_state import index_of, primary_pods
 from gangline.workloads.rank_hosts import pod_of_rank
 
 Obj = dict[str, Any]
+
+RANKS_PER_POD = "gangline.dev/ranks-per-pod"
+"""Annotation of an indexed Job whose pods start the ranks of one program in order."""
 
 
 def choose_pod(job: Obj, pods: list[Obj], *, instance: str | None, rank: int | None) -> Obj:
@@ -23,7 +26,7 @@ def choose_pod(job: Obj, pods: list[Obj], *, instance: str | None, rank: int | N
     if rank is not None:
         if instance:
             raise UserError("--rank and --instance exclude each other")
-        instance = pod_of_rank(rank, job) if job.get("kind") == MPIJOBS.kind else ""
+        instance = _holder_of_rank(rank, job, pods)
         if not instance:
             raise UserError(
                 f"job `{name}` does not tell which pod holds rank {rank}",
@@ -37,6 +40,15 @@ def choose_pod(job: Obj, pods: list[Obj], *, instance: str | None, rank: int | N
     there = ", ".join(f"`{one['metadata']['name']}` ({_phase(one)})" for one in pods) or "none"
     what = f"no pod `{instance}` of job `{name}`" if instance else f"no primary pod of job `{name}`"
     raise UserError(f"{what} runs", hint=f"its pods: {there}")
+
+
+def _holder_of_rank(rank: int, job: Obj, pods: list[Obj]) -> str:
+    if job.get("kind") == MPIJOBS.kind:
+        return pod_of_rank(rank, job)
+    each = (job["metadata"].get("annotations") or {}).get(RANKS_PER_POD, "")
+    index = rank // int(each) if each.isdigit() and int(each) else None
+    found = [pod["metadata"]["name"] for pod in pods if index is not None and index_of(pod) == index]
+    return found[-1] if found else ""
 
 
 def is_called(pod: str, word: str, job: str) -> bool:

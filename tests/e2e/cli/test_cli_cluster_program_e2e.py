@@ -156,3 +156,18 @@ def test_a_folder_that_is_too_large_is_refused_with_its_largest_parts(run, code)
 
     assert done.returncode == 2
     assert "weights/ (8.6 MiB)" in done.stderr
+
+
+def test_logs_and_exec_find_all_ranks_of_a_job_that_goes_on_without_its_command(run, gangline, until):
+    where = ("--kubeconfig", run.kubeconfig)
+    program = "import os, time; print('rank', os.environ['RANK'], flush=True); time.sleep(99)"
+    done = run("-n", "4", "--nodes", "2", "--name", "on", "--detach", "--", "python", "-c", program)
+    assert done.returncode == 0, done.stderr
+    lines = ["[1] rank 1", "[2] rank 2", "[3] rank 3", "rank 0"]
+    until(lambda: sorted(gangline("logs", *where, "on").stdout.splitlines()) == lines, "lines of all ranks")
+
+    assert gangline("exec", *where, "on", "--", "sh", "-c", "hostname; pwd").stdout == "on-0\n/code\n"
+    assert gangline("exec", *where, "on", "--rank", "3", "--", "hostname").stdout == "on-1\n"
+    refused = gangline("exec", *where, "on", "--rank", "4", "--", "hostname")
+    assert "does not tell which pod holds rank 4" in refused.stderr
+    assert gangline("delete", *where, "on").returncode == 0

@@ -18,7 +18,7 @@ from gangline.cli.options.job_types import qualified, type_option
 from gangline.cli.options.target import ClusterTarget, target_options
 from gangline.errors import ClusterError, UserError
 from gangline.launch.rank_tags import ANNOTATION
-from gangline.workloads.job_state import has_started
+from gangline.workloads.job_state import has_started, index_of
 
 if TYPE_CHECKING:
     from gangline.cluster.runs.record import RunRecord
@@ -110,26 +110,46 @@ async def _logs(
         if found.past is not None:
             options["follow"] = False  # nothing comes any more
             check_log(found.past.record)
-        pod = await _choose_pod(client, job, instance, wait=options["follow"])
-        has_tags = ANNOTATION in (pod["metadata"].get("annotations") or {})
-        text = LogText(has_tags=has_tags, has_timestamps=options["timestamps"])
-        pod_name = pod["metadata"]["name"]
+        pods = await _choose_pods(client, job, instance, wait=options["follow"])
         output = _Output(wanted, has_bar=options["follow"] and sys.stdout.isatty() and sys.stderr.isatty())
         try:
-            if options["tail_lines"] is not None and wanted == "text":
-                options["tail_lines"] = await _raw_tail(client, pod_name, namespace, options)
-            async with aclosing(client.logs(pod_name, namespace, **options)) as pieces:
-                if wanted == "summary":
+            if wanted == "summary":
+                pod_name = pods[0]["metadata"]["name"]
+                async with aclosing(client.logs(pod_name, namespace, **options)) as pieces:
                     _print_summary(name, b"".join([piece async for piece in pieces]))
-                    return
-                async for piece in pieces:
-                    output.add(*text.feed(piece))
-            output.add(*text.flush())
-        except ClusterError as error:
+                return
+            async with asyncio.TaskGroup() as group:
+                for pod in pods:
+                    group.create_task(_copy(client, pod, options, output, wanted, is_alone=len(pods) == 1))
+        except* ClusterError as group_error:
+            error = group_error.exceptions[0]
+            assert isinstance(error, ClusterError)
             error.hint = error.hint or f"`gangline get {name}` shows the state of its instances"
-            raise
+            raise error from None
         finally:
             output.close()
+
+
+async def _copy(
+    client: Any, pod: dict[str, Any], options: dict[str, Any], output: _Output, wanted: str, *, is_alone: bool
+) -> None:
+    """Write the log of one pod, beside others only whole lines of it."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    has_tags = ANNOTATION in (pod["metadata"].get("annotations") or {})
+    text = LogText(has_tags=has_tags, has_timestamps=options["timestamps"])
+    tail = options["tail_lines"]
+    if tail is not None and wanted == "text":
+        tail = await _raw_tail(client, name, namespace, options)
+    held = b""
+    async with aclosing(client.logs(name, namespace, **{**options, "tail_lines": tail})) as pieces:
+        async for piece in pieces:
+            shown, records = text.feed(piece)
+            if not is_alone:
+                whole, newline, held = (held + shown).rpartition(b"\n")
+                shown = whole + newline
+            output.add(shown, records)
+    shown, records = text.flush()
+    output.add(held + shown, records)
 
 
 class _Output:
@@ -222,10 +242,13 @@ def _no_instance(job: dict[str, Any], pods: list[dict[str, Any]], instance: str)
     return UserError(f"job `{job['metadata']['name']}` has no instance `{instance}`", hint=hint)
 
 
-async def _choose_pod(
+async def _choose_pods(
     client: Any, job: dict[str, Any], instance: str | None, *, wait: bool
-) -> dict[str, Any]:
-    """Return the pod whose log is meant; with ``wait`` one that has not started yet is waited for."""
+) -> list[dict[str, Any]]:
+    """Return the pods whose log is meant; with ``wait`` those that have not started yet are waited for.
+
+    That is one, but for an indexed Job whose pods hold ranks of one program: then the newest of each index.
+    """
     from gangline.cli.jobs.job_lookup import pods_of
     from gangline.workloads.job_state import finished, primary_pods
 
@@ -242,8 +265,12 @@ async def _choose_pod(
             ]
             if not chosen:
                 raise _no_instance(job, pods, instance)
-        if chosen and (has_started(chosen[-1]) or not wait):
-            return dict(chosen[-1])
+        newest = {index: pod for pod in chosen if (index := index_of(pod)) is not None and not instance}
+        if newest and ANNOTATION in (job["metadata"].get("annotations") or {}):
+            if all(map(has_started, newest.values())) or not wait:
+                return [pod for _, pod in sorted(newest.items()) if has_started(pod)] or chosen[-1:]
+        elif chosen and (has_started(chosen[-1]) or not wait):
+            return chosen[-1:]
         if not wait or finished(job) or loop.time() > deadline:
             raise ClusterError(
                 f"job `{job['metadata']['name']}` has no log yet: its launcher has not been started",

@@ -19,6 +19,7 @@ from gangline.cli.options.pods import PodOptions
 from gangline.cli.run.code_bundle import CodeBundle
 from gangline.cli.run.program_job import GPU, literal
 from gangline.launch.rank_tags import ANNOTATION as TAGS_ANNOTATION
+from gangline.workloads.running_pod import RANKS_PER_POD
 
 Obj = dict[str, Any]
 
@@ -75,7 +76,8 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         }
         if self.pods.deadline_s:
             spec["activeDeadlineSeconds"] = self.pods.deadline_s
-        metadata: Obj = {"name": name, "namespace": self.namespace, "annotations": {TAGS_ANNOTATION: "true"}}
+        notes = {TAGS_ANNOTATION: "true", RANKS_PER_POD: str(self.per_pod)}
+        metadata: Obj = {"name": name, "namespace": self.namespace, "annotations": notes}
         if self.pods.queue:
             metadata["labels"] = {QUEUE_LABEL: self.pods.queue}
         return {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": metadata, "spec": spec}
@@ -120,6 +122,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         container: Obj = {
             "name": "ranks",
             "image": self.image,
+            "workingDir": CODE_FOLDER,
             "command": [*line, *map(literal, self.program)],
             "volumeMounts": [
                 {"name": "programs", "mountPath": PROGRAMS_FOLDER, "readOnly": True},
