@@ -46,6 +46,9 @@ def test_for_one_namespace_nothing_is_outside_it_and_no_right_reaches_further() 
     }
     assert "--namespace=$(POD_NAMESPACE)" in arguments(ONE_NAMESPACE, "gangline-operator")
     assert "priorityClassName" not in str(found)
+    for role in named(ONE_NAMESPACE, "Role").values():
+        for rule in role["rules"]:
+            assert {"customresourcedefinitions", "priorityclasses"}.isdisjoint(rule["resources"])
 
 
 def test_the_operator_makes_gangs_where_our_scheduler_is_there() -> None:

@@ -13,6 +13,7 @@ from pack import pack
 from release import Incomplete, main, release
 
 from gangline import __version__
+from gangline.cli.install.image import digest_of
 
 PREFIX = "registry.example.com/ml"
 
@@ -23,8 +24,8 @@ def dist(tmp_path: Path) -> Path:
     (tmp_path / "dist/images").mkdir(parents=True)
     (tmp_path / f"dist/gangline-{__version__}-py3-none-any.whl").write_text("wheel")
     (tmp_path / "layer").mkdir()
-    (tmp_path / "layer/file").write_text("content")
     for name in ("gangline", "gangline-base"):
+        (tmp_path / "layer/file").write_text(name)
         pack(f"{name}:1", tmp_path / f"dist/images/{name}-{__version__}.tar", [tmp_path / "layer"])
     return tmp_path / "dist"
 
@@ -54,6 +55,7 @@ def test_a_manifest_and_the_chart_name_the_image_by_version_and_digest(dist: Pat
     assert re.fullmatch(
         rf"{re.escape(PREFIX)}/gangline:{re.escape(__version__)}@sha256:[0-9a-f]{{64}}", image
     )
+    assert image.endswith(digest_of(dist / f"images/gangline-{__version__}.tar"))
     kinds = {obj["kind"] for obj in yaml.safe_load_all(text)}
     assert {"CustomResourceDefinition", "Deployment", "Namespace"} <= kinds
     with tarfile.open(dist / f"gangline-{__version__}.tgz") as tar:
