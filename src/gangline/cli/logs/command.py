@@ -118,14 +118,19 @@ async def _logs(
                 async with aclosing(client.logs(pod_name, namespace, **options)) as pieces:
                     _print_summary(name, b"".join([piece async for piece in pieces]))
                 return
-            async with asyncio.TaskGroup() as group:
-                for pod in pods:
-                    group.create_task(_copy(client, pod, options, output, wanted, is_alone=len(pods) == 1))
-        except* ClusterError as group_error:
-            error = group_error.exceptions[0]
-            assert isinstance(error, ClusterError)
+            is_alone = len(pods) == 1
+            copies = [
+                asyncio.create_task(_copy(client, pod, options, output, wanted, is_alone=is_alone))
+                for pod in pods
+            ]
+            try:
+                await asyncio.gather(*copies)
+            finally:
+                for copy in copies:
+                    copy.cancel()
+        except ClusterError as error:
             error.hint = error.hint or f"`gangline get {name}` shows the state of its instances"
-            raise error from None
+            raise
         finally:
             output.close()
 
