@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from gangline.api.core import Node
 from gangline.api.resources import NODES
 from gangline.errors import UserError
 from gangline.kube.cache import Cache
-from gangline.kube.errors import Conflict, NotFound
+from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.events import Recorder
 from gangline.kube.queue import WorkQueue, work
 from gangline.kube.verbs import ObjectClient
@@ -36,6 +37,7 @@ from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
 
 CONFLICT_DELAY_S = 0.05
 WRITES_AT_ONCE_MAX = 8
+CLOSE_LIMIT_S = 2.0
 
 
 def wanted_taints(node: Node, *, is_held: bool = False) -> list[dict[str, Any]] | None:
@@ -98,9 +100,17 @@ class NodeTaints:
         """Hold nodes no longer."""
         for name in names:
             self._held[name] -= 1
-            if not self._held[name]:
+            if self._held[name] <= 0:  # after close() too
                 del self._held[name]
                 self._queue.add(name)
+
+    async def close(self) -> None:
+        """Hold nothing any more, as far as the API server answers in time."""
+        names = list(self._held)
+        self._held.clear()
+        with suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await asyncio.gather(*map(self._reconcile, names))
 
     async def until_held(self, names: Iterable[str]) -> None:
         """Wait until the API server says that these nodes are held."""

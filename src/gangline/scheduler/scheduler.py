@@ -150,6 +150,7 @@ class Scheduler:
             finally:
                 for task in self._tasks:
                     task.cancel()
+                await self._taints.close()
                 await self._recorder.close()
 
     async def _due(self) -> None:

@@ -115,6 +115,24 @@ async def test_an_overdue_gang_has_the_nodes_held_until_its_room_is_free(idle_cl
         await asyncio.gather(scheduler, return_exceptions=True)
 
 
+async def test_a_scheduler_that_ends_holds_nothing_any_more(
+    idle_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "SETTLE_S", 60.0)
+    monkeypatch.setattr(fence, "LIMIT_S", 60.0)
+    cluster = idle_cluster
+    scheduler = asyncio.create_task(Scheduler(cluster.client, names=("gangline-scheduler",)).run())
+    await cluster.add_node("a")
+    await cluster.add_pod("theirs", schedulerName="theirs")
+    await add_gang(cluster)
+    await until_held(cluster, "a")
+
+    scheduler.cancel()
+    await asyncio.gather(scheduler, return_exceptions=True)
+
+    assert await taints_of(cluster, "a") == []
+
+
 async def test_what_a_scheduler_that_was_killed_held_is_held_no_longer(idle_cluster: Any) -> None:
     cluster = idle_cluster
     await cluster.add_node("a")
