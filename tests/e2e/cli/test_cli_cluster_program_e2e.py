@@ -171,3 +171,31 @@ def test_logs_and_exec_find_all_ranks_of_a_job_that_goes_on_without_its_command(
     refused = gangline("exec", *where, "on", "--rank", "4", "--", "hostname")
     assert "does not tell which pod holds rank 4" in refused.stderr
     assert gangline("delete", *where, "on").returncode == 0
+
+
+def test_a_folder_keeps_options_for_its_cluster(run, code):
+    (code / "gangline.toml").write_text(
+        'ranks = 2\ncpus = "100m"\nimage = "nowhere"\nenv = ["WORD_OF_ENV=kept"]\n'
+        '[context.gangline]\nimage = "gangline/base"\n[context.other]\nranks = 5\n'
+    )
+
+    done = run("--name", "kept", "--", "python", "train.py", image="")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 2 0 mine kept", "[1] 1 2 1 mine kept"]
+    objects = list(
+        yaml.safe_load_all(run("-n", "1", "--dry-run", "--", "python", "train.py", image="").stdout)
+    )
+    container = objects[-1]["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"] == {"requests": {"cpu": "100m"}}
+    assert container["command"][container["command"].index("--ranks") + 1] == "1"
+
+
+def test_what_a_folder_keeps_wrongly_is_said_all_at_once(run, code):
+    (code / "pyproject.toml").write_text('[tool.gangline]\nimagee = "x"\nclaim = 5\ndetach = "yes"\n')
+
+    done = run("--", "python", "train.py")
+
+    assert done.returncode == 2
+    assert "imagee: no option of `gangline run`, is --image meant?" in done.stderr
+    assert "claim: write a string, or a list of them (found `5`)" in done.stderr
+    assert "detach: write true or false (found `yes`)" in done.stderr

@@ -45,6 +45,10 @@ class _RunCommand(click.Command):
             if not program:
                 raise click.UsageError("no program after `--`", ctx)
         ctx.meta["gangline.program"] = program
+        if program and any(word.startswith(("--context", "--kubeconfig")) for word in args):
+            from gangline.cli.run.settings import context_of, kept_options
+
+            ctx.default_map = kept_options(Path(), context_of(args), self.params)
         return super().parse_args(ctx, args)
 
 
