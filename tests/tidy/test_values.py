@@ -50,7 +50,7 @@ UNTYPED: dict[str, int] = {
     "options/pods.py": 3,
     "options/target.py": 1,
     "output.py": 1,
-    "run/cluster_program.py": 11,  # writes objects in wire form
+    "run/cluster_program.py": 12,  # writes objects in wire form
     "run/cluster_run.py": 4,
     "run/command.py": 2,
     "run/create_or_attach.py": 15,

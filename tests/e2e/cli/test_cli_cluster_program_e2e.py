@@ -199,3 +199,33 @@ def test_what_a_folder_keeps_wrongly_is_said_all_at_once(run, code):
     assert "imagee: no option of `gangline run`, is --image meant?" in done.stderr
     assert "claim: write a string, or a list of them (found `5`)" in done.stderr
     assert "detach: write true or false (found `yes`)" in done.stderr
+
+
+def test_code_that_a_volume_claim_has_does_not_travel(run, gangline, kubectl, tmp_path):
+    claim = {"metadata": {"name": "code"}, "apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    claim["spec"] = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Mi"}}}
+    write = "import pathlib; pathlib.Path('/mine/train.py').write_text('print(__file__)')"
+    kubectl("apply", "-f", "-", text=json.dumps(claim))
+    done = run("--claim", "code:/mine", "--", "python", "-c", write)
+    assert done.returncode == 0, done.stderr
+
+    done = run(
+        "-n",
+        "2",
+        "--nodes",
+        "2",
+        "--name",
+        "claimed",
+        "--code-claim",
+        "code:/mine:ro",
+        "--",
+        "python",
+        "train.py",
+    )
+
+    assert sorted(done.stdout.splitlines()) == ["/mine/train.py", "[1] /mine/train.py"], done.stderr
+    assert "secret/claimed-" in (left := kubectl("get", "secrets", "-o", "name"))
+    assert not any(name.startswith("secret/claimed-") and "-code-" in name for name in left.split())
+    assert (
+        "exclude each other" in run("--code", ".", "--code-claim", "code:/mine", "--", "python", "x").stderr
+    )

@@ -26,6 +26,7 @@ class PodOptions(msgspec.Struct, frozen=True):
         memory: memory of each pod, requested and limited.
         shm: size of /dev/shm, in memory.
         claims: ``NAME:/path`` or ``NAME:/path:ro`` each.
+        code_claim: the same for one that has the code, which then does not travel.
         node_selector: ``LABEL=VALUE`` each.
         tolerations: ``KEY[=VALUE][:EFFECT]`` each.
         priority: priority class.
@@ -42,6 +43,7 @@ class PodOptions(msgspec.Struct, frozen=True):
     memory: str = ""
     shm: str = ""
     claims: tuple[str, ...] = ()
+    code_claim: str = ""
     node_selector: tuple[str, ...] = ()
     tolerations: tuple[str, ...] = ()
     priority: str = ""
@@ -65,13 +67,19 @@ class PodOptions(msgspec.Struct, frozen=True):
                 f"{given[0]} belongs to programs on a cluster of a kubeconfig",
                 hint="add --context CONTEXT and a program behind `--`, or leave it out",
             )
+        written: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
+            ("--claim", self.claims, _claim),
+            ("--code-claim", (self.code_claim,) if self.code_claim else (), _claim),
+            ("--node-selector", self.node_selector, _label),
+            ("--toleration", self.tolerations, _toleration),
+        ]
         problems = []
-        for attribute, read in (("claims", _claim), ("node_selector", _label), ("tolerations", _toleration)):
-            for text in getattr(self, attribute):
+        for option, texts, read in written:
+            for text in texts:
                 try:
                     read(text)
                 except ValueError as error:
-                    problems.append(f"{OPTIONS[attribute]} {text}: {error}")
+                    problems.append(f"{option} {text}: {error}")
         if problems:
             raise UserError("\n".join(problems))
 
@@ -89,6 +97,11 @@ class PodOptions(msgspec.Struct, frozen=True):
                 raise UserError(f"--env-file {file}: cannot be read: {error}") from None
             found += [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
         return found
+
+    @property
+    def code_folder(self) -> str:
+        """Where the claim with the code is shown; empty where the code travels."""
+        return _claim(self.code_claim)[1] if self.code_claim else ""
 
     def apply(self, spec: Obj, extended: Mapping[str, int]) -> None:
         """Write them into the spec of a pod with one container.
@@ -110,7 +123,7 @@ class PodOptions(msgspec.Struct, frozen=True):
         if self.shm:
             spec["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": self.shm}})
             container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
-        for index, text in enumerate(self.claims):
+        for index, text in enumerate(filter(None, (*self.claims, self.code_claim))):
             name, path, is_read_only = _claim(text)
             source = {"claimName": name, **({"readOnly": True} if is_read_only else {})}
             spec["volumes"].append({"name": f"claim-{index}", "persistentVolumeClaim": source})
@@ -166,6 +179,7 @@ OPTIONS = {
     "memory": "--memory",
     "shm": "--shm",
     "claims": "--claim",
+    "code_claim": "--code-claim",
     "node_selector": "--node-selector",
     "tolerations": "--toleration",
     "priority": "--priority",
@@ -182,6 +196,10 @@ _HELP: dict[str, tuple[str, str]] = {
     "memory": ("MEMORY", "On a cluster: memory of each pod, such as 16Gi."),
     "shm": ("SIZE", "On a cluster: size of /dev/shm, such as 8Gi."),
     "claims": ("NAME:/path[:ro]", "On a cluster: show a volume claim there."),
+    "code_claim": (
+        "NAME:/path[:ro]",
+        "On a cluster: a volume claim that has the code, in place of your folder.",
+    ),
     "node_selector": ("LABEL=VALUE", "On a cluster: only nodes with this label."),
     "tolerations": ("KEY[=VALUE][:EFFECT]", "On a cluster: also nodes with this taint."),
     "priority": ("CLASS", "On a cluster: priority class of the pods."),

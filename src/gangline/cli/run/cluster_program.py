@@ -39,7 +39,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         namespace: of all objects.
         image: of the pods; it needs Python 3.8 or newer.
         program: words as the user typed them.
-        code: the user's folder.
+        code: the user's folder; None where a volume claim has it.
         ranks: number of ranks in all.
         nodes: number of pods.
         gpus_per_rank: GPUs that each rank has for itself.
@@ -51,7 +51,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
     namespace: str
     image: str
     program: tuple[str, ...]
-    code: CodeBundle
+    code: CodeBundle | None
     ranks: int
     nodes: int
     gpus_per_rank: int
@@ -91,7 +91,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         """
         programs = {one: _encoded(_source(one)) for one in PROGRAMS}
         found = [self._secret(self._name(name, "programs"), programs, owner)]
-        for index, piece in enumerate(self.code.chunks()):
+        for index, piece in enumerate(self._pieces):
             found.append(self._secret(self._piece(name, index), {"piece": _encoded(piece)}, owner))
         if self.environment:
             variables = {key: _encoded(value.encode()) for key, value in self.environment.items()}
@@ -99,6 +99,10 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         if self.nodes > 1:
             found.append(self._service(name, owner))
         return found
+
+    @property
+    def _pieces(self) -> list[bytes]:
+        return self.code.chunks() if self.code else []
 
     def _name(self, name: str, part: str = "") -> str:
         return "-".join(filter(None, (name, self.token, part)))
@@ -113,25 +117,37 @@ class ClusterProgram(msgspec.Struct, frozen=True):
     def _pod_spec(self, name: str) -> Obj:
         domain = self._name(name)
         master = f"{name}-0.{domain}" if self.nodes > 1 else "127.0.0.1"
-        pieces = range(len(self.code.chunks()))
         line = [
             *("python3", f"{PROGRAMS_FOLDER}/{PROGRAMS[0]}"),
             *("--ranks", str(self.ranks), "--per-pod", str(self.per_pod), "--master", master),
-            *("--code", f"{PIECES_FOLDER},{CODE_FOLDER},{self.code.digest}", "--"),
+            *(("--code", f"{PIECES_FOLDER},{CODE_FOLDER},{self.code.digest}") if self.code else ()),
+            "--",
         ]
         container: Obj = {
             "name": "ranks",
             "image": self.image,
-            "workingDir": CODE_FOLDER,
+            "workingDir": self.pods.code_folder or CODE_FOLDER,
             "command": [*line, *map(literal, self.program)],
             "volumeMounts": [
                 {"name": "programs", "mountPath": PROGRAMS_FOLDER, "readOnly": True},
-                {"name": "pieces", "mountPath": PIECES_FOLDER, "readOnly": True},
-                {"name": "code", "mountPath": CODE_FOLDER},
             ],
         }
         if self.environment:
             container["envFrom"] = [{"secretRef": {"name": self._name(name, "env")}}]
+        spec: Obj = {
+            "restartPolicy": "Never",
+            "containers": [container],
+            "volumes": [{"name": "programs", "secret": {"secretName": self._name(name, "programs")}}],
+        }
+        if self.code:
+            self._show_code(name, spec)
+        if self.nodes > 1:
+            spec["subdomain"] = domain
+        self.pods.apply(spec, {GPU: self.per_pod * self.gpus_per_rank} if self.gpus_per_rank else {})
+        return spec
+
+    def _show_code(self, name: str, spec: Obj) -> None:
+        """Give the pod the pieces of the code, and a folder in which it is unpacked."""
         sources = [
             {
                 "secret": {
@@ -139,21 +155,16 @@ class ClusterProgram(msgspec.Struct, frozen=True):
                     "items": [{"key": "piece", "path": f"{index:02}"}],
                 }
             }
-            for index in pieces
+            for index in range(len(self._pieces))
         ]
-        spec: Obj = {
-            "restartPolicy": "Never",
-            "containers": [container],
-            "volumes": [
-                {"name": "programs", "secret": {"secretName": self._name(name, "programs")}},
-                {"name": "pieces", "projected": {"sources": sources}},
-                {"name": "code", "emptyDir": {}},
-            ],
-        }
-        if self.nodes > 1:
-            spec["subdomain"] = domain
-        self.pods.apply(spec, {GPU: self.per_pod * self.gpus_per_rank} if self.gpus_per_rank else {})
-        return spec
+        spec["volumes"] += [
+            {"name": "pieces", "projected": {"sources": sources}},
+            {"name": "code", "emptyDir": {}},
+        ]
+        spec["containers"][0]["volumeMounts"] += [
+            {"name": "pieces", "mountPath": PIECES_FOLDER, "readOnly": True},
+            {"name": "code", "mountPath": CODE_FOLDER},
+        ]
 
     def _secret(self, name: str, data: dict[str, str], owner: Obj | None) -> tuple[Resource, Obj]:
         metadata = self._metadata(name, owner)

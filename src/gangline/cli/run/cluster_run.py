@@ -15,7 +15,7 @@ from gangline.api.resources import JOBS
 from gangline.cli.options.gpus import COMMAND_LINE
 from gangline.cli.options.target import ClusterTarget
 from gangline.cli.run.cluster_program import ClusterProgram
-from gangline.cli.run.code_bundle import pack_folder
+from gangline.cli.run.code_bundle import CodeBundle, pack_folder
 from gangline.cli.run.create_or_attach import delete_job
 from gangline.cli.run.program_job import check_name, check_ranks, name_of_program
 from gangline.cluster.runs.names import names_after
@@ -62,7 +62,28 @@ def cluster_program(
             f"a program on a cluster runs in one image, which has its packages (found {found})",
             hint="--image pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime, or another with Python 3.8 or newer",
         )
-    folder = code or Path()
+    if pods.code_claim and code:
+        raise UserError("--code and --code-claim exclude each other", hint="leave one of them out")
+    return ClusterProgram(
+        namespace=target.connection().namespace or "default",
+        image=images[0],
+        program=program,
+        code=None if pods.code_claim else _packed(code or Path(), program),
+        ranks=ranks,
+        nodes=nodes,
+        gpus_per_rank=gpus,
+        environment=dict(environment),
+        pods=pods,
+        token=secrets.token_hex(TOKEN_BYTES),
+    )
+
+
+def _packed(folder: Path, program: tuple[str, ...]) -> CodeBundle:
+    """Return the code of a folder, in which the script of the program is.
+
+    Raises:
+        UserError: it cannot be packed, or the script is not in it.
+    """
     bundle = pack_folder(folder)
     script = next((word for word in program[1:] if not word.startswith("-")), "")
     path = PurePosixPath(script)
@@ -74,18 +95,7 @@ def cluster_program(
             + (": an ignore file names it" if there else ""),
             hint="take it out of .gitignore or .ganglineignore" if there else "--code DIR names its folder",
         )
-    return ClusterProgram(
-        namespace=target.connection().namespace or "default",
-        image=images[0],
-        program=program,
-        code=bundle,
-        ranks=ranks,
-        nodes=nodes,
-        gpus_per_rank=gpus,
-        environment=dict(environment),
-        pods=pods,
-        token=secrets.token_hex(TOKEN_BYTES),
-    )
+    return bundle
 
 
 def named(run: ClusterProgram, name: str) -> Obj:
@@ -107,7 +117,8 @@ def names(run: ClusterProgram, name: str | None) -> Iterator[str]:
 def objects(run: ClusterProgram, name: str | None) -> list[Document]:
     """Return all objects as ``kubectl apply`` takes them, the job last."""
     chosen = next(names(run, name))
-    run = replace(run, token=run.code.digest[: 2 * TOKEN_BYTES])  # the same code, the same text
+    token = run.code.digest[: 2 * TOKEN_BYTES] if run.code else "claim"
+    run = replace(run, token=token)  # the same code, the same text
     job = named(run, chosen)
     if not run.pods.queue:
         job["spec"]["suspend"] = False

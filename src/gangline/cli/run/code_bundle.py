@@ -133,5 +133,6 @@ def _too_large(folder: Path, size: str, most: int, sizes: Counter[str]) -> UserE
     largest = ", ".join(f"{name} ({_mib(size)})" for name, size in sizes.most_common(LARGEST_SHOWN))
     return UserError(
         f"cannot bundle {folder}: {size}, a bundle has at most {_mib(most)}; the largest in it: {largest}",
-        hint="write what the program does not need into .ganglineignore",
+        hint="write what the program does not need into .ganglineignore, or name a volume claim that has the "
+        "code (`--code-claim NAME:/path`)",
     )
