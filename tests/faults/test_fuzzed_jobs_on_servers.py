@@ -24,6 +24,7 @@ from prepared_server import direct, prepared
 from gangline.api.resources import MPIJOB_VERSIONS, MPIJOBS, NAMESPACES
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.server.server import ApiServer
+from gangline.jobs import mpijob
 from gangline.kube.client import Client
 from gangline.kube.config import load_kubeconfig
 from gangline.kube.errors import ApiError
@@ -95,7 +96,8 @@ async def submit(client: Client, job: Any, namespace: str, index: int) -> Verdic
 
 
 @pytest.mark.timeout(300)
-async def test_the_operator_bears_whatever_a_server_takes(api: Any) -> None:
+async def test_the_operator_bears_whatever_a_server_takes(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mpijob, "suspended_status_age_s", 0.0)
     jobs = fuzzed_jobs(job_count)
     async with Client(direct(api)) as client, prepared(client, embedded=bool(api.embedded)):
         with structlog.testing.capture_logs() as logs:

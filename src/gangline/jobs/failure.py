@@ -12,6 +12,8 @@ JOB_FAILED = "MPIJobFailed"
 JOB_EVICTED = "MPIJobEvicted"
 WORKER_FAILED = "MPIJobWorkerFailed"
 WORKER_LOST = "MPIJobWorkerLost"
+PREEMPTED = "PreemptionByScheduler"
+"""Reason of DisruptionTarget. Source: Kubernetes, Pod disruption conditions."""
 
 
 class FailedCondition(NamedTuple):
@@ -23,7 +25,7 @@ class FailedCondition(NamedTuple):
     @property
     def is_disruption(self) -> bool:
         """Whether the cluster took workers away, and no program failed."""
-        return self.reason in (JOB_EVICTED, WORKER_LOST)
+        return self.reason == JOB_EVICTED
 
 
 def judge_workers(workers: Sequence[Pod]) -> FailedCondition | None:
@@ -55,6 +57,22 @@ def judge_workers(workers: Sequence[Pod]) -> FailedCondition | None:
 def is_disrupted(pod: Pod) -> bool:
     """Whether Kubernetes says that it ends a pod through no fault of the pod's own."""
     return is_true(pod.status.conditions, "DisruptionTarget")
+
+
+def judge_evicted_workers(workers: Sequence[Pod], *, by_scheduler: bool) -> FailedCondition | None:
+    """Return which workers Kubernetes ends through no fault of theirs; None when there are none.
+
+    Args:
+        workers: all that are wanted.
+        by_scheduler: count those that give way to others, too.
+    """
+    names = []
+    for pod in workers:
+        target = find_condition(pod.status.conditions, "DisruptionTarget")
+        if target and target.status == "True" and (by_scheduler or target.reason != PREEMPTED):
+            names.append(pod.metadata.name)
+    count = f"{len(names)}/{len(workers)} workers are evicted"
+    return FailedCondition(JOB_EVICTED, f"{count}: {', '.join(sorted(names))}") if names else None
 
 
 def judge_lost_workers(names: Sequence[str]) -> FailedCondition | None:

@@ -21,6 +21,7 @@ from gangline.jobs.conditions import RUNNING
 from gangline.jobs.failure import (
     JOB_FAILED,
     FailedCondition,
+    judge_evicted_workers,
     judge_launcher,
     judge_lost_workers,
     judge_workers,
@@ -130,11 +131,23 @@ def _failed_workers(observed_job: ObservedJob) -> FailedCondition | None:
     if ended or is_elastic(observed_job.job):
         return None
     failed = judge_workers(observed_job.wanted_workers)
-    job = observed_job.job
-    if failed is None and (job.restarts_gang or (job.forgives_disruption and observed_job.launcher_stays)):
-        # Workers that are replaced one by one find a launcher that does not know them.
+    # Workers that are replaced one by one find a launcher that does not know them.
+    if failed is None and observed_job.job.restarts_gang:
         return lost_workers(observed_job)
+    if failed is None and observed_job.job.forgives_disruption and observed_job.launcher_stays:
+        return _evicted_workers(observed_job)
     return failed
+
+
+def _evicted_workers(observed_job: ObservedJob) -> FailedCondition | None:
+    """Return which workers of a running job the cluster takes away, by what it wrote on them.
+
+    That a worker is not there proves nothing by itself: the pods may be known later than the job.
+    """
+    if not is_true(observed_job.job.status.conditions, RUNNING):
+        return None
+    is_gang = observed_job.dialect is not None  # whose scheduler takes all of it away, one after another
+    return judge_evicted_workers(observed_job.wanted_workers, by_scheduler=not is_gang)
 
 
 # The rules of the rows, in their order.
@@ -233,7 +246,7 @@ TRANSITIONS: Final = (
     ),
     Transition(
         "Restarting",
-        "a worker was evicted or lost, or failed and `restart-gang` is asked for; restarts are left",
+        "a worker was evicted, or failed or was lost and `restart-gang` is asked for; restarts are left",
         _can_restart,
         _restart,
         "launcher and workers are deleted, then made anew",

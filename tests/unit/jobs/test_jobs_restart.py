@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from gangline.api.core import Condition
 from gangline.jobs.plan import Create, Delete, Plan
+from gangline.jobs.settings import Settings
 
 Build = Callable[..., Any]
 AGAIN = {"gangline.dev/on-worker-failure": "restart-gang"}
@@ -196,26 +199,45 @@ def test_a_worker_that_is_new_by_the_users_wish_is_no_loss(scene: Build) -> None
     assert "Restarting" not in one.conditions(plan)
 
 
-@pytest.mark.parametrize("how", ["evicted", "disrupted", "deleted"])
+def target(reason: str) -> list[dict[str, str]]:
+    return [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+
+
+def drain(one: Any, name: str, reason: str = "EvictionByEvictionAPI") -> None:
+    """Mark a pod and delete it, as the eviction API does."""
+    pod = one.pods[name]
+    status = replace(pod.status, conditions=msgspec.convert(target(reason), list[Condition]))
+    meta = replace(pod.metadata, deletion_timestamp=NOW_TEXT)
+    one.pods[name] = replace(pod, metadata=meta, status=status)
+
+
+@pytest.mark.parametrize("how", ["evicted", "disrupted", "drained"])
 def test_without_the_annotation_the_gang_starts_again_after_what_the_cluster_did(
     scene: Build, how: str
 ) -> None:
     one = running(scene, again=False)
-    target = [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}]
-    if how == "deleted":
-        del one.pods["pi-worker-1"]
+    if how == "drained":
+        drain(one, "pi-worker-1")
     elif how == "evicted":
         one.add_worker(1, "Failed", reason="Evicted")
     else:
-        one.add_worker(1, "Failed", conditions=target, containerStatuses=EXIT_7)
+        ended = target("TerminationByKubelet")
+        one.add_worker(1, "Failed", conditions=ended, containerStatuses=EXIT_7)
 
     message = one.message(one.plan(), "Restarting")
 
-    words = (
-        "worker pod pi-worker-1 was deleted" if how == "deleted" else "1/2 workers are evicted: pi-worker-1"
-    )
-    assert message.startswith(words)
+    assert message.startswith("1/2 workers are evicted: pi-worker-1")
     assert message.endswith("the whole gang starts again (1 of at most 6 times)")
+
+
+def test_a_gang_that_its_scheduler_takes_away_starts_no_restart(scene: Build) -> None:
+    one = running(scene, again=False)
+    drain(one, "pi-worker-1", "PreemptionByScheduler")
+    assert "Restarting" in one.conditions(one.plan())
+
+    one.settings = Settings(gang_scheduling="gangline-scheduler")
+
+    assert "Restarting" not in one.conditions(one.plan())
 
 
 def test_without_the_annotation_a_program_that_fails_still_fails_the_job(scene: Build) -> None:
@@ -227,8 +249,8 @@ def test_without_the_annotation_a_program_that_fails_still_fails_the_job(scene: 
 
 def test_a_gang_that_is_taken_away_with_its_launcher_comes_back_without_a_restart(scene: Build) -> None:
     one = running(scene, again=False)
-    for name, pod in one.pods.items():
-        one.pods[name] = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=NOW_TEXT))
+    for name in one.pods:
+        drain(one, name)
 
     plan = one.plan()
 
@@ -242,9 +264,8 @@ def test_a_gang_that_is_taken_away_with_its_launcher_comes_back_without_a_restar
     ]
 
 
-def test_where_the_job_is_to_fail_a_deleted_worker_is_named_and_made_again(scene: Build) -> None:
+def test_without_the_annotation_a_deleted_worker_is_named_and_made_again(scene: Build) -> None:
     one = running(scene, again=False)
-    one.meta = replace(one.meta, annotations={"gangline.dev/on-worker-failure": "fail"})
     del one.pods["pi-worker-1"]
 
     plan = one.plan()
