@@ -279,6 +279,8 @@ class SchedulingCycle:
         if not (self._policy.may_preempt and gang.may_preempt):
             return 0
         victims = find_victims(self._table, self._allocations, gang, self._policy, self._now)
+        if {eviction.gang for eviction in self._evictions}.intersection(victims):
+            return 0  # they give way to another gang already, which the room is for
         for key in victims:
             pods = sorted(self._allocations.by_gang[key].values(), key=lambda pod: pod.key)
             names, uids = tuple(pod.key for pod in pods), tuple(pod.uid for pod in pods)

@@ -22,10 +22,11 @@ from drawn_scenes import (
     node,
     nodes,
     run,
+    scene,
     scenes,
 )
 from gang_scenes import NOW, group
-from hypothesis import given
+from hypothesis import example, given
 
 from gangline.placement.affinity.terms import Relations, Term
 from gangline.placement.allocations import Allocations
@@ -42,9 +43,43 @@ from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.known import known_machine
 from gangline.topology.rings import bus_gb_s
 
+TWO_WANT_ONE_VICTIM = {
+    0: 253,
+    12: 1,
+    18: 50,
+    23: 224,
+    33: 59,
+    36: 149,
+    45: 227,
+    55: 1,
+    65: 163,
+    75: 3,
+    82: 1,
+    86: 2,
+    93: 1,
+    94: 1,
+    97: 8,
+    98: 2,
+    107: 1,
+    109: 1,
+    127: 174,
+    150: 56,
+    185: 206,
+    189: 7,
+    193: 1,
+    203: 1,
+    204: 8,
+    205: 1,
+    206: 122,
+    212: 1,
+    216: 1,
+}
+"""Bytes of a scene, the others zero, in which one gang gave way to two."""
+
 
 @many
 @given(scenes)
+@example(scene(Draws(bytes(TWO_WANT_ONE_VICTIM.get(place, 0) for place in range(320)))))
 def test_a_pass_promises_nothing_twice_and_starts_gangs_whole(scene: Scene):
     """Checked on the same decisions: they are what costs time."""
     decisions = run(*scene)
