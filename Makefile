@@ -11,7 +11,8 @@ run: $(STAMP)-run
 test: $(STAMP)-dev
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not nodes and not containers and not clients and not hostile"
 
-# 50,000 cases of every property of placement: an hour of two cores. GANGLINE_PROPERTY_CASES asks for fewer.
+# 50,000 cases of every property of placement: an hour of two cores. GANGLINE_PROPERTY_CASES asks for fewer,
+# GANGLINE_PROPERTY_FIXED=1 for the same ones each time.
 test-properties: $(STAMP)-dev
 	GANGLINE_PROPERTY_CASES=$${GANGLINE_PROPERTY_CASES:-50000} $(BIN)/python -m pytest -q \
 		-n auto --maxprocesses 4 --dist load --timeout 36000 tests/property/placement
