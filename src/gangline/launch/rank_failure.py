@@ -104,7 +104,7 @@ class LauncherOutput:
         """Return what went wrong; ``None`` when nothing is named and the exit code is 0 or unknown."""
         text = _WHITE.sub(" ", "\n".join(self._launcher))
         found = self._mismatch() or _find(text, self._abort_text())
-        if found is not None and found.kind is CauseKind.ABORTED:
+        if found is None or found.kind is CauseKind.ABORTED:
             found = self._raised(found)
         if found is None:
             ends = [record for record in self._records if record["kind"] == "rank-ended"]
@@ -121,11 +121,15 @@ class LauncherOutput:
         said = next((record["what"] for record in self._records if record["kind"] == "mpi-mismatch"), None)
         return Cause(CauseKind.OTHER_MPI, detail=said) if said else None
 
-    def _raised(self, aborted: Cause) -> Cause:
-        """Name the exception for which ``mpi_check`` called MPI_Abort in place of the program."""
+    def _raised(self, aborted: Cause | None) -> Cause | None:
+        """Name the exception for which ``mpi_check`` called MPI_Abort in place of the program.
+
+        Hydra can end before it has passed on what MPI_Abort wrote: then the record alone tells.
+        """
         for record in self._records:
-            if record["kind"] == "rank-raised" and record["rank"] == aborted.rank:
-                return aborted._replace(kind=CauseKind.RAISED, detail=record["error"])
+            if record["kind"] == "rank-raised" and (aborted is None or aborted.rank == record["rank"]):
+                cause = aborted or Cause(CauseKind.ABORTED, rank=record["rank"], exit_code=1)
+                return cause._replace(kind=CauseKind.RAISED, detail=record["error"])
         return aborted
 
     def tail(self, rank: int) -> tuple[str, ...]:

@@ -81,6 +81,13 @@ def test_an_exception_is_named_and_not_the_call_that_ended_the_others() -> None:
     assert (failure.cause.rank, failure.cause.ending, failure.cause.exit_code) == (1, "raised KeyError", 1)
 
 
+def test_an_exception_is_named_when_hydra_ended_before_it_passed_on_the_call_of_mpi_abort() -> None:
+    failure = find_failure(['[1] @gangline {"kind":"rank-raised","rank":1,"error":"KeyError"}'], 1)
+
+    assert failure is not None
+    assert (failure.cause.rank, failure.cause.ending, failure.cause.exit_code) == (1, "raised KeyError", 1)
+
+
 def test_a_program_of_another_mpi_is_told_before_what_its_ranks_ended_with() -> None:
     lines = [
         "[mpiexec@x] Exit codes: [a] 3584,3584",
