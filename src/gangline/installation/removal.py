@@ -13,6 +13,7 @@ from gangline.api.resources import CRDS, DEPLOYMENTS, MPIJOBS, Resource
 from gangline.errors import ClusterError
 from gangline.installation.definitions import resource_of
 from gangline.installation.found import Found, find_installed
+from gangline.installation.handover import hand_over
 from gangline.installation.objects import Installation, definitions
 from gangline.installation.replaced import Replaced, put_back, read_replaced
 from gangline.kube.errors import NotFound
@@ -38,6 +39,8 @@ class Removal(msgspec.Struct, frozen=True):
         jobs: that go with their definition.
         kept: definitions that stay, with the reason.
         replaced: what is put back.
+        namespace: of the jobs that stay; all have None.
+        jobs_stay: another operator may go on with them.
     """
 
     objects: list[Found]
@@ -45,6 +48,8 @@ class Removal(msgspec.Struct, frozen=True):
     jobs: list[Obj]
     kept: list[str]
     replaced: Replaced
+    namespace: str | None
+    jobs_stay: bool
 
 
 async def plan_removal(client: ObjectClient, installation: Installation, *, keep_jobs: bool) -> Removal:
@@ -54,11 +59,13 @@ async def plan_removal(client: ObjectClient, installation: Installation, *, keep
     """
     found = await find_installed(client, installation)
     replaced = await read_replaced(client, installation.namespace)
-    plan = Removal(found, [], [], [], replaced)
-    if installation.is_namespaced or keep_jobs:
-        return plan
     back = {crd["metadata"]["name"] for crd in replaced.definitions}
-    jobs_go = not (replaced.operators or _name_of(MPIJOBS) in back)
+    is_partial = installation.is_namespaced or keep_jobs
+    jobs_go = not (is_partial or replaced.operators or _name_of(MPIJOBS) in back)
+    namespace = installation.namespace if installation.is_namespaced else None
+    plan = Removal(found, [], [], [], replaced, namespace, jobs_stay=not jobs_go)
+    if is_partial:
+        return plan
     for crd in definitions(msgspec.structs.replace(installation, has_scheduler=True)):
         name = crd["metadata"]["name"]
         if name in back:
@@ -98,6 +105,8 @@ async def carry_out(client: ObjectClient, removal: Removal, say: Say) -> None:
     services = [one for one in removal.objects if one.resource == DEPLOYMENTS]
     rest = [one for one in removal.objects if one.resource != DEPLOYMENTS]
     await delete_all(client, services, say)
+    if removal.jobs_stay:
+        await hand_over(client, removal.namespace, say)
     await put_back(client, removal.replaced, say)
     for group in (removal.definitions, rest):
         await delete_all(client, group, say)

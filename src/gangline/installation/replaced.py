@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gzip
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gangline.api.resources import CONFIG_MAPS, CRDS, DEPLOYMENTS, PODS
+from gangline.api.resources import CONFIG_MAPS, CRDS, DEPLOYMENTS, PODS, Resource
 from gangline.errors import ClusterError
+from gangline.installation.definitions import SERVED_WITHIN_S, resource_of
 from gangline.installation.objects import PART_OF
 from gangline.kube.definitions import CONFLICT_DELAY_S, CONFLICTS_MAX, find_strangers
 from gangline.kube.errors import Conflict, Forbidden, NotFound
@@ -172,19 +174,77 @@ async def put_back(client: ObjectClient, replaced: Replaced, say: Say) -> None:
 
 
 async def _put_definition_back(client: ObjectClient, crd: Obj) -> bool:
+    name, spec = crd["metadata"]["name"], crd["spec"]
+
+    def as_it_was(live: Obj) -> Obj:
+        metadata = {
+            key: value for key, value in live["metadata"].items() if key not in ("labels", "annotations")
+        }
+        return {**live, "metadata": metadata | crd["metadata"], "spec": spec}
+
+    try:
+        live = await client.get(CRDS, name)
+        if set(live["status"]["storedVersions"]) - {version["name"] for version in spec["versions"]}:
+            await _store_as(client, live, resource_of(crd))
+        await _change(client, name, as_it_was)
+    except NotFound:
+        return False
+    return True
+
+
+async def _change(client: ObjectClient, name: str, change: Callable[[Obj], Obj]) -> None:
     for left in reversed(range(CONFLICTS_MAX)):
         try:
-            live = await client.get(CRDS, crd["metadata"]["name"])
-            metadata = {
-                key: value for key, value in live["metadata"].items() if key not in ("labels", "annotations")
-            }
-            await client.update(CRDS, {**live, "metadata": metadata | crd["metadata"], "spec": crd["spec"]})
-        except NotFound:
-            return False
+            await client.update(CRDS, change(await client.get(CRDS, name)))
         except Conflict:  # a server writes its status meanwhile
             if not left:
                 raise
             await asyncio.sleep(CONFLICT_DELAY_S)
         else:
-            return True
-    return False
+            return
+
+
+async def _store_as(client: ObjectClient, live: Obj, resource: Resource) -> None:
+    """Have all objects of a kind stored in another of its versions, so that the one before may go.
+
+    Source: Kubernetes, "Versions in CustomResourceDefinitions", on objects and a new stored version.
+    """
+
+    def storing(crd: Obj) -> Obj:
+        versions = [
+            version | {"storage": version["name"] == resource.version} for version in crd["spec"]["versions"]
+        ]
+        return {**crd, "spec": crd["spec"] | {"versions": versions}}
+
+    name = live["metadata"]["name"]
+    before = await _stored_in(client, resource)
+    await _change(client, name, storing)
+    if before and resource_of(live).version != resource.version:
+        await _until_stored_otherwise(client, resource, before)
+    for one in (await client.list(resource)).items:
+        with contextlib.suppress(NotFound):
+            await client.patch(resource, one["metadata"]["name"], {}, one["metadata"].get("namespace"))
+    stored = {"status": {"storedVersions": [resource.version]}}
+    await client.patch(CRDS, name, stored, subresource="status")
+
+
+async def _until_stored_otherwise(client: ObjectClient, resource: Resource, before: str) -> None:
+    try:
+        async with asyncio.timeout(SERVED_WITHIN_S):
+            while before == await _stored_in(client, resource):
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError:
+        raise ClusterError(
+            f"{resource.kind} is not stored as {resource.version} {SERVED_WITHIN_S:g} s after its definition "
+            "was changed so",
+            hint="the same command goes on from here",
+        ) from None
+
+
+async def _stored_in(client: ObjectClient, resource: Resource) -> str:
+    """Return what stands for the version that objects are stored in now, as the server itself tells it."""
+    served = await client.request("GET", f"/apis/{resource.group}/{resource.version}")
+    return next(
+        (one.get("storageVersionHash", "") for one in served["resources"] if one["name"] == resource.plural),
+        "",
+    )

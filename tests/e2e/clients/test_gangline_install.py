@@ -263,3 +263,31 @@ def test_what_it_replaces_is_put_back_and_a_running_job_notices_nothing(
     assert '"type":"Running"' in cluster.state()
     cluster.kubectl("delete", MPIJOB, "--all")
     cluster.kubectl("delete", "-f", upstream, "--timeout=90s")
+
+
+def test_a_definition_without_our_version_is_put_back_and_all_jobs_stay(
+    cluster: OnKubernetes, programs: Path
+) -> None:
+    """The training operator's; what is stored in a version that it lacks is stored in its own first."""
+    file = programs / "training-operator-files/manifests/base/crds/kubeflow.org_mpijobs.yaml"
+    cluster.kubectl("apply", "--server-side", "-f", str(file))
+    for is_there in ("jsonpath={.status.acceptedNames.kind}=MPIJob", "condition=Established"):
+        cluster.kubectl("wait", "crd/mpijobs.kubeflow.org", f"--for={is_there}", "--timeout=60s")
+    definition = cluster.get("crd", "mpijobs.kubeflow.org")["spec"]
+    new = yaml.safe_load(RUNNING)
+    new["spec"]["runPolicy"] = {"suspend": True}
+    old = {**new, "apiVersion": "kubeflow.org/v1", "metadata": {"name": "old"}}
+    cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(old))
+
+    cluster.done("install", "--replace")
+    cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(new))
+    cluster.kubectl("wait", f"{MPIJOB}/long", "--for=condition=Suspended", "--timeout=60s")
+    lines = cluster.done("uninstall")
+
+    assert "customresourcedefinition/mpijobs.kubeflow.org put back" in lines
+    live = cluster.get("crd", "mpijobs.kubeflow.org")
+    assert (live["spec"], live["status"]["storedVersions"]) == (definition, ["v1"])
+    jobs = cluster.get("mpijobs.v1.kubeflow.org")["items"]
+    assert [job["metadata"]["name"] for job in jobs] == ["long", "old"]
+    assert [job["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] for job in jobs] == [2, 2]
+    cluster.kubectl("delete", "-f", str(file))

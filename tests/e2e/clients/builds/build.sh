@@ -14,7 +14,7 @@ fetched() {
   (cd "$here/kube-state-metrics" && go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",*$/\1/p')
 }
 
-for program in helm kustomize training-operator.v1 kube-state-metrics prometheus-operator registry; do
+for program in helm kustomize mpi-operator training-operator.v1 kube-state-metrics prometheus-operator registry; do
   [ -x "$target/$program" ] && continue
   command -v go >/dev/null || { echo "$program is not in $target, and building it needs Go" >&2; exit 1; }
   echo "building $program" >&2
@@ -25,6 +25,11 @@ for program in helm kustomize training-operator.v1 kube-state-metrics prometheus
     kustomize) module=sigs.k8s.io/kustomize/kustomize/v5@v5.8.1 ;;
     training-operator.v1) module=github.com/kubeflow/training-operator/cmd/training-operator.v1@v1.8.1 ;;
     registry) module=github.com/distribution/distribution/v3/cmd/registry@v3.0.0 ;;
+    mpi-operator) # as below
+      cp -r "$(fetched github.com/kubeflow/mpi-operator@v0.8.2)" "$new"
+      chmod -R u+w "$new"
+      (cd "$new" && go build -trimpath -ldflags "-s -w" -o "$program" ./cmd/mpi-operator)
+      module= ;;
     kube-state-metrics) # the list of its versions is not served everywhere, and `go install` asks for it
       (cd "$here/$program" && go build -trimpath -ldflags "-s -w" -o "$new/$program" k8s.io/kube-state-metrics/v2)
       module= ;;
@@ -40,7 +45,7 @@ for program in helm kustomize training-operator.v1 kube-state-metrics prometheus
   mv "$new/$program" "$target/$program"
   rm -rf "$target/new.$$"
 done
-for module in kubeflow/mpi-operator@v0.6.0 kubeflow/training-operator@v1.8.1 \
+for module in kubeflow/mpi-operator@v0.8.2 kubeflow/training-operator@v1.8.1 \
   prometheus-operator/prometheus-operator@v0.85.0; do
   files=$(basename "${module%@*}")-files
   [ -d "$target/$files" ] && continue
