@@ -22,7 +22,7 @@ from typing import Any
 from figures import Figure
 from laboratory import REPOSITORY, Laboratory
 
-sys.path[:0] = [str(REPOSITORY / "tests" / "kubernetes"), str(REPOSITORY / "tests" / "images")]
+sys.path[:0] = [str(REPOSITORY / folder) for folder in ("tests/kubernetes", "tests/images", "tools/images")]
 
 GOAL_S = 1.75
 LIMIT_S = 60.0
