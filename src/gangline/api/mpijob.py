@@ -161,6 +161,7 @@ class MPIJob(Wire, frozen=True, kw_only=True):
     Attributes:
         version: by whose rules it was written; its spec has the shape of v2beta1 in any case.
         needs_exec: whether its workers run no ssh server, as those of old versions.
+        has_agent: whether ranks reach them through the rank agent.
     """
 
     metadata: ObjectMeta = ObjectMeta()
@@ -168,6 +169,7 @@ class MPIJob(Wire, frozen=True, kw_only=True):
     status: MPIJobStatus = MPIJobStatus()
     version: str = "v2beta1"
     needs_exec: bool = False
+    has_agent: bool = False
 
     @property
     def worker_count(self) -> int:

@@ -13,6 +13,7 @@ from gangline.api.mpijob import MPIJob
 from gangline.api.resources import CONFIG_MAPS, SECRETS, SERVICES
 from gangline.jobs.hostfile import next_discover_hosts, render_hostfile
 from gangline.jobs.names import (
+    CERTIFICATE_KEY,
     DISCOVER_HOSTS_KEY,
     HOSTFILE_KEY,
     PRIVATE_KEY,
@@ -25,6 +26,7 @@ from gangline.jobs.names import (
 )
 from gangline.jobs.plan import Action, Create, EnsureKeyPair, Patch, merge_patch_between
 from gangline.jobs.remote_access import KUBEXEC_KEY, KUBEXEC_SCRIPT
+from gangline.jobs.settings import Settings
 from gangline.jobs.ssh_config import SSH_CONFIG
 
 Object = dict[str, Any]
@@ -48,17 +50,19 @@ def ensure_service(job: MPIJob, service: Service | None) -> list[Action]:
 
 
 def ensure_config_map(
-    job: MPIJob, config_map: ConfigMap | None, running: set[str], cluster_domain: str
+    job: MPIJob, config_map: ConfigMap | None, running: set[str], settings: Settings
 ) -> list[Action]:
     """Return what makes the host lists right."""
-    names = Names.of(job)
+    names, domain = Names.of(job), settings.cluster_domain
     data = config_map.data if config_map else {}
     wanted = {
-        HOSTFILE_KEY: render_hostfile(job, cluster_domain),
-        DISCOVER_HOSTS_KEY: next_discover_hosts(job, running, data.get(DISCOVER_HOSTS_KEY), cluster_domain),
+        HOSTFILE_KEY: render_hostfile(job, domain),
+        DISCOVER_HOSTS_KEY: next_discover_hosts(job, running, data.get(DISCOVER_HOSTS_KEY), domain),
     }
     if job.needs_exec:
         wanted[KUBEXEC_KEY] = KUBEXEC_SCRIPT
+    if job.has_agent:
+        wanted |= dict(settings.agent_programs)
     if config_map is None:
         return [Create(CONFIG_MAPS, _child(job, "ConfigMap", names.config_map) | {"data": wanted})]
     changed = {key: text for key, text in wanted.items() if data.get(key) != text}
@@ -69,11 +73,12 @@ def ensure_secret(job: MPIJob, secret: Secret | None) -> list[Action]:
     """Return what gives the job an ssh key pair and ssh its configuration; a pair that is there is kept."""
     names = Names.of(job)
     config = {SSH_CONFIG_KEY: base64.b64encode(SSH_CONFIG.encode()).decode()}
-    if secret is not None and set(secret.data) - set(config) == {PRIVATE_KEY, PUBLIC_KEY}:
+    keys = {PRIVATE_KEY, PUBLIC_KEY, *([CERTIFICATE_KEY] if job.has_agent else [])}
+    if secret is not None and set(secret.data) - set(config) == keys:
         is_current = secret.data.get(SSH_CONFIG_KEY) == config[SSH_CONFIG_KEY]
         return [] if is_current else [Patch(SECRETS, names.namespace, names.secret, {"data": config})]
     wanted = _child(job, "Secret", names.secret) | {"type": "kubernetes.io/ssh-auth", "data": config}
-    return [EnsureKeyPair(wanted, exists=secret is not None)]
+    return [EnsureKeyPair(wanted, exists=secret is not None, has_certificate=job.has_agent)]
 
 
 def _child(job: MPIJob, kind: str, name: str) -> Object:

@@ -35,7 +35,7 @@ from gangline.jobs.observed_job import ObservedJob, classify, delete_outdated
 from gangline.jobs.phases import count_launcher, enter_phase, lost_workers
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, Plan
 from gangline.jobs.pods import build_launcher, build_worker, resume_patch
-from gangline.jobs.remote_access import EXEC_NEEDED, explain_blocked, is_blocked
+from gangline.jobs.remote_access import with_transport
 from gangline.jobs.settings import Settings
 from gangline.jobs.status import StatusDraft, was_created
 
@@ -69,7 +69,7 @@ def reconcile(
 
     Cost: about 150 microseconds for a job of 4 workers; O(workers).
     """
-    job = read.job
+    job = with_transport(read.job, settings)
     if job.spec.run_policy.managed_by not in (None, MANAGED_BY_US) or job.metadata.deletion_timestamp:
         return Plan()
     draft = StatusDraft(job, now)
@@ -141,9 +141,6 @@ def _lost_warnings(observed_job: ObservedJob, draft: StatusDraft) -> list[Emit]:
 
 def _is_open(observed_job: ObservedJob, draft: StatusDraft) -> bool:
     """Whether the job's objects may be made now."""
-    if is_blocked(observed_job.job, observed_job.settings):
-        draft.blocked(EXEC_NEEDED, explain_blocked(observed_job.job))
-        return False
     if _lacks_pod_groups(observed_job):
         assert observed_job.dialect
         draft.blocked(NOT_SERVED, explain_not_served(observed_job.dialect))
@@ -203,10 +200,9 @@ def _is_rejected(job: MPIJob) -> bool:
 def _ensure(observed_job: ObservedJob, draft: StatusDraft) -> list[list[Action]]:
     job, names, observed = observed_job.job, observed_job.names, observed_job.observed
     config_map = observed.config_maps.get(names.config_map)
-    domain = observed_job.settings.cluster_domain
     first: list[Action] = [
         *ensure_service(job, observed.services.get(names.service)),
-        *ensure_config_map(job, config_map, observed_job.running, domain),
+        *ensure_config_map(job, config_map, observed_job.running, observed_job.settings),
         *ensure_secret(job, observed.secrets.get(names.secret)),
     ]
     if job.is_suspended:

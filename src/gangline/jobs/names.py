@@ -32,6 +32,8 @@ DISCOVER_HOSTS_KEY: Final = "discover_hosts.sh"
 PRIVATE_KEY: Final = "ssh-privatekey"
 PUBLIC_KEY: Final = "ssh-publickey"
 SSH_CONFIG_KEY: Final = "ssh-config"
+CERTIFICATE_KEY: Final = "agent-certificate"
+"""Of the same key, for the rank agent; only where a job has one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,12 @@ class EnsureKeyPair:
     Attributes:
         secret: the Secret in wire form; its ``data`` lacks the pair.
         exists: whether it is there already and only its data is wrong.
+        has_certificate: whether a certificate of the key belongs to it.
     """
 
     secret: Object
     exists: bool = False
+    has_certificate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from gangline.jobs.names import (
     published_labels,
     role_labels,
 )
-from gangline.jobs.remote_access import KUBEXEC_KEY
+from gangline.jobs.remote_access import KUBEXEC_KEY, add_agent, serve_agent
 
 Object = dict[str, Any]
 
@@ -65,6 +65,9 @@ def build_worker(job: MPIJob, index: int, cluster_domain: str = "", dialect: Dia
     main["env"] = [*(main.get("env") or []), {"name": ROLE_VARIABLE, "value": "worker"}]
     if job.needs_exec:
         _mount_config(job, pod)
+    if job.has_agent:
+        serve_agent(main)
+        add_agent(job, pod)
     join_gang(template, job, dialect)
     metadata = child_metadata(job.metadata, name, template["metadata"]["labels"])
     if template["metadata"].get("annotations"):
@@ -126,6 +129,8 @@ def build_launcher_template(job: MPIJob, dialect: Dialect | None = None) -> Obje
     pod = template["spec"]
     pod["hostname"] = names.launcher
     _mount_config(job, pod)
+    if job.has_agent:
+        add_agent(job, pod)
     main = pod["containers"][0]
     user = main.get("env") or []
     main["env"] = [*user, *launcher_environment(job, user)]

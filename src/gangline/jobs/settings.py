@@ -15,8 +15,10 @@ class Settings:
             empty places pods one by one.
         has_remote_shell: whether every pod can be entered without an ssh server, as on the one-machine
             cluster.
+        agent_programs: name and text of what the rank agent consists of.
     """
 
     cluster_domain: str = ""
     gang_scheduling: str = ""
     has_remote_shell: bool = False
+    agent_programs: tuple[tuple[str, str], ...] = ()

@@ -5,6 +5,8 @@ standard library alone:
 
     python3 pod_ranks.py --ranks N --per-pod K --master HOST --code PIECES,TARGET,SHA256 -- PROGRAM [ARG]...
 
+With ``--mpi`` the image's ``mpirun`` starts them, see ``pod_mpi``.
+
 The pod's number is in ``JOB_COMPLETION_INDEX`` (Kubernetes sets it for an indexed Job). Each line of a rank
 comes with the tag that ``mpirun --tag-output`` writes, so that readers of the log tell ranks apart.
 """
@@ -133,6 +135,7 @@ def main() -> int:
     parser.add_argument("--per-pod", type=int, required=True)
     parser.add_argument("--master", required=True)
     parser.add_argument("--code", default="")
+    parser.add_argument("--mpi", action="store_true")
     parser.add_argument("program", nargs="+")
     options = parser.parse_args()
     cwd = ""
@@ -143,6 +146,10 @@ def main() -> int:
         except (OSError, ValueError) as error:
             sys.exit(f"gangline: cannot unpack the code: {error}")
     pod = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
+    if options.mpi:
+        from pod_mpi import run_mpi  # type: ignore[import-not-found,unused-ignore]
+
+        return int(run_mpi(Path(__file__).parent, pod, cwd))
     first = pod * options.per_pod
     count = min(options.per_pod, options.ranks - first)
     ranks = [

@@ -129,7 +129,7 @@ class Execution:
         return found
 
     async def _ensure_key_pair(self, action: EnsureKeyPair, owner: ObjectMeta, outcome: PlanResult) -> Object:
-        data = {**action.secret["data"], **await asyncio.to_thread(generate_key_pair)}
+        data = {**action.secret["data"], **await asyncio.to_thread(generate_key_pair, action.has_certificate)}
         if not action.exists:
             return await self._create(SECRETS, {**action.secret, "data": data}, owner, outcome)
         meta = action.secret["metadata"]

@@ -1,6 +1,6 @@
 """Jobs of old versions from spec to plan: workers without an ssh server, and where that can work.
 
-In scope: what is made for them, the condition where they cannot run. Out of scope: how their fields are read
+In scope: what is made for them. Out of scope: how their fields are read
 (tests/unit/api/test_api_versions.py).
 """
 
@@ -15,15 +15,16 @@ from msgspec.structs import replace
 from gangline.api.core import ObjectMeta
 from gangline.api.mpijob import MPIJob
 from gangline.jobs.names import published_labels
-from gangline.jobs.plan import Create
+from gangline.jobs.plan import Create, EnsureKeyPair
 from gangline.jobs.settings import Settings
 
+AGENT = (("rank_agent.py", "the agent"),)
 Build = Callable[..., Any]
 
 
 def old(scene: Build, *, here: bool = True, **spec: Any) -> Any:
     one = scene(cleanPodPolicy="Running", **spec)
-    one.settings = Settings(has_remote_shell=here)
+    one.settings = Settings(has_remote_shell=here, agent_programs=AGENT)
     return one
 
 
@@ -44,7 +45,7 @@ def test_the_script_that_old_files_name_is_there_for_both_roles(scene: Build) ->
     (config_map,) = made(one, "ConfigMap")
     (launcher,) = made(one, "Job")
 
-    assert config_map["data"]["kubexec.sh"].endswith('exec gangline-rsh "$@"\n')
+    assert 'exec gangline-rsh "$@"\n' in config_map["data"]["kubexec.sh"]
     for pod in (launcher["spec"]["template"], *made(one, "Pod")):
         volume = next(v for v in pod["spec"]["volumes"] if v["name"] == "mpi-job-config")
         assert {"key": "kubexec.sh", "path": "kubexec.sh", "mode": 0o555} in volume["configMap"]["items"]
@@ -53,21 +54,50 @@ def test_the_script_that_old_files_name_is_there_for_both_roles(scene: Build) ->
         ]
 
 
-def test_elsewhere_the_job_is_blocked_and_makes_nothing(scene: Build) -> None:
+def test_elsewhere_each_worker_serves_the_rank_agent_beside_its_own_command(scene: Build) -> None:
     one = old(scene, here=False)
 
-    plan = one.settle_status()
+    workers, (launcher,), (config_map,) = (made(one, kind) for kind in ("Pod", "Job", "ConfigMap"))
 
-    assert plan.actions == ()
-    assert one.conditions(plan)["Blocked"] == ("True", "ExecTransportNeeded")
-    assert "v1alpha2" in one.message(plan, "Blocked")
-    assert "/usr/sbin/sshd" in one.message(plan, "Blocked")
-    assert [event.reason for event in plan.events] == ["MPIJobCreated", "ExecTransportNeeded"]
-    assert one.plan().is_empty
+    agent = ["python3", "-I", "/etc/gangline/agent/rank_agent.py", "serve", "--", "sleep", "365d"]
+    assert [pod["spec"]["containers"][0]["command"] for pod in workers] == [agent, agent]
+    assert "args" not in workers[0]["spec"]["containers"][0]
+    assert config_map["data"]["rank_agent.py"] == "the agent"
+    for pod in (launcher["spec"]["template"], *workers):
+        (volume,) = (v["projected"] for v in pod["spec"]["volumes"] if v["name"] == "rank-agent")
+        assert volume["sources"][0]["secret"]["items"] == [
+            {"key": "ssh-privatekey", "path": "agent.key"},
+            {"key": "agent-certificate", "path": "agent.crt"},
+        ]
+        mounts = pod["spec"]["containers"][0]["volumeMounts"]
+        assert {"name": "rank-agent", "mountPath": "/etc/gangline/agent"} in mounts
+    variables = {
+        one["name"]: one["value"] for one in launcher["spec"]["template"]["spec"]["containers"][0]["env"]
+    }
+    assert variables["OMPI_MCA_plm_rsh_agent"] == variables["PRTE_MCA_plm_ssh_agent"] == "/etc/mpi/kubexec.sh"
 
 
-def test_the_last_condition_says_that_it_is_blocked(scene: Build) -> None:
-    assert list(old(scene, here=False).conditions(old(scene, here=False).plan()))[-1] == "Blocked"
+def test_the_key_of_a_job_with_an_agent_has_a_certificate_and_no_other_has(scene: Build) -> None:
+    def is_certified(one: Any) -> bool:
+        (action,) = (found for found in one.plan().actions if isinstance(found, EnsureKeyPair))
+        return bool(action.has_certificate)
+
+    assert is_certified(old(scene, here=False))
+    assert not is_certified(old(scene))
+
+
+@pytest.mark.parametrize("said", ["agent", "ssh"])
+def test_a_job_of_today_may_ask_for_the_agent(scene: Build, said: str) -> None:
+    one = scene()
+    one.settings = Settings(agent_programs=AGENT)
+    one.meta = ObjectMeta(
+        name="pi", namespace="ns", uid=one.meta.uid, annotations={"gangline.dev/rank-transport": said}
+    )
+
+    commands = [str(pod["spec"]["containers"][0]["command"]) for pod in made(one, "Pod")]
+
+    assert ["rank_agent.py" in command for command in commands] == [said == "agent"] * 2
+    assert ["sshd" in command for command in commands] == [said == "ssh"] * 2
 
 
 def test_an_ssh_server_of_the_users_own_opens_the_way(scene: Build) -> None:

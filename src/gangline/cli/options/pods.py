@@ -36,6 +36,7 @@ class PodOptions(msgspec.Struct, frozen=True):
         pull_secrets: names of Secrets with which images are pulled.
         deadline_s: seconds after which the job is ended.
         env_files: files with ``NAME=VALUE`` lines.
+        mpi: ``yes`` or ``no`` where the user said whether `mpirun` starts the ranks.
         is_detached: whether the command ends once the job is created.
     """
 
@@ -53,6 +54,7 @@ class PodOptions(msgspec.Struct, frozen=True):
     pull_secrets: tuple[str, ...] = ()
     deadline_s: int = 0
     env_files: tuple[str, ...] = ()
+    mpi: str = ""
     is_detached: bool = False
 
     def check(self, *, is_program: bool, is_local: bool) -> None:
@@ -189,6 +191,7 @@ OPTIONS = {
     "pull_secrets": "--pull-secret",
     "deadline_s": "--deadline",
     "env_files": "--env-file",
+    "mpi": "--mpi",
     "is_detached": "--detach",
 }
 _HELP: dict[str, tuple[str, str]] = {
@@ -226,6 +229,14 @@ def pod_options(function: F) -> F:
     described: Any = click.option(
         "--detach", "pods_is_detached", is_flag=True, help="On a cluster: end once the job is created."
     )(wrapped)
+    described = click.option(
+        "--mpi/--no-mpi",
+        "pods_mpi",
+        default=None,
+        callback=lambda _context, _option, value: {True: "yes", False: "no"}.get(value, ""),
+        help="On a cluster: the image's mpirun starts the ranks, or nothing of MPI does; found out from the "
+        "program unless given.",
+    )(described)
     for field, (metavar, text) in reversed(_HELP.items()):
         is_number = field == "deadline_s"
         described = click.option(

@@ -2,22 +2,23 @@
 
 An indexed Job of ``batch/v1``, so that it runs on any Kubernetes without an operator or image of ours
 or MPI: every pod unpacks the code from Secrets and starts its ranks by the image's own Python, see
-``gangline.launch.pod_ranks``. The Secrets belong to the job, go with it, and serve pods that come later.
+``gangline.launch.pod_ranks``. Those of an MPI program are started by the image's
+``mpirun`` in the first pod. The Secrets belong to the job, go with it, and serve pods that come later.
 """
 
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gangline import launch
 from gangline.api.resources import JOBS, SECRETS, SERVICES, Resource
 from gangline.cli.options.pods import PodOptions
 from gangline.cli.run.code_bundle import CodeBundle
+from gangline.cli.run.mpi_files import mpi_files
 from gangline.cli.run.program_job import GPU, literal
+from gangline.launch.programs import source_of
 from gangline.launch.rank_tags import ANNOTATION as TAGS_ANNOTATION
 from gangline.workloads.running_pod import RANKS_PER_POD
 
@@ -27,6 +28,7 @@ CODE_FOLDER = "/code"
 PIECES_FOLDER = "/run/gangline/pieces"
 PROGRAMS_FOLDER = "/run/gangline/programs"
 PROGRAMS = ("pod_ranks.py", "rank_supervisor.py", "unpack_code.py")
+MPI_PROGRAMS = ("pod_mpi.py", "rank_agent.py", "remote_shell.py")
 GANG_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
 GANG_SIZE_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -46,6 +48,8 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         environment: variables for every rank.
         pods: what the pods ask for beside.
         token: part of the names of what belongs to the job, so that two of one name never meet.
+        key: of an MPI program, by which its pods know each other: the files of the rank agent; None for
+            a program without MPI.
     """
 
     namespace: str
@@ -58,6 +62,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
     environment: dict[str, str]
     pods: PodOptions
     token: str
+    key: dict[str, str] | None = None
 
     @property
     def per_pod(self) -> int:
@@ -89,13 +94,17 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             name: of the job.
             owner: the job as it was created, with which they go; None for objects without an owner.
         """
-        programs = {one: _encoded(_source(one)) for one in PROGRAMS}
-        found = [self._secret(self._name(name, "programs"), programs, owner)]
+        programs = {one: source_of(one) for one in PROGRAMS}
+        if self.key is not None:
+            programs |= {one: source_of(one) for one in MPI_PROGRAMS}
+            programs |= mpi_files(self.program, self.ranks, self.per_pod, self._hosts(name), PROGRAMS_FOLDER)
+        found = [self._text_secret(self._name(name, "programs"), programs, owner)]
+        if self.key:
+            found.append(self._text_secret(self._name(name, "key"), self.key, owner))
         for index, piece in enumerate(self._pieces):
             found.append(self._secret(self._piece(name, index), {"piece": _encoded(piece)}, owner))
         if self.environment:
-            variables = {key: _encoded(value.encode()) for key, value in self.environment.items()}
-            found.append(self._secret(self._name(name, "env"), variables, owner))
+            found.append(self._text_secret(self._name(name, "env"), self.environment, owner))
         if self.nodes > 1:
             found.append(self._service(name, owner))
         return found
@@ -110,16 +119,21 @@ class ClusterProgram(msgspec.Struct, frozen=True):
     def _piece(self, name: str, index: int) -> str:
         return self._name(name, f"code-{index:02}")
 
+    def _hosts(self, name: str) -> list[str]:
+        """Return the names by which pods reach each other."""
+        if self.nodes == 1:
+            return ["127.0.0.1"]
+        return [f"{name}-{index}.{self._name(name)}" for index in range(self.nodes)]
+
     def _pod_metadata(self, name: str) -> Obj:
         labels = {GANG_LABEL: name, GANG_SIZE_LABEL: str(self.nodes)} if self.nodes > 1 else {}
         return {"annotations": {TAGS_ANNOTATION: "true"}, **({"labels": labels} if labels else {})}
 
     def _pod_spec(self, name: str) -> Obj:
-        domain = self._name(name)
-        master = f"{name}-0.{domain}" if self.nodes > 1 else "127.0.0.1"
         line = [
             *("python3", f"{PROGRAMS_FOLDER}/{PROGRAMS[0]}"),
-            *("--ranks", str(self.ranks), "--per-pod", str(self.per_pod), "--master", master),
+            *("--ranks", str(self.ranks), "--per-pod", str(self.per_pod), "--master", self._hosts(name)[0]),
+            *(("--mpi",) if self.key is not None else ()),
             *(("--code", f"{PIECES_FOLDER},{CODE_FOLDER},{self.code.digest}") if self.code else ()),
             "--",
         ]
@@ -137,14 +151,20 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         spec: Obj = {
             "restartPolicy": "Never",
             "containers": [container],
-            "volumes": [{"name": "programs", "secret": {"secretName": self._name(name, "programs")}}],
+            "volumes": [self._programs(name)],
         }
         if self.code:
             self._show_code(name, spec)
         if self.nodes > 1:
-            spec["subdomain"] = domain
+            spec["subdomain"] = self._name(name)
         self.pods.apply(spec, {GPU: self.per_pod * self.gpus_per_rank} if self.gpus_per_rank else {})
         return spec
+
+    def _programs(self, name: str) -> Obj:
+        names = [self._name(name, part) for part in ("programs", *(["key"] if self.key else []))]
+        sources = [{"secret": {"name": one}} for one in names]
+        # Executable, for `mpirun` starts one; readable for every user of the container.
+        return {"name": "programs", "projected": {"sources": sources, "defaultMode": 0o555}}
 
     def _show_code(self, name: str, spec: Obj) -> None:
         """Give the pod the pieces of the code, and a folder in which it is unpacked."""
@@ -165,6 +185,9 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             {"name": "pieces", "mountPath": PIECES_FOLDER, "readOnly": True},
             {"name": "code", "mountPath": CODE_FOLDER},
         ]
+
+    def _text_secret(self, name: str, texts: dict[str, str], owner: Obj | None) -> tuple[Resource, Obj]:
+        return self._secret(name, {key: _encoded(text.encode()) for key, text in texts.items()}, owner)
 
     def _secret(self, name: str, data: dict[str, str], owner: Obj | None) -> tuple[Resource, Obj]:
         metadata = self._metadata(name, owner)
@@ -201,10 +224,6 @@ class ClusterProgram(msgspec.Struct, frozen=True):
                 }
             ]
         return metadata
-
-
-def _source(program: str) -> bytes:
-    return Path(str(launch.__file__)).with_name(program).read_bytes()
 
 
 def _encoded(data: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,7 @@ from gangline.cli.options.target import ClusterTarget
 from gangline.cli.run.cluster_program import ClusterProgram
 from gangline.cli.run.code_bundle import CodeBundle, pack_folder
 from gangline.cli.run.create_or_attach import delete_job
+from gangline.cli.run.mpi_use import uses_mpi
 from gangline.cli.run.program_job import check_name, check_ranks, name_of_program
 from gangline.cluster.runs.names import names_after
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION, program_text
@@ -64,18 +66,31 @@ def cluster_program(
         )
     if pods.code_claim and code:
         raise UserError("--code and --code-claim exclude each other", hint="leave one of them out")
+    bundle = None if pods.code_claim else _packed(code or Path(), program)
+    is_mpi = pods.mpi == "yes" or (not pods.mpi and bool(bundle) and uses_mpi(program, code or Path()))
     return ClusterProgram(
         namespace=target.connection().namespace or "default",
         image=images[0],
         program=program,
-        code=None if pods.code_claim else _packed(code or Path(), program),
+        code=bundle,
         ranks=ranks,
         nodes=nodes,
         gpus_per_rank=gpus,
         environment=dict(environment),
         pods=pods,
         token=secrets.token_hex(TOKEN_BYTES),
+        key=_agent_key() if is_mpi and nodes > 1 else {} if is_mpi else None,
     )
+
+
+def _agent_key() -> dict[str, str]:
+    """Return the files by which the pods of one job know each other."""
+    from gangline.jobs.names import CERTIFICATE_KEY, PRIVATE_KEY
+    from gangline.operator.key_pair import generate_key_pair
+
+    pair = generate_key_pair(has_certificate=True)
+    files = {"agent.key": PRIVATE_KEY, "agent.crt": CERTIFICATE_KEY}
+    return {file: base64.b64decode(pair[key]).decode() for file, key in files.items()}
 
 
 def _packed(folder: Path, program: tuple[str, ...]) -> CodeBundle:

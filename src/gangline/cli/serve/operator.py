@@ -99,8 +99,10 @@ def command(kubeconfig: Path | None, context: str | None, **options: Any) -> Non
 
 async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str, Any]) -> None:
     from gangline.cli.serve.cluster import run_until_stopped
+    from gangline.jobs.remote_access import AGENT_PROGRAMS
     from gangline.jobs.settings import Settings
     from gangline.kube.client import Client
+    from gangline.launch.programs import source_of
     from gangline.operator.service import OperatorOptions, OperatorService
 
     service = OperatorOptions(
@@ -109,6 +111,7 @@ async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str
             cluster_domain=options["cluster_domain"],
             gang_scheduling=options["gang_scheduling"],
             has_remote_shell=options["remote_shell"],
+            agent_programs=tuple((name, source_of(name)) for name in AGENT_PROGRAMS),
         ),
         workers=options["workers"],
         **led_values(options),
