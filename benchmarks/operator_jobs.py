@@ -289,7 +289,8 @@ async def other(size: Size, command: list[str]) -> Sample:
         with (plane.folder / "operator.log").open("ab") as log:
             process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
-            await children_after(plane, namespace, Size(1, 1, 0, 0), lambda one: submit_first(one, namespace))
+            first = Size(1, 1, 0, 0)  # shows that it is at work
+            await children_after(plane, "default", first, lambda one: submit_all(one, "default", first))
             await until_idle(process.pid)
             used_s = processor_s(process.pid)
             sample.took_s = await children_after(
@@ -302,13 +303,6 @@ async def other(size: Size, command: list[str]) -> Sample:
             process.terminate()
             process.wait()
     return sample
-
-
-async def submit_first(client: Any, namespace: str) -> None:
-    """Create a job whose children show that an operator is at work."""
-    from gangline.api.resources import MPIJOBS
-
-    await client.create(MPIJOBS, manifest("first", namespace, 1))
 
 
 def pair_of_ports(free_ports: Callable[[int], list[int]]) -> int:

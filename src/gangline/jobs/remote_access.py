@@ -2,7 +2,7 @@
 
 MPIJobs of old versions had their ranks started through the exec API of Kubernetes, by a script that the
 launcher used in place of ssh. Here the script asks the rank agent of the worker, a program of the standard
-library that the job brings along (``gangline.launch.rank_agent``); on the one-machine cluster the remote
+library that the job brings along (``gangline.launch.pods.rank_agent``); on the one-machine cluster the remote
 shell takes its place. An annotation asks for the agent in a job of today.
 """
 

@@ -87,6 +87,7 @@ async def test_a_rank_that_fails_ends_the_job_with_its_code(
     words = ["mpirun", "--allow-run-as-root", "-n", "2", "sh", "-c", "exit $((OMPI_COMM_WORLD_RANK * 7))"]
     job = make_job(image("openmpi"), command=words, runPolicy={"cleanPodPolicy": "None", "backoffLimit": 0})
     job["metadata"]["annotations"] = ASKED
+    job["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "Never"
 
     await jobs.submit(job)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import signal
 import socket
 import ssl
@@ -16,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gangline import launch
 from gangline.jobs.remote_access import AGENT_PROGRAMS
+from gangline.launch.pods.programs import source_of
 from gangline.operator.key_pair import generate_key_pair
 
 LIMIT_S = 30.0
@@ -27,7 +26,7 @@ def make_agent(folder: Path) -> Path:
     """Lay out a job's agent with a fresh key."""
     folder.mkdir()
     for name in AGENT_PROGRAMS:
-        shutil.copy(Path(str(launch.__file__)).with_name(name), folder)
+        (folder / name).write_text(source_of(name))
     pair = generate_key_pair(has_certificate=True)
     for file, key in (("agent.key", "ssh-privatekey"), ("agent.crt", "agent-certificate")):
         (folder / file).write_bytes(base64.b64decode(pair[key]))
@@ -117,6 +116,19 @@ def test_a_peer_that_says_nothing_of_tls_does_no_harm(pod: Pod) -> None:
     with socket.create_connection(("127.0.0.1", pod.port)) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert pod.run("127.0.0.1", "echo served").stdout == "served\n"
+
+
+def test_pods_wait_for_each_other_by_name_and_one_tells_the_others_to_end(pod: Pod) -> None:
+    program = (
+        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path; import rank_agent as a\n"
+        "place = (Path(sys.argv[1]), '127.0.0.1'); until = time.monotonic() + 10; port = int(sys.argv[2])\n"
+        "a.meet(*place, 'localhost', until, port); print('met'); a.end(*place, 3, until, port)"
+    )
+    line = [sys.executable, "-c", program, str(pod.folder), str(pod.port)]
+
+    assert subprocess.run(line, capture_output=True, check=True, timeout=LIMIT_S).stdout == b"met\n"
+    assert pod.process.wait(LIMIT_S) == 3
 
 
 def test_a_command_ends_with_its_launcher(pod: Pod, tmp_path: Path) -> None:

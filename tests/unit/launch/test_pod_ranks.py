@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline import launch
+from gangline.launch.pods.programs import source_of
 
 FILES = ("pod_ranks.py", "rank_supervisor.py", "unpack_code.py")
 
@@ -17,7 +17,7 @@ FILES = ("pod_ranks.py", "rank_supervisor.py", "unpack_code.py")
 def start(tmp_path: Path):
     """Start ranks of a pod from copies of the files, with no package of ours on the path."""
     for name in FILES:
-        (tmp_path / name).write_bytes(Path(str(launch.__file__)).with_name(name).read_bytes())
+        (tmp_path / name).write_text(source_of(name))
 
     def run(*words: str, pod: int = 0, ranks: int = 3, per_pod: int = 2) -> subprocess.Popen[bytes]:
         line = [sys.executable, "-S", str(tmp_path / "pod_ranks.py"), "--ranks", str(ranks)]

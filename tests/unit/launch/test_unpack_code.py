@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gangline.cli.run.code_bundle import pack_folder
-from gangline.launch.unpack_code import unpack
+from gangline.launch.pods.unpack_code import unpack
 
 
 def _sent(tmp_path: Path) -> str:

@@ -2,7 +2,7 @@
 
 An indexed Job of ``batch/v1``, so that it runs on any Kubernetes without an operator or image of ours
 or MPI: every pod unpacks the code from Secrets and starts its ranks by the image's own Python, see
-``gangline.launch.pod_ranks``. Those of an MPI program are started by the image's
+``gangline.launch.pods.pod_ranks``. Those of an MPI program are started by the image's
 ``mpirun`` in the first pod. The Secrets belong to the job, go with it, and serve pods that come later.
 """
 
@@ -18,7 +18,7 @@ from gangline.cli.options.pods import PodOptions
 from gangline.cli.run.code_bundle import CodeBundle
 from gangline.cli.run.mpi_files import mpi_files
 from gangline.cli.run.program_job import GPU, literal
-from gangline.launch.programs import source_of
+from gangline.launch.pods.programs import source_of
 from gangline.launch.rank_tags import ANNOTATION as TAGS_ANNOTATION
 from gangline.workloads.running_pod import RANKS_PER_POD
 
@@ -98,13 +98,13 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         if self.key is not None:
             programs |= {one: source_of(one) for one in MPI_PROGRAMS}
             programs |= mpi_files(self.program, self.ranks, self.per_pod, self._hosts(name), PROGRAMS_FOLDER)
-        found = [self._text_secret(self._name(name, "programs"), programs, owner)]
+        found = [self._secret(self._name(name, "programs"), _encoded(programs), owner)]
         if self.key:
-            found.append(self._text_secret(self._name(name, "key"), self.key, owner))
+            found.append(self._secret(self._name(name, "key"), _encoded(self.key), owner))
         for index, piece in enumerate(self._pieces):
-            found.append(self._secret(self._piece(name, index), {"piece": _encoded(piece)}, owner))
+            found.append(self._secret(self._piece(name, index), {"piece": piece}, owner))
         if self.environment:
-            found.append(self._text_secret(self._name(name, "env"), self.environment, owner))
+            found.append(self._secret(self._name(name, "env"), _encoded(self.environment), owner))
         if self.nodes > 1:
             found.append(self._service(name, owner))
         return found
@@ -157,10 +157,13 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             self._show_code(name, spec)
         if self.nodes > 1:
             spec["subdomain"] = self._name(name)
+            if self.key is not None:  # MPICH and Intel MPI look for the first pod by its bare name
+                domain = f"{self._name(name)}.{self.namespace}.svc.cluster.local"
+                spec["dnsConfig"] = {"searches": [domain]}
         self.pods.apply(spec, {GPU: self.per_pod * self.gpus_per_rank} if self.gpus_per_rank else {})
         return spec
 
-    def _programs(self, name: str) -> Obj:
+    def _programs(self, name: str) -> dict[str, object]:
         names = [self._name(name, part) for part in ("programs", *(["key"] if self.key else []))]
         sources = [{"secret": {"name": one}} for one in names]
         # Executable, for `mpirun` starts one; readable for every user of the container.
@@ -186,17 +189,14 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             {"name": "code", "mountPath": CODE_FOLDER},
         ]
 
-    def _text_secret(self, name: str, texts: dict[str, str], owner: Obj | None) -> tuple[Resource, Obj]:
-        return self._secret(name, {key: _encoded(text.encode()) for key, text in texts.items()}, owner)
-
-    def _secret(self, name: str, data: dict[str, str], owner: Obj | None) -> tuple[Resource, Obj]:
+    def _secret(self, name: str, data: dict[str, bytes], owner: Obj | None) -> tuple[Resource, Obj]:
         metadata = self._metadata(name, owner)
         return SECRETS, {
             "apiVersion": "v1",
             "kind": SECRETS.kind,
             "metadata": metadata,
             "immutable": True,
-            "data": data,
+            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
         }
 
     def _service(self, name: str, owner: Obj | None) -> tuple[Resource, Obj]:
@@ -226,5 +226,5 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         return metadata
 
 
-def _encoded(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+def _encoded(texts: dict[str, str]) -> dict[str, bytes]:
+    return {key: text.encode() for key, text in texts.items()}

@@ -12,7 +12,7 @@ from gangline.launch.mpi import Flavour, MpiInstallation
 from gangline.launch.mpirun import RankRequest, mpirun_line
 
 MASTER_PORT = 29500
-"""As in ``launch.pod_ranks``, which only a pod's own Python can import."""
+"""As in ``launch.pods.pod_ranks``, which only a pod's own Python can import."""
 _FLAVOURS: dict[Flavour, str] = {"openmpi": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
@@ -43,7 +43,8 @@ def mpi_files(
     return {
         "mpi.json": json.dumps(plan),
         "hosts-openmpi": _host_list("{} slots={}", hosts, counts),
-        "hosts-hydra": _host_list("{}:{}", hosts, counts),
+        # Hydra takes the first pod for another host, and asks for a shell there, unless by its bare name.
+        "hosts-hydra": _host_list("{}:{}", [hosts[0].partition(".")[0], *hosts[1:]], counts),
         "kubexec.sh": KUBEXEC_SCRIPT,
     }
 

@@ -102,7 +102,7 @@ async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str
     from gangline.jobs.remote_access import AGENT_PROGRAMS
     from gangline.jobs.settings import Settings
     from gangline.kube.client import Client
-    from gangline.launch.programs import source_of
+    from gangline.launch.pods.programs import source_of
     from gangline.operator.service import OperatorOptions, OperatorService
 
     service = OperatorOptions(

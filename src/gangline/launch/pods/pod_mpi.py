@@ -13,15 +13,19 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 END_LIMIT_S = 30.0
-GRACE_S = 25.0
 EXIT_NO_MPI = 78
+EXIT_UNREACHABLE = 255
+CONNECTIONS_MAX = 32
 VERSION_LIMIT_S = 20.0
 
 
@@ -65,13 +69,36 @@ def run_mpi(folder: Path, pod: int, cwd: str) -> int:
         os.chdir(cwd)
     if pod:
         return serve(folder)
+    others = plan["hosts"][1:]
+    if not all(in_parallel(lambda host: meet_one(folder, host), others)):
+        return EXIT_UNREACHABLE
     code = launch(plan[mpi]["line"])
-    return code if code else end_others(folder, plan["hosts"])
+    if code:
+        return code
+    return 0 if all(in_parallel(lambda host: end_one(folder, host), others)) else 1
+
+
+def in_parallel(do: Callable[[str], bool], hosts: list[str]) -> list[bool]:
+    """Do something with many hosts at a time; return what each gave."""
+    with ThreadPoolExecutor(CONNECTIONS_MAX) as pool:
+        return list(pool.map(do, hosts))
+
+
+def meet_one(folder: Path, host: str) -> bool:
+    """Wait for a pod, which may still pull the image; say when it does not come."""
+    from rank_agent import WAIT_S, meet  # type: ignore[import-not-found,unused-ignore]
+
+    try:
+        meet(folder, host, socket.gethostname(), time.monotonic() + WAIT_S)
+    except OSError as error:
+        sys.stderr.write(f"gangline: no rank is started, for the pod {host} cannot be reached: {error}\n")
+        return False
+    return True
 
 
 def serve(folder: Path) -> int:
     """Serve the agent until the first pod says that all is well, or this pod is asked to end."""
-    from rank_agent import RankAgent  # type: ignore[import-not-found,unused-ignore]
+    from rank_agent import RankAgent
 
     agent = RankAgent(folder)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -88,16 +115,13 @@ def launch(line: list[str]) -> int:
     return 128 - code if code < 0 else code
 
 
-def end_others(folder: Path, hosts: list[str]) -> int:
-    """Tell the other pods that all is well; return 1 when one cannot be told, for it would never end."""
+def end_one(folder: Path, host: str) -> bool:
+    """Tell a pod that all is well; say when it cannot be told, for it would never end."""
     from rank_agent import end
 
-    deadline = time.monotonic() + END_LIMIT_S
-    code = 0
-    for host in hosts[1:]:
-        try:
-            end(folder, host, 0, deadline)
-        except OSError as error:
-            sys.stderr.write(f"gangline: all ranks ended well, but the pod {host} cannot be told: {error}\n")
-            code = 1
-    return code
+    try:
+        end(folder, host, 0, time.monotonic() + END_LIMIT_S)
+    except OSError as error:
+        sys.stderr.write(f"gangline: all ranks ended well, but the pod {host} cannot be told: {error}\n")
+        return False
+    return True

@@ -31,6 +31,7 @@ PORT = int(os.environ.get("GANGLINE_AGENT_PORT") or 29022)
 WAIT_S = 600.0
 """Pods of one job may come minutes apart, for each node pulls the image."""
 HANDSHAKE_S = 10.0
+FIND_LIMIT_S = 60.0
 REQUEST_BYTES_MAX = 1 << 20
 CONNECTIONS_MAX = 128
 CHUNK = 65536
@@ -127,6 +128,9 @@ class RankAgent:
                 request = take_request(stream)
                 if "end" in request:
                     self.end(int(request["end"]))
+                elif "find" in request:
+                    find(str(request["find"]), time.monotonic() + FIND_LIMIT_S)
+                    stream.sendall(b"found\n")
                 elif request:
                     self._run(stream, request)
         except (OSError, ValueError, KeyError):
@@ -249,6 +253,35 @@ def run(folder: Path, host: str, command: list[str], deadline: float, port: int 
                 raise ConnectionError(payload.decode(errors="replace"))
             while head[0] in (b"out", b"err") and payload:
                 payload = payload[os.write(1 if head[0] == b"out" else 2, payload) :]
+
+
+def find(name: str, deadline: float) -> None:
+    """Wait until a host's name is known here.
+
+    Raises:
+        OSError: it is not in time.
+    """
+    while True:
+        try:
+            socket.getaddrinfo(name, None)
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_S * 4)
+
+
+def meet(folder: Path, host: str, name: str, deadline: float, port: int = PORT) -> None:
+    """Wait until a pod's agent answers, and that pod finds this one by its name; names come one by one.
+
+    Raises:
+        OSError: it is not there in time, or does not find this one.
+    """
+    with connect(folder, host, deadline, port) as stream:
+        stream.settimeout(FIND_LIMIT_S + HANDSHAKE_S)
+        stream.sendall(json.dumps({"find": name}).encode() + b"\n")
+        if not stream.recv(1):
+            raise ConnectionError(f"it does not find `{name}`")
 
 
 def end(folder: Path, host: str, code: int, deadline: float, port: int = PORT) -> None:
