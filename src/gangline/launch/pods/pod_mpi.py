@@ -13,18 +13,15 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 END_LIMIT_S = 30.0
 EXIT_NO_MPI = 78
-EXIT_UNREACHABLE = 255
 CONNECTIONS_MAX = 32
 VERSION_LIMIT_S = 20.0
 
@@ -69,36 +66,17 @@ def run_mpi(folder: Path, pod: int, cwd: str) -> int:
         os.chdir(cwd)
     if pod:
         return serve(folder)
-    others = plan["hosts"][1:]
-    if not all(in_parallel(lambda host: meet_one(folder, host), others)):
-        return EXIT_UNREACHABLE
     code = launch(plan[mpi]["line"])
     if code:
         return code
-    return 0 if all(in_parallel(lambda host: end_one(folder, host), others)) else 1
-
-
-def in_parallel(do: Callable[[str], bool], hosts: list[str]) -> list[bool]:
-    """Do something with many hosts at a time; return what each gave."""
     with ThreadPoolExecutor(CONNECTIONS_MAX) as pool:
-        return list(pool.map(do, hosts))
-
-
-def meet_one(folder: Path, host: str) -> bool:
-    """Wait for a pod, which may still pull the image; say when it does not come."""
-    from rank_agent import WAIT_S, meet  # type: ignore[import-not-found,unused-ignore]
-
-    try:
-        meet(folder, host, socket.gethostname(), time.monotonic() + WAIT_S)
-    except OSError as error:
-        sys.stderr.write(f"gangline: no rank is started, for the pod {host} cannot be reached: {error}\n")
-        return False
-    return True
+        are_told = list(pool.map(lambda host: end_one(folder, host), plan["hosts"][1:]))
+    return 0 if all(are_told) else 1
 
 
 def serve(folder: Path) -> int:
     """Serve the agent until the first pod says that all is well, or this pod is asked to end."""
-    from rank_agent import RankAgent
+    from rank_agent import RankAgent  # type: ignore[import-not-found,unused-ignore]
 
     agent = RankAgent(folder)
     for number in (signal.SIGTERM, signal.SIGINT):

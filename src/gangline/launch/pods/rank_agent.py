@@ -31,7 +31,8 @@ PORT = int(os.environ.get("GANGLINE_AGENT_PORT") or 29022)
 WAIT_S = 600.0
 """Pods of one job may come minutes apart, for each node pulls the image."""
 HANDSHAKE_S = 10.0
-FIND_LIMIT_S = 60.0
+NAME_LIMIT_S = 30.0
+"""A cluster publishes names of pods one by one, and remembers for seconds that one was not there."""
 REQUEST_BYTES_MAX = 1 << 20
 CONNECTIONS_MAX = 128
 CHUNK = 65536
@@ -128,9 +129,6 @@ class RankAgent:
                 request = take_request(stream)
                 if "end" in request:
                     self.end(int(request["end"]))
-                elif "find" in request:
-                    find(str(request["find"]), time.monotonic() + FIND_LIMIT_S)
-                    stream.sendall(b"found\n")
                 elif request:
                     self._run(stream, request)
         except (OSError, ValueError, KeyError):
@@ -152,6 +150,8 @@ class RankAgent:
         commands, events = supervisor.stdin, supervisor.stdout
         assert commands is not None and events is not None
         try:
+            if request.get("name"):
+                await_name(request["name"], time.monotonic() + NAME_LIMIT_S)
             start = {"rank": 0, "argv": ["/bin/sh", "-c", request["command"]], "env": {}}
             commands.write(json.dumps({"start": [start], "cwd": request.get("cwd", "")}).encode() + b"\n")
             commands.flush()
@@ -239,7 +239,10 @@ def run(folder: Path, host: str, command: list[str], deadline: float, port: int 
         OSError: the pod cannot be reached, or is lost.
     """
     with connect(folder, host, deadline, port) as stream, stream.makefile("rb") as answer:
-        request = {"command": " ".join(command), "cwd": os.environ.get("GANGLINE_RSH_CWD", "")}
+        line, name = " ".join(command), socket.gethostname()
+        request = {"command": line, "cwd": os.environ.get("GANGLINE_RSH_CWD", "")}
+        if f" {name}:" in line:  # Hydra's daemons are to call back by this pod's bare name
+            request["name"] = name
         stream.sendall(json.dumps(request).encode() + b"\n")
         stream.settimeout(None)
         while True:
@@ -255,33 +258,14 @@ def run(folder: Path, host: str, command: list[str], deadline: float, port: int 
                 payload = payload[os.write(1 if head[0] == b"out" else 2, payload) :]
 
 
-def find(name: str, deadline: float) -> None:
-    """Wait until a host's name is known here.
-
-    Raises:
-        OSError: it is not in time.
-    """
-    while True:
+def await_name(name: str, deadline: float) -> None:
+    """Wait until a host's name is known here; the command itself says what is wrong if it never is."""
+    while time.monotonic() < deadline:
         try:
             socket.getaddrinfo(name, None)
             return
         except OSError:
-            if time.monotonic() > deadline:
-                raise
             time.sleep(_RETRY_S * 4)
-
-
-def meet(folder: Path, host: str, name: str, deadline: float, port: int = PORT) -> None:
-    """Wait until a pod's agent answers, and that pod finds this one by its name; names come one by one.
-
-    Raises:
-        OSError: it is not there in time, or does not find this one.
-    """
-    with connect(folder, host, deadline, port) as stream:
-        stream.settimeout(FIND_LIMIT_S + HANDSHAKE_S)
-        stream.sendall(json.dumps({"find": name}).encode() + b"\n")
-        if not stream.recv(1):
-            raise ConnectionError(f"it does not find `{name}`")
 
 
 def end(folder: Path, host: str, code: int, deadline: float, port: int = PORT) -> None:
