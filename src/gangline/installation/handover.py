@@ -8,6 +8,7 @@ so they go, and are made again as that operator makes them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ from gangline.api.mpijob_validation import SSH_VOLUME
 from gangline.api.pod_group import GANGLINE_SCHEDULER
 from gangline.api.resources import JOBS, MPIJOBS, PODS, SECRETS
 from gangline.jobs.names import SSH_CONFIG_KEY
-from gangline.kube.errors import NotFound
+from gangline.kube.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
@@ -100,15 +101,14 @@ async def hand_over(client: ObjectClient, namespace: str | None, say: Say) -> No
         if _is_of_mpijob(one) and SSH_CONFIG_KEY in (one.get("data") or {}):
             meta = one["metadata"]
             patch = {"data": {SSH_CONFIG_KEY: None}}
-            await client.patch(SECRETS, meta["name"], patch, meta["namespace"])
+            with contextlib.suppress(NotFound):
+                await client.patch(SECRETS, meta["name"], patch, meta["namespace"])
     pods, jobs = await asyncio.gather(client.list(PODS, namespace), client.list(JOBS, namespace))
     waiting = find_waiting(pods.items, jobs.items)
     for resource, found in ((PODS, waiting.workers), (JOBS, waiting.launchers)):
         for one in found:
             meta = one["metadata"]
-            try:
+            with contextlib.suppress(NotFound, Conflict):  # it is gone, or already another
                 await client.delete(resource, meta["name"], meta["namespace"], uid=meta["uid"])
-            except NotFound:
-                continue
     if waiting.launchers:
-        say(f"{len(waiting.launchers)} launchers that had not begun are left to the next operator to make")
+        say(f"launchers that had not begun, for the next operator to make: {len(waiting.launchers)}")

@@ -16,7 +16,7 @@ from gangline.installation.found import Found, find_installed
 from gangline.installation.handover import hand_over
 from gangline.installation.objects import Installation, definitions
 from gangline.installation.replaced import Replaced, put_back, read_replaced
-from gangline.kube.errors import NotFound
+from gangline.kube.errors import Forbidden, NotFound
 
 if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
@@ -106,7 +106,10 @@ async def carry_out(client: ObjectClient, removal: Removal, say: Say) -> None:
     rest = [one for one in removal.objects if one.resource != DEPLOYMENTS]
     await delete_all(client, services, say)
     if removal.jobs_stay:
-        await hand_over(client, removal.namespace, say)
+        try:
+            await hand_over(client, removal.namespace, say)
+        except Forbidden as error:
+            say(f"jobs are left as they are: {error.message}")
     await put_back(client, removal.replaced, say)
     for group in (removal.definitions, rest):
         await delete_all(client, group, say)

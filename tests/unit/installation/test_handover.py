@@ -1,12 +1,14 @@
-"""What of jobs is left to the next operator to make again."""
+"""What of jobs is taken away, so that the next operator goes on with them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from fake_client import FakeClient
 
-from gangline.installation.handover import find_waiting
+from gangline.api.resources import JOBS, PODS, SECRETS, Resource
+from gangline.installation.handover import find_waiting, hand_over
 
 OURS = {"schedulerName": "gangline-scheduler", "volumes": []}
 OUR_KEYS = [{"name": "ssh-auth", "secret": {"items": [{"key": "ssh-config", "path": "config"}]}}]
@@ -76,3 +78,28 @@ def test_what_belongs_to_no_mpijob_stays() -> None:
     found = find_waiting([alone, pod("Pending", LAUNCHER, OURS)], [job])
 
     assert (found.workers, found.launchers) == ([], [])
+
+
+async def test_key_pairs_stay_alone_and_what_waits_goes() -> None:
+    client, said = FakeClient(), list[str]()
+    pair = {"ssh-privatekey": "eA==", "ssh-publickey": "eQ=="}
+
+    async def make(resource: Resource, name: str, obj: dict[str, Any]) -> None:
+        metadata = {"ownerReferences": [MPIJOB], **obj["metadata"], "name": name, "namespace": "default"}
+        await client.create(resource, {**obj, "metadata": metadata})
+
+    ours = {"metadata": {}, "type": "kubernetes.io/ssh-auth", "data": {**pair, "ssh-config": "eg=="}}
+    await make(SECRETS, "ours", ours)
+    await make(SECRETS, "theirs", {**ours, "data": pair})
+    await make(SECRETS, "nobodys", {**ours, "metadata": {"ownerReferences": []}})
+    await make(PODS, "waits", pod("Pending", MPIJOB, OURS))
+    await make(PODS, "runs", pod("Running", MPIJOB, OURS))
+    await make(JOBS, "launcher", launcher(OURS))
+
+    await hand_over(client, None, said.append)
+
+    secrets = {one["metadata"]["name"]: one["data"] for one in (await client.list(SECRETS)).items}
+    assert secrets == {"ours": pair, "theirs": pair, "nobodys": ours["data"]}
+    assert [one["metadata"]["name"] for one in (await client.list(PODS)).items] == ["runs"]
+    assert (await client.list(JOBS)).items == []
+    assert said == ["launchers that had not begun, for the next operator to make: 1"]

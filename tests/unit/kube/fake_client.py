@@ -251,5 +251,8 @@ def _merged(live: Any, patch: Any) -> Any:
 def _is_selected(obj: Object, labels: str, fields: str) -> bool:
     found = obj["metadata"].get("labels") or {}
     pairs = [part.split("=", 1) for part in labels.split(",") if part]
-    name = fields.removeprefix("metadata.name=")
-    return all(found.get(key) == value for key, value in pairs) and name in ("", obj["metadata"]["name"])
+    path, _, wanted = fields.partition("=")
+    field: Any = obj
+    for part in path.split("."):
+        field = field.get(part) if path else ""
+    return all(found.get(key) == value for key, value in pairs) and field == wanted
