@@ -1,7 +1,7 @@
 """Leaves jobs so that the MPI operator, or whichever comes next, goes on with them.
 
 It gives a job a new key pair where the Secret has more than its two keys, which running pods would not know.
-And it takes pods as they are: those of ours that have not begun ask for our scheduler and for the third key,
+And it takes pods as they are: those of ours that have not begun ask for our scheduler and for these keys,
 so they go, and are made again as that operator makes them.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 from gangline.api.mpijob_validation import SSH_VOLUME
 from gangline.api.pod_group import GANGLINE_SCHEDULER
 from gangline.api.resources import JOBS, MPIJOBS, PODS, SECRETS
-from gangline.jobs.names import SSH_CONFIG_KEY
+from gangline.jobs.names import PRIVATE_KEY, PUBLIC_KEY
 from gangline.kube.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 Say = Callable[[str], None]
 
+_PAIR: Final = frozenset({PRIVATE_KEY, PUBLIC_KEY})
 _SSH_SECRETS: Final = "type=kubernetes.io/ssh-auth"
 _NOTHING_RUNS: Final = ("Pending", "Failed")
 _ENDS: Final = ("Complete", "Failed")
@@ -72,7 +73,7 @@ def _is_ours(spec: Obj) -> bool:
         for item in (volume.get("secret") or {}).get("items") or []
     )
     is_placed_by_us = spec.get("schedulerName") == GANGLINE_SCHEDULER
-    return is_placed_by_us or any(item["key"] == SSH_CONFIG_KEY for item in items)
+    return is_placed_by_us or any(item["key"] not in _PAIR for item in items)
 
 
 def _phase(pod: Obj) -> str:
@@ -98,9 +99,10 @@ async def hand_over(client: ObjectClient, namespace: str | None, say: Say) -> No
     """Make the jobs of a namespace, or of all, ready for another operator; ours has to be gone."""
     secrets = (await client.list(SECRETS, namespace, field_selector=_SSH_SECRETS)).items
     for one in secrets:
-        if _is_of_mpijob(one) and SSH_CONFIG_KEY in (one.get("data") or {}):
+        more = set(one.get("data") or {}) - _PAIR
+        if _is_of_mpijob(one) and more:
             meta = one["metadata"]
-            patch = {"data": {SSH_CONFIG_KEY: None}}
+            patch = {"data": dict.fromkeys(more)}
             with contextlib.suppress(NotFound):
                 await client.patch(SECRETS, meta["name"], patch, meta["namespace"])
     pods, jobs = await asyncio.gather(client.list(PODS, namespace), client.list(JOBS, namespace))

@@ -88,7 +88,11 @@ async def test_key_pairs_stay_alone_and_what_waits_goes() -> None:
         metadata = {"ownerReferences": [MPIJOB], **obj["metadata"], "name": name, "namespace": "default"}
         await client.create(resource, {**obj, "metadata": metadata})
 
-    ours = {"metadata": {}, "type": "kubernetes.io/ssh-auth", "data": {**pair, "ssh-config": "eg=="}}
+    ours = {
+        "metadata": {},
+        "type": "kubernetes.io/ssh-auth",
+        "data": {**pair, "ssh-config": "eg==", "agent-certificate": "eg=="},
+    }
     await make(SECRETS, "ours", ours)
     await make(SECRETS, "theirs", {**ours, "data": pair})
     await make(SECRETS, "nobodys", {**ours, "metadata": {"ownerReferences": []}})
