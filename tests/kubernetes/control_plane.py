@@ -88,6 +88,7 @@ class ControlPlane:
         self._parent = parent
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._apiserver: list[str] = []
+        self._etcd = ("", "")
         self.folder = Path()
         self.kubeconfig = Path()
         self.server = ""
@@ -135,11 +136,19 @@ class ControlPlane:
 
     def restart_apiserver(self) -> None:
         """Kill kube-apiserver, start it again at the same address and wait until it serves."""
-        process = dict(self._processes)["kube-apiserver"]
+        self._kill("kube-apiserver")
+        self._start_apiserver()
+
+    def restart_etcd(self) -> None:
+        """Kill etcd, start it again with its files and wait until it serves."""
+        self._kill("etcd")
+        self._start_etcd()
+
+    def _kill(self, name: str) -> None:
+        process = dict(self._processes)[name]
         process.kill()
         process.wait()
-        self._processes = [(name, one) for name, one in self._processes if one is not process]
-        self._start_apiserver()
+        self._processes = [(other, one) for other, one in self._processes if one is not process]
 
     def _start_all(self) -> None:
         etcd_port, peer_port = free_ports(2)
@@ -147,8 +156,8 @@ class ControlPlane:
         self.server = f"https://{self._address}:{port}"
         self._write_files()
         etcd = f"http://127.0.0.1:{etcd_port}"
-        self._run("etcd", *self._etcd_options(etcd, f"http://127.0.0.1:{peer_port}"))
-        self._wait("etcd", f"{etcd}/health")
+        self._etcd = (etcd, f"http://127.0.0.1:{peer_port}")
+        self._start_etcd()
         self._apiserver = self._apiserver_options(etcd, port)
         self._start_apiserver()
         certificate = self._certificate
@@ -166,6 +175,11 @@ class ControlPlane:
                 f"{self.server}/api/v1/namespaces/default/serviceaccounts/default",
                 certificate,
             )
+
+    def _start_etcd(self) -> None:
+        client, peer = self._etcd
+        self._run("etcd", *self._etcd_options(client, peer))
+        self._wait("etcd", f"{client}/health")
 
     def _start_apiserver(self) -> None:
         self._run("kube-apiserver", *self._apiserver)

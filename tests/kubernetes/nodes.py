@@ -92,6 +92,13 @@ class Nodes:
         """Return one of the nodes."""
         return self._nodes[self.names.index(name)]
 
+    def lose(self, name: str) -> None:
+        """End a node for good, as a machine that is switched off."""
+        node = self.node(name)
+        self._nodes.remove(node)
+        self.names = [other for other in self.names if other != name]
+        node.stop()
+
     @property
     def kubeconfig(self) -> Path:
         """Return the kubeconfig of an administrator."""
