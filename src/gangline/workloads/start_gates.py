@@ -52,7 +52,7 @@ def gates_of(
         pods: of the job.
         claims: PersistentVolumeClaims of the namespace.
         warnings: events about pods.
-        complaints: warnings about the job and its launcher, the newest first.
+        complaints: warnings about the job and its launcher.
         schedulers: names that are answered for here; empty for all.
     """
     found = [_suspended(job)] if job else []
@@ -60,7 +60,7 @@ def gates_of(
     if job and not found[0] and not living and not finished(job):
         found.append(_no_pods(job))
     if job and not finished(job) and not found[0]:
-        found.append(_not_made(complaints))
+        found.append(not_made(complaints))
     found += _scheduling_gates(living)
     found += _unbound_claims(living, claims)
     found.append(_other_scheduler(living, schedulers))
@@ -95,9 +95,9 @@ def _no_pods(job: Obj) -> StartGate:
     return StartGate("NoPods", f"{kind_of(job).maker} has not made its pods yet{told}")
 
 
-def _not_made(complaints: Sequence[Obj]) -> StartGate | None:
+def not_made(complaints: Sequence[Obj]) -> StartGate | None:
     """Return that pods cannot be made, by the newest warning that says so."""
-    for event in complaints:
+    for event in sorted(complaints, key=lambda one: one.get("lastTimestamp") or "", reverse=True):
         message = one_line(event.get("message") or "")
         # exceeded quota: team-quota, requested: pods=1 (Kubernetes' own words, in its answer to a creation)
         if "exceeded quota" in message:

@@ -229,3 +229,15 @@ def test_code_that_a_volume_claim_has_does_not_travel(run, gangline, kubectl, tm
     assert (
         "exclude each other" in run("--code", ".", "--code-claim", "code:/mine", "--", "python", "x").stderr
     )
+
+
+def test_a_quota_that_keeps_pods_from_being_made_is_said(run, kubectl):
+    kubectl("create", "namespace", "tight")
+    kubectl("create", "quota", "none", "--hard=pods=0", "-n", "tight")
+
+    done = run("-n", "1", "--namespace", "tight", "--deadline", "5", "--", "python", "train.py")
+
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if "a ResourceQuota of its namespace allows" in line]
+    assert len(said) == 1, done.stderr
+    assert "exceeded quota: none" in said[0]

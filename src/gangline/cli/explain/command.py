@@ -232,7 +232,7 @@ def _job_of(view: ClusterView, pod: Obj) -> str:
 
 
 async def _complaints(client: ObjectClient, view: ClusterView, subject: Subject) -> list[Obj]:
-    """Return warnings about a job and its launcher, the newest first; asked for only while it lacks pods."""
+    """Return warnings about a job and its launcher; asked for only while it lacks pods."""
     from gangline.api.resources import EVENTS, JOBS
     from gangline.kube.errors import ApiError
     from gangline.workloads.kinds import kind_of
@@ -254,8 +254,7 @@ async def _complaints(client: ObjectClient, view: ClusterView, subject: Subject)
         except ApiError:  # not everybody may read events
             return []
     since = meta.get("creationTimestamp") or ""  # one of the same name may have been there before
-    found = [event for event in found if (event.get("lastTimestamp") or since) >= since]
-    return sorted(found, key=lambda event: event.get("lastTimestamp") or "", reverse=True)
+    return [event for event in found if (event.get("lastTimestamp") or since) >= since]
 
 
 async def _claims(client: ObjectClient, namespace: str, pods: list[Obj]) -> list[Obj]:

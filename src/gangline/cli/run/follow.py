@@ -19,14 +19,17 @@ from gangline.workloads.job_outcome import EndStatus, JobOutcome
 from gangline.workloads.job_start import JobRef, job_ref
 from gangline.workloads.job_state import (
     exit_code_of,
+    expected_pods,
     finished,
     has_started,
+    is_suspended,
     primary_pods,
     sort_pods,
 )
 from gangline.workloads.kinds import kind_of
 from gangline.workloads.pending import PendingReason, is_silent, pending_reason_of
 from gangline.workloads.pod_state import disruption_of
+from gangline.workloads.start_gates import StartGate, not_made
 
 if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
@@ -140,6 +143,7 @@ class Follower:
         waiter = asyncio.create_task(self._wait())
         watches = [asyncio.create_task(job_watch), asyncio.create_task(pod_watch)]
         warnings = asyncio.create_task(self._watch_warnings())
+        complaints = asyncio.create_task(self._watch_complaints())
         ranks = asyncio.create_task(self._watch_ranks())
         try:
             await asyncio.wait([waiter, *watches], return_when=asyncio.FIRST_COMPLETED)
@@ -148,7 +152,7 @@ class Follower:
                     watch.result()  # endless: it only ends with an error, which is raised here
             return await waiter
         finally:
-            tasks = [waiter, warnings, ranks, *watches, *state.logs.values()]
+            tasks = [waiter, warnings, complaints, ranks, *watches, *state.logs.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -314,6 +318,21 @@ class Follower:
         with suppress(ClusterError):  # not everybody may read events; the status says most
             selector = "type=Warning,involvedObject.kind=Pod"
             await self._watch(EVENTS, self._take_warnings, field_selector=selector)
+
+    async def _watch_complaints(self) -> None:
+        """Once pods have been missing for a while, follow the events that say why they cannot be made."""
+        await asyncio.sleep(SILENCE_S)
+        while len(self._state.present) >= expected_pods(self._state.job):
+            await asyncio.sleep(SILENCE_S)
+        with suppress(ClusterError):
+            selector = f"type=Warning,involvedObject.uid={self._state.job['metadata'].get('uid')}"
+            await self._watch(EVENTS, lambda found: self._take_gate(not_made(found)), field_selector=selector)
+
+    def _take_gate(self, gate: StartGate | None) -> None:
+        """Say it once, until the job starts: the names of the pods differ each time."""
+        if gate and gate.kind not in self._state.said and not is_suspended(self._state.job):
+            self._state.said.add(gate.kind)
+            self._view.notice(job_ref(self._state.job), gate.message)
 
     async def _watch_ranks(self) -> None:
         """Pass on what the node agent says of ranks that hang; see `gangline.cluster.node.rank_reports`."""
