@@ -78,7 +78,11 @@ def ensure_secret(job: MPIJob, secret: Secret | None) -> list[Action]:
         is_current = secret.data.get(SSH_CONFIG_KEY) == config[SSH_CONFIG_KEY]
         return [] if is_current else [Patch(SECRETS, names.namespace, names.secret, {"data": config})]
     wanted = _child(job, "Secret", names.secret) | {"type": "kubernetes.io/ssh-auth", "data": config}
-    return [EnsureKeyPair(wanted, exists=secret is not None, has_certificate=job.has_agent)]
+    kept = secret.data if secret is not None else {}
+    # Another operator that had the job for a while took the certificate away; pods have the pair.
+    is_pair = set(kept) - set(config) == {PRIVATE_KEY, PUBLIC_KEY}
+    private_key = kept[PRIVATE_KEY] if is_pair else ""
+    return [EnsureKeyPair(wanted, secret is not None, job.has_agent, private_key)]
 
 
 def _child(job: MPIJob, kind: str, name: str) -> Object:

@@ -31,11 +31,13 @@ class EnsureKeyPair:
         secret: the Secret in wire form; its ``data`` lacks the pair.
         exists: whether it is there already and only its data is wrong.
         has_certificate: whether a certificate of the key belongs to it.
+        private_key: of the pair that is to stay, base64, where its certificate alone is missing.
     """
 
     secret: Object
     exists: bool = False
     has_certificate: bool = False
+    private_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,10 @@ class Execution:
         return found
 
     async def _ensure_key_pair(self, action: EnsureKeyPair, owner: ObjectMeta, outcome: PlanResult) -> Object:
-        data = {**action.secret["data"], **await asyncio.to_thread(generate_key_pair, action.has_certificate)}
+        data = {
+            **action.secret["data"],
+            **await asyncio.to_thread(generate_key_pair, action.has_certificate, action.private_key),
+        }
         if not action.exists:
             return await self._create(SECRETS, {**action.secret, "data": data}, owner, outcome)
         meta = action.secret["metadata"]

@@ -15,11 +15,12 @@ _ALWAYS = (datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 """The key ends with its job; clocks of nodes differ."""
 
 
-def generate_key_pair(has_certificate: bool = False) -> dict[str, str]:
-    """Return the data of a Secret with a fresh key pair, base64.
+def generate_key_pair(has_certificate: bool = False, private_key: str = "") -> dict[str, str]:
+    """Return the data of a Secret with a key pair, base64.
 
     Args:
         has_certificate: whether to sign a certificate of the key by itself, for the rank agent.
+        private_key: of the pair, base64; a fresh one is made without it.
 
     Cost: 0.3 ms; the first call imports ``cryptography``: 45 ms, so call it in a thread.
     """
@@ -29,9 +30,12 @@ def generate_key_pair(has_certificate: bool = False) -> dict[str, str]:
         NoEncryption,
         PrivateFormat,
         PublicFormat,
+        load_pem_private_key,
     )
 
-    key = ec.generate_private_key(ec.SECP521R1())
+    key: Any = ec.generate_private_key(ec.SECP521R1())
+    if private_key:
+        key = load_pem_private_key(base64.b64decode(private_key), password=None)
     data = {
         PRIVATE_KEY: key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()),
         PUBLIC_KEY: key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n",

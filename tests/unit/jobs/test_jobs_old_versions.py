@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gangline.api.core import ObjectMeta
+from gangline.api.core import ObjectMeta, Secret
 from gangline.api.mpijob import MPIJob
 from gangline.jobs.names import published_labels
 from gangline.jobs.plan import Create, EnsureKeyPair
 from gangline.jobs.settings import Settings
+from gangline.operator.key_pair import generate_key_pair
 
 AGENT = (("rank_agent.py", "the agent"),)
 Build = Callable[..., Any]
@@ -84,6 +85,21 @@ def test_the_key_of_a_job_with_an_agent_has_a_certificate_and_no_other_has(scene
 
     assert is_certified(old(scene, here=False))
     assert not is_certified(old(scene))
+
+
+def test_a_certificate_alone_that_is_missing_is_made_for_the_key_that_pods_have(scene: Build) -> None:
+    one = old(scene, here=False)
+    (action,) = (found for found in one.plan().actions if isinstance(found, EnsureKeyPair))
+    pair = generate_key_pair()
+    data = {**action.secret["data"], **pair}
+    one.secrets["pi-ssh"] = Secret(metadata=one.child_meta("pi-ssh"), data=data)
+
+    (again,) = (found for found in one.plan().actions if isinstance(found, EnsureKeyPair))
+    mended = generate_key_pair(again.has_certificate, again.private_key)
+
+    assert {key: mended[key] for key in pair} == pair
+    one.secrets["pi-ssh"] = Secret(metadata=one.child_meta("pi-ssh"), data={**data, **mended})
+    assert not [found for found in one.plan().actions if isinstance(found, EnsureKeyPair)]
 
 
 @pytest.mark.parametrize("said", ["agent", "ssh"])

@@ -67,7 +67,10 @@ class ImageOptions(msgspec.Struct, frozen=True):
         for text in self.texts:
             name, equals, folder = text.partition("=")
             if not equals or not name.strip():
-                raise UserError(f"--image {text}: write NAME=FOLDER", hint="--image pytorch/pytorch=.venv")
+                raise UserError(
+                    f"--image {text}: write NAME=FOLDER",
+                    hint="--image pytorch/pytorch=.venv, or --context CONTEXT to run in it on a cluster",
+                )
             if image_name(name) == BASE_IMAGE:
                 raise UserError(f"--image {text}: `{BASE_IMAGE}` is this machine itself and stays so")
             images[name.strip()] = read_user_image(name, folder) if folder else None
