@@ -73,15 +73,14 @@ def ensure_secret(job: MPIJob, secret: Secret | None) -> list[Action]:
     """Return what gives the job an ssh key pair and ssh its configuration; a pair that is there is kept."""
     names = Names.of(job)
     config = {SSH_CONFIG_KEY: base64.b64encode(SSH_CONFIG.encode()).decode()}
-    keys = {PRIVATE_KEY, PUBLIC_KEY, *([CERTIFICATE_KEY] if job.has_agent else [])}
-    if secret is not None and set(secret.data) - set(config) == keys:
-        is_current = secret.data.get(SSH_CONFIG_KEY) == config[SSH_CONFIG_KEY]
+    kept = secret.data if secret is not None else {}
+    has_pair = set(kept) - set(config) - {CERTIFICATE_KEY} == {PRIVATE_KEY, PUBLIC_KEY}
+    if has_pair and (CERTIFICATE_KEY in kept or not job.has_agent):
+        is_current = kept.get(SSH_CONFIG_KEY) == config[SSH_CONFIG_KEY]
         return [] if is_current else [Patch(SECRETS, names.namespace, names.secret, {"data": config})]
     wanted = _child(job, "Secret", names.secret) | {"type": "kubernetes.io/ssh-auth", "data": config}
-    kept = secret.data if secret is not None else {}
-    # Another operator that had the job for a while took the certificate away; pods have the pair.
-    is_pair = set(kept) - set(config) == {PRIVATE_KEY, PUBLIC_KEY}
-    private_key = kept[PRIVATE_KEY] if is_pair else ""
+    # Where another operator had the job for a while, pods have the pair, and only its certificate is gone.
+    private_key = kept[PRIVATE_KEY] if has_pair else ""
     return [EnsureKeyPair(wanted, secret is not None, job.has_agent, private_key)]
 
 

@@ -18,7 +18,7 @@ from gangline.kube.apply import merge_patch
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from gangline.kube.verbs import ObjectClient
 from gangline.operator.children import Children, JobKey
-from gangline.operator.key_pair import generate_key_pair
+from gangline.operator.key_pair import certify, generate_key_pair
 
 writes_in_flight_max = 32
 """Requests of one operator at the same time, over all jobs."""
@@ -129,10 +129,11 @@ class Execution:
         return found
 
     async def _ensure_key_pair(self, action: EnsureKeyPair, owner: ObjectMeta, outcome: PlanResult) -> Object:
-        data = {
-            **action.secret["data"],
-            **await asyncio.to_thread(generate_key_pair, action.has_certificate, action.private_key),
-        }
+        if action.private_key:
+            made = await asyncio.to_thread(certify, action.private_key)
+        else:
+            made = await asyncio.to_thread(generate_key_pair, action.has_certificate)
+        data = {**action.secret["data"], **made}
         if not action.exists:
             return await self._create(SECRETS, {**action.secret, "data": data}, owner, outcome)
         meta = action.secret["metadata"]

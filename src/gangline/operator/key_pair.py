@@ -15,12 +15,11 @@ _ALWAYS = (datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 """The key ends with its job; clocks of nodes differ."""
 
 
-def generate_key_pair(has_certificate: bool = False, private_key: str = "") -> dict[str, str]:
-    """Return the data of a Secret with a key pair, base64.
+def generate_key_pair(has_certificate: bool = False) -> dict[str, str]:
+    """Return the data of a Secret with a fresh key pair, base64.
 
     Args:
         has_certificate: whether to sign a certificate of the key by itself, for the rank agent.
-        private_key: of the pair, base64; a fresh one is made without it.
 
     Cost: 0.3 ms; the first call imports ``cryptography``: 45 ms, so call it in a thread.
     """
@@ -30,12 +29,9 @@ def generate_key_pair(has_certificate: bool = False, private_key: str = "") -> d
         NoEncryption,
         PrivateFormat,
         PublicFormat,
-        load_pem_private_key,
     )
 
-    key: Any = ec.generate_private_key(ec.SECP521R1())
-    if private_key:
-        key = load_pem_private_key(base64.b64decode(private_key), password=None)
+    key = ec.generate_private_key(ec.SECP521R1())
     data = {
         PRIVATE_KEY: key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()),
         PUBLIC_KEY: key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n",
@@ -43,6 +39,22 @@ def generate_key_pair(has_certificate: bool = False, private_key: str = "") -> d
     if has_certificate:
         data[CERTIFICATE_KEY] = _certificate(key)
     return {name: base64.b64encode(value).decode() for name, value in data.items()}
+
+
+def certify(private_key: str) -> dict[str, str]:
+    """Return the certificate alone of a key that pods have; a fresh pair where the key cannot be read.
+
+    Args:
+        private_key: base64, as in a Secret.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(base64.b64decode(private_key), password=None)
+        return {CERTIFICATE_KEY: base64.b64encode(_certificate(key)).decode()}
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return generate_key_pair(has_certificate=True)
 
 
 def _certificate(key: Any) -> bytes:

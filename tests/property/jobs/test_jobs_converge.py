@@ -89,7 +89,14 @@ class World:
                 case Create():
                     self.add(action.object)
                 case EnsureKeyPair():
-                    self.add({**action.secret, "data": action.secret["data"] | KEY_PAIR})
+                    pair = KEY_PAIR | ({"agent-certificate": "eA=="} if action.has_certificate else {})
+                    wanted = {**action.secret, "data": action.secret["data"] | pair}
+                    if action.exists:
+                        key = wanted["kind"], wanted["metadata"]["name"]
+                        assert action.private_key, "pods have the pair"
+                        self.objects[key] = merge(self.objects[key], {"data": wanted["data"]})
+                    else:
+                        self.add(wanted)
                 case Patch():
                     key = action.resource.kind, action.name
                     self.objects[key] = merge(self.objects[key], action.body)

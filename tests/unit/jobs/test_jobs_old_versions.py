@@ -17,7 +17,7 @@ from gangline.api.mpijob import MPIJob
 from gangline.jobs.names import published_labels
 from gangline.jobs.plan import Create, EnsureKeyPair
 from gangline.jobs.settings import Settings
-from gangline.operator.key_pair import generate_key_pair
+from gangline.operator.key_pair import certify, generate_key_pair
 
 AGENT = (("rank_agent.py", "the agent"),)
 Build = Callable[..., Any]
@@ -95,11 +95,14 @@ def test_a_certificate_alone_that_is_missing_is_made_for_the_key_that_pods_have(
     one.secrets["pi-ssh"] = Secret(metadata=one.child_meta("pi-ssh"), data=data)
 
     (again,) = (found for found in one.plan().actions if isinstance(found, EnsureKeyPair))
-    mended = generate_key_pair(again.has_certificate, again.private_key)
+    mended = certify(again.private_key)
 
-    assert {key: mended[key] for key in pair} == pair
+    assert set(mended) == {"agent-certificate"}
     one.secrets["pi-ssh"] = Secret(metadata=one.child_meta("pi-ssh"), data={**data, **mended})
     assert not [found for found in one.plan().actions if isinstance(found, EnsureKeyPair)]
+    one.settings = Settings(has_remote_shell=True)  # the agent is not needed any more
+    assert not [found for found in one.plan().actions if isinstance(found, EnsureKeyPair)]
+    assert set(certify("bm8ga2V5")) == {"ssh-privatekey", "ssh-publickey", "agent-certificate"}
 
 
 @pytest.mark.parametrize("said", ["agent", "ssh"])
