@@ -1,11 +1,13 @@
 """What was packed on one machine is there in the pod, or nothing is."""
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from gangline.cli.run.code_bundle import pack_folder
-from gangline.launch.pods.unpack_code import unpack
+from gangline.launch.pods.unpack_code import fetch, unpack
 
 
 def _sent(tmp_path: Path) -> str:
@@ -31,3 +33,40 @@ def test_other_bytes_than_were_sent_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not what was sent"):
         unpack(tmp_path / "pieces", tmp_path / "target", digest)
     assert not (tmp_path / "target").exists()
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A repository with two commits; returns its URL and the first commit."""
+    if not shutil.which("git"):
+        pytest.skip("needs git")
+    folder = tmp_path / "repository"
+
+    def git(*words):
+        own = ["-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "init.defaultBranch=main"]
+        line = ["git", *own, "-C", str(folder), *words]
+        return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
+
+    folder.mkdir()
+    git("init", "-q")
+    for text in ("first", "second"):
+        (folder / "train.py").write_text(text)
+        git("add", ".")
+        git("commit", "-q", "-m", text)
+    return f"file://{folder}", git("rev-parse", "HEAD~1")
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_revision_of_a_repository_is_fetched(repository, tmp_path, is_first):
+    url, first = repository
+    target = tmp_path / "code"
+    target.mkdir()
+
+    fetch(url, first if is_first else "main", target)
+
+    assert (target / "train.py").read_text() == ("first" if is_first else "second")
+
+
+def test_a_repository_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(OSError, match="git fetch of file:///nowhere at main failed"):
+        fetch("file:///nowhere", "main", tmp_path)

@@ -27,6 +27,7 @@ class PodOptions(msgspec.Struct, frozen=True):
         shm: size of /dev/shm, in memory.
         claims: ``NAME:/path`` or ``NAME:/path:ro`` each.
         code_claim: the same for one that has the code, which then does not travel.
+        gpu_kind: product name of the GPUs, as NVIDIA's feature discovery labels nodes with it.
         node_selector: ``LABEL=VALUE`` each.
         tolerations: ``KEY[=VALUE][:EFFECT]`` each.
         priority: priority class.
@@ -45,6 +46,7 @@ class PodOptions(msgspec.Struct, frozen=True):
     shm: str = ""
     claims: tuple[str, ...] = ()
     code_claim: str = ""
+    gpu_kind: str = ""
     node_selector: tuple[str, ...] = ()
     tolerations: tuple[str, ...] = ()
     priority: str = ""
@@ -130,8 +132,11 @@ class PodOptions(msgspec.Struct, frozen=True):
             source = {"claimName": name, **({"readOnly": True} if is_read_only else {})}
             spec["volumes"].append({"name": f"claim-{index}", "persistentVolumeClaim": source})
             container["volumeMounts"].append({"name": f"claim-{index}", "mountPath": path})
+        from gangline.devices.inventory import PRODUCT_LABEL
+
         more: Obj = {
-            "nodeSelector": dict(map(_label, self.node_selector)),
+            "nodeSelector": dict(map(_label, self.node_selector))
+            | ({PRODUCT_LABEL: self.gpu_kind} if self.gpu_kind else {}),
             "tolerations": [_toleration(text) for text in self.tolerations],
             "priorityClassName": self.priority,
             "schedulerName": self.scheduler,
@@ -182,6 +187,7 @@ OPTIONS = {
     "shm": "--shm",
     "claims": "--claim",
     "code_claim": "--code-claim",
+    "gpu_kind": "--gpu-kind",
     "node_selector": "--node-selector",
     "tolerations": "--toleration",
     "priority": "--priority",
@@ -203,6 +209,7 @@ _HELP: dict[str, tuple[str, str]] = {
         "NAME:/path[:ro]",
         "On a cluster: a volume claim that has the code, in place of your folder.",
     ),
+    "gpu_kind": ("PRODUCT", "On a cluster: only nodes with these GPUs, such as NVIDIA-H100-80GB-HBM3."),
     "node_selector": ("LABEL=VALUE", "On a cluster: only nodes with this label."),
     "tolerations": ("KEY[=VALUE][:EFFECT]", "On a cluster: also nodes with this taint."),
     "priority": ("CLASS", "On a cluster: priority class of the pods."),

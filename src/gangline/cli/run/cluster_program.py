@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gangline.api.resources import JOBS, SECRETS, SERVICES, Resource
+from gangline.cli.options.code import GitCode
 from gangline.cli.options.pods import PodOptions
 from gangline.cli.run.code_bundle import CodeBundle
 from gangline.cli.run.mpi_files import mpi_files
@@ -48,6 +49,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         environment: variables for every rank.
         pods: what the pods ask for beside.
         token: part of the names of what belongs to the job, so that two of one name never meet.
+        git: the repository that has the code, where it does not travel.
         key: of an MPI program, by which its pods know each other: the files of the rank agent; None for
             a program without MPI.
     """
@@ -62,6 +64,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
     environment: dict[str, str]
     pods: PodOptions
     token: str
+    git: GitCode | None = None
     key: dict[str, str] | None = None
 
     @property
@@ -135,6 +138,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             *("--ranks", str(self.ranks), "--per-pod", str(self.per_pod), "--master", self._hosts(name)[0]),
             *(("--mpi",) if self.key is not None else ()),
             *(("--code", f"{PIECES_FOLDER},{CODE_FOLDER},{self.code.digest}") if self.code else ()),
+            *(("--git", self.git.url, self.git.revision, CODE_FOLDER) if self.git else ()),
             "--",
         ]
         container: Obj = {
@@ -154,7 +158,10 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             "volumes": [self._programs(name)],
         }
         if self.code:
-            self._show_code(name, spec)
+            self._show_pieces(name, spec)
+        if self.code or self.git:
+            spec["volumes"].append({"name": "code", "emptyDir": {}})
+            container["volumeMounts"].append({"name": "code", "mountPath": CODE_FOLDER})
         if self.nodes > 1:
             spec["subdomain"] = self._name(name)
             if self.key is not None:  # MPICH and Intel MPI look for the first pod by its bare name
@@ -169,8 +176,8 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         # Executable, for `mpirun` starts one; readable for every user of the container.
         return {"name": "programs", "projected": {"sources": sources, "defaultMode": 0o555}}
 
-    def _show_code(self, name: str, spec: Obj) -> None:
-        """Give the pod the pieces of the code, and a folder in which it is unpacked."""
+    def _show_pieces(self, name: str, spec: Obj) -> None:
+        """Give the pod the pieces of the code."""
         sources = [
             {
                 "secret": {
@@ -180,14 +187,9 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             }
             for index in range(len(self._pieces))
         ]
-        spec["volumes"] += [
-            {"name": "pieces", "projected": {"sources": sources}},
-            {"name": "code", "emptyDir": {}},
-        ]
-        spec["containers"][0]["volumeMounts"] += [
-            {"name": "pieces", "mountPath": PIECES_FOLDER, "readOnly": True},
-            {"name": "code", "mountPath": CODE_FOLDER},
-        ]
+        spec["volumes"].append({"name": "pieces", "projected": {"sources": sources}})
+        mount = {"name": "pieces", "mountPath": PIECES_FOLDER, "readOnly": True}
+        spec["containers"][0]["volumeMounts"].append(mount)
 
     def _secret(self, name: str, data: dict[str, bytes], owner: Obj | None) -> tuple[Resource, Obj]:
         metadata = self._metadata(name, owner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from gangline.api.codec import Document
 from gangline.api.resources import JOBS
+from gangline.cli.options.code import GitCode
 from gangline.cli.options.gpus import COMMAND_LINE
 from gangline.cli.options.target import ClusterTarget
 from gangline.cli.run.cluster_program import ClusterProgram
@@ -37,7 +39,7 @@ def cluster_program(
     program: tuple[str, ...],
     target: ClusterTarget,
     images: tuple[str, ...],
-    code: Path | None,
+    code: Path | GitCode | None,
     counts: tuple[int, int, int],
     environment: Mapping[str, str],
     pods: PodOptions,
@@ -48,7 +50,7 @@ def cluster_program(
         program: words behind ``--``.
         target: the cluster, for the namespace.
         images: of ``--image``.
-        code: folder of the code, None for the current one.
+        code: folder or repository of the code, None for the current folder.
         counts: ranks, pods and GPUs of each rank.
         environment: for every rank.
         pods: further options.
@@ -66,13 +68,16 @@ def cluster_program(
         )
     if pods.code_claim and code:
         raise UserError("--code and --code-claim exclude each other", hint="leave one of them out")
-    bundle = None if pods.code_claim else _packed(code or Path(), program)
-    is_mpi = pods.mpi == "yes" or (not pods.mpi and bool(bundle) and uses_mpi(program, code or Path()))
+    git = code.pinned() if isinstance(code, GitCode) else None
+    folder = code if isinstance(code, Path) else Path()
+    bundle = None if git or pods.code_claim else _packed(folder, program)
+    is_mpi = pods.mpi == "yes" or (not pods.mpi and bool(bundle) and uses_mpi(program, folder))
     return ClusterProgram(
         namespace=target.connection().namespace or "default",
         image=images[0],
         program=program,
         code=bundle,
+        git=git,
         ranks=ranks,
         nodes=nodes,
         gpus_per_rank=gpus,
@@ -132,8 +137,8 @@ def names(run: ClusterProgram, name: str | None) -> Iterator[str]:
 def objects(run: ClusterProgram, name: str | None) -> list[Document]:
     """Return all objects as ``kubectl apply`` takes them, the job last."""
     chosen = next(names(run, name))
-    token = run.code.digest[: 2 * TOKEN_BYTES] if run.code else "claim"
-    run = replace(run, token=token)  # the same code, the same text
+    digest = run.code.digest if run.code else hashlib.sha256(repr(run.git).encode()).hexdigest()
+    run = replace(run, token=digest[: 2 * TOKEN_BYTES])  # the same code, the same text
     job = named(run, chosen)
     if not run.pods.queue:
         job["spec"]["suspend"] = False

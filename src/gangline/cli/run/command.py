@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from gangline.cli.options.code import GitCode, code_of, folder_of
 from gangline.cli.options.gpus import GpuOptions, gpu_options
 from gangline.cli.options.images import ImageOptions, image_check_of, image_options, substitutions
 from gangline.cli.options.pods import PodOptions, pod_options
@@ -65,9 +66,10 @@ class _RunCommand(click.Command):
 )
 @click.option(
     "--code",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder of the code, in which PROGRAM starts.  [default: the current one]",
+    metavar="DIR|git+URL[@REVISION]",
+    callback=lambda _context, _option, value: code_of(value),
+    help="Folder of the code, in which PROGRAM starts; on a cluster also a git repository.  "
+    "[default: the current one]",
 )
 @click.option(
     "--name", metavar="NAME", help="Name of the run.  [default: the script's, then with -2, -3, ... behind]"
@@ -105,7 +107,7 @@ def command(
     ranks: int | None,
     per_node: int | None,
     nodes: int | None,
-    code: Path | None,
+    code: Path | GitCode | None,
     name: str | None,
     forwarded: tuple[str, ...],
     assigned: tuple[str, ...],
@@ -147,7 +149,7 @@ def command(
         session = "" if isolated or dry_run else MACHINE if nodes is None else NODE
         counts = _counts(ranks, per_node, nodes, gpus)
         nodes = counts[1]
-        job = _program_job(program, target, counts, code, name, environment, session)
+        job = _program_job(program, target, counts, folder_of(code), name, environment, session)
         documents = [job.document()]
     else:
         from gangline.cli.options.manifests import read_manifests, with_namespace
@@ -232,7 +234,7 @@ def _on_cluster(
     program: tuple[str, ...],
     target: ClusterTarget,
     images: tuple[str, ...],
-    code: Path | None,
+    code: Path | GitCode | None,
     counts: tuple[int, int, int],
     environment: dict[str, str],
     pods: PodOptions,

@@ -19,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from unpack_code import unpack  # type: ignore[import-not-found,unused-ignore]
+from unpack_code import fetch, unpack  # type: ignore[import-not-found,unused-ignore]
 
 MASTER_PORT = 29500
 """Where torch's ranks meet by default; the pod has its network for itself."""
@@ -135,6 +135,7 @@ def main() -> int:
     parser.add_argument("--per-pod", type=int, required=True)
     parser.add_argument("--master", required=True)
     parser.add_argument("--code", default="")
+    parser.add_argument("--git", nargs=3, metavar=("URL", "REVISION", "FOLDER"))
     parser.add_argument("--mpi", action="store_true")
     parser.add_argument("program", nargs="+")
     options = parser.parse_args()
@@ -145,6 +146,12 @@ def main() -> int:
             unpack(Path(pieces), Path(cwd), digest)
         except (OSError, ValueError) as error:
             sys.exit(f"gangline: cannot unpack the code: {error}")
+    if options.git:
+        url, revision, cwd = options.git
+        try:
+            fetch(url, revision, Path(cwd))
+        except OSError as error:
+            sys.exit(f"gangline: cannot fetch the code: {error}")
     pod = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
     if options.mpi:
         from pod_mpi import run_mpi  # type: ignore[import-not-found,unused-ignore]

@@ -1,4 +1,4 @@
-"""Unpack the user's code in a pod: pieces in a folder -> the files, checked by their address.
+"""Get the user's code into a pod: from pieces in a folder, checked by their address, or from git.
 
 Runs by the image's own Python, 3.8 or newer, from the standard library alone:
 `python3 unpack_code.py PIECES TARGET SHA256`.
@@ -6,6 +6,8 @@ Runs by the image's own Python, 3.8 or newer, from the standard library alone:
 
 import hashlib
 import io
+import os
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -29,6 +31,27 @@ def unpack(pieces: Path, target: Path, digest: str) -> None:
             files.extractall(target, filter="data")
         else:
             files.extractall(target)  # made by `gangline run`, and checked above
+
+
+def fetch(url: str, revision: str, target: Path) -> None:
+    """Write the files of a revision of a git repository below `target`, by the image's own git.
+
+    Raises OSError when there is no git or it fails; it has said why.
+    """
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    # The folder may be root's, as an emptyDir is, and this process some user's.
+    git = ["git", "-c", "safe.directory=*", "-C", str(target)]
+    for words in (
+        ["init", "-q"],
+        ["fetch", "-q", "--depth", "1", url, revision],
+        ["checkout", "-q", "FETCH_HEAD"],
+    ):
+        try:
+            code = subprocess.call([*git, *words], env=environment, stdin=subprocess.DEVNULL)
+        except FileNotFoundError:
+            raise OSError("this image has no git") from None
+        if code:
+            raise OSError(f"git {words[0]} of {url} at {revision} failed with code {code}")
 
 
 if __name__ == "__main__":
