@@ -118,6 +118,18 @@ def test_a_peer_that_says_nothing_of_tls_does_no_harm(pod: Pod) -> None:
         assert pod.run("127.0.0.1", "echo served").stdout == "served\n"
 
 
+def test_a_port_that_another_pod_of_the_host_has_is_named(pod: Pod) -> None:
+    assert pod.run("127.0.0.1", "true").returncode == 0
+    line = [sys.executable, "-I", str(pod.folder / "rank_agent.py"), "serve"]
+
+    second = subprocess.run(
+        line, env=pod.environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+    assert second.returncode == 1
+    assert second.stderr.startswith(f"gangline: the rank agent cannot serve at port {pod.port}: ")
+
+
 def test_one_pod_tells_another_to_end(pod: Pod) -> None:
     program = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"

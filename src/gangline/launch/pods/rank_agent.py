@@ -283,7 +283,10 @@ def main(words: list[str]) -> int:
     """Serve or run; 255 when the other pod cannot be reached, as ssh does."""
     folder = Path(__file__).parent
     if words[:1] == ["serve"]:
-        agent = RankAgent(folder)
+        try:
+            agent = RankAgent(folder)
+        except OSError as error:  # on the host's network another pod may have the port
+            sys.exit(f"gangline: the rank agent cannot serve at port {PORT}: {error}")
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: agent.end(128 + signal.SIGTERM))
         return agent.serve(words[2:])
