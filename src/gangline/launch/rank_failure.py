@@ -22,8 +22,9 @@ LINE_CHARS_MAX = 4096
 # [1,0]<stdout>: epoch 1
 # [0,3]<stderr>: Traceback
 _TAG = re.compile(r"^\[(?:\d+,)?(\d+)\](?:\[[^\]]*\])?(?:<(?:stdout|stderr|stddiag)>: ?| )(.*)$", re.DOTALL)
-FAILURE_RECORDS = ("rank-ended", "rank-raised", "mpi-mismatch")
-"""Kinds of the records that tell why a launch failed: of a rank, of ``mpi_check``, of ``mpirun_wrapper``."""
+FAILURE_RECORDS = ("rank-ended", "rank-raised", "mpi-mismatch", "ranks-restart")
+"""Kinds of the records that tell why a launch failed: of a rank, of ``mpi_check``, of ``mpirun_wrapper``, of
+``pod_ranks``."""
 # @gangline {"kind":"rank-ended","rank":1,"code":3}
 _RECORD = re.compile(r'@gangline (\{"kind": ?"[\w-]+".*\})\s*$')
 _WHITE = re.compile(r"\s+")
@@ -58,10 +59,14 @@ def take_record(line: str) -> tuple[str, dict[str, Any] | None]:
 class LauncherOutput:
     """Keeps the last lines of each rank and of the launcher itself; feed it every line in order.
 
-    Memory is bounded: 20 lines for each of at most 4096 ranks, 400 lines of the launcher.
+    Memory is bounded: 20 lines for each of at most 4096 ranks, 400 lines of the launcher. What was before
+    all ranks started again is forgotten.
     """
 
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._ranks: dict[int, deque[str]] = {}
         self._launcher: deque[str] = deque(maxlen=LAUNCHER_LINES_MAX)
         self._spoken: deque[str] = deque(maxlen=TAIL_LINES)
@@ -73,7 +78,9 @@ class LauncherOutput:
         """Take one line, with or without its newline. About a microsecond."""
         text, record = take_record(line.rstrip("\r\n"))
         if record is not None:
-            if record["kind"] in FAILURE_RECORDS and len(self._records) < RANKS_MAX:
+            if record["kind"] == "ranks-restart":
+                self._forget()
+            elif record["kind"] in FAILURE_RECORDS and len(self._records) < RANKS_MAX:
                 self._records.append(record)
             if not text:
                 return

@@ -114,6 +114,48 @@ async def test_the_rank_that_fails_is_named_and_its_code_is_the_commands(program
     assert re.search(r"failed: rank 3 in pod train-1-\w+ exited with code 1", err), err
 
 
+AGAIN = """
+import os, sys, time
+tries = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+if os.environ["RANK"] == "3" and tries == 0:
+    raise ValueError("at first")
+if os.environ["RANK"] == "2" and len(sys.argv) > 1:
+    print("waits", tries, flush=True)
+    time.sleep(2 if tries else 99)
+print("done", flush=True)
+"""
+
+
+async def test_with_restarts_all_ranks_of_both_nodes_start_again(program: Program) -> None:
+    (program.folder / "again.py").write_text(AGAIN)
+    line = ("-n", "4", "--nodes", "2", "--restarts", "2", "--", "python3", "again.py")
+    code, out, err = await program(*line)
+
+    assert code == 0, out + err
+    assert out.count("done\n") in range(4, 8)
+    assert out.count("gangline: exit code 1: all ranks start again, 1 of 2\n") == 1, out
+
+
+async def test_with_restarts_a_pod_that_is_deleted_comes_back_and_all_start_again(program: Program) -> None:
+    (program.folder / "again.py").write_text(AGAIN.replace("tries == 0", "False"))
+    process = await program.start(
+        "-n", "4", "--nodes", "2", "--restarts", "2", "--", "python3", "again.py", "x"
+    )
+    assert process.stdout is not None
+    seen = b""
+    async with asyncio.timeout(LIMIT_S):
+        while b"waits 0" not in seen:
+            seen += await process.stdout.readline()
+        pods = (await program.jobs.client.list(PODS, program.jobs.namespace)).items
+        other = next(pod for pod in pods if "again-1" in pod["metadata"]["name"])
+        await program.jobs.client.delete(PODS, other["metadata"]["name"], program.jobs.namespace)
+        out, err = await process.communicate()
+
+    assert process.returncode == 0, seen + out + err
+    assert b"all ranks start again, 1 of 2" in seen + out
+    assert out.count(b"done\n") >= 4
+
+
 async def test_what_kubectl_applies_of_a_dry_run_runs_for_a_user_who_is_not_root(program: Program) -> None:
     code, out, _ = await program(
         "-n", "2", "--nodes", "2", "--dry-run", "-o", "yaml", "--", "python3", "train.py"

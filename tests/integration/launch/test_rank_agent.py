@@ -33,13 +33,17 @@ def make_agent(folder: Path) -> Path:
     return folder
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 class Pod:
     """An agent that serves at a free port."""
 
     def __init__(self, folder: Path, *command: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.folder = folder
         self.environment = {
             "PATH": os.environ["PATH"],

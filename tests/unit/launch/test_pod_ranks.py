@@ -19,9 +19,11 @@ def start(tmp_path: Path):
     for name in FILES:
         (tmp_path / name).write_text(source_of(name))
 
-    def run(*words: str, pod: int = 0, ranks: int = 3, per_pod: int = 2) -> subprocess.Popen[bytes]:
+    def run(
+        *words: str, pod: int = 0, ranks: int = 3, per_pod: int = 2, restarts: int = 0
+    ) -> subprocess.Popen[bytes]:
         line = [sys.executable, "-S", str(tmp_path / "pod_ranks.py"), "--ranks", str(ranks)]
-        line += ["--per-pod", str(per_pod), "--master", "first", "--", *words]
+        line += ["--restarts", str(restarts), "--per-pod", str(per_pod), "--master", "first", "--", *words]
         environment = {"PATH": os.environ["PATH"], "JOB_COMPLETION_INDEX": str(pod)}
         return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -76,7 +78,7 @@ def test_ranks_may_save_when_the_pod_is_told_to_end(start):
     out, _ = process.communicate(timeout=60)
 
     assert out == b"[1,0]<stdout>: saved\n"
-    assert process.returncode == 0
+    assert process.returncode == 143  # a pod that is drained has not done its work
 
 
 def test_what_a_rank_leaves_behind_ends_with_it(start):
@@ -85,3 +87,43 @@ def test_what_a_rank_leaves_behind_ends_with_it(start):
 
     left = int(out.split()[-1])
     assert not Path(f"/proc/{left}/cmdline").exists() or not Path(f"/proc/{left}/cmdline").read_bytes()
+
+
+COUNT = """
+import os, sys, time
+open(sys.argv[1] + "/" + os.environ["RANK"], "a").write("x")
+tries = os.path.getsize(sys.argv[1] + "/" + os.environ["RANK"])
+assert int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == tries - 1
+while os.environ["RANK"] == "1" and not (
+    os.path.exists(sys.argv[1] + "/0") and os.path.getsize(sys.argv[1] + "/0") == tries
+):
+    time.sleep(0.01)
+if os.environ["RANK"] == "1":
+    sys.exit(0 if tries == int(sys.argv[2]) else 5)
+time.sleep(99 if tries < int(sys.argv[2]) else 0)
+"""
+
+
+@pytest.mark.parametrize(("restarts", "code", "starts"), [(0, 5, 1), (1, 5, 2), (2, 0, 3), (9, 0, 3)])
+def test_all_ranks_start_again_until_they_end_well_or_did_so_too_often(
+    start, tmp_path, restarts, code, starts
+):
+    process = start("python3", "-c", COUNT, str(tmp_path), "3", ranks=2, restarts=restarts)
+    out, _ = process.communicate(timeout=60)
+
+    assert process.returncode == code
+    assert [(tmp_path / rank).stat().st_size for rank in "01"] == [starts, starts]
+    again = [line for line in out.splitlines() if line.startswith(b"gangline:")]
+    assert again == [
+        b"gangline: exit code 5: all ranks start again, %d of %d" % (number, restarts)
+        for number in range(1, starts)
+    ]
+
+
+def test_ranks_that_were_asked_to_end_do_not_start_again(start):
+    process = start("sh", "-c", "echo on; sleep 99", ranks=1, per_pod=1, restarts=3)
+    assert process.stdout.readline() == b"[1,0]<stdout>: on\n"
+    process.send_signal(signal.SIGTERM)
+
+    assert process.communicate(timeout=60)[0] == b""
+    assert process.returncode == 143

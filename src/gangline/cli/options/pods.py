@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from gangline.devices.inventory import PRODUCT_LABEL
 from gangline.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Obj = dict[str, Any]
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_UNSAID = ("", (), 0, None)
 
 
 class PodOptions(msgspec.Struct, frozen=True):
@@ -36,8 +38,9 @@ class PodOptions(msgspec.Struct, frozen=True):
         service_account: of the pods.
         pull_secrets: names of Secrets with which images are pulled.
         deadline_s: seconds after which the job is ended.
+        restarts: how often all ranks start again after one has failed, or a pod was lost.
         env_files: files with ``NAME=VALUE`` lines.
-        mpi: ``yes`` or ``no`` where the user said whether `mpirun` starts the ranks.
+        is_mpi: whether `mpirun` starts the ranks; None where the user left that open.
         is_detached: whether the command ends once the job is created.
     """
 
@@ -55,8 +58,9 @@ class PodOptions(msgspec.Struct, frozen=True):
     service_account: str = ""
     pull_secrets: tuple[str, ...] = ()
     deadline_s: int = 0
+    restarts: int = 0
     env_files: tuple[str, ...] = ()
-    mpi: str = ""
+    is_mpi: bool | None = None
     is_detached: bool = False
 
     def check(self, *, is_program: bool, is_local: bool) -> None:
@@ -65,7 +69,7 @@ class PodOptions(msgspec.Struct, frozen=True):
         Raises:
             UserError: with the options and the rules.
         """
-        given = [OPTIONS[field] for field in self.__struct_fields__ if getattr(self, field)]
+        given = [OPTIONS[field] for field in self.__struct_fields__ if getattr(self, field) not in _UNSAID]
         if given and (is_local or not is_program):
             raise UserError(
                 f"{given[0]} belongs to programs on a cluster of a kubeconfig",
@@ -132,8 +136,6 @@ class PodOptions(msgspec.Struct, frozen=True):
             source = {"claimName": name, **({"readOnly": True} if is_read_only else {})}
             spec["volumes"].append({"name": f"claim-{index}", "persistentVolumeClaim": source})
             container["volumeMounts"].append({"name": f"claim-{index}", "mountPath": path})
-        from gangline.devices.inventory import PRODUCT_LABEL
-
         more: Obj = {
             "nodeSelector": dict(map(_label, self.node_selector))
             | ({PRODUCT_LABEL: self.gpu_kind} if self.gpu_kind else {}),
@@ -196,8 +198,9 @@ OPTIONS = {
     "service_account": "--service-account",
     "pull_secrets": "--pull-secret",
     "deadline_s": "--deadline",
+    "restarts": "--restarts",
     "env_files": "--env-file",
-    "mpi": "--mpi",
+    "is_mpi": "--mpi",
     "is_detached": "--detach",
 }
 _HELP: dict[str, tuple[str, str]] = {
@@ -218,6 +221,7 @@ _HELP: dict[str, tuple[str, str]] = {
     "service_account": ("NAME", "On a cluster: service account of the pods."),
     "pull_secrets": ("NAME", "On a cluster: Secret with which the image is pulled."),
     "deadline_s": ("SECONDS", "On a cluster: end the job after this time."),
+    "restarts": ("N", "On a cluster: start all ranks again when one fails or a pod is lost, so often."),
     "env_files": ("FILE", "On a cluster: variables for the ranks, lines of NAME=VALUE."),
 }
 _REPEATED = ("claims", "node_selector", "tolerations", "pull_secrets", "env_files")
@@ -229,23 +233,21 @@ def pod_options(function: F) -> F:
     @wraps(function)
     def wrapped(*args: Any, **rest: Any) -> Any:
         given = {field: rest.pop(f"pods_{field}") for field in OPTIONS}
-        return function(
-            *args, pods=PodOptions(**{key: value for key, value in given.items() if value}), **rest
-        )
+        pods = PodOptions(**{key: value for key, value in given.items() if value is not None})
+        return function(*args, pods=pods, **rest)
 
     described: Any = click.option(
         "--detach", "pods_is_detached", is_flag=True, help="On a cluster: end once the job is created."
     )(wrapped)
     described = click.option(
         "--mpi/--no-mpi",
-        "pods_mpi",
+        "pods_is_mpi",
         default=None,
-        callback=lambda _context, _option, value: {True: "yes", False: "no"}.get(value, ""),
         help="On a cluster: the image's mpirun starts the ranks, or nothing of MPI does; found out from the "
         "program unless given.",
     )(described)
     for field, (metavar, text) in reversed(_HELP.items()):
-        is_number = field == "deadline_s"
+        is_number = field in ("deadline_s", "restarts")
         described = click.option(
             OPTIONS[field],
             f"pods_{field}",

@@ -9,6 +9,7 @@ or MPI: every pod unpacks the code from Secrets and starts its ranks by the imag
 from __future__ import annotations
 
 import base64
+import signal
 from typing import Any
 
 import msgspec
@@ -29,10 +30,17 @@ CODE_FOLDER = "/code"
 PIECES_FOLDER = "/run/gangline/pieces"
 PROGRAMS_FOLDER = "/run/gangline/programs"
 PROGRAMS = ("pod_ranks.py", "rank_supervisor.py", "unpack_code.py")
-MPI_PROGRAMS = ("pod_mpi.py", "rank_agent.py", "remote_shell.py")
+FIRST_POD_PROGRAMS = ("pod_gang.py", "rank_agent.py", "pod_mpi.py", "remote_shell.py")
 GANG_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
 GANG_SIZE_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+ENDED = 128 + signal.SIGTERM
+"""Exit code of a pod that was told to end, see ``pod_ranks``."""
+_RULES: list[Obj] = [
+    {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0, ENDED]}},
+]
+"""A pod that was drained, evicted or deleted comes back; one whose ranks failed has tried often enough."""
 
 
 class ClusterProgram(msgspec.Struct, frozen=True):
@@ -50,8 +58,9 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         pods: what the pods ask for beside.
         token: part of the names of what belongs to the job, so that two of one name never meet.
         git: the repository that has the code, where it does not travel.
-        key: of an MPI program, by which its pods know each other: the files of the rank agent; None for
-            a program without MPI.
+        is_mpi: whether `mpirun` starts the ranks.
+        key: by which its pods know each other: the files of the rank agent; empty where the first pod
+            reaches no others.
     """
 
     namespace: str
@@ -65,7 +74,8 @@ class ClusterProgram(msgspec.Struct, frozen=True):
     pods: PodOptions
     token: str
     git: GitCode | None = None
-    key: dict[str, str] | None = None
+    is_mpi: bool = False
+    key: dict[str, str] = {}
 
     @property
     def per_pod(self) -> int:
@@ -79,9 +89,11 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             "completionMode": "Indexed",
             "completions": self.nodes,
             "parallelism": self.nodes,
-            "backoffLimit": 0,
+            "backoffLimit": self.pods.restarts,
             "template": {"metadata": self._pod_metadata(name), "spec": self._pod_spec(name)},
         }
+        if self.pods.restarts:
+            spec["podFailurePolicy"] = {"rules": _RULES}
         if self.pods.deadline_s:
             spec["activeDeadlineSeconds"] = self.pods.deadline_s
         notes = {TAGS_ANNOTATION: "true", RANKS_PER_POD: str(self.per_pod)}
@@ -98,8 +110,9 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             owner: the job as it was created, with which they go; None for objects without an owner.
         """
         programs = {one: source_of(one) for one in PROGRAMS}
-        if self.key is not None:
-            programs |= {one: source_of(one) for one in MPI_PROGRAMS}
+        if self.is_mpi or self.key:
+            programs |= {one: source_of(one) for one in FIRST_POD_PROGRAMS}
+        if self.is_mpi:
             programs |= mpi_files(self.program, self.ranks, self.per_pod, self._hosts(name), PROGRAMS_FOLDER)
         found = [self._secret(self._name(name, "programs"), _encoded(programs), owner)]
         if self.key:
@@ -136,7 +149,8 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         line = [
             *("python3", f"{PROGRAMS_FOLDER}/{PROGRAMS[0]}"),
             *("--ranks", str(self.ranks), "--per-pod", str(self.per_pod), "--master", self._hosts(name)[0]),
-            *(("--mpi",) if self.key is not None else ()),
+            *(("--mpi",) if self.is_mpi else ("--hosts", ",".join(self._hosts(name))) if self.key else ()),
+            *(("--restarts", str(self.pods.restarts)) if self.pods.restarts else ()),
             *(("--code", f"{PIECES_FOLDER},{CODE_FOLDER},{self.code.digest}") if self.code else ()),
             *(("--git", self.git.url, self.git.revision, CODE_FOLDER) if self.git else ()),
             "--",
@@ -164,7 +178,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             container["volumeMounts"].append({"name": "code", "mountPath": CODE_FOLDER})
         if self.nodes > 1:
             spec["subdomain"] = self._name(name)
-            if self.key is not None:  # MPICH and Intel MPI look for the first pod by its bare name
+            if self.is_mpi:  # MPICH and Intel MPI look for the first pod by its bare name
                 domain = f"{self._name(name)}.{self.namespace}.svc.cluster.local"
                 spec["dnsConfig"] = {"searches": [domain]}
         self.pods.apply(spec, {GPU: self.per_pod * self.gpus_per_rank} if self.gpus_per_rank else {})

@@ -71,7 +71,7 @@ def cluster_program(
     git = code.pinned() if isinstance(code, GitCode) else None
     folder = code if isinstance(code, Path) else Path()
     bundle = None if git or pods.code_claim else _packed(folder, program)
-    is_mpi = pods.mpi == "yes" or (not pods.mpi and bool(bundle) and uses_mpi(program, folder))
+    is_mpi = pods.is_mpi if pods.is_mpi is not None else bool(bundle) and uses_mpi(program, folder)
     return ClusterProgram(
         namespace=target.connection().namespace or "default",
         image=images[0],
@@ -84,7 +84,8 @@ def cluster_program(
         environment=dict(environment),
         pods=pods,
         token=secrets.token_hex(TOKEN_BYTES),
-        key=_agent_key() if is_mpi and nodes > 1 else {} if is_mpi else None,
+        is_mpi=is_mpi,
+        key=_agent_key() if nodes > 1 and (is_mpi or pods.restarts) else {},
     )
 
 

@@ -15,14 +15,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-END_LIMIT_S = 30.0
+from pod_gang import end_others  # type: ignore[import-not-found,unused-ignore]
+from pod_ranks import run_again  # type: ignore[import-not-found,unused-ignore]
+from rank_agent import serve  # type: ignore[import-not-found,unused-ignore]
+
 EXIT_NO_MPI = 78
-CONNECTIONS_MAX = 32
 VERSION_LIMIT_S = 20.0
 
 
@@ -45,13 +45,30 @@ def flavour() -> str:
     return "intel" if "Intel(R) MPI" in text else "mpich" if "HYDRA" in text else ""
 
 
-def run_mpi(folder: Path, pod: int, cwd: str) -> int:
+class MpiRanks:
+    """The ranks that a line of ``mpirun`` starts."""
+
+    def __init__(self, line: list[str]) -> None:
+        self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL)
+
+    def stop(self) -> None:
+        """Ask all ranks to end."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def run(self) -> int:
+        """Wait for the end; return the exit code, 128 + N for signal N."""
+        code = self.process.wait()
+        return 128 - code if code < 0 else code
+
+
+def run_mpi(folder: Path, pod: int, cwd: str, restarts: int) -> int:
     """Do this pod's part and return its exit code.
 
     Args:
         folder: with this program, ``mpi.json`` and the agent.
         pod: index of this pod.
         cwd: where the ranks start; empty for where this process is.
+        restarts: how often all ranks start again after a failure.
     """
     mpi = flavour()
     plan: dict[str, Any] = json.loads((folder / "mpi.json").read_text())
@@ -65,41 +82,6 @@ def run_mpi(folder: Path, pod: int, cwd: str) -> int:
     if cwd:
         os.chdir(cwd)
     if pod:
-        return serve(folder)
-    code = launch(plan[mpi]["line"])
-    if code:
-        return code
-    with ThreadPoolExecutor(CONNECTIONS_MAX) as pool:
-        are_told = list(pool.map(lambda host: end_one(folder, host), plan["hosts"][1:]))
-    return 0 if all(are_told) else 1
-
-
-def serve(folder: Path) -> int:
-    """Serve the agent until the first pod says that all is well, or this pod is asked to end."""
-    from rank_agent import RankAgent  # type: ignore[import-not-found,unused-ignore]
-
-    agent = RankAgent(folder)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: agent.end(128 + signal.SIGTERM))
-    return int(agent.serve())
-
-
-def launch(line: list[str]) -> int:
-    """Run ``mpirun`` to its end; return its exit code, 128 + N for signal N."""
-    process = subprocess.Popen(line, stdin=subprocess.DEVNULL)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: process.send_signal(signal.SIGTERM))
-    code = process.wait()
-    return 128 - code if code < 0 else code
-
-
-def end_one(folder: Path, host: str) -> bool:
-    """Tell a pod that all is well; say when it cannot be told, for it would never end."""
-    from rank_agent import end
-
-    try:
-        end(folder, host, 0, time.monotonic() + END_LIMIT_S)
-    except OSError as error:
-        sys.stderr.write(f"gangline: all ranks ended well, but the pod {host} cannot be told: {error}\n")
-        return False
-    return True
+        return int(serve(folder))
+    code = int(run_again(lambda _restart: MpiRanks(plan[mpi]["line"]), restarts))
+    return code or int(end_others(folder, plan["hosts"]))

@@ -5,19 +5,25 @@ standard library alone:
 
     python3 pod_ranks.py --ranks N --per-pod K --master HOST --code PIECES,TARGET,SHA256 -- PROGRAM [ARG]...
 
-With ``--mpi`` the image's ``mpirun`` starts them, see ``pod_mpi``.
+With ``--mpi`` the image's ``mpirun`` starts them, see ``pod_mpi``. With ``--restarts N`` all ranks start
+again after one has failed; those of several pods (``--hosts``) are then started by the first, see
+``pod_gang``.
 
 The pod's number is in ``JOB_COMPLETION_INDEX`` (Kubernetes sets it for an indexed Job). Each line of a rank
 comes with the tag that ``mpirun --tag-output`` writes, so that readers of the log tell ranks apart.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from unpack_code import fetch, unpack  # type: ignore[import-not-found,unused-ignore]
 
@@ -25,62 +31,112 @@ MASTER_PORT = 29500
 """Where torch's ranks meet by default; the pod has its network for itself."""
 GRACE_S = 25.0
 """For ranks that save when they are asked to stop: within the 30 s that a pod is given by default."""
+GRACE_AFTER_FAILURE_S = 3.0
 LINE_BYTES_MAX = 65536
+CHUNK = 65536
 EXIT_NOT_STARTED = 127
+EXIT_TERMINATED = 128 + signal.SIGTERM
 _STREAMS = {"out": "stdout", "err": "stderr"}
 
 
-class PodRanks:
-    """The ranks of this pod, started by a supervisor that ends them when this process ends."""
+class Supervisor:
+    """The process that runs this pod's ranks and ends them when its input ends."""
 
-    def __init__(self, cwd: str) -> None:
-        self.cwd = cwd
-        self.exit_code = 0
-        self.is_stopped = False
-        self.held: dict[tuple[int, str], bytes] = {}
-        supervisor = str(Path(__file__).with_name("rank_supervisor.py"))
+    def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, supervisor],
+            [sys.executable, str(Path(__file__).with_name("rank_supervisor.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
+        assert self.process.stdout is not None and self.process.stdin is not None
+        self.events, self.commands = self.process.stdout, self.process.stdin
 
-    def tell(self, **command: object) -> None:
-        """Give the supervisor a command."""
-        assert self.process.stdin is not None
+    def fileno(self) -> int:
+        """Return what can be waited for."""
+        return self.events.fileno()
+
+    def read(self) -> bytes | None:
+        """Return what it says: None for nothing yet, empty when it has ended."""
+        return os.read(self.events.fileno(), CHUNK)
+
+    def write(self, data: bytes) -> None:
+        """Give it a command."""
+        write(data, self.commands.fileno())  # a pipe's buffer would keep what could not be written
+
+    def close(self) -> None:
+        """End it, and wait for that."""
+        self.commands.close()
+        self.process.wait()
+        self.events.close()
+
+
+class PodRanks:
+    """Ranks below one supervisor, or several; the first rank that fails ends the others.
+
+    Args:
+        places: each supervisor with its ranks.
+        cwd: where the ranks start; empty for where the supervisor is.
+    """
+
+    def __init__(self, places: Any, cwd: str) -> None:
+        self.places = dict(places)
+        self.cwd = cwd
+        self.exit_code = 0
+        self.is_stopped = False
+        self.held: dict[tuple[int, str], bytes] = {}
+        self.unread = dict.fromkeys(self.places, b"")
+        self.left = {place: {rank["rank"] for rank in ranks} for place, ranks in self.places.items()}
+
+    def tell(self, place: Any, **command: object) -> None:
+        """Give a supervisor a command."""
         try:
-            self.process.stdin.write(json.dumps(command).encode() + b"\n")
-            self.process.stdin.flush()
-        except OSError:
+            place.write(json.dumps(command).encode() + b"\n")
+        except (OSError, ValueError):
             pass  # it has ended, and its ranks with it
 
     def stop(self, grace_s: float = GRACE_S) -> None:
         """Ask all ranks to end."""
         if not self.is_stopped:
             self.is_stopped = True
-            self.tell(stop=True, grace_s=grace_s)
+            for place in self.places:
+                self.tell(place, stop=True, grace_s=grace_s)
 
-    def run(self, ranks: list[dict[str, object]]) -> int:
-        """Run these ranks to their end; return the exit code of the first that failed, or 0."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.stop())
-        self.tell(start=ranks, cwd=self.cwd)
-        left = {rank["rank"] for rank in ranks}
-        source = self.process.stdout
-        assert source is not None
-        while left:
-            head = source.readline().split()
-            if len(head) != 3:
-                break  # the supervisor was killed
-            event, rank, data = head[0].decode(), int(head[1]), source.read(int(head[2]))
-            if event in _STREAMS:
-                self.show(rank, event, data)
-            elif event in ("exit", "failed"):
-                left.discard(rank)
-                self.ended(rank, event, data)
+    def run(self) -> int:
+        """Run the ranks to their end; return the exit code of the first that failed, or 0."""
+        for place, ranks in self.places.items():
+            self.tell(place, start=ranks, cwd=self.cwd)
+        while any(self.left.values()):
+            waited = [place for place, left in self.left.items() if left]
+            for place in select.select(waited, [], [])[0]:
+                data = place.read()
+                if data == b"":  # the supervisor was killed, or its pod is gone
+                    lost = ", ".join(map(str, sorted(self.left[place])))
+                    write(b"gangline: lost with their supervisor or pod: rank %s\n" % lost.encode())
+                    self.left[place] = set()
+                    self.failed(1)
+                self.take(place, data or b"")
         self.stop()
-        return self.exit_code if not left else self.exit_code or 1
+        for place in self.places:
+            place.close()
+        return self.exit_code
+
+    def take(self, place: Any, data: bytes) -> None:
+        """Take what a supervisor says, event by event."""
+        text = self.unread[place] + data
+        while True:
+            head, newline, rest = text.partition(b"\n")
+            words = head.split()
+            if not newline or len(rest) < int(words[2]):
+                break
+            event, rank, payload = words[0].decode(), int(words[1]), rest[: int(words[2])]
+            text = rest[int(words[2]) :]
+            if event in _STREAMS:
+                self.show(rank, event, payload)
+            elif event in ("exit", "failed"):
+                self.left[place].discard(rank)
+                self.ended(rank, event, payload)
+        self.unread[place] = text
 
     def ended(self, rank: int, event: str, data: bytes) -> None:
         """Note the end of a rank; the first that fails ends the others."""
@@ -90,9 +146,14 @@ class PodRanks:
         if event == "failed":
             self.show(rank, "err", b"cannot start: " + data + b"\n")
         if code and not self.is_stopped:
-            self.exit_code = self.exit_code or code
             write(b'@gangline {"kind":"rank-ended","rank":%d,"code":%d}\n' % (rank, code))
-            self.stop(3.0)
+            self.failed(code)
+
+    def failed(self, code: int) -> None:
+        """End all ranks, for one has failed."""
+        if not self.is_stopped:
+            self.exit_code = code
+            self.stop(GRACE_AFTER_FAILURE_S)
 
     def show(self, rank: int, stream: str, data: bytes) -> None:
         """Write the whole lines of a rank, each behind its tag; hold back the last until it ends."""
@@ -105,10 +166,44 @@ class PodRanks:
         write(b"".join(tag + line + b"\n" for line in lines))
 
 
-def write(data: bytes) -> None:
-    """Write to the pod's log, whole."""
+def write(data: bytes, file: int = 1) -> None:
+    """Write to the pod's log, or another open file, whole."""
     while data:
-        data = data[os.write(1, data) :]
+        data = data[os.write(file, data) :]
+
+
+def run_again(start: Any, restarts: int) -> int:
+    """Run what ``start`` returns to its end, and anew while it fails; return the last exit code.
+
+    Args:
+        start: takes the number of the restart, returns what has ``run``, for the exit code, and ``stop``.
+        restarts: how often at most.
+    """
+    running: list[Any] = []
+    is_asked: list[bool] = []
+
+    def stop(*_: object) -> None:
+        is_asked.append(True)
+        if not running:  # others are waited for, and nothing has begun
+            os._exit(EXIT_TERMINATED)
+        running[0].stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    code = EXIT_TERMINATED
+    for restart in range(restarts + 1):
+        if is_asked:
+            break
+        if restart:
+            write(
+                b"gangline: exit code %d: all ranks start again, %d of %d\n" % (code, restart, restarts)
+                + b'@gangline {"kind":"ranks-restart","restart":%d}\n' % restart
+            )
+        running[:] = [start(restart)]
+        code = int(running[0].run())
+        if not code:
+            break
+    return EXIT_TERMINATED if is_asked else code  # a program that was told to end is not through
 
 
 def rank_variables(
@@ -128,6 +223,43 @@ def rank_variables(
     }
 
 
+def ranks_of(options: argparse.Namespace, pod: int, restart: int) -> list[dict[str, object]]:
+    """Return the ranks of a pod, as a supervisor starts them; with torchrun's words for restarts."""
+    tries = {"TORCHELASTIC_RESTART_COUNT": str(restart), "TORCHELASTIC_MAX_RESTARTS": str(options.restarts)}
+    first = pod * options.per_pod
+    count = min(options.per_pod, options.ranks - first)
+    return [
+        {
+            "rank": first + index,
+            "argv": options.program,
+            "env": {
+                **(tries if options.restarts else {}),
+                **rank_variables(first + index, index, count, options.ranks, pod, options.master),
+            },
+        }
+        for index in range(count)
+    ]
+
+
+def unpacked(options: argparse.Namespace) -> str:
+    """Get the code and return its folder; empty where it does not travel."""
+    if options.code:
+        pieces, cwd, digest = options.code.split(",")
+        try:
+            unpack(Path(pieces), Path(cwd), digest)
+        except (OSError, ValueError) as error:
+            sys.exit(f"gangline: cannot unpack the code: {error}")
+        return str(cwd)
+    if options.git:
+        url, revision, cwd = options.git
+        try:
+            fetch(url, revision, Path(cwd))
+        except OSError as error:
+            sys.exit(f"gangline: cannot fetch the code: {error}")
+        return str(cwd)
+    return ""
+
+
 def main() -> int:
     """Unpack the code, start the ranks, return the exit code."""
     parser = argparse.ArgumentParser()
@@ -137,37 +269,30 @@ def main() -> int:
     parser.add_argument("--code", default="")
     parser.add_argument("--git", nargs=3, metavar=("URL", "REVISION", "FOLDER"))
     parser.add_argument("--mpi", action="store_true")
+    parser.add_argument("--restarts", type=int, default=0)
+    parser.add_argument("--hosts", default="")
     parser.add_argument("program", nargs="+")
     options = parser.parse_args()
-    cwd = ""
-    if options.code:
-        pieces, cwd, digest = options.code.split(",")
-        try:
-            unpack(Path(pieces), Path(cwd), digest)
-        except (OSError, ValueError) as error:
-            sys.exit(f"gangline: cannot unpack the code: {error}")
-    if options.git:
-        url, revision, cwd = options.git
-        try:
-            fetch(url, revision, Path(cwd))
-        except OSError as error:
-            sys.exit(f"gangline: cannot fetch the code: {error}")
+    cwd, folder = unpacked(options), Path(__file__).parent
     pod = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
     if options.mpi:
         from pod_mpi import run_mpi  # type: ignore[import-not-found,unused-ignore]
 
-        return int(run_mpi(Path(__file__).parent, pod, cwd))
-    first = pod * options.per_pod
-    count = min(options.per_pod, options.ranks - first)
-    ranks = [
-        {
-            "rank": first + index,
-            "argv": options.program,
-            "env": rank_variables(first + index, index, count, options.ranks, pod, options.master),
-        }
-        for index in range(count)
-    ]
-    return PodRanks(cwd).run(ranks)
+        return int(run_mpi(folder, pod, cwd, options.restarts))
+    if options.hosts:
+        from pod_gang import run_gang  # type: ignore[import-not-found,unused-ignore]
+
+        hosts = options.hosts.split(",")
+
+        def of_all(restart: int) -> list[list[dict[str, object]]]:
+            return [ranks_of(options, index, restart) for index in range(len(hosts))]
+
+        return int(run_gang(folder, pod, cwd, hosts, of_all, options.restarts))
+
+    def start(restart: int) -> PodRanks:
+        return PodRanks({Supervisor(): ranks_of(options, pod, restart)}, cwd)
+
+    return run_again(start, options.restarts)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ standard library alone:
 ``agent.key`` and ``agent.crt`` beside it are one job's own: each side shows the certificate, and trusts no
 other. A command has its pod's environment; it ends when the connection does. Commands are words joined by
 blanks for a shell, as ssh takes them. A pod that is not up yet is waited for, at most
-``$GANGLINE_RSH_WAIT_S`` seconds.
+``$GANGLINE_RSH_WAIT_S`` seconds. ``pod_gang`` asks for a supervisor of its own in place of a command.
 """
 
 from __future__ import annotations
@@ -66,13 +66,9 @@ class RankAgent:
         self.slots = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self.supervisors: dict[int, subprocess.Popen[bytes]] = {}
         self.lock = threading.Lock()
+        self.gang = threading.Lock()
         self.ended = threading.Event()
         self.exit_code = 0
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return int(self.listener.getsockname()[1])
 
     def end(self, code: int) -> None:
         """Have ``serve`` return; the first code counts."""
@@ -129,16 +125,19 @@ class RankAgent:
                 request = take_request(stream)
                 if "end" in request:
                     self.end(int(request["end"]))
+                elif "supervisor" in request:
+                    with self.gang:  # ranks that start again wait for the end of those before them
+                        self._run(stream, b"")
                 elif request:
-                    self._run(stream, request)
+                    self._run(stream, _start(request))
         except (OSError, ValueError, KeyError):
             pass  # whoever it was is told nothing
         finally:
             connection.close()
             self.slots.release()
 
-    def _run(self, stream: ssl.SSLSocket, request: dict[str, Any]) -> None:
-        """Run a connection's command and pass on what its supervisor says, until either side has ended."""
+    def _run(self, stream: ssl.SSLSocket, command: bytes) -> None:
+        """Give a supervisor a command and what the connection says, and pass on its words, until one ends."""
         supervisor = subprocess.Popen(
             [sys.executable, "-I", str(self.folder / "rank_supervisor.py")],
             stdin=subprocess.PIPE,
@@ -150,10 +149,7 @@ class RankAgent:
         commands, events = supervisor.stdin, supervisor.stdout
         assert commands is not None and events is not None
         try:
-            if request.get("name"):
-                await_name(request["name"], time.monotonic() + NAME_LIMIT_S)
-            start = {"rank": 0, "argv": ["/bin/sh", "-c", request["command"]], "env": {}}
-            commands.write(json.dumps({"start": [start], "cwd": request.get("cwd", "")}).encode() + b"\n")
+            commands.write(command)
             commands.flush()
             while True:
                 ready, _, _ = select.select([events, stream], [], [])
@@ -163,8 +159,12 @@ class RankAgent:
                         break
                     stream.settimeout(None)
                     stream.sendall(data)
-                elif has_ended(stream):
-                    break
+                else:
+                    said = take(stream)
+                    if said == b"":
+                        break
+                    commands.write(said or b"")
+                    commands.flush()
         finally:
             for pipe in (commands, events):
                 try:
@@ -176,6 +176,14 @@ class RankAgent:
                 del self.supervisors[supervisor.pid]
 
 
+def _start(request: dict[str, Any]) -> bytes:
+    """Return what has a supervisor start a request's command, once the name that it needs is known."""
+    if request.get("name"):
+        await_name(request["name"], time.monotonic() + NAME_LIMIT_S)
+    rank = {"rank": 0, "argv": ["/bin/sh", "-c", request["command"]], "env": {}}
+    return json.dumps({"start": [rank], "cwd": request.get("cwd", "")}).encode() + b"\n"
+
+
 def keep_alive(stream: socket.socket) -> None:
     """Have the kernel look whether the other side is still there."""
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -184,15 +192,15 @@ def keep_alive(stream: socket.socket) -> None:
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def has_ended(stream: ssl.SSLSocket) -> bool:
-    """Tell whether the other side, which says nothing more, has gone."""
+def take(stream: ssl.SSLSocket) -> bytes | None:
+    """Return what the other side has said: None for nothing yet, empty when it has gone."""
     stream.settimeout(0)
     try:
-        return not stream.recv(CHUNK)
+        return stream.recv(CHUNK)
     except (ssl.SSLWantReadError, BlockingIOError):
-        return False
+        return None
     except OSError:
-        return True
+        return b""
 
 
 def take_request(stream: ssl.SSLSocket) -> dict[str, Any]:
@@ -279,17 +287,22 @@ def end(folder: Path, host: str, code: int, deadline: float, port: int = PORT) -
         stream.recv(1)  # it has read the line when it closes
 
 
+def serve(folder: Path, command: list[str] | None = None) -> int:
+    """Serve until the command ends, another pod says so, or this one is told to end; return the exit code."""
+    try:
+        agent = RankAgent(folder)
+    except OSError as error:  # on the host's network another pod may have the port
+        sys.exit(f"gangline: the rank agent cannot serve at port {PORT}: {error}")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: agent.end(128 + signal.SIGTERM))
+    return agent.serve(command)
+
+
 def main(words: list[str]) -> int:
     """Serve or run; 255 when the other pod cannot be reached, as ssh does."""
     folder = Path(__file__).parent
     if words[:1] == ["serve"]:
-        try:
-            agent = RankAgent(folder)
-        except OSError as error:  # on the host's network another pod may have the port
-            sys.exit(f"gangline: the rank agent cannot serve at port {PORT}: {error}")
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: agent.end(128 + signal.SIGTERM))
-        return agent.serve(words[2:])
+        return serve(folder, words[2:])
     sys.path.append(str(folder))  # `python3 -I` does not look beside the program
     from remote_shell import split_arguments  # type: ignore[import-not-found,unused-ignore]
 
