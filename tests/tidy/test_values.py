@@ -56,6 +56,7 @@ UNTYPED: dict[str, int] = {
     "run/create_or_attach.py": 15,
     "run/flow.py": 6,
     "run/follow.py": 12,
+    "run/kept_run.py": 3,  # keeps jobs as they came
     "run/program_job.py": 5,
     "run/program_session.py": 2,
     "run/view.py": 19,

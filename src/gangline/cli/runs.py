@@ -10,15 +10,16 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
-from gangline.cli.options.target import ClusterTarget, cluster_option
+from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.cli.output import Column, print_table, print_value, say, terminal_width
 from gangline.cli.subcommands import Subcommands
-from gangline.errors import UserError
+from gangline.errors import ClusterError, UserError
 from gangline.units import plural
 
 if TYPE_CHECKING:
-    from gangline.cluster.runs.history import RunFile
+    from gangline.cluster.runs.history import History, RunFile
     from gangline.cluster.runs.record import RunRecord
 
 LIMIT = 20
@@ -58,10 +59,15 @@ class _Runs(Subcommands):
 @click.option(
     "-o", "--output", type=click.Choice(["wide", "json", "yaml", "name"]), help="Show more, or print values."
 )
-@cluster_option
+@target_options(namespace=False)
 @click.pass_context
 def command(
-    context: click.Context, pattern: str | None, failed: bool, limit: int, output: str | None, cluster: str
+    context: click.Context,
+    pattern: str | None,
+    failed: bool,
+    limit: int,
+    output: str | None,
+    target: ClusterTarget,
 ) -> None:
     """List what ran: command, duration, result, and what a training reported last.
 
@@ -70,8 +76,11 @@ def command(
     works. They lie in the folders `runs` and `logs` of the cluster's files. Kept are 30 days, 1 GiB and 1000
     runs, the oldest go first; GANGLINE_RUNS_AGE=90d and GANGLINE_RUNS_SIZE=5Gi change that when the cluster
     starts next.
+
+    With --context: the runs that `gangline run` began from this machine on that cluster, and what it showed
+    of their logs while it followed them.
     """
-    context.obj = ClusterTarget(cluster=cluster)
+    context.obj = target
     if context.invoked_subcommand is None:
         asyncio.run(_list(context.obj, pattern, only_failed=failed, limit=limit, output=output))
 
@@ -81,8 +90,10 @@ async def _list(
 ) -> None:
     from gangline.cluster.runs.history import DamagedRunError, History
 
-    history = History(target.paths)
+    history = History(target.kept)
     is_up = target.is_up()
+    if not target.is_local:
+        await _look_again(target, history)
     reports: list[dict[str, Any]] = []
     for file in history.files():
         if len(reports) == limit:
@@ -113,6 +124,39 @@ async def _list(
         print_table([COLUMNS[index] for index in shown], rows, wide=wide)
 
 
+async def _look_again(target: ClusterTarget, history: History) -> None:
+    """Bring the records up to date of runs that went on when nobody followed them any more."""
+    from gangline.cli.jobs.job_lookup import pods_of
+    from gangline.clock import format_time, now
+    from gangline.cluster.runs.history import DamagedRunError
+    from gangline.cluster.runs.record import RunRecord, without_environment
+    from gangline.kube.errors import NotFound
+    from gangline.workloads.kinds import kind_of
+
+    left = []
+    for file in history.files():
+        with suppress(FileNotFoundError, DamagedRunError):
+            left += [record] if not (record := history.read(file)).is_over else []
+    if not left:
+        return
+    try:
+        async with open_client(target) as client:
+            for record in left:
+                metadata = record.job["metadata"]
+                found: dict[str, Any] = {}
+                with suppress(NotFound):
+                    resource = kind_of(record.job).resource
+                    found = await client.get(resource, metadata["name"], metadata["namespace"])
+                    found.setdefault("kind", record.job["kind"])
+                if found.get("metadata", {}).get("uid") == record.uid:
+                    pods = [without_environment(pod) for pod in await pods_of(client, found)]
+                    history.write(RunRecord(job=without_environment(found), pods=pods or record.pods))
+                else:
+                    history.write(replace(record, gone_at=format_time(now()), is_lost=True))
+    except ClusterError as error:
+        say(f"shown as last seen: {error.message}")
+
+
 async def _report(target: ClusterTarget, record: RunRecord, *, is_up: bool) -> dict[str, Any]:
     from gangline.cli.jobs.past_failure import why_failed
     from gangline.clock import now
@@ -120,7 +164,7 @@ async def _report(target: ClusterTarget, record: RunRecord, *, is_up: bool) -> d
     from gangline.cluster.runs.record import summary_of
     from gangline.workloads.job_state import primary_pods
 
-    run, past = summary_of(record, now(), is_up=is_up), PastRun(target.paths, record)
+    run, past = summary_of(record, now(), is_up=is_up), PastRun(target.kept, record)
     primaries = primary_pods(record.job, record.pods)
     metrics = past.last_metrics(primaries[-1]) if primaries else {}
     cause = await why_failed(past, record.job, record.pods)
@@ -208,7 +252,7 @@ def delete(target: ClusterTarget, names: tuple[str, ...], older_than: str | None
         raise UserError("which runs?", hint="`gangline runs` lists them; --older-than 7d, or --all")
     if names and (older_than or everything):
         raise UserError("names and --older-than or --all exclude each other")
-    history = History(target.paths)
+    history = History(target.kept)
     files = history.files()
     if names:
         chosen = [file for file in files if _is_named(file, names)]
@@ -229,8 +273,8 @@ def _delete(target: ClusterTarget, files: list[RunFile], *, is_told: bool) -> No
     """Remove what is over; jobs that are still there keep their logs until they go."""
     from gangline.cluster.runs.history import DamagedRunError, History
 
-    history, is_up = History(target.paths), target.is_up()
-    is_there = _jobs_there(target) if is_up else lambda uid: False
+    history, is_up = History(target.kept), target.is_up()
+    is_there = _jobs_there(target) if is_up and target.is_local else lambda uid: False
     removed, running = 0, []
     for file in files:
         try:

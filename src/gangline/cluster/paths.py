@@ -22,6 +22,8 @@ RUN_BYTES_MAX = 107 - len("/01234567-89ab-cdef-0123-456789abcdef.sock")
 NAME_CHARS_MAX = 120
 """Of an object's name within a file's name: with a namespace (63), a time and a uid beside it the whole stays
 under the 255 bytes that file systems take. Names of pods have up to 253 characters."""
+SERVERS = "_servers"
+"""Folder of the clusters of kubeconfigs; no one-machine cluster may be called so."""
 CUT = "~"
 """Ends a name that was cut for a file's name; names of objects do not have it."""
 
@@ -56,6 +58,12 @@ class ClusterPaths(msgspec.Struct, frozen=True):
     def of(cls, name: str = DEFAULT_CLUSTER) -> ClusterPaths:
         """Return the paths of this user's cluster of that name; nothing is created."""
         return cls(name=name, state=gangline_home() / name)
+
+    @classmethod
+    def of_server(cls, server: str) -> ClusterPaths:
+        """Return where this user keeps runs of a cluster of a kubeconfig, known by its address."""
+        name = hashlib.sha256(server.encode()).hexdigest()[:16]
+        return cls(name=name, state=gangline_home() / SERVERS / name)
 
     @property
     def cluster_id(self) -> str:

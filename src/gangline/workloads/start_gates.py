@@ -15,6 +15,8 @@ Obj = dict[str, Any]
 
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
+SENDING_ANNOTATION = "gangline.dev/sending"
+"""On a job whose code is on its way: ``gangline run`` takes it away together with the suspension."""
 NOT_CREATED = ("FailedCreate", "MPIJobFailed")
 """Reasons of warnings about a job that lacks pods: of the Job controller, and of MPI operators."""
 
@@ -78,6 +80,12 @@ def _suspended(job: Obj) -> StartGate | None:
         )
     if not is_suspended(job):
         return None
+    if (metadata.get("annotations") or {}).get(SENDING_ANNOTATION):
+        return StartGate(
+            "Suspended",
+            "`gangline run` has not sent all of its code; where that command was ended, delete the job "
+            "and run it again",
+        )
     if queue:
         return StartGate(
             "Suspended",

@@ -241,3 +241,39 @@ def test_a_quota_that_keeps_pods_from_being_made_is_said(run, kubectl):
     said = [line for line in done.stderr.splitlines() if "a ResourceQuota of its namespace allows" in line]
     assert len(said) == 1, done.stderr
     assert "exceeded quota: none" in said[0]
+
+
+def test_runs_of_the_cluster_stay_on_this_machine_with_what_was_followed(run, gangline, until):
+    where = ("--kubeconfig", run.kubeconfig, "--context", "gangline")
+
+    def kept():
+        done = gangline("runs", *where, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return {one["name"]: (one["status"], one["exitCode"]) for one in json.loads(done.stdout)}
+
+    assert run("--name", "kept-bad", "--", "python", "train.py", "0").returncode == 7
+    assert run("--name", "kept-good", "--detach", "--", "python", "train.py").returncode == 0
+    until(lambda: kept()["kept-good"] == ("SUCCEEDED", 0), "record of the detached run")
+    assert kept()["kept-bad"] == ("FAILED", 7)
+
+    assert gangline("delete", *where, "job/kept-bad", "job/kept-good").returncode == 0
+    past = lambda: "FAILED" in gangline("get", *where, "job/kept-bad").stdout  # noqa: E731
+    until(past, "past run in place of the job")
+    assert gangline("logs", *where, "kept-bad").stdout == "0 1 0 mine None\n"
+    assert "exited with code 7" in gangline("explain", *where, "kept-bad").stdout
+    assert kept()["kept-good"] == ("SUCCEEDED", 0)
+
+    assert gangline("runs", *where, "delete", "kept-bad").returncode == 0
+    assert "kept-bad" not in kept() and "kept-good" in kept()
+
+
+def test_a_job_whose_code_never_came_says_so(run, gangline, kubectl):
+    dry = run("--name", "half", "--dry-run", "-o", "yaml", "--", "python", "train.py")
+    job = list(yaml.safe_load_all(dry.stdout))[-1]
+    job["spec"]["suspend"] = True
+    job["metadata"]["annotations"]["gangline.dev/sending"] = "true"
+    kubectl("create", "-f", "-", text=yaml.safe_dump(job))
+
+    explained = gangline("explain", "half").stdout
+
+    assert "`gangline run` has not sent all of its code" in explained

@@ -120,6 +120,20 @@ def test_all_ranks_start_again_until_they_end_well_or_did_so_too_often(
     ]
 
 
+def test_a_progress_bar_is_shown_in_lines_while_it_grows(start):
+    script = (
+        "import sys, time\n"
+        "for step in range(31): sys.stderr.write('\\r%d/30' % step); sys.stderr.flush(); time.sleep(0.1)\n"
+        "print(file=sys.stderr)"
+    )
+    out, _ = start("python3", "-c", script, ranks=1, per_pod=1).communicate(timeout=60)
+
+    lines = out.splitlines()
+    assert 2 <= len(lines) <= 5
+    shown = [int(line.rpartition(b": ")[2].rpartition(b"\r")[2].split(b"/")[0]) for line in lines]
+    assert shown == sorted(set(shown)) and shown[-1] == 30
+
+
 def test_ranks_that_were_asked_to_end_do_not_start_again(start):
     process = start("sh", "-c", "echo on; sleep 99", ranks=1, per_pod=1, restarts=3)
     assert process.stdout.readline() == b"[1,0]<stdout>: on\n"

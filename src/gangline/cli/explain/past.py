@@ -12,7 +12,8 @@ from gangline.cluster.runs.record import summary_of
 
 async def explain_past(target: ClusterTarget, name: str, output: str | None) -> bool:
     """Print how the newest run of that name or id ended; False where none is kept."""
-    found = find_past(target, name, target.namespace or "default")
+    namespace = target.namespace or ("default" if target.is_local else target.connection().namespace)
+    found = find_past(target, name, namespace)
     if found is None or found.past is None:
         return False
     record = found.past.record

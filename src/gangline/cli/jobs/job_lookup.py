@@ -98,7 +98,7 @@ async def open_job(
             _, job = await find_job(client, name, namespace)
             found = FoundJob(job, client, namespace, client=client)
         except NoSuchJobError:
-            past = find_past(target, name, wanted)
+            past = find_past(target, name, wanted and namespace)
             if past is None:
                 raise
             found = past
@@ -106,12 +106,10 @@ async def open_job(
 
 
 def find_past(target: ClusterTarget, name: str, namespace: str | None) -> FoundJob | None:
-    """Return a run of the one-machine cluster's history; None where there is none of that name or id."""
-    if not target.is_local:
-        return None
+    """Return a run of the history that is kept of a cluster; None where there is none of that name or id."""
     from gangline.cluster.runs.reading import find_past as find
 
-    past = find(target.paths, name, namespace)
+    past = find(target.kept, name, namespace)
     if past is None:
         return None
     job = past.record.job

@@ -57,9 +57,9 @@ def _past(target: ClusterTarget) -> list[str]:
     """Return the names of runs that are kept of the namespace, the newest first."""
     from gangline.cluster.runs.history import History
 
-    namespace = target.namespace or "default"
     try:
-        return [file.name for file in History(target.paths).files() if file.namespace == namespace]
+        namespace = target.namespace or ("default" if target.is_local else target.connection().namespace)
+        return [file.name for file in History(target.kept).files() if file.namespace == namespace]
     except (OSError, UserError):
         return []
 

@@ -56,6 +56,17 @@ class ClusterTarget(msgspec.Struct, frozen=True):
         return usable_paths(self.cluster)
 
     @property
+    def kept(self) -> ClusterPaths:
+        """Where runs are kept: with the one-machine cluster; of another cluster what was followed from here.
+
+        Raises:
+            UserError: the folder cannot be used, or the kubeconfig cannot be read.
+        """
+        from gangline.cluster.paths import ClusterPaths
+
+        return self.paths if self.is_local else ClusterPaths.of_server(self.connection().server)
+
+    @property
     def title(self) -> str:
         """The cluster in words."""
         if self.is_local:

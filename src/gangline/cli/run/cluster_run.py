@@ -25,6 +25,7 @@ from gangline.cli.run.program_job import check_name, check_ranks, name_of_progra
 from gangline.cluster.runs.names import names_after
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION, program_text
 from gangline.errors import UserError
+from gangline.workloads.start_gates import SENDING_ANNOTATION
 
 if TYPE_CHECKING:
     from gangline.cli.options.pods import PodOptions
@@ -122,7 +123,10 @@ def _packed(folder: Path, program: tuple[str, ...]) -> CodeBundle:
 def named(run: ClusterProgram, name: str) -> Obj:
     """Return its job under a name, with the words that the user typed."""
     job = run.job(name)
-    job["metadata"]["annotations"][PROGRAM_ANNOTATION] = program_text(run.program)
+    job["metadata"]["annotations"] |= {
+        PROGRAM_ANNOTATION: program_text(run.program),
+        SENDING_ANNOTATION: "true",
+    }
     return job
 
 
@@ -141,6 +145,7 @@ def objects(run: ClusterProgram, name: str | None) -> list[Document]:
     digest = run.code.digest if run.code else hashlib.sha256(repr(run.git).encode()).hexdigest()
     run = replace(run, token=digest[: 2 * TOKEN_BYTES])  # the same code, the same text
     job = named(run, chosen)
+    del job["metadata"]["annotations"][SENDING_ANNOTATION]
     if not run.pods.queue:
         job["spec"]["suspend"] = False
     return [Document(obj, file=COMMAND_LINE) for obj in (*(obj for _, obj in run.belongings(chosen)), job)]
@@ -152,8 +157,10 @@ async def deliver(run: ClusterProgram, client: ObjectClient, job: Obj) -> None:
     try:
         belongings = run.belongings(name, owner=job)
         await asyncio.gather(*(client.create(resource, obj) for resource, obj in belongings))
+        start: Obj = {"metadata": {"annotations": {SENDING_ANNOTATION: None}}}
         if not run.pods.queue:  # Kueue lets it start
-            await client.patch(JOBS, name, {"spec": {"suspend": False}}, namespace)
+            start["spec"] = {"suspend": False}
+        await client.patch(JOBS, name, start, namespace)
     except BaseException:
         await asyncio.shield(delete_job(client, JOBS, job))
         raise

@@ -17,6 +17,7 @@ from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.cli.output import say
 from gangline.cli.run.create_or_attach import apply_object, claim_job, create_job, delete_job
 from gangline.cli.run.follow import LOG_DRAIN_S, Follower
+from gangline.cli.run.kept_run import KeptRun
 from gangline.cli.run.program_session import HandOver, no_handover
 from gangline.cli.run.result import failure_of, last_lines
 from gangline.cli.run.view import PlainView, advice_for, open_view, result_line
@@ -105,6 +106,8 @@ async def run_documents(
     async with open_client(target, bring_back=_bring_back(target)) as client:
         claimed = await _create(client, documents, target, hand_over, next_obj)
         if is_detached:
+            for one in claimed:
+                KeptRun(target.kept).saw(one.job, ())
             _say_detached(claimed, target, "which runs")
         if not claimed or is_detached:
             return 0
@@ -218,7 +221,7 @@ async def _follow(
 ) -> JobOutcome:
     resource, job, was_there = claimed
     if not target.is_local:
-        return await Follower(client, resource, job, view).run()
+        return await Follower(client, resource, job, view, kept=KeptRun(target.kept)).run()
 
     async def recover() -> None:
         await asyncio.to_thread(_bring_back(target))

@@ -32,6 +32,7 @@ from gangline.workloads.pod_state import disruption_of
 from gangline.workloads.start_gates import StartGate, not_made
 
 if TYPE_CHECKING:
+    from gangline.cli.run.kept_run import KeptRun
     from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
@@ -98,6 +99,7 @@ class Follower:
         has_history: the server tells all that happened since it created the job, which has no older pods; a
             short job's pods may be gone by now.
         sees_ends: wait for the end of pods that are removed with the job, for what they say then.
+        kept: is told what belongs into the history of runs.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Follower:
         on_stuck: Callable[[Obj, Obj, PendingReason], None] = lambda job, pod, reason: None,
         has_history: bool = False,
         sees_ends: bool = False,
+        kept: KeptRun | None = None,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -119,6 +122,7 @@ class Follower:
         self._recover = recover
         self._on_stuck = on_stuck
         self._sees_ends = sees_ends
+        self._kept = kept
         self._pods_since = job["metadata"].get("resourceVersion", "") if has_history else ""
         self._output = LauncherOutput()
         self._has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
@@ -156,6 +160,8 @@ class Follower:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._kept:
+                self._kept.close()
 
     async def _wait(self) -> JobOutcome:
         state = self._state
@@ -294,7 +300,12 @@ class Follower:
             found.setdefault("kind", self._resource.kind)
             state.job, state.seen = found, True
             self._view.pods_changed(state.job, sort_pods(state.pods.values()))
+        self._keep()
         self._changed.set()
+
+    def _keep(self) -> None:
+        if self._kept:
+            self._kept.saw(self._state.job, sort_pods(self._state.pods.values()), is_gone=self._state.gone)
 
     def _take_pods(self, objects: list[Obj]) -> None:
         state = self._state
@@ -308,6 +319,7 @@ class Follower:
             self._start_log(pod["metadata"]["uid"])
         self._tell_reasons()
         self._view.pods_changed(state.job, sort_pods(state.pods.values()))
+        self._keep()
         self._changed.set()
 
     async def _watch_warnings(self) -> None:
@@ -402,6 +414,8 @@ class Follower:
                         fresh = piece[skip:]
                         skip = max(0, skip - len(piece))
                         delivered += len(fresh)
+                        if fresh and self._kept:
+                            self._kept.log(pod, fresh)
                         if fresh:
                             self._show(reader.feed(fresh))
                 if self._log_is_whole(uid):

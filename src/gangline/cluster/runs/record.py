@@ -96,7 +96,7 @@ class RunSummary(NamedTuple):
 
 _WITHOUT_RESULT = {
     "CANCELLED": "it was deleted before it ended",
-    "LOST": "its cluster was ended while it ran, and nobody saw its end",
+    "LOST": "its job or cluster went while nobody followed it, so nobody saw its end",
 }
 
 

@@ -22,6 +22,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ GRACE_S = 25.0
 """For ranks that save when they are asked to stop: within the 30 s that a pod is given by default."""
 GRACE_AFTER_FAILURE_S = 3.0
 LINE_BYTES_MAX = 65536
+BAR_PERIOD_S = 1.0
+"""A container's log has whole lines alone: of a progress bar, which is one long line, so often as it is."""
 CHUNK = 65536
 EXIT_NOT_STARTED = 127
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -85,6 +88,7 @@ class PodRanks:
         self.exit_code = 0
         self.is_stopped = False
         self.held: dict[tuple[int, str], bytes] = {}
+        self.shown_s: dict[tuple[int, str], float] = {}
         self.unread = dict.fromkeys(self.places, b"")
         self.left = {place: {rank["rank"] for rank in ranks} for place, ranks in self.places.items()}
 
@@ -159,9 +163,16 @@ class PodRanks:
         """Write the whole lines of a rank, each behind its tag; hold back the last until it ends."""
         key = (rank, stream)
         lines = (self.held.get(key, b"") + data).split(b"\n")
-        self.held[key] = lines.pop()
-        if len(self.held[key]) > LINE_BYTES_MAX:
-            lines.append(self.held.pop(key))
+        rest = lines.pop()
+        now_s = time.monotonic()
+        if b"\r" in rest and now_s > self.shown_s.get(key, 0.0) + BAR_PERIOD_S:  # a progress bar
+            before, _, rest = rest.rpartition(b"\r")
+            lines += [before.rpartition(b"\r")[2]] if before else []
+            self.shown_s[key] = now_s
+        if len(rest) > LINE_BYTES_MAX:
+            lines.append(rest)
+            rest = b""
+        self.held[key] = rest
         tag = b"[1,%d]<%s>: " % (rank, _STREAMS[stream].encode())
         write(b"".join(tag + line + b"\n" for line in lines))
 
