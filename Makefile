@@ -78,12 +78,12 @@ bench: $(STAMP)-dev
 wheel: $(STAMP)-dev
 	$(BIN)/python -m pip wheel -q --no-deps -w dist .
 
-# Archives of the images `gangline` and `gangline/base` in dist/images: by docker, podman or buildah, or else without.
+# Archives of the services' images and of `gangline/base` in dist/images: by docker, podman or buildah, or else without.
 images: wheel
 	$(BIN)/python tools/images/build.py dist/images $(IMAGES)
 
 # Wheel, images, manifests to install, chart and their sums in dist, all of one version. With IMAGE_PREFIX=REGISTRY
-# manifests and chart name the image there, by version and digest.
+# manifests and chart name the images there, by version and digest.
 release: images
 	$(BIN)/python tools/release.py dist $(if $(IMAGE_PREFIX),--image-prefix $(IMAGE_PREFIX))
 
@@ -93,7 +93,9 @@ publish: $(STAMP)-dev
 	$(BIN)/python -m pip install -q 'twine>=6'
 	version=$$($(BIN)/python -c 'import gangline; print(gangline.__version__)') && \
 	$(BIN)/python -m twine upload dist/gangline-$$version-*.whl && \
-	$(BIN)/gangline image push dist/images/gangline-$$version.tar $(IMAGE_PREFIX)/gangline && \
+	for image in gangline gangline-scheduler gangline-device-plugin; do \
+		$(BIN)/gangline image push dist/images/$$image-$$version.tar $(IMAGE_PREFIX)/$$image || exit; \
+	done && \
 	$(BIN)/gangline image push dist/images/gangline-base-$$version.tar $(IMAGE_PREFIX)/gangline/base
 
 clean:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gangline import __version__
 from gangline.api.codec import dump_yaml
 from gangline.api.pod_group import GANGLINE_SCHEDULER
-from gangline.installation.objects import Installation, definitions, device_plugin, objects
+from gangline.installation.objects import IMAGES, Installation, definitions, device_plugin, objects
 
 Obj = dict[str, Any]
 
 NAMESPACE = "{{ .Release.Namespace }}"
 HELPERS = """\
+{{- /* the image of a service: list CONTEXT NAME DIGEST */ -}}
 {{- define "gangline.image" -}}
-{{- $image := .Values.image -}}
-{{- $name := list $image.prefix "gangline" | compact | join "/" -}}
-{{- $tagged := printf "%s:%s" $name ($image.tag | default .Chart.AppVersion) -}}
-{{- empty $image.digest | ternary $tagged (printf "%s@%s" $name $image.digest) -}}
+{{- $context := index . 0 -}}
+{{- $digest := index . 2 -}}
+{{- $name := list $context.Values.image.prefix (index . 1) | compact | join "/" -}}
+{{- $tagged := printf "%s:%s" $name ($context.Values.image.tag | default $context.Chart.AppVersion) -}}
+{{- empty $digest | ternary $tagged (printf "%s@%s" $tagged $digest) -}}
 {{- end }}
 """
 NOTES = """\
@@ -34,12 +36,20 @@ upgrade them either: `gangline crds --install --context CONTEXT` does.
 """
 
 
-def chart(image_prefix: str = "", digest: str = "") -> Iterator[tuple[str, str]]:
-    """Yield path and text of every file of the chart, whose image may be that of a registry."""
-    image = dict(_VALUES["image"])
-    for name, value in (("prefix", image_prefix), ("digest", digest)):
-        image[name] = (value, image[name][1])
-    values = {**_VALUES, "image": image}
+def chart(image_prefix: str = "", digests: Mapping[str, str] = {}) -> Iterator[tuple[str, str]]:
+    """Yield path and text of every file of the chart.
+
+    Args:
+        image_prefix: registry and folder of the images.
+        digests: by the images' names, of those that are not to be taken by their tag.
+    """
+    values = {
+        **_VALUES,
+        "image": {**_VALUES["image"], "prefix": (image_prefix, _VALUES["image"]["prefix"][1])},
+    }
+    for part, service in _PARTS.items():
+        digest = digests.get(IMAGES[part], "")
+        values[service] = {**values[service], "digest": (digest, values[service]["digest"][1])}
     yield "Chart.yaml", dump_yaml(_metadata())
     yield "values.yaml", _values_file(values)
     yield "values.schema.json", json.dumps(_schema(values), indent=2) + "\n"
@@ -65,6 +75,12 @@ def _metadata() -> Obj:
     }
 
 
+_PARTS = {"operator": "operator", "scheduler": "scheduler", "device-plugin": "devicePlugin"}
+"""The services, and what their values are called."""
+
+_DIGEST = ("", "sha256:..., of its image; counts for more than the tag")
+
+
 def _service(name: str) -> Obj:
     (container,) = _pod(next(one for one in objects(Installation()) if _is_deployment(one, name)))[
         "containers"
@@ -72,6 +88,7 @@ def _service(name: str) -> Obj:
     return {
         "enabled": (True, "whether it is installed"),
         "replicas": (2, "of which one works and the others stand by"),
+        "digest": _DIGEST,
         "args": ([], f"more options of `gangline {name}`"),
         "resources": (container["resources"], ""),
         "nodeSelector": ({}, ""),
@@ -90,9 +107,8 @@ def _pod(obj: Obj) -> Obj:
 
 _VALUES: Obj = {
     "image": {
-        "prefix": ("", "registry and folder of the image `gangline`: registry.example.com/ml"),
+        "prefix": ("", "registry and folder of the images: registry.example.com/ml"),
         "tag": ("", "the version of the chart where it is empty"),
-        "digest": ("", "sha256:..., in place of the tag"),
         "pullPolicy": ("IfNotPresent", ""),
     },
     "imagePullSecrets": ([], "[{name: SECRET}], of the release's namespace"),
@@ -105,6 +121,7 @@ _VALUES: Obj = {
     "scheduler": _service("scheduler"),
     "devicePlugin": {
         "enabled": (False, "whether nodes with the label openshift.com/gpu-accelerator serve their GPUs"),
+        "digest": _DIGEST,
         "args": ([], "[--simulate-gpus=8] tries it without GPUs"),
         "runtimeClassName": ("", "nvidia, where that runtime is not the default"),
     },
@@ -189,11 +206,15 @@ def _device_plugin() -> list[Obj]:
     plugin = device_plugin()
     pod = _pod(plugin)
     (container,) = pod["containers"]
-    container["image"] = Placeholder('include "gangline.image" .')
+    container["image"] = _image("device-plugin")
     container["args"] = Placeholder(".Values.devicePlugin.args")
     pod["imagePullSecrets"] = Placeholder(".Values.imagePullSecrets")
     pod["runtimeClassName"] = Placeholder(".Values.devicePlugin.runtimeClassName | default nil")
     return [plugin]
+
+
+def _image(part: str) -> Placeholder:
+    return Placeholder(f'include "gangline.image" (list . "{IMAGES[part]}" .Values.{_PARTS[part]}.digest)')
 
 
 def _chosen(obj: Obj, part: str, *more_args: str) -> Obj:
@@ -207,7 +228,7 @@ def _chosen(obj: Obj, part: str, *more_args: str) -> Obj:
     listed = f"(list {' '.join(json.dumps(word) for word in fixed)})"
     every = " ".join([listed, *(f"({words})" for words in more_args), f"{values}.args"])
     container["args"] = Placeholder(f"concat {every}")
-    container["image"] = Placeholder('include "gangline.image" .')
+    container["image"] = _image(part)
     container["imagePullPolicy"] = Placeholder(".Values.image.pullPolicy")
     container["resources"] = Placeholder(f"{values}.resources")
     pod["priorityClassName"] = Placeholder('ternary "" .Values.priorityClassName .Values.namespaced')

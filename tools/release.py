@@ -1,7 +1,7 @@
 """Put a release together: ``python tools/release.py dist``, after ``make images``.
 
 Beside the wheel and the archives of images come the manifests to install and the chart, all of one version,
-and the sums of all. With ``--image-prefix REGISTRY`` manifests and chart name the image there by version and
+and the sums of all. With ``--image-prefix REGISTRY`` manifests and chart name the images there by version and
 digest, which need not be pushed yet. ``make release`` does all of it.
 """
 
@@ -17,11 +17,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from chart import chart
+from msgspec.structs import replace
 
 from gangline import __version__
 from gangline.api.codec import dump_yaml
 from gangline.cli.install.image import digest_of
-from gangline.installation.objects import IMAGE, Installation, definitions, objects
+from gangline.installation.objects import IMAGES, Installation, definitions, objects
 
 NAME = f"gangline-{__version__}"
 
@@ -52,24 +53,21 @@ def release(dist: Path, prefix: str) -> list[Path]:
 
     Args:
         dist: with the wheel, and archives of images in ``images``.
-        prefix: of the image's name; empty for the name that nodes have it by when it was loaded there.
+        prefix: of the images' names; empty for the names that nodes have them by when they were loaded there.
 
     Raises:
         Incomplete: something is missing, or is of another version.
     """
-    parts = [
-        _one(dist, f"{NAME}-*.whl"),
-        *(_one(dist / "images", f"{name}-{__version__}.tar") for name in _IMAGES),
-    ]
-    digest = digest_of(parts[1]) if prefix else ""
-    image = f"{prefix}/{IMAGE}@{digest}" if prefix else IMAGE
+    archives = {name: _one(dist / "images", f"{name}-{__version__}.tar") for name in _IMAGES}
+    parts = [_one(dist, f"{NAME}-*.whl"), *archives.values()]
+    digests = {name: digest_of(archives[name]) for name in IMAGES.values()} if prefix else {}
     for name, installation in _INSTALLATIONS.items():
-        chosen = Installation(image=image, has_scheduler=installation.has_scheduler)
+        chosen = replace(installation, image_prefix=prefix, digests=digests)
         file = dist / f"{NAME}-{name}.yaml"
         file.write_text(dump_yaml(*definitions(chosen), *objects(chosen)))
         parts.append(file)
     packed = dist / f"{NAME}.tgz"
-    packed.write_bytes(packed_chart(chart(prefix, digest)))
+    packed.write_bytes(packed_chart(chart(prefix, digests)))
     parts.append(packed)
     sums = dist / f"{NAME}-sha256sums.txt"
     lines = [f"{_sum(part)}  {part.relative_to(dist)}\n" for part in parts]
@@ -77,7 +75,7 @@ def release(dist: Path, prefix: str) -> list[Path]:
     return [*parts, sums]
 
 
-_IMAGES = ("gangline", "gangline-base")
+_IMAGES = (*IMAGES.values(), "gangline-base")
 _INSTALLATIONS = {"install": Installation(), "operator": Installation(has_scheduler=False)}
 
 

@@ -47,6 +47,7 @@ KUSTOMIZATION = """# kubectl apply --server-side -k deploy
 #
 #   images:
 #     - {name: gangline, newName: registry.example.com/ml/gangline}
+#     - {name: gangline-scheduler, newName: registry.example.com/ml/gangline-scheduler}
 """
 ONE_NAMESPACE = """# kubectl apply -k deploy/namespaced
 #

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "published"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "examples" / "published"
 COMMAND_LIMIT_S = 180
 JOB_LIMIT_S = 150
 JOB_LABEL = "training.kubeflow.org/job-name"
@@ -25,6 +26,18 @@ ARENA = "from gangline.cli.app import arena; arena()"
 """What the entry point of that name runs."""
 
 Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="session")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The images' archives, packed from a wheel of this tree."""
+    out = tmp_path_factory.mktemp("images")
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", out, ROOT], check=True)
+    build = [sys.executable, ROOT / "tools/images/build.py", out, "--wheels", out, "--builder", "packer"]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(done.stderr)
+    return [Path(line) for line in done.stdout.splitlines()]
 
 
 class Cluster:

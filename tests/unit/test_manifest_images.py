@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from gangline import __version__
+from gangline.installation.objects import IMAGES
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,4 +17,4 @@ def test_manifests_name_images_of_this_version() -> None:
     named = re.compile(r"image: (gangline\S*)")
     found = {image for file in files for image in named.findall(file.read_text())}
 
-    assert found == {f"gangline:{__version__}", f"gangline/base:{__version__}"}
+    assert found == {f"{image}:{__version__}" for image in (*IMAGES.values(), "gangline/base")}

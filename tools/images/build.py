@@ -1,9 +1,10 @@
 """Build the images that a cluster needs: ``python tools/images/build.py OUT``, after ``make wheel``.
 
-``gangline`` runs the operator and the scheduler, ``gangline/base`` pods of MPIJobs. Docker, podman and
-buildah build them from the Dockerfiles in deploy/images; the packer needs none of these and no registry of
-images: it lays out Debian packages and wheels of PyPI. Prints an archive a line; ``ctr images import``,
-``podman load``, ``docker load`` and ``skopeo copy docker-archive:FILE docker://REGISTRY/NAME`` take them.
+``gangline``, ``gangline-scheduler`` and ``gangline-device-plugin`` run the services, ``gangline/base`` pods
+of MPIJobs. Docker, podman and buildah build them from the Dockerfiles in deploy/images; the packer needs
+none of these and no registry of images: it lays out Debian packages and wheels of PyPI. Prints an archive a
+line; ``ctr images import``, ``podman load``, ``docker load`` and ``skopeo copy docker-archive:FILE
+docker://REGISTRY/NAME`` take them.
 """
 
 from __future__ import annotations
@@ -13,33 +14,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from base_image import BASE_FILES, OPEN_MPI, lay_out_base
-from debian import CannotMake, lay_out_packages, python_of, unpack_wheels
+from debian import CannotMake, python_of, unpack_wheels
 from pack import pack
+from service_images import NEEDS, requirements, service_layers
 
 from gangline import __version__
+from gangline.installation.objects import USER
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILES = ROOT / "deploy/images"
-SERVICE_PACKAGES = "python3 libc-bin libstdc++6 ca-certificates"
-SERVICE_USER = "65532"
-"""As in deploy/operator.yaml and deploy/scheduler.yaml: nobody's number on Debian."""
-
-SERVICE_PROGRAM = """\
-#!/usr/bin/python3
-import sys
-from gangline.cli.app import main
-sys.exit(main())
-"""
 BUILDERS = ("docker", "podman", "buildah")
-NAMES = {"gangline": f"gangline:{__version__}", "base": f"gangline/base:{__version__}"}
+BASE = "gangline/base"
+NAMES = {image: f"{image}:{__version__}" for image in (*NEEDS, BASE)}
 
 
 def main() -> int:
-    """Build both and print the archives."""
+    """Build all and print the archives."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="folder for the archives")
     parser.add_argument(
@@ -49,34 +42,33 @@ def main() -> int:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     try:
-        for image, name in NAMES.items():
-            archive = options.out / f"{name.replace('/', '-').replace(':', '-')}.tar"
-            build(image, archive, options.wheels, options.builder)
-            print(archive, flush=True)
+        with tempfile.TemporaryDirectory(prefix="gangline-image-") as scratch:
+            for image, name in NAMES.items():
+                archive = options.out / f"{name.replace('/', '-').replace(':', '-')}.tar"
+                build(image, archive, options.wheels, Path(scratch), options.builder)
+                print(archive, flush=True)
     except CannotMake as error:
         print(f"cannot build images: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def build(image: str, out: Path, wheels: Path, builder: str | None = None) -> None:
-    """Write the archive of ``gangline`` or ``base``, of this version.
+def build(image: str, out: Path, wheels: Path, scratch: Path, builder: str | None = None) -> None:
+    """Write the archive of an image, of this version.
 
     Args:
         image: a key of ``NAMES``.
         out: replaced.
         wheels: folder with the wheel of this version.
+        scratch: folder in which the packer finds again what images have in common.
         builder: None takes the first builder that is here, and the packer where it fails.
 
     Raises:
         CannotMake: the builder, or the packer, failed; says why.
     """
-    if builder == "packer":
-        _PACKED[image](out, wheels)
-        return
-    found = builder or next((one for one in BUILDERS if shutil.which(one)), None)
-    if found is None:
-        _PACKED[image](out, wheels)
+    found = builder or next((one for one in BUILDERS if shutil.which(one)), "packer")
+    if found == "packer":
+        _pack(image, out, wheels, scratch)
         return
     try:
         _build_by(found, image, out, wheels)
@@ -84,23 +76,37 @@ def build(image: str, out: Path, wheels: Path, builder: str | None = None) -> No
         if builder:
             raise
         print(f"{found} cannot build {NAMES[image]}, so it is packed: {error}", file=sys.stderr)
-        _PACKED[image](out, wheels)
+        _pack(image, out, wheels, scratch)
 
 
 def _build_by(builder: str, image: str, out: Path, wheels: Path) -> None:
     out.unlink(missing_ok=True)  # no builder writes over an archive
     with tempfile.TemporaryDirectory(prefix="gangline-image-") as scratch:
         context = Path(scratch)
-        shutil.copy(DOCKERFILES / image / "Dockerfile", context)
-        if image == "gangline":
-            shutil.copy(_wheel(wheels), context)
-        else:
-            shutil.copytree(BASE_FILES, context / "root")
-        _run(builder, "build", "-t", NAMES[image], str(context))
+        target = fill_context(image, context, wheels)
+        _run(builder, "build", *target, "-t", NAMES[image], str(context))
     if builder == "buildah":
         _run(builder, "push", NAMES[image], f"docker-archive:{out}:{NAMES[image]}")
     else:
         _run(builder, "save", "-o", str(out), NAMES[image])
+
+
+def fill_context(image: str, context: Path, wheels: Path) -> list[str]:
+    """Put an image's Dockerfile and what it copies into a folder; return the options that choose its target.
+
+    Raises:
+        CannotMake: there is no wheel of this version.
+    """
+    if image == BASE:
+        shutil.copy(DOCKERFILES / "base/Dockerfile", context)
+        shutil.copytree(BASE_FILES, context / "root")
+        return []
+    wheel = _wheel(wheels)
+    shutil.copy(DOCKERFILES / "gangline/Dockerfile", context)
+    shutil.copy(wheel, context)
+    for name in NEEDS:
+        (context / f"{name}.txt").write_text("".join(f"{line}\n" for line in requirements(name, wheel)))
+    return ["--target", image]
 
 
 def _run(*command: str) -> None:
@@ -118,27 +124,16 @@ def _wheel(folder: Path) -> Path:
     return found[0]
 
 
-def _pack_gangline(out: Path, wheels: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="gangline-image-") as scratch:
-        system, service = Path(scratch) / "system", Path(scratch) / "service"
-        lay_out_packages(system, SERVICE_PACKAGES)
-        unpack_wheels([str(_wheel(wheels))], service, python_of(system), with_needs=True)
-        program = service / "usr/local/bin/gangline"
-        program.parent.mkdir(parents=True)
-        program.write_text(SERVICE_PROGRAM)
-        program.chmod(0o755)
-        pack(NAMES["gangline"], out, [system, service], command=["gangline", "--help"], user=SERVICE_USER)
-
-
-def _pack_base(out: Path, _wheels: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="gangline-image-") as scratch:
-        layers = [Path(scratch) / "base", Path(scratch) / "openmpi"]
+def _pack(image: str, out: Path, wheels: Path, scratch: Path) -> None:
+    if image == BASE:
+        layers = [scratch / "base", scratch / "openmpi"]
         lay_out_base(layers[0])
         unpack_wheels(OPEN_MPI, layers[1], python_of(layers[0]))
-        pack(NAMES["base"], out, layers, command=["bash"])
+        pack(NAMES[image], out, layers, command=["bash"])
+        return
+    layers = service_layers(image, _wheel(wheels), scratch)
+    pack(NAMES[image], out, layers, command=["gangline", "--help"], user=f"{USER}:{USER}")
 
-
-_PACKED: dict[str, Callable[[Path, Path], None]] = {"gangline": _pack_gangline, "base": _pack_base}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,8 @@
+{{- /* the image of a service: list CONTEXT NAME DIGEST */ -}}
 {{- define "gangline.image" -}}
-{{- $image := .Values.image -}}
-{{- $name := list $image.prefix "gangline" | compact | join "/" -}}
-{{- $tagged := printf "%s:%s" $name ($image.tag | default .Chart.AppVersion) -}}
-{{- empty $image.digest | ternary $tagged (printf "%s@%s" $name $image.digest) -}}
+{{- $context := index . 0 -}}
+{{- $digest := index . 2 -}}
+{{- $name := list $context.Values.image.prefix (index . 1) | compact | join "/" -}}
+{{- $tagged := printf "%s:%s" $name ($context.Values.image.tag | default $context.Chart.AppVersion) -}}
+{{- empty $digest | ternary $tagged (printf "%s@%s" $tagged $digest) -}}
 {{- end }}

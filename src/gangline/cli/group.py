@@ -35,6 +35,11 @@ _SURROUNDINGS = {
 """What a machine may refuse to any program, and the way on."""
 
 
+_WHOLE = (
+    "`pip install gangline` brings all that it needs; of the images of services each has what its own needs"
+)
+
+
 class OutputClosedError(Exception):
     """Whoever read standard output went away, as ``head`` does."""
 
@@ -145,6 +150,15 @@ def invoke(argv: list[str], program: str = "gangline") -> int:
         if error.errno not in _SURROUNDINGS:
             return _show_bug()
         return _show_surroundings(error)
+    except ModuleNotFoundError as error:
+        if (error.name or "gangline").partition(".")[0] == "gangline":
+            return _show_bug()
+        print(
+            f"error[missing]: this needs the Python module {error.name}, which is not installed\n\n"
+            f"hint: {_WHOLE}",
+            file=sys.stderr,
+        )
+        return EXIT_MACHINE
     except Exception:  # noqa: BLE001 - the outermost boundary: whatever escapes is a bug and is said to be one
         return _show_bug()
 

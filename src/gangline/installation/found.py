@@ -22,7 +22,7 @@ from gangline.api.resources import (
     Resource,
 )
 from gangline.errors import UserError
-from gangline.installation.objects import IMAGE, PART_OF, Installation
+from gangline.installation.objects import PART_OF, Installation
 from gangline.kube.errors import Forbidden
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ async def refuse_helms(client: ObjectClient, installation: Installation) -> None
 
 
 def installation_in(found: Sequence[Found], asked: Installation) -> Installation | None:
-    """Return what is installed, with the image of this version; None where no service is.
+    """Return what is installed, with the images of this version; None where no service is.
 
     Args:
         found: objects of an installation.
-        asked: its namespace. With an image of its own that counts; otherwise the registry stays as it is.
+        asked: its namespace. A registry that it names counts; otherwise that of the images stays.
     """
     images = {
         one.name: one.value["spec"]["template"]["spec"]["containers"][0]["image"]
@@ -118,5 +118,5 @@ def installation_in(found: Sequence[Found], asked: Installation) -> Installation
         asked,
         has_operator="gangline-operator" in images,
         has_scheduler="gangline-scheduler" in images,
-        image=asked.image if asked.image != IMAGE else "/".join(filter(None, [prefix, IMAGE])),
+        image_prefix=asked.image_prefix or prefix,
     )

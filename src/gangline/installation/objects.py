@@ -6,6 +6,7 @@ chart, so that all ways to install bring the same.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -37,12 +38,18 @@ SYSTEM_NAMESPACE: Final = "gangline-system"
 PART_OF: Final = {"app.kubernetes.io/part-of": "gangline"}
 """The label by which an installation's objects are found again."""
 
-IMAGE: Final = f"gangline:{__version__}"
+IMAGES: Final = {
+    "operator": "gangline",
+    "scheduler": "gangline-scheduler",
+    "device-plugin": "gangline-device-plugin",
+}
+"""The image of each service: the first has what all need, the others numpy or gRPC besides."""
+
 REPLICAS: Final = 2
 """One works, the other stands by."""
 
 USER: Final = 65532
-"""Nobody's number on Debian, and the user of the image."""
+"""Nobody's number on Debian, and the user of the images."""
 
 HEALTH_PORT: Final = 8080
 METRICS_PORT: Final = 8081
@@ -75,14 +82,22 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
             namespace is its users' and none of the objects.
         has_operator: the job operator is part of it.
         has_scheduler: the gang scheduler is part of it, and the operator makes gangs for it.
-        image: of all services, with its tag or digest.
+        image_prefix: registry and folder of the images; none where nodes have them already.
+        digests: by the images' names, of those that are not to be taken by their tag alone.
     """
 
     namespace: str = SYSTEM_NAMESPACE
     is_namespaced: bool = False
     has_operator: bool = True
     has_scheduler: bool = True
-    image: str = IMAGE
+    image_prefix: str = ""
+    digests: Mapping[str, str] = {}
+
+    def image(self, part: str) -> str:
+        """Return what a service's containers ask for: ``PREFIX/gangline:VERSION@sha256:...``."""
+        name = IMAGES[part]
+        tagged = "/".join(filter(None, [self.image_prefix, f"{name}:{__version__}"]))
+        return f"{tagged}@{self.digests[name]}" if name in self.digests else tagged
 
 
 @cache
@@ -120,14 +135,14 @@ def objects(installation: Installation) -> list[Obj]:
     return found
 
 
-def device_plugin(image: str = IMAGE) -> Obj:
+def device_plugin() -> Obj:
     """Return the DaemonSet that serves the GPUs of labelled nodes, where kubelets' own pods are."""
     name, labels = "gangline-device-plugin", {"app": "gangline-device-plugin"}
     folder = "/var/lib/kubelet/device-plugins"
     gpu_nodes = {"matchExpressions": [{"key": "openshift.com/gpu-accelerator", "operator": "Exists"}]}
     container = {
         "name": "device-plugin",
-        "image": image,
+        "image": Installation().image("device-plugin"),
         "imagePullPolicy": "IfNotPresent",
         "command": ["gangline", "device-plugin"],
         "args": [],
@@ -237,7 +252,7 @@ def _deployment(part: str, installation: Installation, words: list[str]) -> Obj:
                 "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]
             }
         },
-        "containers": [_container(part, installation.image, words)],
+        "containers": [_container(part, installation.image(part), words)],
     }
     notes = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
     spec = {

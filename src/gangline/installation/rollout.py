@@ -97,6 +97,6 @@ def _refuse_lost_images(title: str, pods: Sequence[Obj]) -> None:
         if found and found.kind in IMAGE_NOT_THERE:
             raise ClusterError(
                 f"{title} cannot start: {found}",
-                hint="bring the image to the nodes, or to a registry: `gangline image push ARCHIVE "
-                "REGISTRY/gangline`, and then --image-prefix REGISTRY",
+                hint="bring the images to the nodes, or to a registry: `gangline image push ARCHIVE "
+                "REGISTRY/NAME`, and then --image-prefix REGISTRY",
             )

@@ -27,7 +27,7 @@ async def upgrade(
 ) -> None:
     """Install again what is there; with the arguments of :func:`install`.
 
-    ``asked`` names the namespace, and an image where it is not to come from the present registry.
+    ``asked`` names the namespace, and a registry where the images are not to come from the present one.
 
     Raises:
         UserError: nothing is installed.

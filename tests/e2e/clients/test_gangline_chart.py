@@ -14,10 +14,12 @@ import yaml
 from chart import chart
 from release import packed_chart
 
+from gangline import __version__
 from gangline.installation.objects import Installation, objects
 
 pytestmark = pytest.mark.clients
 
+DIGEST = "sha256:" + "1" * 64
 CHART = str(Path(__file__).parents[3] / "deploy" / "chart")
 KUBERNETES = "--kube-version=1.35.4"
 Helm = Callable[..., str]
@@ -54,8 +56,8 @@ def without_nothing(value: Any) -> Any:
         (Installation(has_scheduler=False), ["--set", "scheduler.enabled=false"]),
         (Installation(namespace="team-a", is_namespaced=True), ["--set", "namespaced=true"]),
         (
-            Installation(image="r.example.com/ml/gangline@sha256:" + "1" * 64),
-            ["--set", "image.prefix=r.example.com/ml,image.digest=sha256:" + "1" * 64],
+            Installation(image_prefix="r.example.com/ml", digests={"gangline-scheduler": DIGEST}),
+            ["--set", f"image.prefix=r.example.com/ml,scheduler.digest={DIGEST}"],
         ),
     ],
 )
@@ -105,7 +107,7 @@ def test_the_device_plugin_comes_where_it_is_wanted(rendered: Callable[..., Any]
     [
         ("operator.replica=3", "replica"),
         ("operator.replicas=0", "operator.replicas"),
-        ("image.digest=latest", "image.digest"),
+        ("scheduler.digest=latest", "scheduler.digest"),
         ("image.pullPolicy=always", "image.pullPolicy"),
     ],
 )
@@ -126,12 +128,12 @@ def test_it_passes_helms_own_check(programs: Path) -> None:
 
 def test_helm_reads_the_chart_as_a_release_packs_it(programs: Path, tmp_path: Path) -> None:
     packed = tmp_path / "gangline.tgz"
-    packed.write_bytes(packed_chart(chart("registry.example.com/ml", "sha256:" + "1" * 64)))
+    packed.write_bytes(packed_chart(chart("registry.example.com/ml", {"gangline": DIGEST})))
     command = [str(programs / "helm"), "template", "gangline", str(packed), KUBERNETES]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-    assert f'image: "registry.example.com/ml/gangline@sha256:{"1" * 64}"' in done.stdout
+    assert f'image: "registry.example.com/ml/gangline:{__version__}@{DIGEST}"' in done.stdout
 
 
 def test_the_namespaced_kustomization_takes_another_namespace(programs: Path, tmp_path: Path) -> None:

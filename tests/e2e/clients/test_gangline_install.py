@@ -199,12 +199,13 @@ def test_an_upgrade_keeps_the_registry_and_the_jobs_and_takes_away_what_is_no_lo
     empty: OnKubernetes,
 ) -> None:
     """Installed as a version before would have been, with a role that this one does not have."""
-    before = Installation(has_scheduler=False, image="localhost:5000/gangline:0.0.9")
+    before = Installation(has_scheduler=False, image_prefix="localhost:5000")
     found = [*definitions(before), *objects(before)]
     role = next(obj for obj in found if obj["kind"] == "ClusterRole")
     found.append({**role, "metadata": {**role["metadata"], "name": "gangline-of-before"}})
     applied = ("apply", "--server-side", "--field-manager=gangline-install", "-f", "-")
-    empty.kubectl(*applied, stdin=yaml.safe_dump_all(found))
+    text = yaml.safe_dump_all(found).replace(f"gangline:{__version__}", "gangline:0.0.9")
+    empty.kubectl(*applied, stdin=text)
     empty.kubectl("rollout", "status", *OPERATOR, "--timeout=60s")
     pods = empty.start_job()
 

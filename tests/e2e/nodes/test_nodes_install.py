@@ -18,18 +18,6 @@ EXAMPLE = ROOT / "examples/01-digits/mpijob.yaml"
 Kubectl = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The images' archives, packed from a wheel of this tree."""
-    out = tmp_path_factory.mktemp("images")
-    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", out, ROOT], check=True)
-    build = [sys.executable, ROOT / "tools/images/build.py", out, "--wheels", out, "--builder", "packer"]
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(done.stderr)
-    return [Path(line) for line in done.stdout.splitlines()]
-
-
 @pytest.fixture
 def kubectl(nodes: Nodes) -> Kubectl:
     """Run kubectl as an administrator; its output."""

@@ -31,20 +31,25 @@ def installed(installation: Installation) -> list[Found]:
         ("r.example.com/gangline@sha256:" + "0" * 64, f"r.example.com/gangline:{__version__}"),
     ],
 )
-def test_an_upgrade_takes_the_image_from_the_same_registry(image: str, after: str) -> None:
-    found = installation_in(installed(Installation(image=image)), Installation())
+def test_an_upgrade_takes_the_images_from_the_same_registry(image: str, after: str) -> None:
+    deployed = installed(Installation())
+    for one in deployed:
+        one.value["spec"]["template"]["spec"]["containers"][0]["image"] = image
+
+    found = installation_in(deployed, Installation())
 
     assert found is not None
-    assert found.image == after
+    assert found.image("operator") == after
+    assert found.image("scheduler") == after.replace("gangline:", "gangline-scheduler:")
 
 
-def test_an_image_that_is_asked_for_counts() -> None:
-    asked = Installation(image="other.example.com/gangline:1")
+def test_a_registry_that_is_asked_for_counts() -> None:
+    asked = Installation(image_prefix="other.example.com")
 
-    found = installation_in(installed(Installation(image="r.example.com/gangline:0")), asked)
+    found = installation_in(installed(Installation(image_prefix="r.example.com")), asked)
 
     assert found is not None
-    assert found.image == asked.image
+    assert found.image_prefix == asked.image_prefix
 
 
 @pytest.mark.parametrize("services", [{"has_scheduler": False}, {"has_operator": False}, {}])

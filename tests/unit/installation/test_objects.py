@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangline import __version__
-from gangline.installation.objects import Installation, definitions, objects
+from gangline.installation.objects import Installation, definitions, device_plugin, objects
 
 WHOLE = Installation()
 OPERATOR_ALONE = Installation(has_scheduler=False)
@@ -87,8 +87,26 @@ def test_a_critical_priority_class_has_the_quota_that_allows_it() -> None:
     assert set(scope["values"]) == classes
 
 
-def test_images_are_named_by_version() -> None:
-    assert Installation().image == f"gangline:{__version__}"
+def test_images_are_named_by_version_and_where_there_is_one_by_digest() -> None:
+    digests = {"gangline-scheduler": "sha256:00"}
+    chosen = Installation(image_prefix="r.example.com/ml", digests=digests)
+
+    assert Installation().image("operator") == f"gangline:{__version__}"
+    assert chosen.image("operator") == f"r.example.com/ml/gangline:{__version__}"
+    assert chosen.image("scheduler") == f"r.example.com/ml/gangline-scheduler:{__version__}@sha256:00"
+
+
+def test_each_service_has_the_image_with_what_it_needs() -> None:
+    def image(obj: dict[str, Any]) -> str:
+        (container,) = obj["spec"]["template"]["spec"]["containers"]
+        found: str = container["image"]
+        return found.partition(":")[0]
+
+    assert {name: image(obj) for name, obj in named(WHOLE, "Deployment").items()} == {
+        "gangline-operator": "gangline",
+        "gangline-scheduler": "gangline-scheduler",
+    }
+    assert image(device_plugin()) == "gangline-device-plugin"
 
 
 def test_definitions_of_gangs_come_with_the_scheduler() -> None:

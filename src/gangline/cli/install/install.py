@@ -25,7 +25,7 @@ def rollout_options(function: F) -> F:
             "--image-prefix",
             default="",
             metavar="REGISTRY",
-            help="Where the image `gangline` was pushed to: REGISTRY/gangline:VERSION.",
+            help="Where the images were pushed to: REGISTRY/gangline:VERSION and so on.",
         ),
         click.option("--force", is_flag=True, help="Take over fields that others have changed since."),
         click.option("--dry-run", is_flag=True, help="Let the server check everything, change nothing."),
@@ -92,13 +92,13 @@ def command(
 
 def installation_of(target: ClusterTarget, *, operator_only: bool, image_prefix: str) -> Installation:
     """Return what the options ask for."""
-    from gangline.installation.objects import IMAGE, SYSTEM_NAMESPACE, Installation
+    from gangline.installation.objects import SYSTEM_NAMESPACE, Installation
 
     return Installation(
         namespace=target.namespace or SYSTEM_NAMESPACE,
         is_namespaced=bool(target.namespace),
         has_scheduler=not (operator_only or target.namespace),
-        image="/".join(filter(None, [image_prefix.rstrip("/"), IMAGE])),
+        image_prefix=image_prefix.rstrip("/"),
     )
 
 

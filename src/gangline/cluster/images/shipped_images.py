@@ -84,6 +84,8 @@ SHIPPED: dict[str, ShippedImage] = {
         "/netapp",
     ),
     "gangline": ShippedImage({}, needs=()),
+    "gangline-scheduler": ShippedImage({}, needs=()),
+    "gangline-device-plugin": ShippedImage({}, mount_points=(PLUGIN_FOLDER,), needs=()),
     "mpioperator/mpi-operator": ShippedImage(
         {}, entrypoint=(*_OPERATOR, f"--gang-scheduling={GANGLINE_SCHEDULER}"), needs=()
     ),

@@ -1,0 +1,118 @@
+"""What the services' images hold: each what its service needs, and no more of the wheel's dependencies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from debian import CannotMake
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from service_images import NEEDS, OPERATOR, requirements
+
+from gangline.cluster.images.local_images import local_image_of
+
+WITH_THESE_ALONE = """
+import sys
+refused = set(sys.argv[1].split())
+
+class Refuser:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in refused:
+            raise ModuleNotFoundError(f"{name} is not in the image", name=name)
+
+sys.meta_path.insert(0, Refuser())
+import importlib, pkgutil
+for package in sys.argv[3:]:
+    module = importlib.import_module(package)
+    for one in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):
+        importlib.import_module(one.name)
+from gangline.cli.app import run
+sys.exit(run([sys.argv[2], "--help"]))
+"""
+SERVICES = {
+    "operator": (OPERATOR, ["gangline.operator", "gangline.kube", "gangline.jobs"]),
+    "scheduler": ("gangline-scheduler", ["gangline.scheduler", "gangline.placement"]),
+    "device-plugin": ("gangline-device-plugin", ["gangline.deviceplugin", "gangline.devices"]),
+}
+
+
+def whole(names: set[str]) -> set[str]:
+    """Return distributions with all that they need, by their canonical names."""
+    found: set[str] = set()
+    left = set(names)
+    while left:
+        name = left.pop()
+        found.add(name)
+        for line in metadata.requires(name) or []:
+            needed = Requirement(line)
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                left |= {canonicalize_name(needed.name)} - found
+    return found
+
+
+def not_in(image: str) -> list[str]:
+    """Return the modules that this environment has and an image has not."""
+    there = whole({*NEEDS[OPERATOR], *NEEDS[image]}) | {"gangline"}
+    owners = metadata.packages_distributions().items()
+    return [top for top, dists in owners if not there & {canonicalize_name(one) for one in dists}]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_starts_with_what_its_image_has(service: str) -> None:
+    image, packages = SERVICES[service]
+    refused = not_in(image)
+    assert "aiohttp" in refused
+    assert ("numpy" in refused) is (service != "scheduler")
+    assert ("grpc" in refused) is (service != "device-plugin")
+
+    command = [
+        sys.executable,
+        "-c",
+        WITH_THESE_ALONE,
+        " ".join(refused),
+        service,
+        "gangline.cli.serve.cluster",
+    ]
+    done = subprocess.run([*command, *packages], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Usage: gangline {service}")
+
+
+@pytest.mark.parametrize("image", NEEDS)
+def test_one_machine_clusters_serve_the_image_themselves(image: str) -> None:
+    assert local_image_of(f"{image}:0.0.9") == image
+
+
+def test_what_is_not_there_is_named_without_a_traceback() -> None:
+    start = "import sys; sys.modules['numpy'] = None; from gangline.cli.app import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", start, "scheduler"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 3
+    assert done.stderr.startswith("error[missing]: this needs the Python module numpy")
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """One that asks for what the operator needs, with versions, and for something else."""
+    asked = [f"{name}>=1.{number}" for number, name in enumerate(NEEDS[OPERATOR])]
+    lines = ["Name: gangline", *(f"Requires-Dist: {line}" for line in [*asked, "rich>=13; extra == 'more'"])]
+    path = tmp_path / "gangline-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as made:
+        made.writestr("gangline-1.dist-info/METADATA", "\n".join(lines))
+    return path
+
+
+def test_an_image_has_the_versions_that_the_wheel_asks_for(wheel: Path) -> None:
+    assert requirements(OPERATOR, wheel)[:2] == ["msgspec>=1.0", "pyyaml>=1.1"]
+
+
+def test_an_image_that_wants_what_the_wheel_no_longer_asks_for_is_not_made(wheel: Path) -> None:
+    with pytest.raises(CannotMake, match="does not ask for numpy, which is to be in gangline-scheduler"):
+        requirements("gangline-scheduler", wheel)
