@@ -142,7 +142,8 @@ class MPIJobStatus(Wire, frozen=True, kw_only=True):
     """``status`` of an MPIJob; times are RFC 3339 text in whole seconds."""
 
     conditions: Annotated[
-        list[Condition], _doc("Created, Running, Suspended, Succeeded, Failed; last change last.")
+        list[Condition],
+        _doc("Created, Running, Suspended, Succeeded, Failed; last change last; Waiting first."),
     ] = []
     replica_statuses: Annotated[dict[str, ReplicaStatus], _doc("Pods by role.")] = {}
     start_time: Annotated[str | None, _doc("When the job started or was resumed.")] = None

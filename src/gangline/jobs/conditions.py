@@ -18,6 +18,8 @@ SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 BLOCKED = "Blocked"
 """Ours: the job is good, but this cluster cannot run it yet."""
+WAITING = "Waiting"
+"""Ours: why its gang is not placed, in the words of the gang's scheduler."""
 
 MESSAGE_CHARACTERS_MAX = 1024
 
@@ -47,6 +49,19 @@ def set_condition(conditions: list[Condition], new: Condition, now: str) -> list
     changed = old is None or old.status != new.status
     transition = now if changed or old is None else old.last_transition_time
     return [*kept, replace(new, last_update_time=now, last_transition_time=transition)]
+
+
+def set_waiting(conditions: list[Condition], new: Condition, now: str) -> list[Condition]:
+    """Return the list with Waiting set; the very same list where status, reason and message stay.
+
+    It stands first: clients of upstream take the last condition for the state of the job, and do not know it.
+    """
+    old = find_condition(conditions, WAITING)
+    if old and (old.status, old.reason, old.message) == (new.status, new.reason, new.message):
+        return conditions
+    since = old.last_transition_time if old and old.status == new.status else now
+    kept = [condition for condition in conditions if condition.type != WAITING]
+    return [replace(new, last_update_time=now, last_transition_time=since), *kept]
 
 
 def true_last(conditions: list[Condition]) -> list[Condition]:

@@ -11,18 +11,25 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from gangline.api.core import PodSpec, find_condition
+import msgspec
+
+from gangline.api.core import Condition, PodSpec, find_condition
 from gangline.api.mpijob import LAUNCHER, WORKER, MPIJob, ReplicaSpec, SchedulingPolicy
 from gangline.api.pod_group import LIMIT_ANNOTATION, QUEUE_ANNOTATION, PodGroup
 from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
 from gangline.jobs.names import Names, child_metadata, other_child_labels
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, merge_patch_between
+from gangline.jobs.status import StatusDraft
 from gangline.units import format_quantity
 from gangline.workloads.requests import pod_requests, read_spec
 
 Object = dict[str, Any]
 
 VOLCANO: Final = "volcano"
+
+UNSCHEDULABLE: Final = "Unschedulable"
+SCHEDULED: Final = "Scheduled"
+"""Conditions of a PodGroup. Source: Volcano; Gangline's scheduler writes them in both dialects."""
 
 NOT_SERVED: Final = "PodGroupsNotServed"
 _GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
@@ -129,6 +136,40 @@ def delete_pod_group(found: PodGroup | None, dialect: Dialect | None) -> list[Ac
         return []
     meta = found.metadata
     return [Delete(dialect.resource, meta.namespace, meta.name, meta.uid)]
+
+
+def scheduler_verdict(found: PodGroup | None) -> Condition | None:
+    """Return what a gang's scheduler said last: Unschedulable or Scheduled; None when it has said neither.
+
+    Volcano keeps both, so that the time decides; a scheduler of others may write anything else there.
+    """
+    listed = found.status.get("conditions") if found else None
+    said = []
+    for wire in listed if isinstance(listed, list) else []:
+        try:
+            condition = msgspec.convert(wire, Condition)
+        except msgspec.ValidationError:
+            continue
+        if condition.status == "True" and condition.type in (UNSCHEDULABLE, SCHEDULED):
+            said.append(condition)
+    return max(said, key=lambda condition: condition.last_transition_time or "", default=None)
+
+
+def note_waiting(draft: StatusDraft, phase: str, found: PodGroup | None) -> None:
+    """Carry over to the job why its gang waits, or that it does no more.
+
+    Args:
+        draft: of the job's status.
+        phase: of the job, of ``phases.TRANSITIONS``.
+        found: its PodGroup.
+    """
+    said = scheduler_verdict(found)
+    if phase != "Waiting":
+        draft.waits_no_more(f"MPIJob{phase}", f"MPIJob {draft.key} does not wait for room: {phase}.")
+    elif said is not None and said.type == UNSCHEDULABLE:
+        draft.waiting(said.reason or UNSCHEDULABLE, said.message)
+    elif said is not None:
+        draft.waits_no_more(said.reason or SCHEDULED, said.message)
 
 
 def join_gang(template: Object, job: MPIJob, dialect: Dialect | None) -> None:

@@ -28,6 +28,7 @@ from gangline.jobs.gang import (
     ensure_pod_group,
     explain_not_served,
     gang_warnings,
+    note_waiting,
 )
 from gangline.jobs.launcher_replacement import rejection_events, replacement_wait_s
 from gangline.jobs.observed import ObservedChildren
@@ -82,7 +83,8 @@ def reconcile(
     warnings = _warnings(read, observed_job, draft)
     launcher_wait_s = replacement_wait_s(job, observed_job.launcher, observed_job.launcher_pods, now)
     if not draft.is_finished:
-        enter_phase(observed_job, draft, launcher_wait_s)
+        phase = enter_phase(observed_job, draft, launcher_wait_s)
+        note_waiting(draft, phase, observed_job.pod_group)
         warnings += [] if draft.is_finished else rejection_events(observed_job.launcher_pods)
         warnings += _lost_warnings(observed_job, draft)
     if draft.is_finished:

@@ -19,9 +19,11 @@ from gangline.jobs.conditions import (
     RUNNING,
     SUCCEEDED,
     SUSPENDED,
+    WAITING,
     cut,
     has_finished,
     set_condition,
+    set_waiting,
     true_last,
 )
 from gangline.jobs.failure import FailedCondition
@@ -118,6 +120,17 @@ class StatusDraft:
         """Take back that the job cannot be run."""
         if find_condition(self.conditions, BLOCKED):
             self.conditions = [condition for condition in self.conditions if condition.type != BLOCKED]
+
+    def waiting(self, reason: str, message: str) -> None:
+        """Note why the job's gang is not placed; the scheduler has told it as an event already."""
+        wanted = Condition(type=WAITING, status="True", reason=reason, message=cut(message))
+        self.conditions = set_waiting(self.conditions, wanted, self.now)
+
+    def waits_no_more(self, reason: str, message: str) -> None:
+        """Note that the job does not wait for room, if it has waited."""
+        if is_true(self.conditions, WAITING):
+            ended = Condition(type=WAITING, status="False", reason=reason, message=cut(message))
+            self.conditions = set_waiting(self.conditions, ended, self.now)
 
     def forget_failure(self) -> None:
         """Take a verdict back that the job's new spec has made void."""

@@ -121,6 +121,43 @@ async def test_a_pod_group_follows_its_job(
         await until(pod_group)
 
 
+@pytest.mark.parametrize(("scheduler", "resource"), DIALECTS, ids=[name for name, _ in DIALECTS])
+async def test_who_sees_only_the_job_reads_there_why_it_waits(
+    api: Any, client: Client, scheduler: str, resource: Resource, tmp_path: Path
+) -> None:
+    """The test is the gang's scheduler; STATE, which shows the last condition, stays upstream's."""
+    where = api.namespace
+
+    async def say(type_: str, reason: str, message: str) -> None:
+        told = {"type": type_, "status": "True", "reason": reason, "message": message}
+        told["lastTransitionTime"] = "2026-05-01T12:00:00Z"
+        patch = {"status": {"phase": "Pending", "conditions": [told]}}
+        await client.patch(resource, "pi", patch, where, subresource="status")
+
+    async def waiting(message: str) -> Any:
+        found = await client.get(MPIJOBS, "pi", where)
+        conditions = (found.get("status") or {}).get("conditions") or []
+        said = [one for one in conditions if one["type"] == "Waiting" and one["message"] == message]
+        return (found, said[0]) if said else None
+
+    async with operator_for_gangs(api, client, scheduler, tmp_path / "operator.log"):
+        await client.create(MPIJOBS, job(where))
+
+        async def is_made() -> Any:
+            with contextlib.suppress(NotFound):
+                return await client.get(resource, "pi", where)
+
+        await until(is_made)
+        for shortfall in ("needs 4 GPUs; 3 are free", "needs 4 GPUs; 2 are free"):
+            await say("Unschedulable", "NoRoom", shortfall)
+            found, said = await until(lambda text=shortfall: waiting(text))
+            assert (said["status"], said["reason"]) == ("True", "NoRoom")
+            assert found["status"]["conditions"][-1]["type"] == "Created"
+        await say("Scheduled", "Scheduled", "3 pods are placed")
+        found, said = await until(lambda: waiting("3 pods are placed"))
+        assert (said["status"], found["status"]["conditions"][-1]["type"]) == ("False", "Created")
+
+
 @asynccontextmanager
 async def operator_for_gangs(api: Any, client: Client, scheduler: str, log: Path) -> AsyncIterator[None]:
     """Run our operator, or the one that ``OPERATOR_COMMAND`` starts."""

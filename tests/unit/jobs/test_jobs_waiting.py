@@ -1,0 +1,109 @@
+"""Why a job waits: what its gang's scheduler says of the PodGroup, told on the job.
+
+In scope: the condition Waiting. Out of scope: what schedulers write, and how a PodGroup is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gangline.api.pod_group import PodGroup
+from gangline.jobs.gang import build_pod_group, dialect_of
+from gangline.jobs.settings import Settings
+
+Build = Callable[..., Any]
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+COMPLETE = [{"type": "Complete", "status": "True"}]
+SHORTFALL = "needs 4 nvidia.com/gpu on one node; best node a has 1 free"
+
+
+def gang(scene: Build) -> Any:
+    one = scene()
+    one.settings = Settings(gang_scheduling="volcano")
+    return one
+
+
+def say(one: Any, conditions: Any) -> None:
+    dialect = dialect_of("volcano")
+    assert dialect is not None
+    wire = build_pod_group(one.read().job, dialect, {})
+    group = PodGroup(metadata=one.child_meta(one.name), spec=wire["spec"], status={"conditions": conditions})
+    one.pod_groups[one.name] = group
+
+
+def told(type_: str, reason: str, message: str, at: str = "2026-05-01T12:00:00Z") -> dict[str, Any]:
+    return {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}
+
+
+def waiting_job(scene: Build, message: str = SHORTFALL) -> Any:
+    one = gang(scene).add_children()
+    one.add_workers(2, "Pending").add_launcher()
+    say(one, [told("Unschedulable", "NoRoom", message)])
+    return one
+
+
+def test_a_job_says_why_its_gang_waits_and_keeps_its_state(scene: Build) -> None:
+    one = waiting_job(scene)
+
+    plan = one.settle_status()
+
+    assert one.message(plan, "Waiting") == SHORTFALL
+    assert list(one.conditions(plan).items()) == [
+        ("Waiting", ("True", "NoRoom")),
+        ("Created", ("True", "MPIJobCreated")),
+    ]
+
+
+def test_what_is_said_already_is_not_written_again_and_what_is_new_is(scene: Build) -> None:
+    one = waiting_job(scene)
+    one.settle_status()
+    assert one.plan(NOW + timedelta(minutes=1)).status is None
+
+    say(one, [told("Unschedulable", "NoRoom", "needs 1 cpu more")])
+    plan = one.plan(NOW + timedelta(minutes=2))
+
+    assert plan.status is not None
+    found = plan.status["conditions"][0]
+    assert (found["message"], found["lastTransitionTime"]) == ("needs 1 cpu more", "2026-05-01T12:00:00Z")
+
+
+def test_a_job_waits_no_more_once_its_gang_is_placed(scene: Build) -> None:
+    one = waiting_job(scene)
+    one.settle_status()
+    # Volcano leaves the older one where it is.
+    later = told("Scheduled", "Scheduled", "3 pods are placed", "2026-05-01T12:00:07Z")
+    say(one, [later, told("Unschedulable", "NoRoom", SHORTFALL)])
+
+    assert one.conditions(one.settle_status())["Waiting"] == ("False", "Scheduled")
+    one.pods.clear()
+    one.add_workers(2).add_launcher_pod()
+    assert list(one.conditions(one.settle_status())) == ["Waiting", "Created", "Running"]
+
+
+def test_a_job_that_is_held_or_over_does_not_wait(scene: Build) -> None:
+    held = waiting_job(scene)
+    held.settle_status()
+    held.spec["runPolicy"] = {"suspend": True}
+    over = waiting_job(scene)
+    over.settle_status()
+    over.add_launcher(conditions=COMPLETE)
+
+    assert held.conditions(held.plan())["Waiting"] == ("False", "MPIJobSuspended")
+    assert list(held.conditions(held.plan()))[-1] == "Suspended"
+    assert over.conditions(over.plan())["Waiting"] == ("False", "MPIJobSucceeded")
+    assert list(over.conditions(over.plan()))[-1] == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [None, [], "x", ["x"], [{"type": 1}], [{"type": "Unschedulable", "status": "False"}]],
+)
+def test_a_job_of_a_scheduler_that_says_nothing_is_not_said_to_wait(scene: Build, conditions: Any) -> None:
+    one = gang(scene)
+    say(one, conditions)
+
+    assert list(one.conditions(one.plan())) == ["Created"]
