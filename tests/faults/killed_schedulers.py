@@ -107,10 +107,10 @@ class Scene:
         status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
         await self.client.patch(NODES, name, {"status": status}, subresource="status")
 
-    async def add_gang(self, name: str) -> None:
+    async def add_gang(self, name: str, *, is_bare: bool = False) -> None:
         self.gangs += 1
         for index in range(SIZE):
-            await self.client.create(PODS, pod(f"{name}-{index}", name))
+            await self.client.create(PODS, pod(f"{name}-{index}", name, is_bare=is_bare))
 
     async def pods(self) -> list[dict[str, Any]]:
         found = (await self.client.list(PODS, "default")).items
@@ -154,13 +154,18 @@ class Scene:
 NAME = "pod-group.scheduling.sigs.k8s.io/name"
 
 
-def pod(name: str, gang: str = "", cpu: int = 1, **spec: Any) -> dict[str, Any]:
+CONTROLLER = {"apiVersion": "example.com/v1", "kind": "Job", "name": "job", "uid": "1", "controller": True}
+"""Of the pods that the stand-in makes anew."""
+
+
+def pod(name: str, gang: str = "", cpu: int = 1, *, is_bare: bool = False, **spec: Any) -> dict[str, Any]:
+    owners = [] if is_bare or not gang else [CONTROLLER]
     labels = {NAME: gang, "pod-group.scheduling.sigs.k8s.io/min-available": str(SIZE)} if gang else {}
     container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": str(cpu)}}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "metadata": {"name": name, "namespace": "default", "labels": labels, "ownerReferences": owners},
         "spec": {"containers": [container], "schedulerName": "gangline-scheduler", **spec},
     }
 

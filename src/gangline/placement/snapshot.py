@@ -160,6 +160,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         bound: since when it has a node, as written. is_ending: it is being deleted: it holds its room, and
         counts no longer among the pods of its gang that are placed.
         required_level: label of nodes that must be equal for all pods of its gang, or empty.
+        is_controlled: a controller makes it anew when it is deleted.
     """
 
     key: str
@@ -195,6 +196,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bound: str = ""
     is_ending: bool = False
     required_level: str = ""
+    is_controlled: bool = False
 
     @classmethod
     def from_pod(cls, pod: Pod) -> PodView:
@@ -253,6 +255,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             bound=_bound_at(pod) if spec.node_name else "",
             is_ending=bool(pod.metadata.deletion_timestamp),
             required_level=required_level(pod.metadata.annotations),
+            is_controlled=pod.metadata.controller is not None,
         )
 
     @property

@@ -1,7 +1,7 @@
 """Carries decisions out: binds a gang's pods at once, takes a gang back that fails half-way, evicts.
 
 A bound pod cannot be unbound. When some pods of a gang are bound and another cannot be, or a node refuses one
-after the binding, all pods of this attempt are deleted with the condition ``DisruptionTarget``, so that the
+after the binding, the pods of this attempt are deleted with the condition ``DisruptionTarget``, so that the
 job's controller makes them anew without counting it as a failure of the program.
 """
 

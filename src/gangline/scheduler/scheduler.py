@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import Any
 
 from gangline import clock
@@ -59,6 +59,12 @@ FORMING_S = 2.0
 
 EVENTS_MAX = 20_000
 """Events that wait while pods are bound; more are dropped."""
+
+BARE = (
+    "it stays as it is, for no controller would make it again: "
+    "to have it placed anew, delete it and create it again"
+)
+"""What is said of a pod that is not taken back with its gang."""
 
 FORMING = ("Incomplete", "NoGroup")
 """Reasons of gangs that lack something which somebody may be about to create."""
@@ -183,7 +189,7 @@ class Scheduler:
         for pod, index in self._state.on_unhealthy_gpus(node):
             message = f"GPU {index} of node {node}, which {pod.key} holds, is unhealthy"
             if pod.gang:
-                self._take_back(pod.gang, f"{message}; the gang starts anew", "UnhealthyGPU")
+                self._take_back(pod.gang, message, "UnhealthyGPU")
             elif self._warned.get(pod.uid) != message:
                 self._warned = {
                     uid: text for uid, text in self._warned.items() if self._state.allocations.get(uid)
@@ -210,12 +216,12 @@ class Scheduler:
         if not self.is_synced:
             self._refused_before.append(new)
         elif old is not None or self._state.is_broken(pod.gang, pod.gang_size):
-            message = f"node {pod.node_name} refused {pod.key} ({new.status.reason}); its gang starts anew"
+            message = f"node {pod.node_name} refused {pod.key} ({new.status.reason})"
             self._take_back(pod.gang, message, "NodeRefused", also=pod)
             self._pause(pod.gang, message)
 
-    def _take_back(self, gang: str, message: str, event: str, *, also: PodView | None = None) -> None:
-        """Delete the bound pods of a gang, once; their controller makes them anew, to be placed together."""
+    def _take_back(self, gang: str, why: str, event: str, *, also: PodView | None = None) -> None:
+        """Take the bound pods of a gang back, once."""
         pods = {pod.uid: pod for pod in self._state.members(gang) if pod.node_name and not pod.is_ending}
         if also is not None:
             pods[also.uid] = also
@@ -224,9 +230,19 @@ class Scheduler:
             return  # they are on their way out
         self._taken_back = {key: old for key, old in self._taken_back.items() if self._state.members(key)}
         self._taken_back[gang] = known.union(pods)
-        left = [pod for uid, pod in pods.items() if uid not in known]
-        self._statistics.gangs_taken_back[event] += not known
-        self._start(self._binder.take_away(_named(left), message, event=event))
+        self._release([pod for uid, pod in pods.items() if uid not in known], why, event, is_first=not known)
+
+    def _release(self, pods: list[PodView], why: str, event: str, *, is_first: bool = True) -> None:
+        """Delete pods whose controller makes them anew, to be placed together; tell of those without one.
+
+        A bare pod is its user's only copy: it stays, bound, and the rest of its gang joins it where it can.
+        """
+        if gone := [(pod.key, pod.uid) for pod in pods if pod.is_controlled]:
+            self._statistics.gangs_taken_back[event] += is_first
+            self._start(self._binder.take_away(gone, f"{why}; the gang starts anew", event=event))
+        for pod in pods:
+            if not pod.is_controlled:
+                self._recorder.event(regarding(pod.key, pod.uid), "Warning", event, f"{why}; {BARE}")
 
     def _pass(self) -> None:
         """Decide once for all waiting gangs, and start the writes."""
@@ -255,9 +271,7 @@ class Scheduler:
         for gang in gangs:
             wait = waits.get(gang.key)
             if wait is not None and gang.pods[0].gang and (half := self._state.half_bound(gang)):
-                message = (
-                    f"only {len(half)} of the gang's pods were bound, and {wait.message}; it starts anew"
-                )
+                message = f"only {len(half)} of the gang's pods were bound, and {wait.message}"
                 self._take_back(gang.key, message, "HalfBound")
 
     def _carry_out(self, decisions: Decisions, keys: dict[str, str]) -> None:
@@ -328,12 +342,10 @@ class Scheduler:
                 self._recorder.event(entry, "Warning", "FailedScheduling", message)
         self._wake()  # the gang pauses, and others may use the room that it gave back
         broken = {binding.uid for binding, _ in failed}
-        bound = [(binding.pod, binding.uid) for binding in bindings if binding.uid not in broken]
-        if bound:
-            self._statistics.gangs_taken_back["HalfBound"] += 1
-            first, error = failed[0]
-            message = f"{first.pod} of the same gang could not be bound ({error}); the gang starts anew"
-            await self._binder.take_away(bound, message, event="HalfBound")
+        bound = [allocations.get(binding.uid) for binding in bindings if binding.uid not in broken]
+        first, error = failed[0]
+        why = f"{first.pod} of the same gang could not be bound ({error})"
+        self._release([pod for pod in bound if pod is not None], why, "HalfBound")
 
     def _pause(self, gang: str, why: str) -> None:
         """Let a gang wait a moment, longer each time; pods that are made anew for it too."""
@@ -361,10 +373,6 @@ class Scheduler:
     async def _report(self, entry: Unschedulable) -> None:
         if not await self._binder.report(entry):
             self._state.unsay(entry.uid)  # said again with the next pass
-
-
-def _named(pods: Iterable[PodView]) -> list[tuple[str, str]]:
-    return [(pod.key, pod.uid) for pod in pods]
 
 
 async def _wait_synced(cache: Cache[Any]) -> None:

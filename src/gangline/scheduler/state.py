@@ -146,6 +146,7 @@ class SchedulerState:
             and known.node_name == pod.spec.node_name
             and bool(known.gpu_uuids) == bool(pod.metadata.annotations.get(GPUS_ANNOTATION))
             and known.is_ending == bool(pod.metadata.deletion_timestamp)
+            and known.is_controlled == (pod.metadata.controller is not None)
             and (known.limit_s is None or known.started == (pod.status.start_time or known.started))
         )
 

@@ -8,6 +8,8 @@ from gangline.topology.known import known_machine
 
 TAINT = {"key": "gangline.dev/gpu-schedule", "value": "topology", "effect": "NoSchedule"}
 
+CONTROLLER = {"apiVersion": "example.com/v1", "kind": "Job", "name": "job", "uid": "1", "controller": True}
+
 
 async def add_gpus(cluster: Any, name: str, unhealthy: tuple[int, ...] = ()) -> None:
     note = known_machine("v100-dgx1").annotation([f"{name}-{i}" for i in range(8)], unhealthy=unhealthy)
@@ -29,7 +31,12 @@ async def add_gang(cluster: Any, name: str, size: int) -> None:
         manifest = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": f"{name}-{index}", "namespace": "default", "labels": labels},
+            "metadata": {
+                "name": f"{name}-{index}",
+                "namespace": "default",
+                "labels": labels,
+                "ownerReferences": [CONTROLLER],
+            },
             "spec": {
                 "containers": [{"name": "w", "image": "x", "resources": limits}],
                 "schedulerName": "gangline-scheduler",

@@ -7,18 +7,22 @@ from typing import Any
 import pytest
 
 from gangline.api.resources import EVENTS, NODES, PODS
-from gangline.kube.errors import NotFound
+from gangline.kube.errors import NotFound, ServerError
 from gangline.scheduler.scheduler import Scheduler
 
 NAME = "pod-group.scheduling.sigs.k8s.io/name"
 SIZE = 4
 
 
-def pod(name: str, *, cpu: str = "1", gang: str = "", **spec: Any) -> dict[str, Any]:
+CONTROLLER = {"apiVersion": "example.com/v1", "kind": "Job", "name": "job", "uid": "1", "controller": True}
+
+
+def pod(name: str, *, cpu: str = "1", gang: str = "", is_bare: bool = False, **spec: Any) -> dict[str, Any]:
+    owners = [] if is_bare or not gang else [CONTROLLER]
     labels = {NAME: gang, "pod-group.scheduling.sigs.k8s.io/min-available": str(SIZE)} if gang else {}
     container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu}}}
     spec = {"containers": [container], "schedulerName": "gangline-scheduler", **spec}
-    metadata = {"name": name, "namespace": "default", "labels": labels}
+    metadata = {"name": name, "namespace": "default", "labels": labels, "ownerReferences": owners}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -97,6 +101,47 @@ async def test_a_gang_of_which_a_full_node_refuses_a_pod_goes_elsewhere_whole(
         return await told() == [f"g-{index}" for index in range(SIZE)]
 
     await cluster.until(all_told)
+
+
+async def test_bare_pods_of_a_gang_are_told_that_a_node_refused_one_and_stay(
+    cluster: Any, hands: Hands
+) -> None:
+    await cluster.add_node("a", cpu="4")
+    await hands.add_gang("g", is_bare=True)
+    assert await hands.nodes_of("g") == {"a"}
+    before = (await hands.client.list(PODS, "default", label_selector=f"{NAME}=g")).items
+
+    await hands.refuse("g-3", "OutOfcpu")
+
+    async def all_told() -> bool:
+        return await hands.events("NodeRefused") == [f"g-{index}" for index in range(SIZE)]
+
+    await cluster.until(all_told)
+    after = (await hands.client.list(PODS, "default", label_selector=f"{NAME}=g")).items
+    assert [one["metadata"]["uid"] for one in after] == [one["metadata"]["uid"] for one in before]
+    assert not any("deletionTimestamp" in one["metadata"] for one in after)
+
+
+async def test_a_bare_gang_that_is_bound_half_is_bound_whole_when_it_can_be(
+    cluster: Any, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, failures = hands.client.create_subresource, ["g-2"]
+
+    async def fail_once(resource: Any, name: str, *args: Any, **options: Any) -> Any:
+        if name in failures:
+            failures.remove(name)
+            raise ServerError(500, "", "boom")
+        return await create(resource, name, *args, **options)
+
+    monkeypatch.setattr(hands.client, "create_subresource", fail_once)
+    made = [await hands.client.create(PODS, pod(f"g-{i}", gang="g", is_bare=True)) for i in range(SIZE)]
+
+    await cluster.add_node("a", cpu="4")
+
+    assert await hands.nodes_of("g") == {"a"}
+    assert not failures
+    found = (await hands.client.list(PODS, "default", label_selector=f"{NAME}=g")).items
+    assert {one["metadata"]["uid"] for one in found} == {one["metadata"]["uid"] for one in made}
 
 
 async def test_gangs_of_other_schedulers_are_left_alone(cluster: Any, hands: Hands) -> None:
