@@ -10,6 +10,10 @@ from debian import lay_out_packages, make_host_key, python_of, unpack_wheels
 BASE_FILES = Path(__file__).parents[2] / "deploy/images/base/root"
 """What the image has besides packages: users, and ssh at port 2222."""
 
+BASE_USER = "1000:1000"
+BASE_HOME = "/home/mpiuser"
+"""Whom the image runs as, and where: a cluster that lets no root run lets it run."""
+
 PACKAGES = (
     "openssh-server openssh-client python3 bash dash coreutils grep sed hostname procps libc-bin libstdc++6"
 )

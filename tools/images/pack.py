@@ -1,7 +1,7 @@
 """Pack folders into a container image: a tar that `ctr images import`, `podman load` and `docker load` take.
 
 ``python tools/images/pack.py NAME:TAG OUT.tar FOLDER... [-- COMMAND...]``: each folder is a layer. The same
-folders give the same bytes: times are left out, and files belong to root but for what lies in a user's home.
+folders give the same bytes: times are left out, and files belong to root but for what is a user's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-HOME_OWNERS = {"home/mpiuser": 1000}
+OWNERS = {"home/mpiuser": 1000, "etc/ssh/ssh_host_ed25519_key": 1000}
+"""Of files and folders that are not root's. A host's key that is the user's serves root's sshd as well."""
+
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -31,6 +33,7 @@ def pack(
     entrypoint: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     user: str = "",
+    working_dir: str = "",
 ) -> None:
     """Write an image in the format of ``docker save``.
 
@@ -42,6 +45,7 @@ def pack(
         entrypoint: what stands before the command.
         environment: of every container, beside PATH.
         user: that it runs as, unless told otherwise; root where none is named.
+        working_dir: where it starts; ``/`` where none is named.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
@@ -54,6 +58,7 @@ def pack(
                     "Cmd": list(command) or None,
                     "Entrypoint": list(entrypoint) or None,
                     "User": user,
+                    "WorkingDir": working_dir,
                     "Env": [f"{key}={value}" for key, value in {"PATH": PATH, **(environment or {})}.items()],
                 },
                 "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest, _ in tars]},
@@ -89,7 +94,7 @@ def _plain() -> Callable[[tarfile.TarInfo], tarfile.TarInfo]:
 
     def change(member: tarfile.TarInfo) -> tarfile.TarInfo:
         path = os.path.normpath(member.name)
-        owners = (uid for home, uid in HOME_OWNERS.items() if path == home or path.startswith(home + "/"))
+        owners = (uid for own, uid in OWNERS.items() if path == own or path.startswith(own + "/"))
         member.uid = member.gid = next(owners, 0)
         member.uname = member.gname = ""
         member.mtime = 0

@@ -56,6 +56,20 @@ def test_topology_keeps_shared_memory_and_leaves_the_network_alone():
     assert (asked["hostNetwork"], asked["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
 
 
+@pytest.mark.parametrize(
+    ("image", "path"),
+    [
+        ("gangline/base", "/home/mpiuser/.ssh"),
+        ("registry.example.com:5000/ml/gangline/base:0.1.0", "/home/mpiuser/.ssh"),
+        ("gangline/base@sha256:00", "/home/mpiuser/.ssh"),
+        ("others-gangline/base", None),
+        ("gangline/base-of-mine", None),
+    ],
+)
+def test_our_own_image_finds_its_keys_where_its_user_reads_them(image: str, path: str | None):
+    assert job(image=image)["spec"].get("sshAuthMountPath") == path
+
+
 def test_labels_by_which_arena_finds_the_pods_of_a_job():
     labels = template(job(labels=("team=vision",)), "Launcher")["metadata"]["labels"]
 

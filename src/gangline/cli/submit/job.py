@@ -81,6 +81,10 @@ class Submission:
     clean_policy: str = "All"
 
 
+_OWN_IMAGE = re.compile(r"(^|/)gangline/base(:|@|$)")
+"""It runs as mpiuser, who may not read root's keys."""
+
+
 def build_objects(wanted: Submission) -> list[Obj]:
     """Return the objects of a job in the order of their creation.
 
@@ -197,6 +201,7 @@ def _mpijob(wanted: Submission) -> Obj:
         },
         "spec": {
             "slotsPerWorker": max(wanted.gpus, 1),
+            **({"sshAuthMountPath": "/home/mpiuser/.ssh"} if _OWN_IMAGE.search(wanted.image) else {}),
             "runPolicy": policy,
             "mpiReplicaSpecs": {
                 "Launcher": _replica(wanted, labels, annotations, is_launcher=True),
