@@ -19,7 +19,7 @@ FAILED = "Failed"
 BLOCKED = "Blocked"
 """Ours: the job is good, but this cluster cannot run it yet."""
 WAITING = "Waiting"
-"""Ours: why its gang is not placed, in the words of the gang's scheduler."""
+"""Ours: what its pods wait for, in the words of the gang's scheduler, of a pod, or of the API server."""
 
 MESSAGE_CHARACTERS_MAX = 1024
 

@@ -19,7 +19,6 @@ from gangline.api.pod_group import LIMIT_ANNOTATION, QUEUE_ANNOTATION, PodGroup
 from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
 from gangline.jobs.names import Names, child_metadata, other_child_labels
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, merge_patch_between
-from gangline.jobs.status import StatusDraft
 from gangline.units import format_quantity
 from gangline.workloads.requests import pod_requests, read_spec
 
@@ -153,23 +152,6 @@ def scheduler_verdict(found: PodGroup | None) -> Condition | None:
         if condition.status == "True" and condition.type in (UNSCHEDULABLE, SCHEDULED):
             said.append(condition)
     return max(said, key=lambda condition: condition.last_transition_time or "", default=None)
-
-
-def note_waiting(draft: StatusDraft, phase: str, found: PodGroup | None) -> None:
-    """Carry over to the job why its gang waits, or that it does no more.
-
-    Args:
-        draft: of the job's status.
-        phase: of the job, of ``phases.TRANSITIONS``.
-        found: its PodGroup.
-    """
-    said = scheduler_verdict(found)
-    if phase != "Waiting":
-        draft.waits_no_more(f"MPIJob{phase}", f"MPIJob {draft.key} does not wait for room: {phase}.")
-    elif said is not None and said.type == UNSCHEDULABLE:
-        draft.waiting(said.reason or UNSCHEDULABLE, said.message)
-    elif said is not None:
-        draft.waits_no_more(said.reason or SCHEDULED, said.message)
 
 
 def join_gang(template: Object, job: MPIJob, dialect: Dialect | None) -> None:

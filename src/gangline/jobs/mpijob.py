@@ -28,7 +28,7 @@ from gangline.jobs.gang import (
     ensure_pod_group,
     explain_not_served,
     gang_warnings,
-    note_waiting,
+    scheduler_verdict,
 )
 from gangline.jobs.launcher_replacement import rejection_events, replacement_wait_s
 from gangline.jobs.observed import ObservedChildren
@@ -39,6 +39,8 @@ from gangline.jobs.pods import build_launcher, build_worker, resume_patch
 from gangline.jobs.remote_access import with_transport
 from gangline.jobs.settings import Settings
 from gangline.jobs.status import StatusDraft, was_created
+from gangline.jobs.waiting import note_waiting, why_waits
+from gangline.workloads.pending import PendingReason
 
 VALIDATION_ERROR = "ValidationError"
 FIELDS_IGNORED = "FieldsIgnored"
@@ -84,7 +86,7 @@ def reconcile(
     launcher_wait_s = replacement_wait_s(job, observed_job.launcher, observed_job.launcher_pods, now)
     if not draft.is_finished:
         phase = enter_phase(observed_job, draft, launcher_wait_s)
-        note_waiting(draft, phase, observed_job.pod_group)
+        note_waiting(draft, phase, _why_waits(observed_job))
         warnings += [] if draft.is_finished else rejection_events(observed_job.launcher_pods)
         warnings += _lost_warnings(observed_job, draft)
     if draft.is_finished:
@@ -130,6 +132,11 @@ def _warnings(read: ReadJob, observed_job: ObservedJob, draft: StatusDraft) -> l
     if observed_job.dialect and not draft.is_finished:
         warnings += gang_warnings(observed_job.job, observed_job.dialect, observed_job.observed.priorities)
     return warnings
+
+
+def _why_waits(observed_job: ObservedJob) -> PendingReason | None:
+    pods = [*observed_job.launcher_pods, *observed_job.workers.values()]
+    return why_waits(scheduler_verdict(observed_job.pod_group), pods, observed_job.observed.refused)
 
 
 def _lost_warnings(observed_job: ObservedJob, draft: StatusDraft) -> list[Emit]:

@@ -20,6 +20,7 @@ class ObservedChildren:
         serves_pod_groups: whether the cluster has the kind of PodGroup that the gang scheduler reads.
         rejected: what the API server said to objects of this job that it will never take; empty
             when all were taken.
+        refused: what it said to the last one that it did not take yet, as a quota makes it; empty then too.
     """
 
     services: Mapping[str, Service] = field(default_factory=dict)
@@ -31,6 +32,7 @@ class ObservedChildren:
     priorities: Mapping[str, int] = field(default_factory=dict)
     serves_pod_groups: bool = True
     rejected: tuple[str, ...] = ()
+    refused: str = ""
 
 
 def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:

@@ -13,6 +13,7 @@ from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, PRIORITY_CLASSES, SE
 from gangline.jobs.gang import Dialect
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.registry import JobKind
+from gangline.jobs.waiting import said_of
 from gangline.kube.cache import Cache
 from gangline.kube.verbs import ObjectClient
 from gangline.operator.recent import Recent, is_newer
@@ -79,7 +80,7 @@ class Children:
         if gangs:
             self.caches[PRIORITY_CLASSES.plural] = Cache(client, PRIORITY_CLASSES, PriorityClass)
 
-    def observe(self, key: JobKey, rejected: tuple[str, ...] = ()) -> ObservedChildren:
+    def observe(self, key: JobKey, rejected: tuple[str, ...] = (), refused: str = "") -> ObservedChildren:
         """Return what is known of a job's children now."""
         return ObservedChildren(
             services=self._by_name(key, SERVICES),
@@ -91,6 +92,7 @@ class Children:
             priorities=self._priorities(),
             serves_pod_groups=self._pod_groups is None or self.caches[self._pod_groups.plural].is_served,
             rejected=rejected,
+            refused=refused,
         )
 
     def remember(self, key: JobKey, resource: Resource, answer: dict[str, Any]) -> None:
@@ -149,4 +151,5 @@ def _signs(pod: Pod) -> tuple[Any, ...]:
         pod.metadata.deletion_timestamp,
         pod.metadata.owner_references,
         pod.metadata.labels,
+        said_of(pod),
     )

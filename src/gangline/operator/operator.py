@@ -27,7 +27,7 @@ from gangline.jobs.settings import Settings
 from gangline.kube.cache import Cache
 from gangline.kube.definitions import watch_definitions
 from gangline.kube.durations import Durations
-from gangline.kube.errors import ApiError, NotFound, Unavailable
+from gangline.kube.errors import ApiError, Forbidden, NotFound, Unavailable
 from gangline.kube.events import Recorder, Regarding
 from gangline.kube.queue import WorkQueue, work
 from gangline.kube.verbs import ObjectClient
@@ -187,7 +187,7 @@ class Operator:
         status = memory.newest_status(job)
         plan = kind.entry.reconcile(
             memory.read_with(kind.entry, job, status),
-            kind.children.observe(key, memory.rejected),
+            kind.children.observe(key, memory.rejected, memory.refused),
             clock.now(),
             raw_status=status,
             settings=self._settings,
@@ -216,6 +216,8 @@ class Operator:
         if outcome.rejected:
             memory.rejected = tuple(dict.fromkeys(outcome.rejected))
             self._queue.add(key)
+        refusals = [str(error) for error in outcome.failed if isinstance(error, Forbidden)]
+        memory.refused = refusals[0] if refusals else ""
         if outcome.failed:
             raise outcome.failed[0]
         waits = [plan.requeue_after_s] if plan.requeue_after_s is not None else []
@@ -300,6 +302,7 @@ class _Memory(msgspec.Struct):
     Attributes:
         uid: of the job.
         rejected: what the server will never take; ends up in the status.
+        refused: what the server does not take yet; ends up there too.
         warned: warnings that were sent and still hold.
         status: the version of the job that the last written status gave, and that status.
         read: the generation of the spec and what was read of it.
@@ -309,6 +312,7 @@ class _Memory(msgspec.Struct):
 
     uid: str
     rejected: tuple[str, ...] = ()
+    refused: str = ""
     warned: frozenset[Emit] = frozenset()
     status: tuple[str, Object] | None = None
     read: tuple[int, ReadJob] | None = None

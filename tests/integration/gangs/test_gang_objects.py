@@ -154,7 +154,7 @@ async def test_who_sees_only_the_job_reads_there_why_it_waits(
             assert (said["status"], said["reason"]) == ("True", "NoRoom")
             assert found["status"]["conditions"][-1]["type"] == "Created"
         await say("Scheduled", "Scheduled", "3 pods are placed")
-        found, said = await until(lambda: waiting("3 pods are placed"))
+        found, said = await until(lambda: waiting(f"MPIJob {where}/pi waits for nothing: Starting."))
         assert (said["status"], found["status"]["conditions"][-1]["type"]) == ("False", "Created")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, SERVICES
+from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, RESOURCE_QUOTAS, SERVICES
 from gangline.jobs import launcher_replacement
 from gangline.kube.client import Client
 from gangline.operator.operator import Operator
@@ -96,6 +96,47 @@ async def test_an_object_of_ours_that_lost_its_labels_gets_them_back(
         return has_labels and bool(found["spec"]["selector"] == selector)
 
     await cluster.until(is_mended)
+
+
+async def test_a_job_says_which_quota_refuses_its_pods_and_goes_on_when_it_lets_them(
+    cluster: Any, make_job: Build, client: Client
+) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "team", "namespace": cluster.namespace},
+        "spec": {"hard": {"pods": "1"}},
+    }
+    await client.create(RESOURCE_QUOTAS, quota)
+
+    async def is_counted() -> bool:
+        found = await client.get(RESOURCE_QUOTAS, "team", cluster.namespace)
+        return bool((found.get("status") or {}).get("used"))
+
+    await cluster.until(is_counted)
+    await cluster.submit(make_job())
+
+    waiting = await cluster.condition("Waiting")
+    assert waiting["reason"] == "PodsNotMade"
+    assert "is forbidden: exceeded quota: team, requested: pods=1, used: pods=1" in waiting["message"]
+    assert (await cluster.job())["status"]["conditions"][-1]["type"] == "Created"
+
+    await client.delete(RESOURCE_QUOTAS, "team", cluster.namespace)
+    await cluster.run_to_launcher()
+    await cluster.condition("Running")
+    await cluster.condition("Waiting", "False")
+
+
+async def test_a_job_says_for_what_a_pod_of_its_waits(cluster: Any, make_job: Build) -> None:
+    await cluster.submit(make_job())
+    worker = (await cluster.some_pods("worker", 2))[0]
+    message = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    placed = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    await cluster.set_phase(worker, "Pending", ready=False, conditions=[placed])
+
+    waiting = await cluster.condition("Waiting")
+    assert waiting["reason"] == "Unschedulable"
+    assert waiting["message"] == f"pod {worker['metadata']['name']} fits on no node: {message}"
 
 
 async def test_a_job_of_another_manager_is_not_touched(cluster: Any, make_job: Build) -> None:

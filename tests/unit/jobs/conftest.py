@@ -43,6 +43,7 @@ class Scene:
         self.jobs: dict[str, Job] = {}
         self.pods: dict[str, Pod] = {}
         self.rejected: tuple[str, ...] = ()
+        self.refused = ""
         self.pod_groups: dict[str, PodGroup] = {}
         self.priorities: dict[str, int] = {}
         self.settings = Settings()
@@ -128,6 +129,7 @@ class Scene:
             self.pod_groups,
             self.priorities,
             rejected=self.rejected,
+            refused=self.refused,
         )
 
     def plan(self, now: datetime = NOW) -> Plan:

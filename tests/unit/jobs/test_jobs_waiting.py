@@ -1,4 +1,4 @@
-"""Why a job waits: what its gang's scheduler says of the PodGroup, told on the job.
+"""Why a job waits, told on the job: by its gang's scheduler, by its pods, by the API server.
 
 In scope: the condition Waiting. Out of scope: what schedulers write, and how a PodGroup is made.
 """
@@ -9,14 +9,29 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
+from gangline.api.core import PodStatus
 from gangline.api.pod_group import PodGroup
 from gangline.jobs.gang import build_pod_group, dialect_of
 from gangline.jobs.settings import Settings
+from gangline.jobs.waiting import said_of
 
 Build = Callable[..., Any]
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+NO_ROOM = {
+    "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "needs 4 GPUs"}
+    ]
+}
+PULL = {
+    "conditions": [{"type": "PodScheduled", "status": "True"}],
+    "containerStatuses": [
+        {"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "not\nfound"}}}
+    ],
+}
+QUIET = {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}]}
 COMPLETE = [{"type": "Complete", "status": "True"}]
 SHORTFALL = "needs 4 nvidia.com/gpu on one node; best node a has 1 free"
 
@@ -78,7 +93,7 @@ def test_a_job_waits_no_more_once_its_gang_is_placed(scene: Build) -> None:
     later = told("Scheduled", "Scheduled", "3 pods are placed", "2026-05-01T12:00:07Z")
     say(one, [later, told("Unschedulable", "NoRoom", SHORTFALL)])
 
-    assert one.conditions(one.settle_status())["Waiting"] == ("False", "Scheduled")
+    assert one.conditions(one.settle_status())["Waiting"] == ("False", "MPIJobStarting")
     one.pods.clear()
     one.add_workers(2).add_launcher_pod()
     assert list(one.conditions(one.settle_status())) == ["Waiting", "Created", "Running"]
@@ -107,3 +122,57 @@ def test_a_job_of_a_scheduler_that_says_nothing_is_not_said_to_wait(scene: Build
     say(one, conditions)
 
     assert list(one.conditions(one.plan())) == ["Created"]
+
+
+@pytest.mark.parametrize(
+    ("status", "told_of"),
+    [
+        (NO_ROOM, ("Unschedulable", "pod pi-worker-1 fits on no node: needs 4 GPUs")),
+        (PULL, ("ErrImagePull", "pod pi-worker-1, container main: ErrImagePull: not found")),
+        (QUIET, None),
+    ],
+)
+def test_without_a_word_of_the_gang_a_job_says_what_a_pod_waits_for(
+    scene: Build, status: Any, told_of: Any
+) -> None:
+    one = scene().add_children().add_launcher()
+    one.settle_status()
+    one.add_worker(0, "Pending")
+    one.add_worker(1, "Pending")
+    pod = one.pods["pi-worker-1"]
+    said = msgspec.convert({"phase": "Pending", **status}, PodStatus)
+    one.pods["pi-worker-1"] = msgspec.structs.replace(pod, status=said)
+
+    plan = one.plan()
+
+    if told_of is None:
+        assert plan.status is None
+    else:
+        assert (one.conditions(plan)["Waiting"], one.message(plan, "Waiting")) == (
+            ("True", told_of[0]),
+            told_of[1],
+        )
+        one.settle_status()
+        assert said_of(one.pods["pi-worker-1"]) and not said_of(one.pods["pi-worker-0"])
+        one.add_workers(2).add_launcher_pod()
+        assert one.conditions(one.settle_status())["Waiting"] == ("False", "MPIJobRunning")
+
+
+def test_a_gang_that_is_placed_says_of_a_pod_that_it_waits_for_its_image(scene: Build) -> None:
+    one = waiting_job(scene)
+    say(one, [told("Scheduled", "Scheduled", "3 pods are placed")])
+    pod = one.pods["pi-worker-1"]
+    said = msgspec.convert({"phase": "Pending", **PULL}, PodStatus)
+    one.pods["pi-worker-1"] = msgspec.structs.replace(pod, status=said)
+
+    assert one.conditions(one.plan())["Waiting"] == ("True", "ErrImagePull")
+
+
+def test_pods_that_a_quota_refuses_are_told_of_too(scene: Build) -> None:
+    one = scene().add_children()
+    one.refused = 'pods "pi-worker-0" is forbidden: exceeded quota: team'
+
+    assert one.message(one.plan(), "Waiting") == one.refused
+    one.settle_status()
+    one.refused = ""
+    assert one.conditions(one.plan())["Waiting"] == ("False", "MPIJobStarting")

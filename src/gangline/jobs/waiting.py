@@ -1,0 +1,60 @@
+"""Why a job's pods do not start, for its own status: who may read the job alone is told, too. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gangline.api.core import Condition, Pod, find_condition
+from gangline.jobs.gang import UNSCHEDULABLE
+from gangline.jobs.status import StatusDraft
+from gangline.workloads.pending import PendingReason, pending_reason_of
+
+NOT_MADE = "PodsNotMade"
+"""Reason of a job whose pods the API server refuses for now, as a quota does."""
+
+
+def why_waits(said: Condition | None, pods: Iterable[Pod], refused: str) -> PendingReason | None:
+    """Return what holds a job up: its gang, else the first pod that says so, in the given order.
+
+    Args:
+        said: what the gang's scheduler said last.
+        pods: of the job.
+        refused: what the API server said to a pod that it did not take; empty when it took all.
+
+    Cost: under a microsecond for a pod that says nothing.
+    """
+    if said is not None and said.type == UNSCHEDULABLE:
+        return PendingReason(said.reason or UNSCHEDULABLE, said.message)
+    for pod in pods:
+        if said_of(pod) and (found := pending_reason_of(msgspec.to_builtins(pod))):
+            return found
+    return PendingReason(NOT_MADE, refused) if refused else None
+
+
+def note_waiting(draft: StatusDraft, phase: str, why: PendingReason | None) -> None:
+    """Say in a job's status what holds it up, or that nothing does any more.
+
+    Args:
+        draft: of the job's status.
+        phase: of the job, of ``phases.TRANSITIONS``.
+        why: what holds it up.
+    """
+    if phase == "Waiting" and why is not None:
+        draft.waiting(why.kind, str(why))
+    else:
+        state = "Starting" if phase == "Waiting" else phase
+        draft.waits_no_more(f"MPIJob{state}", f"MPIJob {draft.key} waits for nothing: {state}.")
+
+
+def said_of(pod: Pod) -> tuple[str, ...]:
+    """Return what was said of a pod that does not start; another value is worth a look at its job."""
+    if pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
+        return ()
+    placed = find_condition(pod.status.conditions, "PodScheduled")
+    said = [placed.message] if placed is not None and placed.status == "False" else []
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        if (waiting := status.state.waiting) and waiting.message:
+            said.append(f"{waiting.reason}: {waiting.message}")
+    return tuple(said)
