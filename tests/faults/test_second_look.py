@@ -63,7 +63,7 @@ async def looked(operator: Operator, count: int) -> None:
             if operator.statistics().reconcile.count >= count and not (queue.ready or queue.in_work):
                 break
             await asyncio.sleep(0.01)
-    await operator._recorder.flush()
+    await operator.flush_events()
 
 
 async def test_unchanged_jobs_are_looked_at_and_left_alone(api: Any) -> None:

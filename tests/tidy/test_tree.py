@@ -34,7 +34,7 @@ FOREIGN_TEXT = [
     for pattern in (
         r"(?<![\w.])/work" + r"/",
         r"/root/\.(?!ssh)",
-        r"/home/(?!USER|you\b|user\b|mpiuser\b)\w+/",
+        r"/home/(?!USER|you\b|user\b|mpiuser\b|benchmarks\b)\w+/",
         r"--(extra-)?index-url",
         r"https?://[\w.-]+(:\d+)?/(simple|pypi)/",
     )

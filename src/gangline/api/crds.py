@@ -14,11 +14,14 @@ from gangline.api.resources import (
     MPIJOB_VERSIONS,
     MPIJOBS,
     SCHEDULER_PLUGINS_POD_GROUPS,
+    TFJOBS,
     VOLCANO_POD_GROUPS,
     VOLCANO_QUEUES,
     Resource,
 )
 from gangline.api.schema import schema_of, schema_of_message
+from gangline.api.training.job import V1BETA2, WORKER, TrainingJobStatus
+from gangline.api.training.kinds import TRAINING_KINDS, TrainingKind
 
 _MPIJOB_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
     # The controller keeps the telling condition last, so its type is the state.
@@ -32,10 +35,23 @@ _MPIJOB_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
     ("Completed", "date", ".status.completionTime", 1),
 )
 
+_TRAINING_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
+    ("State", "string", ".status.conditions[-1:].type", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Restarts", "integer", ".status.restarts", 1),
+    ("Reason", "string", ".status.conditions[-1:].reason", 1),
+    ("Completed", "date", ".status.completionTime", 1),
+)
+
 
 def crds() -> list[dict[str, Any]]:
     """Return every definition as a fresh object in wire form, ready to be applied."""
-    return [stamped(_mpijob())]
+    return [mpijob_crd(), *(stamped(_training_job(kind)) for kind in TRAINING_KINDS)]
+
+
+def mpijob_crd() -> dict[str, Any]:
+    """Return the definition without which nothing works; those of other jobs may be somebody else's."""
+    return stamped(_mpijob())
 
 
 def gang_crds() -> list[dict[str, Any]]:
@@ -106,6 +122,85 @@ def _gang_kind(
     }
 
 
+def _training_job(kind: TrainingKind) -> dict[str, Any]:
+    resource = kind.resource
+    versions = [resource.version, V1BETA2] if resource == TFJOBS else [resource.version]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "names": {
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+            },
+            "scope": "Namespaced",
+            "conversion": {"strategy": "None"},
+            "versions": [_training_version(kind, version) for version in versions],
+        },
+    }
+
+
+def _training_version(kind: TrainingKind, version: str) -> dict[str, Any]:
+    is_current = version == kind.resource.version
+    workers = f"{kind.specs_field}.{WORKER}"
+    old = _old(kind.resource, version)
+    return {
+        "name": version,
+        "served": True,
+        "storage": is_current,
+        **({} if is_current else old),
+        "additionalPrinterColumns": [_column(*column) for column in _TRAINING_COLUMNS],
+        "schema": {
+            "openAPIV3Schema": {
+                "description": f"A training of which each pod is a {kind.container} process of one role.",
+                "type": "object",
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "kind": {"type": "string"},
+                    "metadata": {"type": "object"},
+                    "spec": {
+                        "description": "What is to run.",
+                        **_training_spec(kind, keep_unknown=not is_current),
+                    },
+                    "status": {"description": "How far it is.", **schema_of(TrainingJobStatus)},
+                },
+                "required": ["spec"],
+            }
+        },
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": f".spec.{workers}.replicas",
+                "statusReplicasPath": f".status.replicaStatuses.{WORKER}.active",
+                "labelSelectorPath": f".status.replicaStatuses.{WORKER}.selector",
+            },
+        },
+    }
+
+
+def _training_spec(kind: TrainingKind, *, keep_unknown: bool) -> dict[str, Any]:
+    schema = schema_of(kind.spec)
+    role = schema["properties"][kind.specs_field]["additionalProperties"]
+    schema["required"] = [kind.specs_field]
+    schema["x-kubernetes-validations"] = [
+        {
+            "rule": f"{_manager_of('self')} == {_manager_of('oldSelf')}",
+            "message": "runPolicy.managedBy is immutable",
+        }
+    ]
+    if keep_unknown:
+        for part in (schema, schema["properties"]["runPolicy"], role):
+            part["x-kubernetes-preserve-unknown-fields"] = True
+    else:
+        role["properties"]["template"] |= schema_of_message("core/v1.PodTemplateSpec")
+        del role["properties"]["template"]["x-kubernetes-preserve-unknown-fields"]
+    return schema
+
+
 def _mpijob() -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -128,10 +223,10 @@ def _mpijob() -> dict[str, Any]:
     }
 
 
-def _old(version: str) -> dict[str, Any]:
+def _old(resource: Resource, version: str) -> dict[str, Any]:
     """Return what tells clients not to write a version anew; the one-machine cluster does not prefer it."""
-    text = f"{MPIJOBS.group}/{version} {MPIJOBS.kind} is served for old files"
-    return {"deprecated": True, "deprecationWarning": f"{text}; write new ones as {MPIJOBS.api_version}"}
+    text = f"{resource.group}/{version} {resource.kind} is served for old files"
+    return {"deprecated": True, "deprecationWarning": f"{text}; write new ones as {resource.api_version}"}
 
 
 def _mpijob_version(version: str) -> dict[str, Any]:
@@ -143,7 +238,7 @@ def _mpijob_version(version: str) -> dict[str, Any]:
         "name": version,
         "served": True,
         "storage": is_current,
-        **({} if is_current else _old(version)),
+        **({} if is_current else _old(MPIJOBS, version)),
         "additionalPrinterColumns": [_column(*column) for column in _MPIJOB_COLUMNS],
         "schema": {
             "openAPIV3Schema": {

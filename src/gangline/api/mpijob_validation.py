@@ -49,20 +49,20 @@ def validate_mpijob(job: MPIJob, *, unknown: Unknown = "ignore") -> list[FieldEr
     errors = _check_name(job)
     policy = job.metadata.annotations.get(ON_WORKER_FAILURE)
     if policy is not None:
-        errors += _one_of(policy, WORKER_FAILURE_POLICIES, f"metadata.annotations[{ON_WORKER_FAILURE}]")
+        errors += one_of(policy, WORKER_FAILURE_POLICIES, f"metadata.annotations[{ON_WORKER_FAILURE}]")
     errors += _check_replicas(job, unknown)
     if spec.slots_per_worker is None:
         errors.append(FieldError("Required", "spec.slotsPerWorker", "must be set"))
     elif spec.slots_per_worker < 1:
         rule = "must be at least 1: a worker without slots can take no rank"
         errors.append(FieldError("Invalid", "spec.slotsPerWorker", rule, show(spec.slots_per_worker)))
-    errors += _check_run_policy(spec.run_policy)
+    errors += check_run_policy(spec.run_policy, MANAGERS)
     if not spec.ssh_auth_mount_path:
         errors.append(FieldError("Required", "spec.sshAuthMountPath", "must be set"))
-    errors += _one_of(
+    errors += one_of(
         spec.launcher_creation_policy, CREATION_POLICIES, "spec.launcherCreationPolicy", empty=True
     )
-    return errors + _one_of(spec.mpi_implementation, IMPLEMENTATIONS, "spec.mpiImplementation")
+    return errors + one_of(spec.mpi_implementation, IMPLEMENTATIONS, "spec.mpiImplementation")
 
 
 def _check_name(job: MPIJob) -> list[FieldError]:
@@ -106,7 +106,7 @@ def _check_role(job: MPIJob, role: str, spec: ReplicaSpec, unknown: Unknown) -> 
     errors = []
     if spec.replicas is None:
         errors.append(FieldError("Required", f"{path}.replicas", "must be set"))
-    errors += _one_of(spec.restart_policy, RESTART_POLICIES, f"{path}.restartPolicy")
+    errors += one_of(spec.restart_policy, RESTART_POLICIES, f"{path}.restartPolicy")
     if not spec.containers:
         errors.append(
             FieldError("Required", f"{path}.template.spec.containers", "must have at least one container")
@@ -144,17 +144,18 @@ def _check_own_mounts(job: MPIJob, role: str, spec: ReplicaSpec) -> list[FieldEr
     return errors
 
 
-def _check_run_policy(policy: RunPolicy) -> list[FieldError]:
+def check_run_policy(policy: RunPolicy, managers: tuple[str, ...]) -> list[FieldError]:
+    """Return the broken rules of a run policy after defaulting, whose manager is one of these."""
     path = "spec.runPolicy"
     if policy.clean_pod_policy is None:
         errors = [FieldError("Required", f"{path}.cleanPodPolicy", "must be set")]
     else:
-        errors = _one_of(policy.clean_pod_policy, CLEAN_POD_POLICIES, f"{path}.cleanPodPolicy")
+        errors = one_of(policy.clean_pod_policy, CLEAN_POD_POLICIES, f"{path}.cleanPodPolicy")
     errors += _not_negative(policy.ttl_seconds_after_finished, f"{path}.ttlSecondsAfterFinished")
     errors += _not_negative(policy.active_deadline_seconds, f"{path}.activeDeadlineSeconds")
     errors += _not_negative(policy.backoff_limit, f"{path}.backoffLimit")
     if policy.managed_by is not None:
-        errors += _one_of(policy.managed_by, MANAGERS, f"{path}.managedBy")
+        errors += one_of(policy.managed_by, managers, f"{path}.managedBy")
     return errors + _check_scheduling(
         policy.scheduling_policy or SchedulingPolicy(), f"{path}.schedulingPolicy"
     )
@@ -174,7 +175,8 @@ def _not_negative(value: int | None, path: str) -> list[FieldError]:
     )
 
 
-def _one_of(value: str, allowed: tuple[str, ...], path: str, *, empty: bool = False) -> list[FieldError]:
+def one_of(value: str, allowed: tuple[str, ...], path: str, *, empty: bool = False) -> list[FieldError]:
+    """Return the error of a value that is none of the allowed ones; an ``empty`` one may be fine."""
     if value in allowed or (empty and not value):
         return []
     rule, meant = "must be " + " or ".join(f"`{item}`" for item in allowed), similar_name(value, allowed)

@@ -100,9 +100,17 @@ MPIJOB_VERSIONS: tuple[Resource, ...] = (
     Resource("kubeflow.org", "v1alpha1", "mpijobs", "MPIJob"),
 )
 """The same objects in every version that is served; the first is the one they are stored in."""
+PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
+TRAINING_JOBS: tuple[Resource, ...] = (PYTORCHJOBS, TFJOBS)
+TFJOB_VERSIONS: tuple[Resource, ...] = (TFJOBS, Resource("kubeflow.org", "v1beta2", "tfjobs", "TFJob"))
+JOB_RESOURCES: tuple[Resource, ...] = (*MPIJOB_VERSIONS, PYTORCHJOBS, *TFJOB_VERSIONS)
+"""The kinds that the operator runs, in every version that is served."""
+OLD_VERSIONS: tuple[Resource, ...] = (*MPIJOB_VERSIONS[1:], *TFJOB_VERSIONS[1:])
+"""What is served for old files, and stored in another version."""
 
 WRITTEN_VERSION_ANNOTATION = "gangline.dev/written-version"
-"""On an MPIJob: the ``apiVersion`` by whose rules it was written. It travels with the object where somebody
+"""On a job: the ``apiVersion`` by whose rules it was written. It travels with the object where somebody
 copies it through another version."""
 
 SCHEDULER_PLUGINS_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gangline.api.resources import JOBS, MPIJOBS, PODS, TRAINING_JOBS
 from gangline.cli.options.home import usable_paths
 from gangline.cli.options.target import cluster_option
 from gangline.cli.output import say
@@ -22,7 +23,7 @@ PODS_TIMEOUT_S = 15.0
 BACK_TIMEOUT_S = 10.0
 """How long a server that was killed, and is started again, is waited for: it knows what is unfinished."""
 POLL_S = 0.05
-_WORKLOADS = ("/apis/kubeflow.org/v2beta1", "mpijobs"), ("/apis/batch/v1", "jobs"), ("/api/v1", "pods")
+_WORKLOADS = tuple((resource.root, resource.plural) for resource in (MPIJOBS, *TRAINING_JOBS, JOBS, PODS))
 
 
 @click.command("down")

@@ -299,13 +299,13 @@ def _delete(target: ClusterTarget, files: list[RunFile], *, is_told: bool) -> No
 
 def _jobs_there(target: ClusterTarget) -> Callable[[str], bool]:
     """Return a test for uids of jobs and pods that are still in the cluster."""
-    from gangline.api.resources import JOBS, MPIJOBS, PODS
+    from gangline.api.resources import JOBS, MPIJOBS, PODS, TRAINING_JOBS
     from gangline.cluster.daemon.cluster import Cluster
     from gangline.kube.errors import NotFound
 
     cluster = Cluster(target.paths)
     uids: set[str] = set()
-    for resource in (MPIJOBS, JOBS, PODS):
+    for resource in (MPIJOBS, *TRAINING_JOBS, JOBS, PODS):
         with suppress(NotFound):
             found = cluster.request("GET", resource.path())
             uids |= {item["metadata"]["uid"] for item in found.get("items") or []}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gangline.api.resources import MPIJOBS, Resource
+from gangline.api.resources import MPIJOBS, TRAINING_JOBS, Resource
 from gangline.errors import ClusterError
 from gangline.kube.definitions import ensure
 from gangline.kube.errors import NotFound
@@ -23,15 +23,17 @@ SERVED_WITHIN_S = 30.0
 async def install_definitions(
     client: ObjectClient, definitions: Sequence[Obj], say: Callable[[str], None], *, replace: bool
 ) -> None:
-    """Write the definitions where no others stand: jobs need ours, a gang's may be anybody's.
+    """Write the definitions where no others stand: MPIJobs need ours, a gang's may be anybody's.
+
+    TFJobs and PyTorchJobs whose definition is the training operator's are its own, and stay so.
 
     Raises:
-        ClusterError: somebody else's definition of a job kind stands there.
+        ClusterError: somebody else's definition of MPIJobs stands there.
     """
     for crd in definitions:
-        name = crd["metadata"]["name"]
-        verb, verdict = await ensure(client, crd, replace=replace)
-        if verdict is not None and verb == "left" and crd["spec"]["group"] == MPIJOBS.group:
+        name, resource = crd["metadata"]["name"], resource_of(crd)
+        verb, verdict = await ensure(client, crd, replace=replace and resource not in TRAINING_JOBS)
+        if verdict is not None and verb == "left" and resource == MPIJOBS:
             raise ClusterError(
                 f"customresourcedefinition/{name} is left as it is: {verdict.message}",
                 hint="jobs written for it may not fit Gangline's; `gangline crds --install --replace` writes "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gangline.api.definitions import ANNOTATION
-from gangline.api.resources import CRDS, DEPLOYMENTS, MPIJOBS, Resource
+from gangline.api.resources import CRDS, DEPLOYMENTS, MPIJOBS, TRAINING_JOBS, Resource
 from gangline.errors import ClusterError
 from gangline.installation.definitions import resource_of
 from gangline.installation.found import Found, find_installed
@@ -75,7 +75,7 @@ async def plan_removal(client: ObjectClient, installation: Installation, *, keep
         except NotFound:
             continue
         there = (await client.list(resource_of(crd))).items
-        is_of_jobs = resource_of(crd) == MPIJOBS
+        is_of_jobs = resource_of(crd) in (MPIJOBS, *TRAINING_JOBS)
         # What jobs own goes with them.
         staying = there if not jobs_go else [] if is_of_jobs else [one for one in there if not _is_owned(one)]
         if ANNOTATION not in (live["metadata"].get("annotations") or {}):

@@ -1,23 +1,24 @@
 """Gangs: the PodGroup of a job, in the dialect of the scheduler that places it.
 
-Source: the MPI operator's ``--gang-scheduling``. Done otherwise here: a launcher that waits for its workers
-is not counted, and where workers outrank the launcher it is they who are counted first.
+Source: ``--gang-scheduling`` of the MPI operator, ``--gang-scheduler-name`` of the training operator. Done
+otherwise than by the first: a launcher that waits for its workers is not counted, and where workers outrank
+the launcher it is they who are counted first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
-from gangline.api.core import Condition, PodSpec, find_condition
-from gangline.api.mpijob import LAUNCHER, WORKER, MPIJob, ReplicaSpec, SchedulingPolicy
+from gangline.api.core import Condition, ObjectMeta, PodSpec
+from gangline.api.mpijob import ReplicaSpec, SchedulingPolicy
 from gangline.api.pod_group import LIMIT_ANNOTATION, QUEUE_ANNOTATION, PodGroup
 from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
-from gangline.jobs.names import Names, child_metadata, other_child_labels
+from gangline.jobs.names import child_metadata
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, merge_patch_between
 from gangline.units import format_quantity
 from gangline.workloads.requests import pod_requests, read_spec
@@ -63,7 +64,32 @@ def dialect_of(gang_scheduling: str) -> Dialect | None:
     return Dialect(gang_scheduling, VOLCANO_POD_GROUPS if is_volcano else SCHEDULER_PLUGINS_POD_GROUPS)
 
 
-def build_pod_group(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]) -> Object:
+@dataclass(frozen=True, slots=True)
+class GangedJob:
+    """A job of any kind as its gang sees it.
+
+    Attributes:
+        owner: the kind of the job.
+        metadata: of the job.
+        policy: its scheduling policy; an empty one where it has none.
+        limit_s: after how many seconds its deadline ends it; None without one.
+        roles: each with how many pods it has, in the order in which equals are counted.
+        size: how many pods must be placed at the same moment, unless the policy says otherwise.
+        labels: of the PodGroup.
+        keeps_order: whether roles are counted in their order even where a later one outranks an earlier.
+    """
+
+    owner: Resource
+    metadata: ObjectMeta
+    policy: SchedulingPolicy
+    limit_s: int | None
+    roles: tuple[tuple[ReplicaSpec, int], ...]
+    size: int
+    labels: Mapping[str, str]
+    keeps_order: bool = False
+
+
+def build_pod_group(job: GangedJob, dialect: Dialect, priorities: Mapping[str, int]) -> Object:
     """Return the PodGroup of a job.
 
     Args:
@@ -71,7 +97,6 @@ def build_pod_group(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]
         dialect: of the scheduler.
         priorities: value of every PriorityClass of the cluster.
     """
-    policy = _policy(job)
     spec: Object = {"minMember": min_member(job)}
     resources = min_resources(job, priorities)
     if resources is not None:
@@ -81,9 +106,8 @@ def build_pod_group(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]
         priority_class = gang_priority_class(job)
         spec |= {"priorityClassName": priority_class} if priority_class else {}
     else:
-        spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds or 0
-    names = Names.of(job)
-    metadata = child_metadata(job.metadata, names.job, other_child_labels(names.job))
+        spec["scheduleTimeoutSeconds"] = job.policy.schedule_timeout_seconds or 0
+    metadata = child_metadata(job.metadata, job.metadata.name, dict(job.labels), job.owner)
     if annotations := _annotations(job, dialect):
         metadata["annotations"] = annotations
     return {
@@ -94,24 +118,24 @@ def build_pod_group(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]
     }
 
 
-def _queue(job: MPIJob) -> str:
-    return _policy(job).queue or job.metadata.annotations.get(QUEUE_ANNOTATION, "")
+def _queue(job: GangedJob) -> str:
+    return job.policy.queue or job.metadata.annotations.get(QUEUE_ANNOTATION, "")
 
 
-def _annotations(job: MPIJob, dialect: Dialect) -> dict[str, str]:
+def _annotations(job: GangedJob, dialect: Dialect) -> dict[str, str]:
     """Return what a gang's scheduler should know and its PodGroup has no field for.
 
     After how many seconds the job ends: by its deadline, else by its own annotation. Which queue it is in:
     scheduler-plugins has no queues, Gangline's scheduler has them in both dialects.
     """
-    seconds = job.spec.run_policy.active_deadline_seconds
+    seconds = job.limit_s
     limit = str(seconds) if seconds is not None else job.metadata.annotations.get(LIMIT_ANNOTATION, "")
     queue = "" if dialect.is_volcano else _queue(job)
     return {key: value for key, value in ((LIMIT_ANNOTATION, limit), (QUEUE_ANNOTATION, queue)) if value}
 
 
 def ensure_pod_group(
-    job: MPIJob, found: PodGroup | None, dialect: Dialect, priorities: Mapping[str, int]
+    job: GangedJob, found: PodGroup | None, dialect: Dialect, priorities: Mapping[str, int]
 ) -> list[Action]:
     """Return what makes the PodGroup right; fields that the scheduler filled in are left alone."""
     wanted = build_pod_group(job, dialect, priorities)
@@ -125,8 +149,8 @@ def ensure_pod_group(
     annotations = _annotations(job, dialect)
     if change := {k: v for k, v in annotations.items() if found.metadata.annotations.get(k) != v}:
         patch["metadata"] = {"annotations": change}
-    names = Names.of(job)
-    return [Patch(dialect.resource, names.namespace, names.job, patch)] if patch else []
+    meta = job.metadata
+    return [Patch(dialect.resource, meta.namespace, meta.name, patch)] if patch else []
 
 
 def delete_pod_group(found: PodGroup | None, dialect: Dialect | None) -> list[Action]:
@@ -154,45 +178,35 @@ def scheduler_verdict(found: PodGroup | None) -> Condition | None:
     return max(said, key=lambda condition: condition.last_transition_time or "", default=None)
 
 
-def join_gang(template: Object, job: MPIJob, dialect: Dialect | None) -> None:
-    """Make a pod (or a template of pods) a member of its job's gang, in place."""
+def join_gang(template: Object, group: str, dialect: Dialect | None) -> None:
+    """Make a pod (or a template of pods) a member of the gang of that name, in place."""
     if dialect is None:
         return
     template["spec"]["schedulerName"] = dialect.scheduler
     metadata = template["metadata"]
-    name = Names.of(job).job
     if dialect.is_volcano:
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), _GROUP_ANNOTATION: name}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), _GROUP_ANNOTATION: group}
     else:
-        metadata["labels"] = {**(metadata.get("labels") or {}), _GROUP_LABEL: name}
+        metadata["labels"] = {**(metadata.get("labels") or {}), _GROUP_LABEL: group}
 
 
-def min_member(job: MPIJob) -> int:
-    """Return how many pods must be placed at the same moment.
-
-    Unless the policy says otherwise all of them; a launcher that waits for its workers cannot be one.
-    """
-    policy = _policy(job)
-    if policy.min_available is not None:
-        return policy.min_available
-    if job.launcher_waits and job.worker_count:
-        return job.worker_count
-    return job.worker_count + 1
+def min_member(job: GangedJob) -> int:
+    """Return how many pods must be placed at the same moment: as the policy says, else all of them."""
+    return job.size if job.policy.min_available is None else job.policy.min_available
 
 
-def gang_priority_class(job: MPIJob) -> str:
-    """Return the PriorityClass of the gang: the policy's, else the launcher's, else the workers'."""
-    choices = [_policy(job).priority_class]
-    choices += [_priority_class(job.spec.replica(role)) for role in (LAUNCHER, WORKER)]
+def gang_priority_class(job: GangedJob) -> str:
+    """Return the PriorityClass of the gang: the policy's, else that of the first role that has one."""
+    choices = [job.policy.priority_class, *(_priority_class(role) for role, _ in job.roles)]
     return next((name for name in choices if name), "")
 
 
-def min_resources(job: MPIJob, priorities: Mapping[str, int]) -> Object | None:
+def min_resources(job: GangedJob, priorities: Mapping[str, int]) -> Object | None:
     """Return the resources of the pods that must be placed at the same moment; None when none must.
 
     The pods of highest priority count first. Names stay as written: a scheduler of others knows no aliases.
     """
-    given = _policy(job).min_resources
+    given = job.policy.min_resources
     if given is not None:
         return given
     least = min_member(job)
@@ -200,11 +214,8 @@ def min_resources(job: MPIJob, priorities: Mapping[str, int]) -> Object | None:
         return None
     total: dict[str, Decimal] = {}
     binary: set[str] = set()
-    for role, count in _counted(job, least, priorities).items():
-        spec = job.spec.replica(role)
-        if spec is None or not count:
-            continue
-        template = read_spec(spec.template.get("spec"))
+    for role, count in _counted(job, least, priorities):
+        template = read_spec(role.template.get("spec"))
         for name, amount in pod_requests(template, as_written=True).items():
             total[name] = total.get(name, Decimal(0)) + min(amount, _QUANTITY_MAX) * count
         binary |= _binary_names(template)
@@ -214,16 +225,16 @@ def min_resources(job: MPIJob, priorities: Mapping[str, int]) -> Object | None:
     }
 
 
-def _counted(job: MPIJob, least: int, priorities: Mapping[str, int]) -> dict[str, int]:
-    """Return how many pods of each role are among the ``least`` first ones."""
-    workers = job.worker_count
-    launcher_value, worker_value = (
-        priorities.get(_priority_class(job.spec.replica(role)), 0) for role in (LAUNCHER, WORKER)
-    )
-    if job.launcher_waits or worker_value > launcher_value:
-        first = min(workers, least)
-        return {WORKER: first, LAUNCHER: min(1, least - first)}
-    return {LAUNCHER: 1, WORKER: min(workers, least - 1)}
+def _counted(job: GangedJob, least: int, priorities: Mapping[str, int]) -> Iterator[tuple[ReplicaSpec, int]]:
+    """Yield how many pods of each role are among the ``least`` first ones."""
+    ordered = job.roles
+    if not job.keeps_order:
+        ordered = tuple(sorted(ordered, key=lambda one: -priorities.get(_priority_class(one[0]), 0)))
+    for role, count in ordered:
+        first = min(count, least)
+        least -= first
+        if first:
+            yield role, first
 
 
 def _binary_names(spec: PodSpec) -> set[str]:
@@ -244,30 +255,23 @@ def explain_not_served(dialect: Dialect) -> str:
     )
 
 
-def gang_warnings(job: MPIJob, dialect: Dialect, priorities: Mapping[str, int]) -> list[Emit]:
-    """Return what a user should know of a gang: names that lead nowhere, a scheduler that is not asked."""
-    if find_condition(job.status.conditions, "Running"):
-        return []
-    roles = [spec for role in (LAUNCHER, WORKER) if (spec := job.spec.replica(role))]
-    names = {_policy(job).priority_class, *(_priority_class(spec) for spec in roles)}
-    found = [
+def gang_warnings(job: GangedJob, priorities: Mapping[str, int]) -> list[Emit]:
+    """Return what a user should know of the names in a gang: priority classes that lead nowhere."""
+    names = {job.policy.priority_class, *(_priority_class(role) for role, _ in job.roles)}
+    return [
         Emit("Warning", "PriorityClassNotFound", f"PriorityClass {name} does not exist and counts as 0")
         for name in sorted(names)
         if name and name not in priorities
     ]
-    others = {_scheduler(spec) for spec in roles} - {"", dialect.scheduler}
-    return found + [
-        Emit("Warning", "SchedulerNameOverridden", f"schedulerName {name} becomes {dialect.scheduler}")
-        for name in sorted(others)
-    ]
 
 
-def _policy(job: MPIJob) -> SchedulingPolicy:
-    return job.spec.run_policy.scheduling_policy or SchedulingPolicy()
+def other_schedulers(job: GangedJob, dialect: Dialect) -> list[str]:
+    """Return the schedulers that templates of the job name and that do not place its gang."""
+    return sorted({_scheduler(role) for role, _ in job.roles} - {"", dialect.scheduler})
 
 
-def _priority_class(spec: ReplicaSpec | None) -> str:
-    return str((spec.template.get("spec") or {}).get("priorityClassName") or "") if spec else ""
+def _priority_class(spec: ReplicaSpec) -> str:
+    return str((spec.template.get("spec") or {}).get("priorityClassName") or "")
 
 
 def _scheduler(spec: ReplicaSpec) -> str:

@@ -27,10 +27,10 @@ from gangline.jobs.gang import (
     delete_pod_group,
     ensure_pod_group,
     explain_not_served,
-    gang_warnings,
     scheduler_verdict,
 )
 from gangline.jobs.launcher_replacement import rejection_events, replacement_wait_s
+from gangline.jobs.mpijob_gang import gang_of_mpijob, mpijob_gang_warnings
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.observed_job import ObservedJob, classify, delete_outdated
 from gangline.jobs.phases import count_launcher, enter_phase, lost_workers
@@ -130,7 +130,7 @@ def _warnings(read: ReadJob, observed_job: ObservedJob, draft: StatusDraft) -> l
         listed = ", ".join(str(warning) for warning in read.warnings)
         warnings.append(Emit("Warning", FIELDS_IGNORED, cut(f"Passed over: {listed}")))
     if observed_job.dialect and not draft.is_finished:
-        warnings += gang_warnings(observed_job.job, observed_job.dialect, observed_job.observed.priorities)
+        warnings += mpijob_gang_warnings(observed_job.job, observed_job.dialect, observed_job.observed)
     return warnings
 
 
@@ -229,9 +229,10 @@ def _ensure(observed_job: ObservedJob, draft: StatusDraft) -> list[list[Action]]
         last = [workers, *_resume_launcher(observed_job)]
     if observed_job.dialect is None:
         return [[*first, *last[0]], *last[1:]]
+    gang = gang_of_mpijob(job)
     # The scheduler must know the gang before its first pod.
     return [
-        [*first, *ensure_pod_group(job, observed_job.pod_group, observed_job.dialect, observed.priorities)],
+        [*first, *ensure_pod_group(gang, observed_job.pod_group, observed_job.dialect, observed.priorities)],
         *last,
     ]
 

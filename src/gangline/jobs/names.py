@@ -9,11 +9,12 @@ from gangline.api.core import ObjectMeta
 from gangline.api.dns_names import is_dns_1035_label
 from gangline.api.mpijob import MPIJob
 from gangline.api.mpijob_legacy import V1, V1ALPHA1, V1ALPHA2
-from gangline.api.resources import MPIJOBS
+from gangline.api.resources import MPIJOBS, Resource
 
 OPERATOR_NAME_LABEL: Final = "training.kubeflow.org/operator-name"
 JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
 JOB_ROLE_LABEL: Final = "training.kubeflow.org/job-role"
+REPLICA_TYPE_LABEL: Final = "training.kubeflow.org/replica-type"
 REPLICA_INDEX_LABEL: Final = "training.kubeflow.org/replica-index"
 OPERATOR_NAME: Final = "mpi-operator"
 ATTEMPT_ANNOTATION: Final = "gangline.dev/attempt"
@@ -107,7 +108,9 @@ def published_labels(job: MPIJob, role: str) -> dict[str, str]:
     return dict(zip(words, (MPIJOBS.group, job.metadata.name, role), strict=False))
 
 
-def child_metadata(owner: ObjectMeta, name: str, labels: dict[str, str]) -> dict[str, Any]:
+def child_metadata(
+    owner: ObjectMeta, name: str, labels: dict[str, str], kind: Resource = MPIJOBS
+) -> dict[str, Any]:
     """Return the metadata of an object that the job controls and takes with it when it goes."""
     return {
         "name": name,
@@ -115,8 +118,8 @@ def child_metadata(owner: ObjectMeta, name: str, labels: dict[str, str]) -> dict
         "labels": labels,
         "ownerReferences": [
             {
-                "apiVersion": MPIJOBS.api_version,
-                "kind": MPIJOBS.kind,
+                "apiVersion": kind.api_version,
+                "kind": kind.kind,
                 "name": owner.name,
                 "uid": owner.uid,
                 "controller": True,

@@ -173,13 +173,13 @@ def _find_foreign(observed_job: ObservedJob) -> None:
                 observed_job.foreign.append(resource_exists(kind, name))
 
 
-def is_leftover(meta: ObjectMeta, job: ObjectMeta) -> bool:
+def is_leftover(meta: ObjectMeta, job: ObjectMeta, kind: str = MPIJOBS.kind) -> bool:
     """Whether an object belonged to an earlier job of the same name, and garbage collection will take it."""
     owner = meta.controller
-    return owner is not None and (owner.kind, owner.name) == (MPIJOBS.kind, job.name) and owner.uid != job.uid
+    return owner is not None and (owner.kind, owner.name) == (kind, job.name) and owner.uid != job.uid
 
 
-def resource_exists(kind: str, name: str) -> Emit:
+def resource_exists(kind: str, name: str, job_kind: str = MPIJOBS.kind) -> Emit:
     """Return the event that says that somebody else has an object of a wanted name."""
-    message = f'Resource "{name}" of Kind "{kind}" already exists and is not managed by MPIJob'
+    message = f'Resource "{name}" of Kind "{kind}" already exists and is not managed by {job_kind}'
     return Emit("Warning", RESOURCE_EXISTS, message)

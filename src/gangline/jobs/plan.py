@@ -16,11 +16,34 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Emit:
+    """An event about the job."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What is told of an action.
+
+    Attributes:
+        done: once it is done.
+        refused: reason of the warning when the server refuses it.
+    """
+
+    done: Emit
+    refused: str
+
+
+@dataclass(frozen=True, slots=True)
 class Create:
     """Create an object; that it exists already is fine only if the job owns it."""
 
     resource: Resource
     object: Object
+    telling: Telling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +82,10 @@ class Delete:
     namespace: str
     name: str
     uid: str
+    telling: Telling | None = None
 
 
 Action = Create | EnsureKeyPair | Patch | Delete
-
-
-@dataclass(frozen=True, slots=True)
-class Emit:
-    """An event about the job."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

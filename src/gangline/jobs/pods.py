@@ -68,7 +68,7 @@ def build_worker(job: MPIJob, index: int, cluster_domain: str = "", dialect: Dia
     if job.has_agent:
         serve_agent(main)
         add_agent(job, pod)
-    join_gang(template, job, dialect)
+    join_gang(template, names.job, dialect)
     metadata = child_metadata(job.metadata, name, template["metadata"]["labels"])
     if template["metadata"].get("annotations"):
         metadata["annotations"] = template["metadata"]["annotations"]
@@ -134,7 +134,7 @@ def build_launcher_template(job: MPIJob, dialect: Dialect | None = None) -> Obje
     main = pod["containers"][0]
     user = main.get("env") or []
     main["env"] = [*user, *launcher_environment(job, user)]
-    join_gang(template, job, dialect)
+    join_gang(template, names.job, dialect)
     return template
 
 
@@ -154,12 +154,12 @@ def _mount_config(job: MPIJob, pod: Object) -> None:
 def _template(job: MPIJob, spec: ReplicaSpec, role: str) -> Object:
     """What both roles share: labels, subdomain, restart policy, the ssh key. Other metadata is dropped."""
     names = Names.of(job)
-    given = _without_nulls(spec.template.get("metadata") or {})
+    given = without_nulls(spec.template.get("metadata") or {})
     labels = {**(given.get("labels") or {}), **published_labels(job, role), **role_labels(names.job, role)}
     metadata: Object = {"labels": labels}
     if given.get("annotations"):
         metadata["annotations"] = dict(given["annotations"])
-    pod: Object = _without_nulls(spec.template["spec"])
+    pod: Object = without_nulls(spec.template["spec"])
     pod["subdomain"] = names.service
     pod["restartPolicy"] = spec.restart_policy
     if pod.get("hostNetwork"):
@@ -182,11 +182,11 @@ def _template(job: MPIJob, spec: ReplicaSpec, role: str) -> Object:
     return {"metadata": metadata, "spec": pod}
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """Return a deep copy in which null fields are absent, as the API takes them."""
     if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def resume_patch(job: MPIJob, template: Object, dialect: Dialect | None = None) -> Object:

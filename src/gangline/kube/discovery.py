@@ -7,14 +7,14 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from gangline.api.resources import BUILT_IN, MPIJOB_VERSIONS, Resource
+from gangline.api.resources import BUILT_IN, JOB_RESOURCES, Resource
 from gangline.kube.errors import NotFound, ServerError
 
 if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
 
 _KNOWN: dict[tuple[str, str], Resource] = {
-    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *MPIJOB_VERSIONS)
+    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *JOB_RESOURCES)
 }
 
 

@@ -18,13 +18,13 @@ from gangline.kube.cache import Cache
 from gangline.kube.verbs import ObjectClient
 from gangline.operator.recent import Recent, is_newer
 
-_CHILD_TYPES: tuple[tuple[Resource, type[Any]], ...] = (
-    (SERVICES, Service),
-    (CONFIG_MAPS, ConfigMap),
-    (SECRETS, Secret),
-    (JOBS, Job),
-    (PODS, Pod),
-)
+_CHILD_TYPES: dict[Resource, type[Any]] = {
+    SERVICES: Service,
+    CONFIG_MAPS: ConfigMap,
+    SECRETS: Secret,
+    JOBS: Job,
+    PODS: Pod,
+}
 _BY_JOB = "job"
 
 
@@ -45,7 +45,7 @@ class JobKey(NamedTuple):
 
 
 class Children:
-    """Caches of Services, ConfigMaps, Secrets, Jobs and Pods that carry the label of one kind of job.
+    """Caches of the objects that carry the label of one kind of job.
 
     Args:
         client: asks the server.
@@ -58,7 +58,7 @@ class Children:
     def __init__(
         self,
         client: ObjectClient,
-        kind: JobKind,
+        kind: JobKind[Any],
         namespace: str | None,
         enqueue: Callable[[JobKey], None],
         gangs: Dialect | None = None,
@@ -66,7 +66,7 @@ class Children:
         self._kind = kind
         self._enqueue = enqueue
         self.recent = Recent()
-        self._types = dict(_CHILD_TYPES)
+        self._types = {resource: _CHILD_TYPES[resource] for resource in kind.children}
         if gangs:
             self._types[gangs.resource] = PodGroup
         self._pod_groups = gangs.resource if gangs else None
@@ -95,6 +95,11 @@ class Children:
             refused=refused,
         )
 
+    def launchers(self) -> list[Job]:
+        """Return the launchers of all jobs; of kinds that have none an empty list."""
+        cache = self.caches.get(JOBS.plural)
+        return cache.items() if cache else []
+
     def remember(self, key: JobKey, resource: Resource, answer: dict[str, Any]) -> None:
         """Take what the server answered to a write, unless the cache has it already."""
         type_ = self._types.get(resource)
@@ -112,6 +117,8 @@ class Children:
             self.recent.remember(key, resource.plural, value)
 
     def _by_name(self, key: JobKey, resource: Resource) -> dict[str, Any]:
+        if resource.plural not in self.caches:
+            return {}
         cached = self.caches[resource.plural].by_index(_BY_JOB, key.object_key)
         found = {value.metadata.name: value for value in cached}
         for value in self.recent.of(key, resource.plural):
@@ -152,4 +159,5 @@ def _signs(pod: Pod) -> tuple[Any, ...]:
         pod.metadata.owner_references,
         pod.metadata.labels,
         said_of(pod),
+        tuple(status.restart_count for status in pod.status.container_statuses),
     )

@@ -13,7 +13,7 @@ from gangline.api.mpijob import AnyJob
 from gangline.api.resources import JOBS, PODS, SECRETS, Resource
 from gangline.jobs.observed import is_controlled_by
 from gangline.jobs.observed_job import is_leftover, resource_exists
-from gangline.jobs.plan import Action, Create, Delete, Emit, EnsureKeyPair, Object, Patch, Plan
+from gangline.jobs.plan import Action, Create, Delete, Emit, EnsureKeyPair, Object, Patch, Plan, Telling
 from gangline.kube.apply import merge_patch
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from gangline.kube.verbs import ObjectClient
@@ -35,6 +35,7 @@ class PlanResult:
             the way; it will go.
         failed: errors that may pass.
         warnings: the events for them.
+        told: events of what was done.
     """
 
     rejected: list[str] = field(default_factory=list)
@@ -42,6 +43,7 @@ class PlanResult:
     has_leftovers: bool = False
     failed: list[ApiError] = field(default_factory=list)
     warnings: list[Emit] = field(default_factory=list)
+    told: list[Emit] = field(default_factory=list)
 
     @property
     def is_good(self) -> bool:
@@ -69,7 +71,7 @@ class Execution:
         self, key: JobKey, job: AnyJob, children: Children, action: Action, outcome: PlanResult
     ) -> None:
         try:
-            resource, answer = await self._send(action, job.metadata, outcome)
+            resource, answer = await self._send(key, action, job.metadata, outcome)
         except ApiError as error:
             creates = isinstance(action, Create | EnsureKeyPair)
             if creates and isinstance(error, Invalid):
@@ -79,34 +81,44 @@ class Execution:
                 outcome.has_leftovers = True
                 return
             outcome.failed.append(error)
-            if creates and not error.retryable:  # that a server is away is no news of the job
+            telling = _telling(action)
+            if telling is not None and not error.retryable:
+                verb = "creating" if creates else "deleting"
+                outcome.warnings.append(Emit("Warning", telling.refused, f"Error {verb}: {error.message}"))
+            elif creates and not error.retryable:  # that a server is away is no news of the job
                 outcome.warnings.append(Emit("Warning", "MPIJobFailed", _complaint(action, error)))
         else:
             if answer and not (isinstance(action, Delete) and _is_gone(answer)):
                 children.remember(key, resource, answer)
+            if answer and (telling := _telling(action)):
+                outcome.told.append(telling.done)
 
-    async def _send(self, action: Action, owner: ObjectMeta, outcome: PlanResult) -> tuple[Resource, Object]:
+    async def _send(
+        self, key: JobKey, action: Action, owner: ObjectMeta, outcome: PlanResult
+    ) -> tuple[Resource, Object]:
         match action:
             case Create():
-                return action.resource, await self._create(action.resource, action.object, owner, outcome)
+                return action.resource, await self._create(
+                    key, action.resource, action.object, owner, outcome
+                )
             case EnsureKeyPair():
-                return SECRETS, await self._ensure_key_pair(action, owner, outcome)
+                return SECRETS, await self._ensure_key_pair(key, action, owner, outcome)
             case Patch():
                 return action.resource, await self._patch(action)
             case Delete():
                 return action.resource, await self._delete(action)
 
     async def _create(
-        self, resource: Resource, wanted: Object, owner: ObjectMeta, outcome: PlanResult
+        self, key: JobKey, resource: Resource, wanted: Object, owner: ObjectMeta, outcome: PlanResult
     ) -> Object:
         try:
             async with self._slots:
                 return await self._client.create(resource, wanted)
         except AlreadyExists:
-            return await self._claim(resource, wanted, owner, outcome)
+            return await self._claim(key, resource, wanted, owner, outcome)
 
     async def _claim(
-        self, resource: Resource, wanted: Object, owner: ObjectMeta, outcome: PlanResult
+        self, key: JobKey, resource: Resource, wanted: Object, owner: ObjectMeta, outcome: PlanResult
     ) -> Object:
         """A name is taken: fine if by us, and then the object gets the labels by which it is watched."""
         name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
@@ -116,11 +128,11 @@ class Execution:
             outcome.has_leftovers = True
             return {}
         meta = msgspec.convert(found, AnyObject).metadata
-        if is_leftover(meta, owner):
+        if is_leftover(meta, owner, key.kind):
             outcome.has_leftovers = True
             return {}
         if not is_controlled_by(meta, owner.uid):
-            outcome.foreign.append(resource_exists(resource.kind, name))
+            outcome.foreign.append(resource_exists(resource.kind, name, key.kind))
             return {}
         labels = wanted["metadata"].get("labels") or {}
         if any(meta.labels.get(label) != value for label, value in labels.items()):
@@ -128,14 +140,16 @@ class Execution:
                 return await self._client.patch(resource, name, {"metadata": {"labels": labels}}, namespace)
         return found
 
-    async def _ensure_key_pair(self, action: EnsureKeyPair, owner: ObjectMeta, outcome: PlanResult) -> Object:
+    async def _ensure_key_pair(
+        self, key: JobKey, action: EnsureKeyPair, owner: ObjectMeta, outcome: PlanResult
+    ) -> Object:
         if action.private_key:
             made = await asyncio.to_thread(certify, action.private_key)
         else:
             made = await asyncio.to_thread(generate_key_pair, action.has_certificate)
         data = {**action.secret["data"], **made}
         if not action.exists:
-            return await self._create(SECRETS, {**action.secret, "data": data}, owner, outcome)
+            return await self._create(key, SECRETS, {**action.secret, "data": data}, owner, outcome)
         meta = action.secret["metadata"]
         return await self._patch(Patch(SECRETS, meta["namespace"], meta["name"], {"data": data}))
 
@@ -176,6 +190,10 @@ class Execution:
                 )
         except (NotFound, Conflict):
             return {}
+
+
+def _telling(action: Action) -> Telling | None:
+    return action.telling if isinstance(action, Create | Delete) else None
 
 
 def _is_gone(answer: Object) -> bool:

@@ -28,6 +28,16 @@ def _jobs(statistics: OperatorStatistics) -> Iterator[Metric]:
         ("failed", "Counts number of MPI jobs failed", statistics.jobs_failed),
     ):
         yield CounterMetricFamily(f"mpi_operator_jobs_{name}", text, count)
+    for name in ("created", "deleted", "successful", "failed", "restarted"):
+        family = CounterMetricFamily(
+            f"training_operator_jobs_{name}",
+            f"Counts number of jobs {name}",
+            labels=["job_namespace", "framework"],
+        )
+        for framework, namespace, what, count in statistics.training_jobs:
+            if what == name:
+                family.add_metric([namespace, framework], count)
+        yield family
     info = GaugeMetricFamily(
         "mpi_operator_job_info", "Information about MPIJob", labels=["launcher", "namespace"]
     )

@@ -7,8 +7,10 @@ looks at the whole. Jobs of one key never run twice at a time. Nothing is kept t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,14 +20,13 @@ from gangline.api.core import ObjectMeta
 from gangline.api.crds import crds
 from gangline.api.definitions import DefinitionOrigin
 from gangline.api.mpijob import AnyJob
-from gangline.api.mpijob_reading import ReadJob
-from gangline.api.resources import CRDS, JOBS, Resource
+from gangline.api.resources import CRDS, Resource
 from gangline.jobs.gang import dialect_of
 from gangline.jobs.plan import Emit, Object, Plan
-from gangline.jobs.registry import JOB_KINDS, JobKind
+from gangline.jobs.registry import JOB_KINDS, MPI_JOB, JobKind
 from gangline.jobs.settings import Settings
 from gangline.kube.cache import Cache
-from gangline.kube.definitions import watch_definitions
+from gangline.kube.definitions import find_strangers, watch_definitions
 from gangline.kube.durations import Durations
 from gangline.kube.errors import ApiError, Forbidden, NotFound, Unavailable
 from gangline.kube.events import Recorder, Regarding
@@ -41,7 +42,8 @@ workers_count = 16
 
 leftover_retry_s = 1.0
 foreign_retry_s = 5.0
-_COMPONENT = "mpi-job-controller"
+unsynced_retry_s = 0.5
+not_ours_retry_s = 30.0
 
 
 class Operator:
@@ -71,11 +73,11 @@ class Operator:
         for kind in JOB_KINDS:
             self._kinds[kind.resource.kind] = _Kind(client, kind, namespace or None, self._queue, settings)
         self._execution = Execution(client)
-        self._recorder = Recorder(client, _COMPONENT)
         self._memory: dict[JobKey, _Memory] = {}
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[tuple[str, str, str]] = Counter()
         self._reconcile_durations = Durations()
         self._decide_durations = Durations()
+        self._not_ours: frozenset[str] = frozenset()
         self.notes: tuple[str, ...] = ()
         """What an administrator should know of the cluster, in words."""
 
@@ -86,19 +88,31 @@ class Operator:
             async with asyncio.TaskGroup() as group:
                 for cache in caches:
                     group.create_task(cache.run(), name=f"cache-{cache.resource.plural}")
+                with contextlib.suppress(ApiError):
+                    self._not_ours = frozenset(
+                        verdict.name for verdict in await find_strangers(self._client, crds())
+                    )
                 group.create_task(watch_definitions(self._client, crds(), self._on_strangers))
-                await asyncio.gather(*(self._until_synced(cache) for cache in caches))
+                await asyncio.gather(*(self._until_synced(cache) for cache in self._required_caches))
                 await work(self._queue, self.reconcile, workers=self._workers)
         finally:
-            await self._recorder.close()
+            for kind in self._kinds.values():
+                await kind.recorder.close()
+
+    async def flush_events(self) -> None:
+        """Wait until every event so far is sent."""
+        for kind in self._kinds.values():
+            await kind.recorder.flush()
 
     def _on_strangers(self, found: list[DefinitionOrigin]) -> None:
         """Say that a definition is not the one that jobs are read by here; and that it is again."""
+        recorder = self._kinds[MPI_JOB.resource.kind].recorder
+        self._not_ours = frozenset(verdict.name for verdict in found)
         for verdict in found:
             _log().warning("definition replaced", definition=verdict.name, message=verdict.message)
             about = Regarding(CRDS.api_version, CRDS.kind, ObjectMeta(name=verdict.name))
             advice = "jobs may be refused or lose fields; `gangline crds --install --replace` puts it back"
-            self._recorder.event(about, "Warning", "DefinitionReplaced", f"{verdict.message}; {advice}")
+            recorder.event(about, "Warning", "DefinitionReplaced", f"{verdict.message}; {advice}")
         if not found:
             _log().info("definitions are Gangline's again")
         self.notes = tuple(verdict.message for verdict in found)
@@ -116,6 +130,10 @@ class Operator:
             self._memory.pop(key, None)
             kind.children.recent.forget(key)
             return None
+        if not kind.is_synced:
+            return unsynced_retry_s
+        if not kind.entry.is_required and kind.definition in self._not_ours:
+            return not_ours_retry_s  # whoever brought the definition runs these jobs
         memory = self._memory.get(key)
         if memory is None or memory.uid != job.metadata.uid:
             memory = self._memory[key] = _Memory(job.metadata.uid)
@@ -132,9 +150,7 @@ class Operator:
         queue = self._queue.statistics()
         jobs = [job for kind in self._kinds.values() for job in kind.jobs.items()]
         launchers = [
-            launcher.metadata
-            for kind in self._kinds.values()
-            for launcher in kind.children.caches[JOBS.plural].items()
+            launcher.metadata for kind in self._kinds.values() for launcher in kind.children.launchers()
         ]
         caches = [(cache.resource.plural, cache.statistics()) for cache in self._caches]
         restarts: Counter[str] = Counter()
@@ -142,17 +158,24 @@ class Operator:
             restarts[plural] += max(statistics.watches - 1, 0)
         return OperatorStatistics(
             jobs=len(jobs),
-            jobs_created=self._counts["created"],
-            jobs_successful=self._counts["successful"],
-            jobs_failed=self._counts["failed"],
+            jobs_created=self._count_of(MPI_JOB, "created"),
+            jobs_successful=self._count_of(MPI_JOB, "successful"),
+            jobs_failed=self._count_of(MPI_JOB, "failed"),
+            training_jobs=tuple(
+                (self._kinds[kind].entry.framework, namespace, what, count)
+                for (kind, namespace, what), count in sorted(self._counts.items())
+                if self._kinds[kind].entry.framework
+            ),
             launchers=tuple(sorted((meta.namespace, meta.name) for meta in launchers)),
             reconcile=self._reconcile_durations.statistics(),
             decide=self._decide_durations.statistics(),
             queue_ready=queue.ready,
             retries=queue.retries,
-            events_dropped=self._recorder.dropped_count,
+            events_dropped=sum(kind.recorder.dropped_count for kind in self._kinds.values()),
             watch_restarts=tuple(sorted(restarts.items())),
-            is_synced=all(cache.statistics().is_synced or self._is_left_out(cache) for cache in self._caches),
+            is_synced=all(
+                cache.statistics().is_synced or self._is_left_out(cache) for cache in self._required_caches
+            ),
             process_cpu_s=time.process_time(),
         )
 
@@ -182,6 +205,19 @@ class Operator:
     def _caches(self) -> list[Cache[Any]]:
         return [cache for kind in self._kinds.values() for cache in kind.caches]
 
+    @property
+    def _required_caches(self) -> list[Cache[Any]]:
+        """Those without which no job is worked on; a cluster may lack the definitions of the other kinds."""
+        required = (kind for kind in self._kinds.values() if kind.entry.is_required)
+        return [cache for kind in required for cache in kind.caches]
+
+    def _count_of(self, entry: JobKind[Any], what: str) -> int:
+        return sum(
+            count
+            for (kind, _, counted), count in self._counts.items()
+            if (kind, counted) == (entry.resource.kind, what)
+        )
+
     def _decide(self, key: JobKey, kind: _Kind, job: AnyJob, memory: _Memory) -> Plan:
         started_s = time.thread_time()
         status = memory.newest_status(job)
@@ -207,6 +243,7 @@ class Operator:
             outcome, error = await asyncio.gather(execution, status)
         if error:
             outcome.failed.append(error)
+        self._tell(regarding, outcome.told)
         self._warn(regarding, memory, [*plan.warnings, *outcome.foreign, *outcome.warnings])
         return self._next_look(key, kind, memory, plan, outcome)
 
@@ -257,15 +294,17 @@ class Operator:
                 memory.is_gone = error.details.get("name") == meta.name
                 return
             memory.wrote(answer, plan.status)
-        self._counts.update(plan.counts)
-        for event in plan.events:
-            self._recorder.event(regarding, event.type, event.reason, event.message)
+        self._counts.update((resource.kind, regarding.meta.namespace, what) for what in plan.counts)
+        self._tell(regarding, plan.events)
+
+    def _tell(self, regarding: Regarding, events: Iterable[Emit]) -> None:
+        recorder = self._kinds[regarding.kind].recorder
+        for event in events:
+            recorder.event(regarding, event.type, event.reason, event.message)
 
     def _warn(self, regarding: Regarding, memory: _Memory, warnings: list[Emit]) -> None:
         """Send the warnings that are new since the last look."""
-        for warning in warnings:
-            if warning not in memory.warned:
-                self._recorder.event(regarding, warning.type, warning.reason, warning.message)
+        self._tell(regarding, (warning for warning in warnings if warning not in memory.warned))
         memory.warned = frozenset(warnings)
 
 
@@ -275,7 +314,7 @@ class _Kind:
     def __init__(
         self,
         client: ObjectClient,
-        entry: JobKind,
+        entry: JobKind[Any],
         namespace: str | None,
         queue: WorkQueue[JobKey],
         settings: Settings,
@@ -283,12 +322,27 @@ class _Kind:
         self.entry = entry
         self.jobs: Cache[AnyJob] = Cache(client, entry.resource, AnyJob, namespace=namespace)
         self.children = Children(client, entry, namespace, queue.add, dialect_of(settings.gang_scheduling))
+        self.recorder = Recorder(client, entry.component)
         self._queue = queue
+        self._are_synced = False
         self.jobs.on_change(self._job_changed)
 
     @property
     def caches(self) -> list[Cache[Any]]:
         return [self.jobs, *self.children.caches.values()]
+
+    @property
+    def definition(self) -> str:
+        """Name of the definition of its kind."""
+        return f"{self.entry.resource.plural}.{self.entry.resource.group}"
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all caches have had their first list; those of PodGroups may not be served."""
+        self._are_synced = self._are_synced or all(
+            cache.statistics().is_synced or not cache.is_served for cache in self.caches
+        )
+        return self._are_synced
 
     def _job_changed(self, old: AnyJob | None, new: AnyJob | None) -> None:
         job = new or old
@@ -315,10 +369,10 @@ class _Memory(msgspec.Struct):
     refused: str = ""
     warned: frozenset[Emit] = frozenset()
     status: tuple[str, Object] | None = None
-    read: tuple[int, ReadJob] | None = None
+    read: tuple[int, Any] | None = None
     is_gone: bool = False
 
-    def read_with(self, entry: JobKind, job: AnyJob, status: Any) -> ReadJob:
+    def read_with(self, entry: JobKind[Any], job: AnyJob, status: Any) -> Any:
         """Return the typed job; its spec is read once for each generation."""
         generation = job.metadata.generation
         if generation and self.read and self.read[0] == generation:

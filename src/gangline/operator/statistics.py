@@ -16,6 +16,8 @@ class OperatorStatistics:
         jobs_created: jobs accepted since the start.
         jobs_successful: jobs that succeeded since the start.
         jobs_failed: jobs that failed since the start.
+        training_jobs: (framework, namespace, ``created`` and so on, how many since the start), sorted, of the
+            other kinds.
         launchers: (namespace, launcher Job) of every job that has one now.
         reconcile: from taking a job to having written everything.
         decide: the part of it that works out the plan; own processor time.
@@ -31,6 +33,7 @@ class OperatorStatistics:
     jobs_created: int
     jobs_successful: int
     jobs_failed: int
+    training_jobs: tuple[tuple[str, str, str, int], ...]
     launchers: tuple[tuple[str, str], ...]
     reconcile: DurationStatistics
     decide: DurationStatistics

@@ -19,11 +19,16 @@ from gangline.api.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from gangline.api.training.job import CHIEF, MASTER
+from gangline.api.training.kinds import PYTORCHJOB, TFJOB, TrainingKind
 
 Obj = dict[str, Any]
 
 JOB_NAME_LABEL = "training.kubeflow.org/job-name"
+OPERATOR_NAME_LABEL = "training.kubeflow.org/operator-name"
 ROLE_LABEL = "training.kubeflow.org/job-role"
+REPLICA_TYPE_LABEL = "training.kubeflow.org/replica-type"
+MASTER_ROLE = "master"
 BATCH_JOB_LABEL = "batch.kubernetes.io/job-name"
 
 
@@ -140,6 +145,45 @@ MPIJOB = WorkloadKind(
     pod_labels=_name_label(JOB_NAME_LABEL),
 )
 
+
+def _training_job(kind: TrainingKind, *words: str) -> WorkloadKind:
+    """Return a kind of the training operator's family, whose master speaks for the job."""
+
+    def roles(job: Obj) -> dict[str, Obj]:
+        return {
+            kind.type_of(key): role or {} for key, role in (_spec(job).get(kind.specs_field) or {}).items()
+        }
+
+    return WorkloadKind(
+        resource=kind.resource,
+        words=words,
+        starts_whole=True,
+        tells_running=True,
+        primary=MASTER_ROLE,
+        maker="its operator",
+        spec=_spec,
+        replicas=lambda job: [
+            Replicas(_role(type_), _count(role.get("replicas")), role.get("template") or {})
+            for type_, role in roles(job).items()
+        ],
+        templates=lambda job: [
+            (f"spec.{kind.specs_field}[{key}].template.", (role or {}).get("template") or {})
+            for key, role in (_spec(job).get(kind.specs_field) or {}).items()
+        ],
+        pod_labels=lambda job: {
+            JOB_NAME_LABEL: job["metadata"]["name"],
+            OPERATOR_NAME_LABEL: kind.controller,
+        },
+    )
+
+
+def _role(type_: str) -> str:
+    return MASTER_ROLE if type_ in (CHIEF, MASTER) else type_.lower()
+
+
+PYTORCH_JOB = _training_job(PYTORCHJOB, "pytorchjob", "pytorch", "pyj")
+TF_JOB = _training_job(TFJOB, "tfjob", "tf")
+
 JOB = WorkloadKind(
     resource=JOBS,
     words=("job",),
@@ -194,7 +238,17 @@ POD = WorkloadKind(
     templates=lambda pod: [("", pod)],
 )
 
-KINDS: list[WorkloadKind] = [MPIJOB, JOB, POD, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, REPLICA_SET]
+KINDS: list[WorkloadKind] = [
+    MPIJOB,
+    PYTORCH_JOB,
+    TF_JOB,
+    JOB,
+    POD,
+    DEPLOYMENT,
+    STATEFUL_SET,
+    DAEMON_SET,
+    REPLICA_SET,
+]
 """In the order in which a name without a kind is looked for."""
 
 
@@ -222,8 +276,9 @@ def kind_called(word: str) -> WorkloadKind | None:
 
 
 def role_of(pod: Obj) -> str:
-    """Return the role of a pod in its job, ``launcher`` or ``worker``; empty without one."""
-    return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL) or "")
+    """Return the role of a pod in its job, ``launcher``, ``master`` or ``worker``; empty without one."""
+    labels = pod["metadata"].get("labels") or {}
+    return str(labels.get(ROLE_LABEL) or labels.get(REPLICA_TYPE_LABEL) or "")
 
 
 def is_worker(pod: Obj) -> bool:

@@ -50,14 +50,14 @@ def test_one_message_names_what_is_missing_and_the_command_that_runs_it(cluster:
     assert cluster.get("pods", "-A")["items"] == []
 
 
-def test_a_tfjob_is_told_what_would_work_instead(cluster: Any, tmp_path: Path) -> None:
-    file = tmp_path / "tfjob.yaml"
-    file.write_text("apiVersion: kubeflow.org/v1beta2\nkind: TFJob\nmetadata: {name: nvidiatfjob}\n")
+def test_a_job_of_an_unknown_kind_is_told_what_would_work_instead(cluster: Any, tmp_path: Path) -> None:
+    file = tmp_path / "jaxjob.yaml"
+    file.write_text("apiVersion: kubeflow.org/v1\nkind: JAXJob\nmetadata: {name: train}\n")
 
     ended = cluster.gangline("run", str(file))
 
     assert ended.returncode == 2
-    assert "nothing here runs a TFJob: it needs its own operator" in ended.stderr
+    assert "nothing here runs a JAXJob: it needs its own operator" in ended.stderr
     assert "as an MPIJob" in ended.stderr
 
 

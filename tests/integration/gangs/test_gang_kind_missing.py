@@ -90,7 +90,7 @@ async def test_a_job_says_that_the_kind_is_missing_and_starts_once_it_is_there(
         assert "gangline crds --install --gang-scheduling volcano" in condition["message"]
         assert operator.statistics().is_synced
         assert (await client.list(PODS, where)).items == []
-        await operator._recorder.flush()
+        await operator.flush_events()
         told = [
             one["type"]
             for one in (await client.list(EVENTS, where)).items
@@ -179,7 +179,7 @@ async def test_the_operator_says_that_its_definition_was_replaced(
         await client.patch(CRDS, name, {"spec": {"versions": of_others(ours)["spec"]["versions"]}})
         await until(noted)
         assert operator.notes[0].startswith(f"definition {name} was changed, written by ")
-        await operator._recorder.flush()
+        await operator.flush_events()
         events = (await client.list(EVENTS, "default")).items
         told = [one for one in events if one["reason"] == "DefinitionReplaced"]
         assert {one["involvedObject"]["name"] for one in told} == {name}

@@ -147,7 +147,7 @@ class Cluster:
 
     async def events(self, reason: str) -> list[dict[str, Any]]:
         if self.operator:
-            await self.operator._recorder.flush()
+            await self.operator.flush_events()
         found = (await self.client.list(EVENTS, self.namespace)).items
         return [event for event in found if event["reason"] == reason]
 

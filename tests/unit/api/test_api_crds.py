@@ -11,7 +11,7 @@ VERSIONS = ["v2beta1", "v1", "v1alpha2", "v1alpha1"]
 
 
 def versions() -> dict[str, dict[str, Any]]:
-    (crd,) = crds()
+    crd = crds()[0]
     assert crd["metadata"]["name"] == "mpijobs.kubeflow.org"
     return {version["name"]: version for version in crd["spec"]["versions"]}
 

@@ -48,7 +48,7 @@ def test_a_good_job_passes():
     ("old", "new", "path", "part"),
     [
         ("kind: MPIJob", "kind: MPIjob", "kind", "did you mean `MPIJob`?"),
-        ("kind: MPIJob", "kind: TFJob", "kind", "nothing here runs a TFJob: it needs its own operator"),
+        ("kind: MPIJob", "kind: JAXJob", "kind", "nothing here runs a JAXJob: it needs its own operator"),
         ("kubeflow.org/v2beta1", "kubeflow.org/v2", "apiVersion", "kubeflow.org/v2beta1"),
         ("{name: pi}", "{nam: pi}", "metadata.name", "did you mean `name` instead of `nam`?"),
         ("{name: pi}", "{}", "metadata.name", "needs a name"),

@@ -113,7 +113,11 @@ def test_definitions_of_gangs_come_with_the_scheduler() -> None:
     def names(installation: Installation) -> list[str]:
         return [crd["metadata"]["name"] for crd in definitions(installation)]
 
-    assert names(OPERATOR_ALONE) == ["mpijobs.kubeflow.org"]
+    assert names(OPERATOR_ALONE) == [
+        "mpijobs.kubeflow.org",
+        "pytorchjobs.kubeflow.org",
+        "tfjobs.kubeflow.org",
+    ]
     assert "podgroups.scheduling.x-k8s.io" in names(WHOLE)
 
 

@@ -22,6 +22,7 @@ from gangline.jobs.gang import (
     min_member,
     min_resources,
 )
+from gangline.jobs.mpijob_gang import gang_of_mpijob
 from gangline.jobs.plan import Create, Delete, Patch, Plan
 from gangline.jobs.pods import build_launcher
 from gangline.jobs.settings import Settings
@@ -54,7 +55,7 @@ def with_policy(scene: Build, scheduler: str = PLUGINS, workers: int | None = 2,
 def pod_group(one: Any, priorities: dict[str, int] | None = None) -> dict[str, Any]:
     dialect = dialect_of(one.settings.gang_scheduling)
     assert dialect is not None
-    return build_pod_group(one.read().job, dialect, priorities or {})
+    return build_pod_group(gang_of_mpijob(one.read().job), dialect, priorities or {})
 
 
 def keep_pod_group(one: Any, **spec: Any) -> None:
@@ -145,14 +146,14 @@ def test_a_launcher_alone_is_a_gang_of_one(scene: Build, scheduler: str) -> None
     ids=["as given", "all workers and the launcher", "the launcher alone"],
 )
 def test_the_least_number_of_pods(scene: Build, policy: Any, workers: int | None, want: int) -> None:
-    assert min_member(with_policy(scene, workers=workers, **policy).read().job) == want
+    assert min_member(gang_of_mpijob(with_policy(scene, workers=workers, **policy).read().job)) == want
 
 
 def test_a_launcher_that_waits_is_no_part_of_the_gang(scene: Build) -> None:
     """Upstream counts it, and then neither workers nor launcher ever start."""
     one = gang(scene, launcherCreationPolicy="WaitForWorkersReady")
 
-    assert min_member(one.read().job) == 2
+    assert min_member(gang_of_mpijob(one.read().job)) == 2
     assert pod_group(one)["spec"]["minResources"] == {"cpu": "20", "memory": "40Gi"}
 
 
@@ -168,14 +169,14 @@ def test_the_priority_class_of_a_gang(
         if name:
             one.pod_spec(role)["priorityClassName"] = name
 
-    assert gang_priority_class(one.read().job) == want
+    assert gang_priority_class(gang_of_mpijob(one.read().job)) == want
 
 
 # How much.
 
 
 def resources(one: Any, **priorities: int) -> Any:
-    return min_resources(one.read().job, priorities)
+    return min_resources(gang_of_mpijob(one.read().job), priorities)
 
 
 def test_given_resources_are_taken_as_they_are(scene: Build) -> None:

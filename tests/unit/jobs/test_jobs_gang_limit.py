@@ -10,6 +10,7 @@ import msgspec
 from gangline.api.core import ObjectMeta
 from gangline.api.pod_group import PodGroup
 from gangline.jobs.gang import Dialect, build_pod_group, dialect_of, ensure_pod_group
+from gangline.jobs.mpijob_gang import gang_of_mpijob
 from gangline.jobs.plan import Patch
 from gangline.jobs.settings import Settings
 
@@ -26,7 +27,7 @@ def gang_of(scene: Build, **spec: Any) -> Any:
 def pod_group(one: Any) -> dict[str, Any]:
     dialect = dialect_of(PLUGINS)
     assert isinstance(dialect, Dialect)
-    return build_pod_group(one.read().job, dialect, {})
+    return build_pod_group(gang_of_mpijob(one.read().job), dialect, {})
 
 
 LIMIT = "gangline.dev/limit-seconds"
@@ -55,10 +56,10 @@ def test_a_limit_that_changes_is_written_and_one_that_somebody_else_wrote_is_lef
     dialect = dialect_of(PLUGINS)
     assert dialect is not None
 
-    [patch] = ensure_pod_group(one.read().job, found, dialect, {})
+    [patch] = ensure_pod_group(gang_of_mpijob(one.read().job), found, dialect, {})
     assert isinstance(patch, Patch)
     assert patch.body == {"metadata": {"annotations": {LIMIT: "600"}}}
-    assert ensure_pod_group(gang_of(scene).read().job, found, dialect, {}) == []
+    assert ensure_pod_group(gang_of_mpijob(gang_of(scene).read().job), found, dialect, {}) == []
 
 
 def test_the_queue_of_a_dialect_without_queues_stands_in_an_annotation(scene: Build) -> None:

@@ -15,6 +15,7 @@ import pytest
 from gangline.api.core import PodStatus
 from gangline.api.pod_group import PodGroup
 from gangline.jobs.gang import build_pod_group, dialect_of
+from gangline.jobs.mpijob_gang import gang_of_mpijob
 from gangline.jobs.settings import Settings
 from gangline.jobs.waiting import said_of
 
@@ -45,7 +46,7 @@ def gang(scene: Build) -> Any:
 def say(one: Any, conditions: Any) -> None:
     dialect = dialect_of("volcano")
     assert dialect is not None
-    wire = build_pod_group(one.read().job, dialect, {})
+    wire = build_pod_group(gang_of_mpijob(one.read().job), dialect, {})
     group = PodGroup(metadata=one.child_meta(one.name), spec=wire["spec"], status={"conditions": conditions})
     one.pod_groups[one.name] = group
 

@@ -185,10 +185,10 @@ async def _explain(
 
 async def _definitions(client: ObjectClient) -> list[str]:
     """Return what is wrong with the definition by which jobs are read."""
-    from gangline.api.crds import crds
+    from gangline.api.crds import mpijob_crd
     from gangline.kube.definitions import find_strangers
 
-    return [verdict.message for verdict in await find_strangers(client, crds())]
+    return [verdict.message for verdict in await find_strangers(client, [mpijob_crd()])]
 
 
 async def _guessed(client: ObjectClient, view: ClusterView) -> ClusterView:

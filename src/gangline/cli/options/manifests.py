@@ -19,8 +19,8 @@ from gangline.api.resources import (
     CRDS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    JOB_RESOURCES,
     JOBS,
-    MPIJOB_VERSIONS,
     MPIJOBS,
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -33,6 +33,8 @@ from gangline.api.resources import (
     STATEFUL_SETS,
     Resource,
 )
+from gangline.api.training.kinds import training_kind
+from gangline.api.training.reading import read_training_job
 from gangline.cli.output import say
 from gangline.errors import FieldError, InvalidObjectError, UserError
 from gangline.jobs.environment import launcher_environment
@@ -43,14 +45,15 @@ _KEPT = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, PERSISTENT_VOLUM
 """What runs or stays until it is deleted."""
 
 KNOWN: dict[tuple[str, str], Resource] = {
-    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *MPIJOB_VERSIONS, *_KEPT)
+    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *JOB_RESOURCES, *_KEPT)
 }
 WORKLOADS = tuple(kind.name for kind in KINDS if kind.is_job)
 """Kinds that end, and that ``gangline run`` waits for."""
 
-OTHER_TRAININGS = ("TFJob", "PyTorchJob", "PaddleJob", "XGBoostJob", "JAXJob", "TrainJob", "RayJob")
+OTHER_TRAININGS = ("PaddleJob", "XGBoostJob", "JAXJob", "TrainJob", "RayJob")
 """Kinds of training jobs that people bring from other operators, and that nothing here runs."""
 
+_OURS = {resource.kind for resource in JOB_RESOURCES}
 _FIRST = tuple(
     resource.kind for resource in (NAMESPACES, CRDS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS)
 )
@@ -174,6 +177,9 @@ def check_document(document: Document, *, is_local: bool) -> list[FieldError]:
         read = read_mpijob(document.value)
         others = [error for error in read.errors if not (errors and error.path == "metadata.name")]
         return errors + others or _check_ranks(document)
+    if training := training_kind(document.kind):
+        found = read_training_job(training, document.value).errors
+        return errors + [error for error in found if not (errors and error.path == "metadata.name")]
     spec = document.value.get("spec")
     if document.kind == PODS.kind:
         errors += _check_pod(document.value, "")
@@ -199,7 +205,7 @@ def _check_kind(document: Document, *, is_local: bool) -> list[FieldError]:
     if errors or (document.api_version, document.kind) in KNOWN:
         return errors
     versions = [version for version, kind in KNOWN if kind == document.kind]
-    if versions and (is_local or document.kind == MPIJOBS.kind):
+    if versions and (is_local or document.kind in _OURS):
         rule = f"{document.kind} is served in version {', '.join(f'`{version}`' for version in versions)}"
         return [FieldError("NotSupported", "apiVersion", rule, document.api_version)]
     if not is_local:

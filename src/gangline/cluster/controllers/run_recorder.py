@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ import structlog
 
 from gangline import clock
 from gangline.api.core import Node, ObjectMeta, Pod, Wire
-from gangline.api.resources import JOBS, MPIJOBS, NODES, PODS, Resource
+from gangline.api.resources import JOBS, MPIJOBS, NODES, PODS, TRAINING_JOBS, Resource
 from gangline.cluster.controllers.caches import Caches, wait_synced
 from gangline.cluster.controllers.job_types import TrackedJob
 from gangline.cluster.runs.bounds import Bounds
@@ -46,15 +47,19 @@ PODS_MAX = 512
 """Pods of one run that are kept, the last ones."""
 
 
-class RecordedMpiJob(Wire, frozen=True, kw_only=True):
-    """An MPIJob of which everything is kept."""
+_TRAININGS = (MPIJOBS, *TRAINING_JOBS)
+
+
+class RecordedTraining(Wire, frozen=True, kw_only=True):
+    """A training job of any kind, of which everything is kept."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
 
 
-AnyJob = RecordedMpiJob | TrackedJob | Pod
+_KINDS = frozenset(resource.kind for resource in _TRAININGS)
+AnyJob = RecordedTraining | TrackedJob | Pod
 
 
 @dataclass(slots=True)
@@ -87,12 +92,13 @@ class RunRecorder:
         self._client = client
         self._history = history
         self._bounds = bounds
-        self._mpi_jobs: Cache[RecordedMpiJob] = caches.typed(MPIJOBS, RecordedMpiJob)
+        self._trainings = [caches.typed(resource, RecordedTraining) for resource in _TRAININGS]
         self._jobs: Cache[TrackedJob] = caches.typed(JOBS, TrackedJob)
         self._pods: Cache[Pod] = caches.typed(PODS, Pod)
         self._nodes: Cache[Node] = caches.typed(NODES, Node)
         self._pods.add_index("run", _run_keys)
-        self._mpi_jobs.on_change(lambda old, new: self._on_job(MPIJOBS, old, new))
+        for cache in self._trainings:
+            cache.on_change(partial(self._on_job, cache.resource))
         self._jobs.on_change(lambda old, new: self._on_job(JOBS, old, new))
         self._pods.on_change(self._on_pod)
         self._runs: dict[str, _Run] = {}
@@ -103,7 +109,11 @@ class RunRecorder:
 
     async def run(self) -> None:
         """Work until cancelled; what is not written then is written before the end."""
-        await wait_synced(self._mpi_jobs, self._jobs, self._pods, self._nodes)
+        mpi_jobs, *others = self._trainings
+        await wait_synced(mpi_jobs, self._jobs, self._pods, self._nodes)
+        for cache in others:  # an operator of others may bring no definition of them
+            if await cache.wait_known():
+                await wait_synced(cache)
         await self._take_over()
         try:
             async with asyncio.TaskGroup() as group:
@@ -274,16 +284,18 @@ def _wire(resource: Resource, job: AnyJob) -> Obj:
 def _run_keys(pod: Pod) -> list[str]:
     """Return ``KIND/NAMESPACE/NAME`` of the job that a pod belongs to; nothing for a pod alone."""
     metadata = pod.metadata
+    owner = metadata.controller
+    if owner is not None and owner.kind in _KINDS:
+        return [f"{owner.kind}/{metadata.namespace}/{owner.name}"]
     for resource, label in ((MPIJOBS, JOB_NAME_LABEL), (JOBS, BATCH_JOB_LABEL)):
         if name := metadata.labels.get(label):
             return [f"{resource.kind}/{metadata.namespace}/{name}"]
-    owner = metadata.controller
     return [f"{owner.kind}/{metadata.namespace}/{owner.name}"] if owner else []
 
 
 def _is_of(pod: Pod, job: AnyJob) -> bool:
     """Return whether a pod belongs to this job and not to an older one of its name."""
     owner = pod.metadata.controller
-    if owner is not None and owner.kind == MPIJOBS.kind and owner.uid != job.metadata.uid:
+    if owner is not None and owner.kind in _KINDS and owner.uid != job.metadata.uid:
         return False
     return (pod.metadata.creation_timestamp or "") >= (job.metadata.creation_timestamp or "")

@@ -30,6 +30,8 @@ _ACTS: dict[str, tuple[str, ...]] = {
 }
 _JOBS = (
     ("kubeflow.org", "mpijobs"),
+    ("kubeflow.org", "pytorchjobs"),
+    ("kubeflow.org", "tfjobs"),
     ("scheduling.x-k8s.io", "podgroups"),
     ("scheduling.volcano.sh", "podgroups"),
 )

@@ -93,13 +93,13 @@ def admit(api: ApiContext, target: RequestTarget, obj: dict[str, Any]) -> dict[s
         return _protected(obj, "kubernetes.io/pv-protection")
     if resource == r.CRDS:
         return crds.established(api, obj)
-    if resource in r.MPIJOB_VERSIONS[1:]:
+    if resource in r.OLD_VERSIONS:
         return _note_version(obj, resource.api_version)
     return obj
 
 
 def _note_version(obj: dict[str, Any], api_version: str) -> dict[str, Any]:
-    """Return an MPIJob of an old version with that version noted: it is stored, and shown, as the new one."""
+    """Return a job of an old version with that version noted: it is stored, and shown, as the new one."""
     meta = obj["metadata"]
     meta["annotations"] = {r.WRITTEN_VERSION_ANNOTATION: api_version, **(meta.get("annotations") or {})}
     return obj

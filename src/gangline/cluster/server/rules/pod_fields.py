@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gangline.api.resources import MPIJOBS, Resource
+from gangline.api.training.kinds import TRAINING_KINDS
 from gangline.api.wire_types import Message, message, message_of_kind
 from gangline.cluster.server.rules.field_rules import forbidden
 from gangline.errors import FieldError
@@ -27,7 +28,13 @@ EACH = "*"
 _TABLE = Path(__file__).with_suffix(".toml")
 _DEPTH_MAX = 6
 """Fields from an object to the pod spec in it; a CronJob's is the deepest with five."""
-_MPI_TEMPLATES = ("spec", "mpiReplicaSpecs", EACH, "template", "spec")
+_TEMPLATES: dict[Resource, tuple[str, ...]] = {
+    resource: ("spec", field, EACH, "template", "spec")
+    for resource, field in (
+        (MPIJOBS, "mpiReplicaSpecs"),
+        *((kind.resource, kind.specs_field) for kind in TRAINING_KINDS),
+    )
+}
 
 Verdict = Literal["honoured", "refused", "warned"]
 
@@ -163,8 +170,8 @@ def _isolation(agent_report: Path) -> str:
 
 def pod_specs(resource: Resource, obj: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the specs of pods in an object, with their paths: a pod's own, those of templates."""
-    if resource == MPIJOBS:
-        yield from _at(obj, _MPI_TEMPLATES, "")
+    if resource in _TEMPLATES:
+        yield from _at(obj, _TEMPLATES[resource], "")
         return
     for path in _paths(resource.group, resource.version, resource.kind):
         yield from _at(obj, path, "")

@@ -1,0 +1,119 @@
+"""The pods and Services of a training job."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gangline.api.mpijob import SchedulingPolicy
+from gangline.api.training.job import TrainingJob
+from gangline.jobs.gang import Dialect, GangedJob, join_gang
+from gangline.jobs.names import JOB_ROLE_LABEL, child_metadata
+from gangline.jobs.pods import without_nulls
+from gangline.jobs.training.replicas import job_labels, labels_of_v1beta2, replica_labels, replica_name
+from gangline.jobs.training.rules import TrainingRules
+from gangline.jobs.training.template import ports_of
+
+Object = dict[str, Any]
+
+_TASK_ANNOTATION: Final = "volcano.sh/task-spec"
+
+
+def build_replica_pod(
+    rules: TrainingRules,
+    job: TrainingJob,
+    type_: str,
+    index: int,
+    domain: str = "",
+    dialect: Dialect | None = None,
+) -> Object:
+    """Return the pod of a replica.
+
+    Args:
+        rules: of the kind.
+        job: the job.
+        type_: of the replica.
+        index: of the replica within its type.
+        domain: appended to host names; usually empty.
+        dialect: of the scheduler that places the gang; None places pods one by one.
+    """
+    kind, role = rules.kind, job.roles[type_]
+    given = without_nulls(role.template.get("metadata") or {})
+    is_master = rules.is_master(job, type_, index)
+    labels = {
+        **(given.get("labels") or {}),
+        **labels_of_v1beta2(job, type_, index, is_master=is_master),
+        **replica_labels(kind, job.metadata.name, type_, index),
+    }
+    if is_master:
+        labels[JOB_ROLE_LABEL] = "master"
+    name = replica_name(job.metadata.name, type_, index)
+    metadata = child_metadata(job.metadata, name, labels, kind.resource)
+    for key in ("annotations", "finalizers"):
+        if given.get(key):
+            metadata[key] = given[key]
+    spec: Object = without_nulls(role.template["spec"])
+    # A pod that is made again by its exit code is not restarted in place.
+    spec["restartPolicy"] = "Never" if role.restart_policy == "ExitCode" else role.restart_policy
+    _tell(rules, job, type_, index, spec["containers"], domain)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    if dialect is not None:
+        own = spec.get("schedulerName")
+        join_gang(pod, job.metadata.name, dialect)
+        if own:
+            spec["schedulerName"] = own
+        if dialect.is_volcano:
+            metadata["annotations"][_TASK_ANNOTATION] = type_.lower()
+    return pod
+
+
+def _tell(
+    rules: TrainingRules, job: TrainingJob, type_: str, index: int, containers: list[Object], domain: str
+) -> None:
+    variables = [
+        {"name": name, "value": value} for name, value in rules.environment(job, type_, index, domain).items()
+    ]
+    if not rules.tells_all(job):
+        containers = [found for found in containers if found.get("name") == rules.kind.container][:1]
+    for container in containers if variables else ():
+        container["env"] = [*(container.get("env") or []), *variables]
+
+
+def build_replica_service(rules: TrainingRules, job: TrainingJob, type_: str, index: int) -> Object:
+    """Return the headless Service of a replica, by which the others find it.
+
+    Its name leads to the pod before that is ready: replicas wait for each other while they start, and no init
+    container has to ask for the name.
+    """
+    kind = rules.kind
+    labels = replica_labels(kind, job.metadata.name, type_, index)
+    ports = [
+        {"name": port.get("name") or f"port-{port['containerPort']}", "port": port["containerPort"]}
+        | ({"protocol": port["protocol"]} if port.get("protocol") else {})
+        for port in ports_of(kind, job.roles[type_])
+        if port.get("containerPort")
+    ]
+    name = replica_name(job.metadata.name, type_, index)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": child_metadata(job.metadata, name, labels, kind.resource),
+        "spec": {
+            "clusterIP": "None",
+            "selector": labels,
+            "ports": ports,
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
+def gang_of_training_job(rules: TrainingRules, job: TrainingJob) -> GangedJob:
+    """Return the job as its gang sees it: all replicas start together."""
+    return GangedJob(
+        owner=rules.kind.resource,
+        metadata=job.metadata,
+        policy=job.run_policy.scheduling_policy or SchedulingPolicy(),
+        limit_s=job.run_policy.active_deadline_seconds,
+        roles=tuple((role, job.count(type_)) for type_, role in job.roles.items()),
+        size=job.total,
+        labels=job_labels(rules.kind, job.metadata.name),
+    )
