@@ -2,7 +2,8 @@
 
 A block of YAML or Python whose first line is ``# NAME`` is a file; ``sh`` is run; ``output`` is what the
 blocks of ``sh`` before it print, ``...`` standing for anything. The one-machine cluster plays the cluster,
-its own image `my-image`. After ``<!-- not run: REASON -->`` a block is not run; files are still checked.
+its own image `my-image`; its four GPUs are simulated. After ``<!-- not run: REASON -->`` a block is not
+run; files are still checked.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ GUIDES = Path(__file__).parents[3] / "docs" / "guides"
 NAMES = [
     "quotas-and-tenants.md",
     "storage-and-checkpoints.md",
+    "gpus-on-a-cluster.md",
     "nccl-and-rdma.md",
     "kueue.md",
     "volcano.md",
@@ -77,7 +79,7 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def cluster(start_cluster: Callable[..., Any]) -> Iterator[Any]:
-    with start_cluster() as found:
+    with start_cluster("--simulate-gpus", "4") as found:
         yield found
 
 
