@@ -85,10 +85,10 @@ def _build_by(builder: str, image: str, out: Path, wheels: Path) -> None:
         context = Path(scratch)
         target = fill_context(image, context, wheels)
         _run(builder, "build", *target, "-t", NAMES[image], str(context))
-    if builder == "buildah":
-        _run(builder, "push", NAMES[image], f"docker-archive:{out}:{NAMES[image]}")
-    else:
+    if builder == "docker":
         _run(builder, "save", "-o", str(out), NAMES[image])
+    else:  # these keep it as localhost/NAME, which no manifest asks for
+        _run(builder, "push", NAMES[image], f"docker-archive:{out}:{NAMES[image]}")
 
 
 def fill_context(image: str, context: Path, wheels: Path) -> list[str]:

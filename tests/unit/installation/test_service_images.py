@@ -9,11 +9,13 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from build import NAMES, fill_context
 from debian import CannotMake
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from service_images import NEEDS, OPERATOR, requirements
 
+from gangline import __version__
 from gangline.cluster.images.local_images import local_image_of
 
 WITH_THESE_ALONE = """
@@ -100,10 +102,11 @@ def test_what_is_not_there_is_named_without_a_traceback() -> None:
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """One that asks for what the operator needs, with versions, and for something else."""
-    asked = [f"{name}>=1.{number}" for number, name in enumerate(NEEDS[OPERATOR])]
-    lines = ["Name: gangline", *(f"Requires-Dist: {line}" for line in [*asked, "rich>=13; extra == 'more'"])]
-    path = tmp_path / "gangline-1-py3-none-any.whl"
+    """One that asks for what images have, with versions, and for something else."""
+    names = [name for needed in NEEDS.values() for name in needed]
+    asked = [*(f"{name}>=1.{number}" for number, name in enumerate(names)), "rich>=13; extra == 'more'"]
+    lines = ["Name: gangline", *(f"Requires-Dist: {line}" for line in asked)]
+    path = tmp_path / f"gangline-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("gangline-1.dist-info/METADATA", "\n".join(lines))
     return path
@@ -113,6 +116,29 @@ def test_an_image_has_the_versions_that_the_wheel_asks_for(wheel: Path) -> None:
     assert requirements(OPERATOR, wheel)[:2] == ["msgspec>=1.0", "pyyaml>=1.1"]
 
 
-def test_an_image_that_wants_what_the_wheel_no_longer_asks_for_is_not_made(wheel: Path) -> None:
-    with pytest.raises(CannotMake, match="does not ask for numpy, which is to be in gangline-scheduler"):
+@pytest.mark.parametrize("image", NAMES)
+def test_a_builder_finds_the_target_and_every_file_that_a_dockerfile_copies(
+    image: str, wheel: Path, tmp_path: Path
+) -> None:
+    context = tmp_path / "context"
+    context.mkdir()
+
+    target = fill_context(image, context, wheel.parent)
+
+    lines = [line.split() for line in (context / "Dockerfile").read_text().splitlines()]
+    # COPY --chown=1000:1000 root/home/mpiuser/.sshd_config /home/mpiuser/.sshd_config
+    copied = [word for line in lines if line[:1] == ["COPY"] for word in line[1:-1] if word[:2] != "--"]
+    stages = [line[-1] for line in lines if line[:1] == ["FROM"] and "AS" in line]
+    assert copied
+    assert [word for word in copied if not list(context.glob(word.rstrip("/")))] == []
+    assert target == (["--target", image] if stages else [])
+    assert not stages or image in stages
+
+
+def test_an_image_that_wants_what_the_wheel_no_longer_asks_for_is_not_made(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NEEDS, "gangline-scheduler", ("numpy", "scipy"))
+
+    with pytest.raises(CannotMake, match="does not ask for scipy, which is to be in gangline-scheduler"):
         requirements("gangline-scheduler", wheel)
