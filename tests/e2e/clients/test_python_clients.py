@@ -10,6 +10,10 @@ import pytest
 
 pytestmark = pytest.mark.clients
 
+CLIENTS = (
+    *("kr8s", "lightkube", "pykube", "kopf", "kubernetes"),
+    *("kubeflow_training", "kubeflow_training_functions"),
+)
 PROGRAMS = Path(__file__).with_name("programs")
 
 
@@ -19,7 +23,7 @@ def cluster(start_cluster: Any) -> Iterator[Any]:
         yield started
 
 
-@pytest.mark.parametrize("client", ["kr8s", "lightkube", "pykube", "kopf", "kubernetes"])
+@pytest.mark.parametrize("client", [*CLIENTS])
 def test_a_program_written_with_the_client_runs(cluster: Any, clients_python: str, client: str) -> None:
     done = cluster.run(clients_python, str(PROGRAMS / f"with_{client}.py"))
 
