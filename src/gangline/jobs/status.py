@@ -10,6 +10,7 @@ import msgspec
 
 from gangline.api.core import Condition, Pod, find_condition, is_true
 from gangline.api.mpijob import LAUNCHER, WORKER, MPIJob, MPIJobStatus, ReplicaStatus
+from gangline.api.resources import MPIJOBS
 from gangline.clock import format_time
 from gangline.jobs.conditions import (
     BLOCKED,
@@ -19,11 +20,9 @@ from gangline.jobs.conditions import (
     RUNNING,
     SUCCEEDED,
     SUSPENDED,
-    WAITING,
     cut,
     has_finished,
     set_condition,
-    set_waiting,
     true_last,
 )
 from gangline.jobs.failure import FailedCondition
@@ -42,6 +41,7 @@ class StatusDraft:
 
     def __init__(self, job: MPIJob, now: datetime) -> None:
         status = job.status
+        self.kind = MPIJOBS.kind
         self.key = job.metadata.key
         self.now = format_time(now)
         self.conditions = list(status.conditions)
@@ -120,17 +120,6 @@ class StatusDraft:
         """Take back that the job cannot be run."""
         if find_condition(self.conditions, BLOCKED):
             self.conditions = [condition for condition in self.conditions if condition.type != BLOCKED]
-
-    def waiting(self, reason: str, message: str) -> None:
-        """Note why the job's gang is not placed; the scheduler has told it as an event already."""
-        wanted = Condition(type=WAITING, status="True", reason=reason, message=cut(message))
-        self.conditions = set_waiting(self.conditions, wanted, self.now)
-
-    def waits_no_more(self, reason: str, message: str) -> None:
-        """Note that the job does not wait for room, if it has waited."""
-        if is_true(self.conditions, WAITING):
-            ended = Condition(type=WAITING, status="False", reason=reason, message=cut(message))
-            self.conditions = set_waiting(self.conditions, ended, self.now)
 
     def forget_failure(self) -> None:
         """Take a verdict back that the job's new spec has made void."""

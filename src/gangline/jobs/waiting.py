@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
-from gangline.api.core import Condition, Pod, find_condition
+from gangline.api.core import Condition, Pod, find_condition, is_true
+from gangline.jobs.conditions import WAITING, cut, set_waiting
 from gangline.jobs.gang import UNSCHEDULABLE
-from gangline.jobs.status import StatusDraft
 from gangline.workloads.pending import PendingReason, pending_reason_of
 
 NOT_MADE = "PodsNotMade"
@@ -33,7 +34,16 @@ def why_waits(said: Condition | None, pods: Iterable[Pod], refused: str) -> Pend
     return PendingReason(NOT_MADE, refused) if refused else None
 
 
-def note_waiting(draft: StatusDraft, phase: str, why: PendingReason | None) -> None:
+class JobDraft(Protocol):
+    """The status of a job of any kind while it is worked out."""
+
+    kind: str
+    key: str
+    now: str
+    conditions: list[Condition]
+
+
+def note_waiting(draft: JobDraft, phase: str, why: PendingReason | None) -> None:
     """Say in a job's status what holds it up, or that nothing does any more.
 
     Args:
@@ -42,10 +52,14 @@ def note_waiting(draft: StatusDraft, phase: str, why: PendingReason | None) -> N
         why: what holds it up.
     """
     if phase == "Waiting" and why is not None:
-        draft.waiting(why.kind, str(why))
-    else:
+        noted = Condition(type=WAITING, status="True", reason=why.kind, message=cut(str(why)))
+    elif is_true(draft.conditions, WAITING):
         state = "Starting" if phase == "Waiting" else phase
-        draft.waits_no_more(f"MPIJob{state}", f"MPIJob {draft.key} waits for nothing: {state}.")
+        message = f"{draft.kind} {draft.key} waits for nothing: {state}."
+        noted = Condition(type=WAITING, status="False", reason=f"{draft.kind}{state}", message=cut(message))
+    else:
+        return
+    draft.conditions = set_waiting(draft.conditions, noted, draft.now)
 
 
 def said_of(pod: Pod) -> tuple[str, ...]:

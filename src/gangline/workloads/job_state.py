@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from gangline.workloads.kinds import is_worker, kind_of, role_of
+from gangline.workloads.kinds import is_worker, kind_of
 from gangline.workloads.requests import pod_gpus
 
 Obj = dict[str, Any]
@@ -51,8 +51,8 @@ def primary_pods(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
     The last decides the job's end, and is the one that is meant where one is. Of an indexed Job, whose pods
     run together, that is one that failed by itself, else the newest of index 0.
     """
-    primary = kind_of(job).primary
-    found = [pod for pod in pods if not primary or role_of(pod) == primary]
+    kind = kind_of(job)
+    found = [pod for pod in pods if kind.is_primary(job, pod)]
 
     def order(pod: Obj) -> tuple[bool, int, str, str]:
         meta, index = pod["metadata"], index_of(pod)

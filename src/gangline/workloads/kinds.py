@@ -27,6 +27,7 @@ Obj = dict[str, Any]
 JOB_NAME_LABEL = "training.kubeflow.org/job-name"
 OPERATOR_NAME_LABEL = "training.kubeflow.org/operator-name"
 ROLE_LABEL = "training.kubeflow.org/job-role"
+REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"
 REPLICA_TYPE_LABEL = "training.kubeflow.org/replica-type"
 MASTER_ROLE = "master"
 BATCH_JOB_LABEL = "batch.kubernetes.io/job-name"
@@ -55,6 +56,7 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
         is_job: whether it comes to an end, and is listed as a job.
         starts_whole: whether its pods are a gang of their own accord.
         tells_running: whether it has a condition ``Running``.
+        tries: how often a failed primary pod is tried again where a job does not say; None without end.
         primary: role of the pods whose log is the workload's; empty where every pod's is.
         maker: who makes its pods.
         spec: its spec as the current version says it.
@@ -68,6 +70,7 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
     is_job: bool = True
     starts_whole: bool = False
     tells_running: bool = False
+    tries: int | None = 6
     primary: str = ""
     maker: str
     spec: Callable[[Obj], Obj]
@@ -79,6 +82,19 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The kind as manifests spell it."""
         return self.resource.kind
+
+    def is_primary(self, obj: Obj, pod: Obj) -> bool:
+        """Return whether a pod's log is the workload's; of a job without its primary role worker 0's is."""
+        if not self.primary or role_of(pod) == self.primary:
+            return True
+        roles = {replicas.role for replicas in self.replicas(obj)}
+        index = (pod["metadata"].get("labels") or {}).get(REPLICA_INDEX_LABEL)
+        return self.primary not in roles and is_worker(pod) and index == "0"
+
+    def primary_template(self, obj: Obj) -> Obj:
+        """Return the pod template of the primary role, else of the workers; empty without either."""
+        templates = {replicas.role: replicas.template for replicas in self.replicas(obj)}
+        return templates.get(self.primary) or templates.get(WORKER.lower()) or {}
 
     def pod_selector(self, obj: Obj) -> tuple[str, str]:
         """Return label and field selector of the pods that belong to an object."""
@@ -159,6 +175,7 @@ def _training_job(kind: TrainingKind, *words: str) -> WorkloadKind:
         words=words,
         starts_whole=True,
         tells_running=True,
+        tries=None,
         primary=MASTER_ROLE,
         maker="its operator",
         spec=_spec,

@@ -152,11 +152,11 @@ def tries(job: Obj, pod: Obj) -> str:
     spec = kind.spec(job)
     if kind.pod_labels is None:
         return "" if policy == "Never" else "it is tried again without end, after growing pauses"
-    if is_worker(pod):
-        return "" if policy == "Never" else "it is tried again as long as the job lasts, after growing pauses"
     limit = (spec.get("runPolicy") or {}).get("backoffLimit")
     limit = spec.get("backoffLimit") if limit is None else limit
-    limit = 6 if limit is None else int(limit)
+    limit = kind.tries if limit is None else int(limit)
+    if is_worker(pod) or limit is None:
+        return "" if policy == "Never" else "it is tried again as long as the job lasts, after growing pauses"
     if not limit:
         return ""
     times = "once" if limit == 1 else f"up to {limit} times"

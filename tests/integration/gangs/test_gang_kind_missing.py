@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gangline.api.crds import crds, gang_crds
-from gangline.api.resources import CRDS, EVENTS, MPIJOBS, PODS, VOLCANO_POD_GROUPS
+from gangline.api.crds import crds, gang_crds, mpijob_crd
+from gangline.api.resources import CRDS, EVENTS, MPIJOBS, PODS, PYTORCHJOBS, VOLCANO_POD_GROUPS
 from gangline.cli.app import run
 from gangline.jobs.settings import Settings
 from gangline.kube.apply import apply
@@ -142,7 +142,7 @@ async def test_a_kind_that_is_there_is_left_as_it_is(api: Any, client: Client, c
 async def test_a_job_kind_of_others_is_replaced_only_when_asked_for(
     api: Any, client: Client, capsys: Any
 ) -> None:
-    (ours,) = crds()
+    ours = mpijob_crd()
     metadata = (await client.get(CRDS, ours["metadata"]["name"]))["metadata"]
     theirs = of_others(ours) | {"metadata": {k: v for k, v in metadata.items() if k != "annotations"}}
     await client.update(CRDS, theirs)
@@ -164,7 +164,7 @@ async def test_the_operator_says_that_its_definition_was_replaced(
     api: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gangline.kube.definitions.CHECK_EVERY_S", 0.05)
-    (ours,) = crds()
+    ours = mpijob_crd()
     name = ours["metadata"]["name"]
     operator = Operator(client, namespace=api.namespace)
     running = asyncio.create_task(operator.run())
@@ -187,6 +187,36 @@ async def test_the_operator_says_that_its_definition_was_replaced(
 
         assert (await ensure(client, ours, replace=True))[0] == "replaced"
         await until(forgotten)
+    finally:
+        await ensure(client, ours, replace=True)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_training_jobs_are_left_to_whoever_brought_their_definition(api: Any, client: Client) -> None:
+    ours = next(crd for crd in crds() if crd["metadata"]["name"] == "pytorchjobs.kubeflow.org")
+    name = ours["metadata"]["name"]
+    await ensure(client, ours)
+    where = api.namespace or "default"
+    await client.patch(CRDS, name, {"spec": {"versions": of_others(ours)["spec"]["versions"]}})
+    container = {"name": "pytorch", "image": "image"}
+    job_ = {
+        "apiVersion": PYTORCHJOBS.api_version,
+        "kind": PYTORCHJOBS.kind,
+        "metadata": {"name": "theirs", "namespace": where},
+        "spec": {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": [container]}}}}},
+    }
+    operator = Operator(client, namespace=api.namespace)
+    running = asyncio.create_task(operator.run())
+    try:
+        await client.create(PYTORCHJOBS, job_)
+
+        async def looked() -> bool:
+            return bool(operator.statistics().is_synced and operator.notes)
+
+        await until(looked)
+        assert "status" not in await client.get(PYTORCHJOBS, "theirs", where)
+        assert (await client.list(PODS, where)).items == []
     finally:
         await ensure(client, ours, replace=True)
         running.cancel()

@@ -167,9 +167,7 @@ def command_of(job: Obj) -> str:
     """Return the command of a job in one line: the program of `gangline run`, else its first container's."""
     if program := (job["metadata"].get("annotations") or {}).get(PROGRAM_ANNOTATION):
         return str(program)
-    kind = kind_of(job)
-    templates = [replicas.template for replicas in kind.replicas(job) if replicas.role == kind.primary]
-    spec = (templates[0] if templates else {}).get("spec") or {}
+    spec = kind_of(job).primary_template(job).get("spec") or {}
     container = (spec.get("containers") or [{}])[0]
     words = [*(container.get("command") or []), *(container.get("args") or [])]
     return shlex.join(str(word) for word in words) or f"(of image {container.get('image', 'unknown')})"

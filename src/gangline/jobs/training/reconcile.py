@@ -18,7 +18,7 @@ from gangline.api.pod_group import PodGroup
 from gangline.api.resources import PODS, SERVICES, Resource
 from gangline.api.training.job import MANAGED_BY_US, PyTorchJobSpec, TrainingJob
 from gangline.api.training.reading import ReadTrainingJob
-from gangline.jobs.conditions import CREATED, FAILED, cut, has_finished
+from gangline.jobs.conditions import CREATED, FAILED, RUNNING, SUCCEEDED, SUSPENDED, cut, has_finished
 from gangline.jobs.gang import (
     NOT_SERVED,
     Dialect,
@@ -28,6 +28,7 @@ from gangline.jobs.gang import (
     explain_not_served,
     gang_warnings,
     other_schedulers,
+    scheduler_verdict,
 )
 from gangline.jobs.observed import ObservedChildren, is_controlled_by
 from gangline.jobs.plan import Action, Create, Delete, Emit, Plan, Telling
@@ -48,6 +49,7 @@ from gangline.jobs.training.replicas import (
 )
 from gangline.jobs.training.rules import TrainingRules
 from gangline.jobs.training.status import TrainingStatusDraft
+from gangline.jobs.waiting import note_waiting, why_waits
 
 VALIDATION_ERROR = "ValidationError"
 FIELDS_IGNORED = "FieldsIgnored"
@@ -114,6 +116,7 @@ def reconcile(
     draft.created()
     if not draft.is_finished:
         _advance(scene)
+        _note_waiting(scene)
     if draft.is_finished:
         # The end is written down before anything goes that tells of it.
         stages = _after_end(scene) if was_over else []
@@ -158,6 +161,13 @@ def _advance(scene: _Scene) -> None:
         return
     if progress.state == "Running" and not draft.restarting_pods:
         draft.running(progress.message)
+
+
+def _note_waiting(scene: _Scene) -> None:
+    draft, pods = scene.draft, [pod for _, pod in scene.replicas.all_pods()]
+    phases = [type_ for type_ in (SUCCEEDED, FAILED, SUSPENDED, RUNNING) if is_true(draft.conditions, type_)]
+    why = why_waits(scheduler_verdict(scene.pod_group), pods, scene.observed.refused)
+    note_waiting(draft, phases[0] if phases else "Waiting", why)
 
 
 def _fail(scene: _Scene) -> bool:

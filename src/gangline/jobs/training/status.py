@@ -42,7 +42,8 @@ class TrainingStatusDraft:
 
     def __init__(self, kind: TrainingKind, job: TrainingJob, now: datetime) -> None:
         status = job.status
-        self._kind = kind.name
+        self.kind = kind.name
+        self.key = job.metadata.key
         self._name = job.metadata.name
         self.now = format_time(now)
         self.conditions = list(status.conditions)
@@ -63,12 +64,12 @@ class TrainingStatusDraft:
     def created(self) -> None:
         """Note that the job has been seen."""
         if find_condition(self.conditions, CREATED) is None:
-            self._change(CREATED, f"{self._kind} {self._name} is created.")
+            self._change(CREATED, f"{self.kind} {self._name} is created.")
             self.counts.append("created")
 
     def suspended(self) -> None:
         """Note that the job holds no pods by wish."""
-        message = f"{self._kind} {self._name} is suspended."
+        message = f"{self.kind} {self._name} is suspended."
         if is_true(self.conditions, RUNNING):
             self._change(RUNNING, message, status="False", suffix=SUSPENDED)
         self._change(SUSPENDED, message, event="Normal")
@@ -77,7 +78,7 @@ class TrainingStatusDraft:
     def resumed(self) -> None:
         """Note that a job that was suspended is so no more; any other job has now started."""
         if is_true(self.conditions, SUSPENDED):
-            message = f"{self._kind} {self._name} is resumed."
+            message = f"{self.kind} {self._name} is resumed."
             self._change(SUSPENDED, message, status="False", suffix="Resumed", event="Normal")
             self.start_time = self.now
         self.start_time = self.start_time or self.now
@@ -89,7 +90,7 @@ class TrainingStatusDraft:
     def restarting(self, message: str, count: int, uids: list[str]) -> None:
         """Note which pods are to be made again, and as how many restarts that counts."""
         self._change(RESTARTING, message)
-        self.events.append(Emit("Warning", f"{self._kind}Restarting", message))
+        self.events.append(Emit("Warning", f"{self.kind}Restarting", message))
         self.restarts += count
         self.counts += ["restarted"] * count
         self.restarting_pods = [*self.restarting_pods, *uids]
@@ -139,7 +140,7 @@ class TrainingStatusDraft:
     ) -> None:
         if is_true(self.conditions, FAILED):
             return
-        message, reason = cut(message), reason or f"{self._kind}{suffix or type_}"
+        message, reason = cut(message), reason or f"{self.kind}{suffix or type_}"
         before = self.conditions
         wanted = Condition(type=type_, status=status, reason=reason, message=message)
         self.conditions = set_condition(before, wanted, self.now)

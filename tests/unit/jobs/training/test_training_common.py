@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from gangline.jobs.settings import Settings
@@ -420,3 +421,22 @@ def test_exit_codes_are_told(training: Scene) -> None:
     assert [(w.type, w.reason, w.message) for w in plan.warnings] == [
         ("Normal", "ExitedWithCode", "Pod: ns.train-master-0 exited with code 0")
     ]
+
+
+@each_kind
+def test_a_job_says_why_its_gang_waits_before_what_else_it_says(
+    training: Scene, kind: str, roles: dict[str, int]
+) -> None:
+    scene = training(kind, roles)
+    scene.settings = Settings(gang_scheduling="gangline-scheduler")
+    scene.carry_out()
+    said = {"type": "Unschedulable", "status": "True", "reason": "NoRoom", "message": "1 GPU is missing"}
+    group = scene.pod_groups["train"]
+    scene.pod_groups["train"] = msgspec.structs.replace(group, status={"conditions": [said]})
+
+    scene.settle()
+
+    assert scene.conditions() == {"Waiting": "True", "Created": "True"}
+    assert scene.condition("Waiting") == ("True", "NoRoom", "1 GPU is missing")
+    scene.pods_of(next(iter(roles)), "R").pods_of("Worker", "RR").settle()
+    assert scene.condition("Waiting")[:2] == ("False", f"{kind}Running")

@@ -37,6 +37,7 @@ class PodHost:
         scope: whose pods know it, a namespace's name or one of ``sessions.name_scope``.
         host_aliases: lines that the pod's own hosts file has beyond its scope's.
         host_network: whether its network is the machine's, as its own hosts file says.
+        has_service: whether a headless Service of its name leads to it, as to a training job's replica.
     """
 
     address: str
@@ -47,12 +48,16 @@ class PodHost:
     scope: str
     host_aliases: tuple[str, ...] = ()
     host_network: bool = False
+    has_service: bool = False
 
     @property
     def qualified(self) -> list[str]:
         """Every name of the host, most qualified first."""
-        if not self.subdomain:
+        if not self.subdomain and not self.has_service:
             return [self.hostname]
+        if not self.subdomain:
+            own = f"{self.hostname}.{self.namespace}"
+            return [f"{own}.svc.cluster.local", f"{own}.svc", own, self.hostname]
         short = f"{self.hostname}.{self.subdomain}"
         service = f"{short}.{self.namespace}.svc"
         return [f"{service}.cluster.local", service, f"{short}.{self.namespace}", short, self.hostname]

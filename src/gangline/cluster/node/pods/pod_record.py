@@ -15,6 +15,7 @@ from gangline.cluster.node.network.host_names import PodHost
 from gangline.cluster.node.pods.container_plan import hostname_of
 from gangline.cluster.node.sessions import kind_of_session, name_scope
 from gangline.cluster.node.shim.durable import write_durably
+from gangline.workloads.kinds import REPLICA_TYPE_LABEL
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -24,7 +25,8 @@ class PodRecord(msgspec.Struct, frozen=True):
 
     ``started_at`` is in seconds since 1970, ``gpus`` container -> ids of the GPUs that it holds, ``grants``
     container -> what device plugins gave it, ``boot`` tells one start of the machine from another,
-    ``session`` and ``scope`` are what ``sessions`` says.
+    ``session`` and ``scope`` are what ``sessions`` says, ``has_service`` that it is a training job's replica,
+    to which a Service of its name leads.
     """
 
     uid: str
@@ -41,6 +43,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     scope: str = ""
     host_aliases: tuple[str, ...] = ()
     host_network: bool = False
+    has_service: bool = False
 
     @classmethod
     def of(cls, pod: Pod, *, address: str, started_at: float) -> PodRecord:
@@ -60,6 +63,7 @@ class PodRecord(msgspec.Struct, frozen=True):
                 "\t".join((alias["ip"], *alias.get("hostnames", ()))) for alias in pod.spec.host_aliases
             ),
             host_network=pod.spec.host_network,
+            has_service=REPLICA_TYPE_LABEL in pod.metadata.labels,
         )
 
     @property
@@ -80,6 +84,7 @@ class PodRecord(msgspec.Struct, frozen=True):
             scope,
             self.host_aliases,
             self.host_network,
+            self.has_service,
         )
 
     def write(self, folder: Path) -> None:
