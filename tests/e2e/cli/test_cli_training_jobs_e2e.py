@@ -1,0 +1,112 @@
+"""PyTorchJobs and TFJobs as a user has them: run, looked at, read, deleted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+SHOW = "import os; [print(f'{n}={os.environ[n]}') for n in sorted(os.environ) if n.startswith({names})]"
+
+
+def manifest(
+    folder: Path,
+    kind: str,
+    name: str,
+    program: str,
+    roles: dict[str, int],
+    *,
+    version: str = "v1",
+    **spec: object,
+) -> str:
+    """Write a job of which every replica runs a Python program; return its file."""
+    field, container = {
+        "PyTorchJob": ("pytorchReplicaSpecs", "pytorch"),
+        "TFJob": ("tfReplicaSpecs", "tensorflow"),
+    }[kind]
+    main = {"name": container, "image": "gangline/base", "command": ["python3", "-u", "-c", program]}
+    template = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [main]}}
+    specs = {role: {"replicas": count, "template": template} for role, count in roles.items()}
+    document = {
+        "apiVersion": f"kubeflow.org/{version}",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {field: specs, **spec},
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def test_a_pytorchjob_is_run_listed_shown_read_and_deleted(gangline, tmp_path):
+    program = SHOW.replace("{names}", "('MASTER_', 'PET_', 'RANK', 'WORLD_')")
+    file = manifest(tmp_path, "PyTorchJob", "pt", program, {"Master": 1, "Worker": 1})
+
+    ran = gangline("run", file)
+
+    assert ran.returncode == 0, ran.stderr
+    common = (
+        "MASTER_ADDR=pt-master-0\nMASTER_PORT=23456\nPET_MASTER_ADDR=pt-master-0\nPET_MASTER_PORT=23456\n"
+        "PET_NNODES=2\nPET_NODE_RANK={rank}\nPET_NPROC_PER_NODE=auto\nRANK={rank}\nWORLD_SIZE=2\n"
+    )
+    assert ran.stdout == common.format(rank=0)
+    assert gangline("logs", "pt", "-i", "worker-0").stdout == common.format(rank=1)
+    listed = [line.split()[:3] for line in gangline("list", "--type", "pytorchjob").stdout.splitlines()]
+    assert ["pt", "SUCCEEDED", "PYTORCHJOB"] in listed
+    report = json.loads(gangline("get", "pytorchjob/pt", "-o", "json").stdout)
+    assert (report["chiefName"], [one["name"] for one in report["instances"]]) == (
+        "pt-master-0",
+        ["pt-master-0", "pt-worker-0"],
+    )
+    assert gangline("delete", "pt").returncode == 0
+    assert "pt" not in gangline("list", "--type", "pytorchjob", "-o", "name").stdout
+
+
+def test_a_tfjob_finds_its_replicas_and_leaves_no_server_running(gangline, tmp_path):
+    program = (
+        "import json, os, socket, time\n"
+        "config = json.loads(os.environ['TF_CONFIG'])\n"
+        "if config['task']['type'] == 'ps': time.sleep(600)\n"
+        "for role, hosts in config['cluster'].items():\n"
+        "    for host in hosts:\n"
+        "        for _ in range(300):\n"
+        "            try: socket.gethostbyname(host.partition(':')[0]); break\n"
+        "            except OSError: time.sleep(0.1)\n"
+        "        else: raise SystemExit(f'{host} has no address')\n"
+        "        print(role, host)\n"
+    )
+    file = manifest(
+        tmp_path, "TFJob", "tf", program, {"PS": 1, "Worker": 2}, runPolicy={"cleanPodPolicy": "Running"}
+    )
+
+    ran = gangline("run", file)
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "ps tf-ps-0.default.svc:2222",
+        "worker tf-worker-0.default.svc:2222",
+        "worker tf-worker-1.default.svc:2222",
+    ]
+
+
+def test_a_failed_replica_ends_the_command_with_its_code(gangline, tmp_path):
+    program = "import os, sys; print('rank', os.environ['RANK']); sys.exit(3)"
+    file = manifest(tmp_path, "PyTorchJob", "bad", program, {"Master": 1}, runPolicy={"backoffLimit": 0})
+    text = yaml.safe_load(Path(file).read_text())
+    text["spec"]["pytorchReplicaSpecs"]["Master"]["restartPolicy"] = "ExitCode"
+    Path(file).write_text(yaml.safe_dump(text))
+
+    ran = gangline("run", file)
+
+    assert ran.returncode == 3
+    assert ran.stdout == "rank 0\n"
+
+
+def test_a_job_without_a_master_has_the_log_of_worker_0(gangline, tmp_path):
+    program = "import socket; print('on', socket.gethostname())"
+    file = manifest(tmp_path, "PyTorchJob", "alone", program, {"Worker": 2})
+
+    ran = gangline("run", file)
+
+    assert (ran.returncode, ran.stdout) == (0, "on alone-worker-0\n"), ran.stderr
