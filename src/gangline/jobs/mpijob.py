@@ -39,7 +39,7 @@ from gangline.jobs.pods import build_launcher, build_worker, resume_patch
 from gangline.jobs.remote_access import with_transport
 from gangline.jobs.settings import Settings
 from gangline.jobs.status import StatusDraft, was_created
-from gangline.jobs.waiting import note_waiting, why_waits
+from gangline.jobs.waiting import late_end, note_waiting, why_waits
 from gangline.workloads.pending import PendingReason
 
 VALIDATION_ERROR = "ValidationError"
@@ -84,9 +84,11 @@ def reconcile(
     draft.created(has_launcher=observed_job.launcher is not None or _may_launch(observed_job))
     warnings = _warnings(read, observed_job, draft)
     launcher_wait_s = replacement_wait_s(job, observed_job.launcher, observed_job.launcher_pods, now)
+    late_s = None
     if not draft.is_finished:
         phase = enter_phase(observed_job, draft, launcher_wait_s)
-        note_waiting(draft, phase, _why_waits(observed_job))
+        late, late_s = late_end(observed.pods.values(), now)
+        note_waiting(draft, phase, late or _why_waits(observed_job))
         warnings += [] if draft.is_finished else rejection_events(observed_job.launcher_pods)
         warnings += _lost_warnings(observed_job, draft)
     if draft.is_finished:
@@ -107,6 +109,7 @@ def reconcile(
     retry_s = (
         blocked_retry_s if is_held else leftover_retry_s if observed_job.has_leftovers else launcher_wait_s
     )
+    retry_s = min((wait_s for wait_s in (retry_s, late_s) if wait_s is not None), default=None)
     plan = _plan(draft, raw_status, stages, warnings, None if draft.is_finished else retry_s)
     early_s = _too_early_s(job, now) if plan.is_first and job.is_suspended else 0.0
     if not early_s:

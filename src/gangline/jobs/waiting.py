@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -11,6 +12,7 @@ from gangline.api.core import Condition, Pod, find_condition, is_true
 from gangline.jobs.conditions import WAITING, cut, set_waiting
 from gangline.jobs.gang import UNSCHEDULABLE
 from gangline.workloads.pending import PendingReason, pending_reason_of
+from gangline.workloads.unconfirmed_end import UnconfirmedEnd, unconfirmed_end
 
 NOT_MADE = "PodsNotMade"
 """Reason of a job whose pods the API server refuses for now, as a quota does."""
@@ -60,6 +62,16 @@ def note_waiting(draft: JobDraft, phase: str, why: PendingReason | None) -> None
     else:
         return
     draft.conditions = set_waiting(draft.conditions, noted, draft.now)
+
+
+def late_end(pods: Iterable[Pod], now: datetime) -> tuple[PendingReason | None, float | None]:
+    """Return which pods of a job should have ended by now, if any, and when to look again, in seconds."""
+    ends = [
+        UnconfirmedEnd(pod.metadata.name, pod.spec.node_name, pod.metadata.deletion_timestamp)
+        for pod in pods
+        if pod.metadata.deletion_timestamp and pod.spec.node_name and not pod.is_finished
+    ]
+    return unconfirmed_end(ends, now)
 
 
 def said_of(pod: Pod) -> tuple[str, ...]:

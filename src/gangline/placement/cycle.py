@@ -26,7 +26,9 @@ from gangline.placement.preempt import find_victims
 from gangline.placement.quota import QueueLine, quota_refusal
 from gangline.placement.reserve import Reservation, reserve
 from gangline.placement.snapshot import PodView, Snapshot
+from gangline.placement.unavailable_nodes import is_away
 from gangline.placement.why import pod_message, shortfall
+from gangline.workloads.unconfirmed_end import UnconfirmedEnd, waits_for_end
 
 DEFAULT_POLICY = Policy()
 
@@ -126,7 +128,7 @@ class SchedulingCycle:
     def _consider(self, gang: Gang, line: QueueLine) -> None:
         """Place what must start together, then the others as far as there is room."""
         core = gang.first(gang.needed)
-        refusal = _membership(gang)
+        refusal = _membership(gang, self._ending_where_lost(gang))
         if refusal is None and line.is_blocked(gang):
             refusal = "Behind", "its queue is strict, and an earlier gang of it waits"
         if refusal is None and core.pods:
@@ -219,6 +221,17 @@ class SchedulingCycle:
             self._shortfalls[key] = shortfall(self._table, self._table.room, gang)
         return self._shortfalls[key]
 
+    def _ending_where_lost(self, gang: Gang) -> list[UnconfirmedEnd]:
+        """Return the pods that a gang which lacks some has on their way out on nodes that are not ready."""
+        if gang.needed <= len(gang.pods):
+            return []
+        found = []
+        for pod in self._allocations.by_gang.get(gang.key, {}).values():
+            row = self._table.index(pod.node_name)
+            if pod.is_ending and row >= 0 and is_away(self._table.views[row]):
+                found.append(UnconfirmedEnd(pod.key, pod.node_name, ""))
+        return sorted(found)
+
     def _joined(self, gang: Gang) -> Bools | None:
         """Return the nodes of the domain in which a gang that must stay in one has pods already."""
         level = self._table.level(gang.group.required_level)
@@ -306,11 +319,13 @@ class SchedulingCycle:
         self._unschedulable.append(Unschedulable(pod.key, pod.uid, f"{text} {note}." if note else text))
 
 
-def _membership(gang: Gang) -> tuple[str, str] | None:
-    """Return why a gang cannot be tried yet: no such group, or too few pods."""
+def _membership(gang: Gang, ending: Sequence[UnconfirmedEnd]) -> tuple[str, str] | None:
+    """Return why a gang cannot be tried yet: no such group, or too few pods, and those it waits for."""
     if not gang.is_known:
         return "NoGroup", f"PodGroup {gang.key} does not exist"
     if gang.needed > len(gang.pods):
         there = gang.placed + len(gang.pods)
-        return "Incomplete", f"has {there} of the {gang.group.min_member} pods that must start together"
+        waits_for = f"; {waits_for_end(ending[0], len(ending) - 1)}" if ending else ""
+        least = gang.group.min_member
+        return "Incomplete", f"has {there} of the {least} pods that must start together{waits_for}"
     return None

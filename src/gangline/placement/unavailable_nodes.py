@@ -46,11 +46,16 @@ def when_opened(table: NodeTable, allocations: Allocations, gang: Gang) -> str:
     return ""
 
 
+def is_away(view: NodeView) -> bool:
+    """Return whether a node does not answer, or says that it is not ready."""
+    return any(taint.key in AWAY for taint in view.taints)
+
+
 def _needs(view: NodeView) -> str:
     """Return what opens a node; empty for one that is open."""
     if view.unschedulable:
         return f"node {view.name} is uncordoned"
-    if any(taint.key in AWAY for taint in view.taints):
+    if is_away(view):
         return f"node {view.name} is ready again"
     if view.gpus is not None and (sick := _sick(view)):
         which = f"GPU {sick[0]}" if len(sick) == 1 else f"GPUs {', '.join(map(str, sick))}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from gangline.units import plural
 from gangline.workloads.job_state import KUBE_QUEUE_ANNOTATION, finished, is_suspended, scheduler_of
 from gangline.workloads.kinds import kind_of
 from gangline.workloads.pending import UNSCHEDULABLE, one_line, pending_reason_of
+from gangline.workloads.unconfirmed_end import UnconfirmedEnd, unconfirmed_end
 
 Obj = dict[str, Any]
 
@@ -27,8 +29,8 @@ class StartGate:
 
     Attributes:
         kind: ``Suspended``, ``NoPods``, ``QuotaExceeded``, ``NotMade``, ``SchedulingGated``,
-            ``UnboundClaim``, ``OtherScheduler``, or the word of Kubernetes for what holds a container up
-            (``ImagePullBackOff``).
+            ``UnboundClaim``, ``OtherScheduler``, ``Terminating``, or the word of Kubernetes for what
+            holds a container up (``ImagePullBackOff``).
         message: what it is, and who opens it.
         pods: names of the pods that it holds.
     """
@@ -46,6 +48,7 @@ def gates_of(
     warnings: Sequence[Obj] = (),
     complaints: Sequence[Obj] = (),
     schedulers: Collection[str] = (),
+    now: datetime | None = None,
 ) -> list[StartGate]:
     """Return the gates of a job, those that must open first in front.
 
@@ -56,6 +59,7 @@ def gates_of(
         warnings: events about pods.
         complaints: warnings about the job and its launcher.
         schedulers: names that are answered for here; empty for all.
+        now: the time, by which deleted pods should be gone; None does not look.
     """
     found = [_suspended(job)] if job else []
     living = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
@@ -67,6 +71,7 @@ def gates_of(
     found += _unbound_claims(living, claims)
     found.append(_other_scheduler(living, schedulers))
     found += _held(living, warnings)
+    found.append(_unconfirmed_end(living, now) if now else None)
     return [gate for gate in found if gate is not None]
 
 
@@ -170,6 +175,16 @@ def _other_scheduler(pods: Sequence[Obj], schedulers: Collection[str]) -> StartG
         f"`{name}` places its pods, and not Gangline; what follows is what Gangline's rules say",
         (others[name],),
     )
+
+
+def _unconfirmed_end(pods: Sequence[Obj], now: datetime) -> StartGate | None:
+    ends = [
+        UnconfirmedEnd(meta["name"], node, meta["deletionTimestamp"])
+        for pod in pods
+        if (meta := pod["metadata"]).get("deletionTimestamp") and (node := pod["spec"].get("nodeName"))
+    ]
+    late, _ = unconfirmed_end(ends, now)
+    return StartGate(late.kind, str(late), tuple(end.pod for end in ends)) if late else None
 
 
 def _held(pods: Sequence[Obj], warnings: Sequence[Obj]) -> list[StartGate]:

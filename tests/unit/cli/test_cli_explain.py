@@ -72,6 +72,22 @@ def kinds(*args: Any, **more: Any) -> list[str]:
     return [gate.kind for gate in gates_of(*args, **more)]
 
 
+def test_a_pod_that_its_lost_node_keeps_is_what_a_job_waits_for(capsys: Any) -> None:
+    kept = pod("g-0", on="n1")
+    kept["metadata"]["deletionTimestamp"] = "2026-01-01T11:50:00Z"
+    gates = gates_of(job(), [kept], now=NOW)
+
+    value = report("job team/g", job(), [kept], view_of([], [kept]), gates, set(), Workload(), NOW)
+    print_report(value)
+
+    assert capsys.readouterr().out == (
+        "job team/g waits\n"
+        "  gate          Terminating: pod g-0 was deleted, and node n1 does not confirm its end: "
+        "if it is lost, `kubectl delete node n1` or the taint node.kubernetes.io/out-of-service lets it go\n"
+    )
+    assert gates_of(job(), [kept], now=datetime(2026, 1, 1, 11, 50, 29, tzinfo=UTC)) == []
+
+
 def test_a_job_that_kueue_suspends_names_its_queue():
     gate = gates_of(job(suspend=True, labels={"kueue.x-k8s.io/queue-name": "night"}), [])[0]
 

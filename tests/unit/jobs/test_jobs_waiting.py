@@ -177,3 +177,47 @@ def test_pods_that_a_quota_refuses_are_told_of_too(scene: Build) -> None:
     one.settle_status()
     one.refused = ""
     assert one.conditions(one.plan())["Waiting"] == ("False", "MPIJobStarting")
+
+
+def lose_worker(one: Any, attempt: str = "") -> None:
+    """Have worker 1 deleted at noon, on a node that does not say that it ended."""
+    one.add_worker(1)
+    pod = one.pods["pi-worker-1"]
+    notes = {"gangline.dev/attempt": attempt} if attempt else {}
+    meta = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-05-01T12:00:00Z", annotations=notes)
+    one.pods["pi-worker-1"] = msgspec.structs.replace(
+        pod, metadata=meta, spec=msgspec.structs.replace(pod.spec, node_name="n7")
+    )
+
+
+def test_a_job_whose_pod_is_on_a_lost_node_says_what_lets_it_go(scene: Build) -> None:
+    one = gang(scene).add_children()
+    say(one, [told("Scheduled", "Scheduled", "3 pods are placed")])
+    one.status = {"restarts": 1, "conditions": [told("Created", "MPIJobCreated", "")]}
+    lose_worker(one)  # of the attempt before, so that nothing is made anew yet
+
+    early = one.plan(NOW + timedelta(seconds=10))
+    late = one.plan(NOW + timedelta(seconds=31))
+
+    assert early.requeue_after_s == 20
+    assert "Waiting" not in one.conditions(early)
+    assert one.conditions(late)["Waiting"] == ("True", "Terminating")
+    assert "`kubectl delete node n7`" in one.message(late, "Waiting")
+    assert late.requeue_after_s is None
+    assert late.status is not None
+
+    one.status = late.status
+    assert one.plan(NOW + timedelta(minutes=9)).status is None
+    one.pods.clear()
+    assert one.conditions(one.plan(NOW + timedelta(minutes=10)))["Waiting"] == ("False", "MPIJobStarting")
+
+
+def test_a_job_of_no_gang_waits_for_a_lost_node_too(scene: Build) -> None:
+    one = scene()
+    lose_worker(one)
+    one.status = one.plan(NOW + timedelta(minutes=1)).status
+    assert one.status["conditions"][0]["reason"] == "Terminating"
+
+    one.pods.clear()
+
+    assert one.conditions(one.plan(NOW + timedelta(minutes=2)))["Waiting"] == ("False", "MPIJobStarting")

@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from gang_scenes import decide, dgx, gpus_of, group, held, members, messages, pod, reasons
 
+from gangline.api.core import Taint
 from gangline.placement.policy import Policy
-from gangline.placement.snapshot import NodeView
+from gangline.placement.snapshot import UNREACHABLE_TAINT, NodeView
 from gangline.topology.known import known_machine
 
 RACKS = Policy(levels=("rack",))
@@ -37,6 +38,19 @@ def test_a_gang_waits_for_its_pods_and_for_its_group():
         "g": "has 3 of the 4 pods that must start together"
     }
     assert messages(decide([dgx("a")], members("g", 3))) == {"g": "PodGroup team/g does not exist"}
+
+
+def test_a_gang_that_lacks_a_pod_which_a_lost_node_keeps_says_so():
+    lost = msgspec.structs.replace(dgx("b"), taints=(Taint(key=UNREACHABLE_TAINT, effect="NoSchedule"),))
+    kept = held("g-worker-3", "b", 0, gang="g", is_ending=True)
+    going = held("g-worker-3", "a", 0, gang="g", is_ending=True)  # its node will say so
+
+    found = messages(decide([dgx("a"), lost], members("g", 3), group("g", 4), bound=[kept]))["g"]
+    other = messages(decide([dgx("a"), lost], members("g", 3), group("g", 4), bound=[going]))["g"]
+
+    assert found.startswith("has 3 of the 4 pods that must start together; pod team/g-worker-3 was deleted")
+    assert "`kubectl delete node b`" in found
+    assert other == "has 3 of the 4 pods that must start together"
 
 
 def test_pods_beyond_the_minimum_follow_as_far_as_there_is_room():

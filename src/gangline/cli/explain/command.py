@@ -159,6 +159,7 @@ async def _explain(
         claims=claims,
         warnings=warnings,
         complaints=complaints,
+        now=now(),
         schedulers={DEFAULT_NAMES[0]} | {one.name for one in seen if one.is_ours or one.state == "gone"},
     )
     answering = set(DEFAULT_NAMES if target.is_local else DEFAULT_NAMES[:1])
@@ -169,8 +170,7 @@ async def _explain(
     if value.get("reason") in NO_ROOM and not value["mayStart"] and guessed is not view:
         other = report(subject.title, subject.job, subject.pods, guessed, *asked)
         value["mayStartAbout"] = other.get("mayStart")
-    value = with_schedulers(value, seen)
-    value["definitions"] = definitions
+    value = with_schedulers(value, seen) | {"definitions": definitions}
     if why:
         value["message"] = str(why)
     if placement:

@@ -16,6 +16,7 @@ from gangline.units import plural
 from gangline.workloads.job_state import finished
 from gangline.workloads.pending import pending_reason_of
 from gangline.workloads.requests import GPU
+from gangline.workloads.unconfirmed_end import TERMINATING
 
 if TYPE_CHECKING:
     from gangline.cli.explain.training_progress import TrainingProgress
@@ -144,7 +145,7 @@ def _state(
         return over.lower()
     if any(gate.kind == "Suspended" for gate in gates):
         return "suspended"
-    if unplaced:
+    if unplaced or any(gate.kind == TERMINATING for gate in gates):
         return "waits"
     phases = {(pod.get("status") or {}).get("phase") for pod in living}
     return "runs" if living and phases == {"Running"} else "starts" if living else "has no pods"

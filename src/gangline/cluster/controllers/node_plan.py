@@ -12,6 +12,7 @@ import msgspec
 
 from gangline.api.core import Node, Pod, find_condition
 from gangline.placement.filters import is_tolerated
+from gangline.workloads.unconfirmed_end import OUT_OF_SERVICE
 
 LEASE_GRACE_S = 40.0
 """A node whose lease has not changed for this long is taken to be dead (as in Kubernetes)."""
@@ -86,6 +87,14 @@ def stay_s(node: Node, pod: Pod) -> float | None:
     return float(min(times)) if times else None
 
 
+def is_out_of_service(node: Node) -> bool:
+    """Return whether somebody vouches that nothing runs any more on a node that does not answer.
+
+    Source: Kubernetes documentation, "Non-graceful node shutdown".
+    """
+    return not node.is_ready and any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
+
+
 def tainted_pod_status(pod: Pod, when: str) -> dict[str, Any]:
     """Return a patch of the status of a pod that has to leave its node."""
     condition = {
@@ -96,6 +105,11 @@ def tainted_pod_status(pod: Pod, when: str) -> dict[str, Any]:
         "lastTransitionTime": when,
     }
     return {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+
+
+def given_up_pod_status(pod: Pod) -> dict[str, Any]:
+    """Return a patch of the status of a pod that was deleted, and whose node is out of service: failed."""
+    return {"metadata": {"uid": pod.metadata.uid}, "status": {"phase": "Failed"}}
 
 
 def lost_pod_status(pod: Pod, when: str) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 Only nodes of this cluster's own agent are judged. One whose lease goes stale becomes ``Ready=Unknown``,
 so that nothing new is placed there; its pods stay, because the agent is restarted at once and adopts them.
 Pods that do not tolerate a ``NoExecute`` taint of their node are deleted. Pods bound to a node that was
-deleted are failed and removed: right away when the deletion was seen, else after one grace.
+deleted are failed and removed: right away when the deletion was seen, else after one grace. So are pods that
+were deleted, of a silent node with the taint ``node.kubernetes.io/out-of-service``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 from gangline import clock
 from gangline.api.core import Node, ObjectMeta, Pod
@@ -17,6 +19,8 @@ from gangline.api.resources import LEASES, NODES, PODS
 from gangline.cluster.controllers.caches import BareObject, Caches, wait_synced
 from gangline.cluster.controllers.node_plan import (
     LEASE_GRACE_S,
+    given_up_pod_status,
+    is_out_of_service,
     is_own,
     judge_node,
     lost_pod_status,
@@ -31,6 +35,9 @@ from gangline.kube.verbs import ObjectClient
 
 LEASE_NAMESPACE = "kube-node-lease"
 WORKERS = 4
+
+GIVE_UP_S = 1.0
+"""After this time a pod that was driven away from a node that is out of service is removed."""
 
 
 class NodeController:
@@ -121,7 +128,11 @@ class NodeController:
     async def _evict(self, node: Node) -> float | None:
         """Delete the pods that the node's taints drive away; return when the next one has to go."""
         now_s, waits = asyncio.get_running_loop().time(), []
+        gives_up = is_out_of_service(node)
         for pod in self._pods.by_index("node", node.metadata.name):
+            if gives_up and pod.metadata.deletion_timestamp is not None:
+                await self._remove(pod, given_up_pod_status(pod))
+                continue
             uid, limit_s = pod.metadata.uid, stay_s(node, pod)
             if limit_s is None or pod.metadata.deletion_timestamp is not None or pod.is_finished:
                 self._tainted_s.pop(uid, None)
@@ -131,6 +142,7 @@ class NodeController:
                 waits.append(left_s)
             else:
                 await self._drive_away(pod)
+                waits += [GIVE_UP_S] if gives_up else []
         return min(waits, default=None)
 
     async def _drive_away(self, pod: Pod) -> None:
@@ -157,14 +169,14 @@ class NodeController:
             await self._client.get(NODES, name)
         except NotFound:
             for pod in pods:
-                await self._remove(pod)
+                await self._remove(pod, lost_pod_status(pod, clock.format_time(clock.now())))
         return None
 
-    async def _remove(self, pod: Pod) -> None:
+    async def _remove(self, pod: Pod, patch: dict[str, Any]) -> None:
+        """Write how a pod ended, of which its node will say nothing, and delete it."""
         meta: ObjectMeta = pod.metadata
         try:
             if not pod.is_finished:
-                patch = lost_pod_status(pod, clock.format_time(clock.now()))
                 await self._client.patch(
                     PODS, meta.name, patch, meta.namespace, kind="strategic", subresource="status"
                 )
