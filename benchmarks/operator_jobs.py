@@ -147,9 +147,24 @@ def client_of(plane: Any) -> Any:
 
 
 async def children_after(
-    plane: Any, namespace: str, size: Size, submit: Callable[[Any], Awaitable[None]]
+    plane: Any,
+    namespace: str,
+    size: Size,
+    submit: Callable[[Any], Awaitable[None]],
+    *,
+    resources: tuple[Any, ...] = (),
+    count: int = 0,
 ) -> float:
-    """Have jobs submitted and return the time until a watch has shown all pods and launchers. Unit: s."""
+    """Have jobs submitted and return the time until a watch has shown all pods and launchers. Unit: s.
+
+    Args:
+        plane: the control plane.
+        namespace: of the jobs.
+        size: how many.
+        submit: creates them.
+        resources: what is counted in place of pods and launchers.
+        count: how many of them.
+    """
     import msgspec
 
     from gangline.api.core import AnyObject
@@ -157,9 +172,9 @@ async def children_after(
 
     async with client_of(plane) as client, client_of(plane) as submitter:
         done = asyncio.Event()
-        missing = size.jobs * (size.workers + 1)
+        missing = count or size.jobs * (size.workers + 1)
 
-        async def count(resource: Any) -> None:
+        async def count_down(resource: Any) -> None:
             nonlocal missing
             since = version
             while True:  # an API server may end a watch at any time, and does so when it is short of time
@@ -170,7 +185,7 @@ async def children_after(
                         done.set()
 
         version = (await client.list(PODS, namespace)).resource_version
-        watches = [asyncio.create_task(count(resource)) for resource in (PODS, JOBS)]
+        watches = [asyncio.create_task(count_down(resource)) for resource in resources or (PODS, JOBS)]
         started_s = time.perf_counter()
         work = asyncio.ensure_future(submit(submitter))
         finished = asyncio.ensure_future(done.wait())

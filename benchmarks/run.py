@@ -26,6 +26,7 @@ SCENARIOS = [
     "api_server",
     "many_jobs",
     "operator_jobs",
+    "training_jobs",
     "nodes_first_rank",
     "placement_gap",
     "scheduler_day",
