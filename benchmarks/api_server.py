@@ -136,7 +136,7 @@ def ours(laboratory: Laboratory) -> Iterator[tuple[Path, Callable[[], float]]]:
 @contextmanager
 def kubernetes(laboratory: Laboratory) -> Iterator[tuple[Path, Callable[[], float]]]:
     from control_plane import ControlPlane
-    from operator_jobs import until_idle
+    from operator_plane import until_idle
     from scheduler_binding import LIFTED
 
     with ControlPlane(controllers=False, apiserver_options=LIFTED) as plane:

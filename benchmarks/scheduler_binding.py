@@ -26,7 +26,8 @@ from typing import Any
 
 from figures import Figure
 from laboratory import REPOSITORY, Laboratory, processor_s
-from operator_jobs import client_of, peak_memory_mb, until_idle
+from operator_jobs import peak_memory_mb
+from operator_plane import client_of, until_idle
 
 sys.path.insert(0, str(REPOSITORY / "tests" / "kubernetes"))
 

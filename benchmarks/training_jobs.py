@@ -13,6 +13,7 @@ from typing import Any
 import operator_jobs
 from figures import Figure
 from laboratory import Laboratory, processor_s
+from operator_plane import control_plane, operator_process, pair_of_ports
 
 JOBS = 100
 REPLICAS = 4
@@ -56,9 +57,9 @@ async def sample(kind: str) -> tuple[float, float]:
 
     namespace = f"bench-{uuid.uuid4().hex[:6]}"
     size = operator_jobs.Size(JOBS, REPLICAS, 0, 0)
-    async with operator_jobs.control_plane(namespace) as plane:
-        port = operator_jobs.pair_of_ports(free_ports)
-        with operator_jobs.operator_process(plane, port) as pid:
+    async with control_plane(namespace) as plane:
+        port = pair_of_ports(free_ports)
+        with operator_process(plane, port) as pid:
             used_s = processor_s(pid)
             if kind == "MPIJob":
                 took_s = await operator_jobs.children_after(

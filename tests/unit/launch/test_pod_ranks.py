@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -126,10 +127,11 @@ def test_a_progress_bar_is_shown_in_lines_while_it_grows(start):
         "for step in range(31): sys.stderr.write('\\r%d/30' % step); sys.stderr.flush(); time.sleep(0.1)\n"
         "print(file=sys.stderr)"
     )
+    began_s = time.monotonic()
     out, _ = start("python3", "-c", script, ranks=1, per_pod=1).communicate(timeout=60)
 
     lines = out.splitlines()
-    assert 2 <= len(lines) <= 5
+    assert 2 <= len(lines) <= 2 + time.monotonic() - began_s
     shown = [int(line.rpartition(b": ")[2].rpartition(b"\r")[2].split(b"/")[0]) for line in lines]
     assert shown == sorted(set(shown)) and shown[-1] == 30
 
