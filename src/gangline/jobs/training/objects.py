@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from gangline.api.mpijob import SchedulingPolicy
 from gangline.api.training.job import TrainingJob
 from gangline.jobs.gang import Dialect, GangedJob, join_gang
@@ -106,14 +108,21 @@ def build_replica_service(rules: TrainingRules, job: TrainingJob, type_: str, in
     }
 
 
-def gang_of_training_job(rules: TrainingRules, job: TrainingJob) -> GangedJob:
-    """Return the job as its gang sees it: all replicas start together."""
+def gang_of_training_job(rules: TrainingRules, job: TrainingJob, done: int = 0) -> GangedJob:
+    """Return the job as its gang sees it: all replicas start together, but those that are ``done``.
+
+    A pod that is made again would wait for ever for one that has succeeded.
+    """
+    policy = job.run_policy.scheduling_policy or SchedulingPolicy()
+    size = max(job.total - done, 1)
+    if policy.min_available is not None:
+        policy = replace(policy, min_available=min(policy.min_available, size))
     return GangedJob(
         owner=rules.kind.resource,
         metadata=job.metadata,
-        policy=job.run_policy.scheduling_policy or SchedulingPolicy(),
+        policy=policy,
         limit_s=job.run_policy.active_deadline_seconds,
         roles=tuple((role, job.count(type_)) for type_, role in job.roles.items()),
-        size=job.total,
+        size=size,
         labels=job_labels(rules.kind, job.metadata.name),
     )

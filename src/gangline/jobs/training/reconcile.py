@@ -334,7 +334,7 @@ def _ensure(scene: _Scene) -> list[list[Action]]:
     ]
     if scene.dialect is None:
         return [[*services, *pods]]
-    gang = gang_of_training_job(rules, job)
+    gang = gang_of_training_job(rules, job, sum(one.succeeded for one in scene.draft.replicas.values()))
     # The scheduler must know the gang before its first pod.
     group = ensure_pod_group(gang, scene.pod_group, scene.dialect, scene.observed.priorities)
     return [[*services, *group], pods]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from gangline.jobs.settings import Settings
@@ -355,24 +354,6 @@ def test_replicas_beyond_the_wanted_number_go_and_missing_ones_come(
 
 
 @each_kind
-def test_the_gang_is_the_whole_job_and_known_before_its_pods(
-    training: Scene, kind: str, roles: dict[str, int]
-) -> None:
-    scene = training(kind, roles)
-    scene.settings = Settings(gang_scheduling="gangline-scheduler")
-
-    first, second = scene.plan().stages
-
-    [group] = [a.object for a in first if getattr(a, "object", {}).get("kind") == "PodGroup"]
-    assert (group["metadata"]["name"], group["spec"]["minMember"]) == ("train", 3)
-    assert group["metadata"]["ownerReferences"][0]["kind"] == kind
-    pods = [a.object for a in second]
-    assert {pod["kind"] for pod in pods} == {"Pod"}
-    assert {pod["spec"]["schedulerName"] for pod in pods} == {"gangline-scheduler"}
-    assert {pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] for pod in pods} == {"train"}
-
-
-@each_kind
 def test_a_job_that_breaks_rules_fails_and_starts_when_it_is_mended(
     training: Scene, kind: str, roles: dict[str, int]
 ) -> None:
@@ -421,22 +402,3 @@ def test_exit_codes_are_told(training: Scene) -> None:
     assert [(w.type, w.reason, w.message) for w in plan.warnings] == [
         ("Normal", "ExitedWithCode", "Pod: ns.train-master-0 exited with code 0")
     ]
-
-
-@each_kind
-def test_a_job_says_why_its_gang_waits_before_what_else_it_says(
-    training: Scene, kind: str, roles: dict[str, int]
-) -> None:
-    scene = training(kind, roles)
-    scene.settings = Settings(gang_scheduling="gangline-scheduler")
-    scene.carry_out()
-    said = {"type": "Unschedulable", "status": "True", "reason": "NoRoom", "message": "1 GPU is missing"}
-    group = scene.pod_groups["train"]
-    scene.pod_groups["train"] = msgspec.structs.replace(group, status={"conditions": [said]})
-
-    scene.settle()
-
-    assert scene.conditions() == {"Waiting": "True", "Created": "True"}
-    assert scene.condition("Waiting") == ("True", "NoRoom", "1 GPU is missing")
-    scene.pods_of(next(iter(roles)), "R").pods_of("Worker", "RR").settle()
-    assert scene.condition("Waiting")[:2] == ("False", f"{kind}Running")

@@ -1,0 +1,105 @@
+"""PyTorchJobs and TFJobs against API servers, without nodes: the tests say what pods do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gangline.api.resources import PODS, PYTORCHJOBS, SERVICES, TFJOBS, Resource
+from gangline.kube.errors import NotFound
+
+KINDS = [
+    (PYTORCHJOBS, "pytorchReplicaSpecs", "pytorch", "master"),
+    (TFJOBS, "tfReplicaSpecs", "tensorflow", "chief"),
+]
+each_kind = pytest.mark.parametrize(("resource", "field", "container", "head"), KINDS)
+
+
+async def create(
+    cluster: Any, resource: Resource, field: str, container: str, head: str, **policy: Any
+) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": container, "image": "image"}]}}
+    roles = {head.capitalize(): {"template": template}, "Worker": {"replicas": 2, "template": template}}
+    roles["Worker"]["restartPolicy"] = "ExitCode"
+    job = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": "train", "namespace": cluster.namespace},
+        "spec": {field: roles, "runPolicy": policy},
+    }
+    made: dict[str, Any] = await cluster.client.create(resource, job)
+    return made
+
+
+async def until_condition(
+    cluster: Any, resource: Resource, type_: str, status: str = "True"
+) -> dict[str, Any]:
+    async def found() -> Any:
+        job = await cluster.client.get(resource, "train", cluster.namespace)
+        conditions = (job.get("status") or {}).get("conditions") or []
+        return job if any((c["type"], c["status"]) == (type_, status) for c in conditions) else None
+
+    held: dict[str, Any] = await cluster.until(found)
+    return held
+
+
+@each_kind
+async def test_a_job_runs_restarts_a_worker_succeeds_and_goes_after_its_time(
+    cluster: Any, resource: Resource, field: str, container: str, head: str
+) -> None:
+    await create(cluster, resource, field, container, head, cleanPodPolicy="All", ttlSecondsAfterFinished=1)
+    names = [f"train-{head}-0", "train-worker-0", "train-worker-1"]
+    pods = [await cluster.exists(PODS, name) for name in names]
+    for name, pod in zip(names, pods, strict=True):
+        assert (await cluster.exists(SERVICES, name))["spec"]["clusterIP"] == "None"
+        await cluster.set_phase(pod, "Running")
+    await until_condition(cluster, resource, "Running")
+
+    await cluster.fail(pods[2], 137)
+
+    async def made_again() -> Any:
+        pod = await cluster.get(PODS, "train-worker-1")
+        return pod if pod and pod["metadata"]["uid"] != pods[2]["metadata"]["uid"] else None
+
+    await cluster.until(made_again)
+    job = await cluster.client.get(resource, "train", cluster.namespace)
+    assert job["status"]["restarts"] == 1
+    assert [e["message"] for e in await cluster.events(f"{resource.kind}Restarting")] == [
+        "job train is restarting because Worker replica(s) failed."
+    ]
+
+    await cluster.set_phase(pods[0], "Succeeded")
+
+    await until_condition(cluster, resource, "Succeeded")
+    for name in names:
+        await cluster.gone(PODS, name)
+        await cluster.gone(SERVICES, name)
+    await cluster.gone(resource, "train")
+
+
+@each_kind
+async def test_a_job_is_made_smaller_suspended_and_resumed(
+    cluster: Any, resource: Resource, field: str, container: str, head: str
+) -> None:
+    await create(cluster, resource, field, container, head)
+    await cluster.exists(PODS, "train-worker-1")
+
+    await cluster.client.patch(
+        resource, "train", {"spec": {field: {"Worker": {"replicas": 1}}}}, cluster.namespace
+    )
+    await cluster.gone(PODS, "train-worker-1")
+    await cluster.client.patch(
+        resource, "train", {"spec": {"runPolicy": {"suspend": True}}}, cluster.namespace
+    )
+    await until_condition(cluster, resource, "Suspended")
+    await cluster.gone(PODS, "train-worker-0")
+    await cluster.client.patch(
+        resource, "train", {"spec": {"runPolicy": {"suspend": False}}}, cluster.namespace
+    )
+
+    await cluster.exists(PODS, "train-worker-0")
+    await until_condition(cluster, resource, "Suspended", "False")
+    await cluster.client.delete(resource, "train", cluster.namespace)
+    with pytest.raises(NotFound):
+        await cluster.client.get(resource, "train", cluster.namespace)
