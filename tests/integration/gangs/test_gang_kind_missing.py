@@ -17,7 +17,8 @@ from gangline.kube.apply import apply
 from gangline.kube.client import Client
 from gangline.kube.definitions import ensure
 from gangline.kube.errors import NotFound
-from gangline.operator.operator import Operator
+from gangline.operator.children import JobKey
+from gangline.operator.operator import Operator, not_ours_retry_s
 
 WAIT_S = 60.0
 VOLCANO_CRD = "podgroups.scheduling.volcano.sh"
@@ -211,10 +212,12 @@ async def test_training_jobs_are_left_to_whoever_brought_their_definition(api: A
     try:
         await client.create(PYTORCHJOBS, job_)
 
-        async def looked() -> bool:
-            return bool(operator.statistics().is_synced and operator.notes)
+        key = JobKey(PYTORCHJOBS.kind, where, "theirs")
 
-        await until(looked)
+        async def left_alone() -> bool:
+            return await operator.reconcile(key) == not_ours_retry_s
+
+        await until(left_alone)
         assert "status" not in await client.get(PYTORCHJOBS, "theirs", where)
         assert (await client.list(PODS, where)).items == []
     finally:
