@@ -2,7 +2,8 @@
 
 A plan is carried out stage by stage; the actions of one stage are independent and run at the same time. The
 status goes out beside the first stage: it says what was observed, not what the actions will bring. The first
-one goes out behind the last stage: who reads ``Created`` finds the PodGroup and all else, as with upstream.
+one goes out behind the last stage, and behind the children of jobs that have none yet: who reads ``Created``
+finds the PodGroup and all else, as with upstream.
 """
 
 from __future__ import annotations

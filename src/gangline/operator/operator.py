@@ -236,10 +236,15 @@ class Operator:
     ) -> float | None:
         regarding = Regarding(kind.entry.resource.api_version, key.kind, job.metadata)
         execution = self._execution.run(key, job, kind.children, plan)
-        status = self._try_status(kind.entry.resource, regarding, memory, plan)
+        outcome, error = PlanResult(), None
         if plan.is_first:
-            outcome, error = await execution, await status
+            outcome = await execution
+            if plan.actions and outcome.is_good:
+                self._queue.add(key)  # behind the jobs that have no children yet, the status goes out then
+            else:
+                error = await self._try_status(kind.entry.resource, regarding, memory, plan)
         else:
+            status = self._try_status(kind.entry.resource, regarding, memory, plan)
             outcome, error = await asyncio.gather(execution, status)
         if error:
             outcome.failed.append(error)
