@@ -13,7 +13,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+import everyones_python
 from gangline.cluster.paths import ClusterPaths
 
 OWNER, STRANGER = 54_321, 54_322
@@ -46,8 +46,8 @@ pytestmark = [
 class User:
     """A user by number, with a home of its own."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, python: Path) -> None:
+        self.number, self.executable = number, str(python)
         self.home = Path(tempfile.mkdtemp(prefix=f"gangline-user-{number}-", dir="/tmp"))
         self.home.chmod(0o755)  # as homes are on many machines
         os.chown(self.home, number, number)
@@ -72,10 +72,10 @@ class User:
         )
 
     def gangline(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return self.run(sys.executable, "-m", "gangline", *words, **more)
+        return self.run(self.executable, "-m", "gangline", *words, **more)
 
     def python(self, script: str, *words: str) -> str:
-        done = self.run(sys.executable, "-c", script, *words)
+        done = self.run(self.executable, "-c", script, *words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -90,15 +90,16 @@ class User:
 
 @pytest.fixture
 def users() -> Iterator[tuple[User, User]]:
-    made = User(OWNER), User(STRANGER)
-    if made[0].run(sys.executable, "-c", "import gangline").returncode != 0:
-        pytest.skip("other users cannot read this checkout and its packages")
-    yield made
-    for user in made:
-        shutil.rmtree(user.run_folder, ignore_errors=True) if not user.run_folder.is_symlink() else None
-        user.run_folder.unlink(missing_ok=True) if user.run_folder.is_symlink() else None
-        user.gangline("down", "--purge")
-        shutil.rmtree(user.home, ignore_errors=True)
+    if reason := everyones_python.why_not():
+        pytest.skip(reason)
+    with everyones_python.everyones_python() as python:
+        made = User(OWNER, python), User(STRANGER, python)
+        yield made
+        for user in made:
+            shutil.rmtree(user.run_folder, ignore_errors=True) if not user.run_folder.is_symlink() else None
+            user.run_folder.unlink(missing_ok=True) if user.run_folder.is_symlink() else None
+            user.gangline("down", "--purge")
+            shutil.rmtree(user.home, ignore_errors=True)
 
 
 def sockets_of(user: User) -> list[str]:

@@ -242,11 +242,11 @@ def test_simulated_is_said_in_every_table(simulated: Any) -> None:
 def stand_in(fresh: Any, tmp_path: Path) -> Any:
     """Commands on a machine whose driver is the stand-in NVML, with a claim apart from the machine's own."""
     sys.path.insert(0, str(STAND_IN))
-    import build
+    import stand_in_nvml
 
-    if reason := build.why_not():
+    if reason := stand_in_nvml.why_not():
         pytest.skip(reason)
-    fresh.environment |= {"LD_LIBRARY_PATH": str(build.build(tmp_path)), "TMPDIR": str(fresh.home)}
+    fresh.environment |= {"LD_LIBRARY_PATH": str(stand_in_nvml.build(tmp_path)), "TMPDIR": str(fresh.home)}
     return fresh
 
 

@@ -106,7 +106,7 @@ def test_a_guide_does_what_it_says(name: str, reader: Reader) -> None:
 
 def test_every_panel_and_alert_names_figures_that_are_served() -> None:
     nothing = Durations().statistics()
-    operator = OperatorStatistics(0, 0, 0, 0, (), nothing, nothing, 0, 0, 0, (), True, 0.0)
+    operator = OperatorStatistics(0, 0, 0, 0, (), (), nothing, nothing, 0, 0, 0, (), True, 0.0)
     families = [*operator_metrics(operator), *scheduler_metrics(SchedulerStatistics())]
     ends = {"counter": ("_total",), "gauge": ("",), "histogram": ("_sum", "_count", "_bucket")}
     served = {family.name + end for family in families for end in ends[family.type]}

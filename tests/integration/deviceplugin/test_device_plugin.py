@@ -17,7 +17,7 @@ from gangline.devices.inventory import DeviceInventory, with_unhealthy  # noqa: 
 from gangline.devices.simulated import simulate  # noqa: E402
 
 LIMIT_S = 60
-STAND_IN = Path(__file__).parents[2] / "stand_in_nvml" / "build.py"
+STAND_IN = Path(__file__).parents[2] / "stand_in_nvml" / "stand_in_nvml.py"
 DGX1 = ("--node", "n", "--simulate-gpus", "8", "--gpu-model", "v100-dgx1")
 REGISTERED = "Registered device plugin with Kubelet"
 Start = Callable[..., Any]

@@ -28,7 +28,7 @@ print(json.dumps([found.trouble, found.inventory.in_words, note]))
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sys.path.insert(0, str(STAND_IN))
-    import build as stand_in
+    import stand_in_nvml as stand_in
 
     if reason := stand_in.why_not():
         pytest.skip(reason)

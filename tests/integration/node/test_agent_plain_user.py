@@ -5,49 +5,31 @@ plain user has run them already.
 """
 
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import gangline
+import everyones_python
 
 NOBODY = 65534
 TESTS = Path(__file__).parent / "test_agent_pods.py"
 
 
-def readable_by_all(path: Path) -> bool:
-    places = [path, *path.parents]
-    return all(place.stat().st_mode & 0o5 == 0o5 for place in places)
-
-
 @pytest.fixture
-def python_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment of the system's Python that sees this one's packages."""
+def python_of_nobody() -> Iterator[Path]:
+    """An interpreter for `nobody`, with a folder ``work`` of its own two folders above."""
     if os.geteuid() != 0:
         pytest.skip("runs as a plain user already")
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    system = Path(f"/usr/bin/python{version}")
-    packages = Path(pytest.__file__).parents[1]
-    source = Path(gangline.__file__).parents[1]
-    if not system.exists() or not shutil.which("setpriv"):
-        pytest.skip(f"needs {system} and setpriv")
-    if not all(readable_by_all(path) for path in (packages, source, TESTS.parent)):
-        pytest.skip("a plain user cannot read this checkout and its packages")
-    folder = Path("/var/tmp") / f"gangline-test-{os.getpid()}"
-    folder.mkdir(mode=0o755)
-    try:
-        subprocess.run([system, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-        site = folder / "venv" / "lib" / f"python{version}" / "site-packages"
-        (site / "shared.pth").write_text(f"{packages}\n{source}\n")
-        work = folder / "work"
+    if reason := everyones_python.why_not(TESTS.parent):
+        pytest.skip(reason)
+    with everyones_python.everyones_python() as python:
+        work = python.parents[2] / "work"
         work.mkdir()
         os.chown(work, NOBODY, NOBODY)
-        yield folder / "venv" / "bin" / "python"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        yield python
 
 
 def test_pods_run_for_a_plain_user(python_of_nobody):

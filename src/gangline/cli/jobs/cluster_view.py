@@ -141,7 +141,7 @@ async def look(client: ObjectClient) -> ClusterView:
         namespaces=namespaces,
         workloads=workloads,
     )
-    return replace(view, lacking=tuple(lacking))
+    return replace(view, lacking=tuple(sorted(lacking)))
 
 
 def view_of(

@@ -125,5 +125,13 @@ def private_folders(paths: ClusterPaths) -> tuple[str, ...]:
     users = {str(user.pw_uid) for user in pwd.getpwall()}
     sockets = [Path("/tmp", f"gangline-{uid}") for uid in users]
     sockets += [Path("/run/user", uid, "gangline") for uid in users]
-    found = {path.resolve() for path in (paths.state, paths.run, *others, *sockets) if path.is_dir()}
+    found = {path.resolve() for path in (paths.state, paths.run, *others, *sockets) if _is_reached(path)}
     return tuple(sorted(map(str, found)))
+
+
+def _is_reached(folder: Path) -> bool:
+    """Return whether this user sees a folder there: where it may not enter, its pods see nothing either."""
+    try:
+        return folder.is_dir()
+    except PermissionError:
+        return False

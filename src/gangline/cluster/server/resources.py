@@ -271,11 +271,12 @@ def _deprecation(spec: dict[str, Any], names: dict[str, Any], version: dict[str,
 def preferred_first(versions: dict[str, list[ServedResource]]) -> dict[str, list[ServedResource]]:
     """Return a group's rows by version, those first that clients shall use.
 
-    A version all of whose kinds are deprecated comes last. Kubernetes goes by the names alone: there
-    ``kubectl get`` shows objects of v2beta1 as v1, under which they mean something else.
+    A version in which any kind is deprecated comes last: clients take a kind from the first version that has
+    it. Kubernetes goes by the names alone: there ``kubectl get`` shows objects of v2beta1 as v1, under which
+    they mean something else.
     """
     ranks = {
-        name: (max(_preference(row)[0] for row in rows), version_priority(name))
+        name: (min(_preference(row)[0] for row in rows), version_priority(name))
         for name, rows in versions.items()
     }
     return {name: versions[name] for name in sorted(versions, key=lambda name: ranks[name], reverse=True)}
