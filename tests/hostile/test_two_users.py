@@ -13,15 +13,16 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import everyones_python
 import pytest
 
-import everyones_python
 from gangline.cluster.paths import ClusterPaths
 
 OWNER, STRANGER = 54_321, 54_322
@@ -52,7 +53,9 @@ class User:
         self.home.chmod(0o755)  # as homes are on many machines
         os.chown(self.home, number, number)
         self.environment = {
-            "PATH": os.environ["PATH"], "HOME": str(self.home), "GANGLINE_HOME": str(self.home / "state"),
+            # Behind it, where the MPI of the tests is, if it is a wheel.
+            "PATH": f"{python.parent}:/usr/bin:/bin:{Path(sys.executable).parent}",
+            "HOME": str(self.home), "GANGLINE_HOME": str(self.home / "state"),
             "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "OWN_SECRET": SECRET,
         }  # fmt: skip
 
