@@ -7,10 +7,13 @@ import click
 import pytest
 
 from gangline.api.mpijob_reading import read_mpijob
+from gangline.api.training.kinds import training_kind
+from gangline.api.training.reading import read_training_job
 from gangline.cli.options.job_types import qualified
 from gangline.cli.options.target import ClusterTarget
 from gangline.cli.submit.command import command, no_open_node, read_config_files
-from gangline.cli.submit.job import Submission, build_objects, read_toleration
+from gangline.cli.submit.job import build_objects
+from gangline.cli.submit.submission import RoleFlags, Submission, read_toleration
 from gangline.errors import UserError
 
 
@@ -209,7 +212,12 @@ def test_words_that_the_shell_will_split_again_are_pointed_out(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("tfjob", "--name=x"), "`submit tfjob` is not served"),
+        (("etjob", "--name=x"), "`submit etjob` is not served"),
+        (("tf", "--name=x", "--role-sequence=w,p", "x"), "--role-sequence is not served"),
+        (("tf", "--name=x", "--workerImage=i", "--ps=1", "--dry-run", "x"), "no image"),
+        (("tf", "--name=1x", "--image=i", "--dry-run", "x"), "must begin with a letter"),
+        (("tf", "--name=x", "--image=i", "--psCpu=much", "--dry-run", "x"), "--ps-cpu must be a quantity"),
+        (("pytorch", "--name=x", "--image=i", "--running-timeout=soon", "x"), "--running-timeout soon"),
         ((*BASE, "--tensorboard", "x"), "--tensorboard is not served"),
         ((*BASE, "--sync-mode=git", "x"), "--sync-mode is not served"),
         ((*BASE, "--gang=maybe", "x"), "write --gang=true or --gang=false"),
@@ -258,3 +266,106 @@ def test_nodes_without_gpus_are_said_with_a_way_to_simulated_ones():
     message = no_open_node([gpu_node("a", gpus=0)], ClusterTarget())
     assert "no node has GPUs; `gangline up --simulate-gpus 8" in message
     assert no_open_node([], ClusterTarget(context="prod")).endswith("and no node has GPUs")
+
+
+def training_job(kind: str, **flags: Any) -> dict[str, Any]:
+    values = {"name": "cnn", "namespace": "team", "image": "i", "command": "python x", "kind": kind, **flags}
+    [value] = build_objects(Submission(**values))
+    found = training_kind(kind)
+    assert found is not None
+    assert read_training_job(found, value).errors == []
+    return value
+
+
+def test_the_workers_of_a_pytorchjob_are_counted_with_its_master():
+    value = training_job("PyTorchJob", workers=4, gpus=2, gang=True, nproc_per_node="2")
+    roles = value["spec"]["pytorchReplicaSpecs"]
+
+    assert {role: (one["replicas"], one["restartPolicy"]) for role, one in roles.items()} == {
+        "Master": (1, "Never"),
+        "Worker": (3, "OnFailure"),
+    }
+    assert value["spec"]["nprocPerNode"] == "2"
+    assert value["spec"]["runPolicy"]["schedulingPolicy"] == {"minAvailable": 4}
+    labels = roles["Master"]["template"]["metadata"]["labels"]
+    assert labels["pod-group.scheduling.sigs.k8s.io/name"] == "pytorchjob-cnn"
+    assert value["metadata"]["annotations"] == {"requestGPUsOfJobOwner": "8"}
+    for role in roles.values():
+        [one] = role["template"]["spec"]["containers"]
+        assert (one["name"], one["command"]) == ("pytorch", ["sh", "-c", "python x"])
+        assert one["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+
+
+def test_a_pytorchjob_of_one_worker_is_its_master():
+    assert list(training_job("PyTorchJob")["spec"]["pytorchReplicaSpecs"]) == ["Master"]
+
+
+def test_roles_of_a_tfjob_ask_for_what_is_theirs():
+    value = training_job(
+        "TFJob",
+        workers=2,
+        ps=1,
+        gpus=1,
+        has_chief=True,
+        has_evaluator=True,
+        selectors=("zone=a",),
+        success_policy="AllWorkers",
+        roles={
+            "ps": RoleFlags(image="p", cpu="2", cpu_limit="4", port=2300, selectors=("disk=fast",)),
+            "worker": RoleFlags(memory="8Gi"),
+        },
+    )
+    roles = value["spec"]["tfReplicaSpecs"]
+
+    assert {role: one["replicas"] for role, one in roles.items()} == {
+        "PS": 1,
+        "Worker": 2,
+        "Chief": 1,
+        "Evaluator": 1,
+    }
+    [ps] = roles["PS"]["template"]["spec"]["containers"]
+    assert (ps["name"], ps["image"]) == ("tensorflow", "p")
+    assert ps["resources"] == {"requests": {"cpu": "2"}, "limits": {"cpu": "4"}}
+    assert ps["ports"] == [{"name": "tfjob-port", "containerPort": 2300}]
+    assert roles["PS"]["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
+    [worker] = roles["Worker"]["template"]["spec"]["containers"]
+    assert worker["resources"]["requests"] == {"memory": "8Gi", "nvidia.com/gpu": "1"}
+    assert roles["Worker"]["template"]["spec"]["nodeSelector"] == {"zone": "a"}
+    assert value["spec"]["successPolicy"] == "AllWorkers"
+    assert value["metadata"]["annotations"] == {"requestGPUsOfJobOwner": "4"}
+
+
+def test_a_single_worker_of_a_tfjob_is_its_chief():
+    value = training_job("TFJob", gpus=1, roles={"worker": RoleFlags(image="w")})
+
+    assert list(value["spec"]["tfReplicaSpecs"]) == ["Chief"]
+    [one] = value["spec"]["tfReplicaSpecs"]["Chief"]["template"]["spec"]["containers"]
+    assert (one["image"], one["resources"]["limits"]) == ("w", {"nvidia.com/gpu": "1"})
+
+
+def test_a_gang_by_the_wires_of_any_kind_is_of_those_with_gpus():
+    value = training_job("TFJob", workers=2, ps=1, gpus=1, gpu_topology=True)
+    roles = value["spec"]["tfReplicaSpecs"]
+
+    assert roles["Worker"]["template"]["metadata"]["labels"]["gpu-topology-replica"] == "2"
+    assert "gpu-topology" not in roles["PS"]["template"]["metadata"]["labels"]
+
+
+def test_durations_and_the_old_spelling_of_flags(capsys):
+    run(
+        *("tf", "--name=cnn", "--image=gangline/base", "--workers=2", "--psImage", "gangline/base", "--ps=1"),
+        *(
+            "--running-timeout=1h30m",
+            "--ttl-after-finished=1d",
+            "--dry-run",
+            "python",
+            "train.py",
+            "--psImage",
+        ),
+    )
+    out = capsys.readouterr().out
+
+    assert "activeDeadlineSeconds: 5400" in out
+    assert "ttlSecondsAfterFinished: 86400" in out
+    assert "cleanPodPolicy: Running" in out
+    assert "- python train.py --psImage" in out

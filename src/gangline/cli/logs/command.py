@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sys
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import click
 from gangline.cli.jobs.job_names import complete_job_name
 from gangline.cli.logs.progress_bar import ProgressBar
 from gangline.cli.logs.text import LogText, lines_to_ask_for
+from gangline.cli.options.durations import seconds_of
 from gangline.cli.options.job_types import qualified, type_option
 from gangline.cli.options.target import ClusterTarget, target_options
 from gangline.errors import ClusterError, UserError
@@ -27,7 +27,6 @@ START_TIMEOUT_S = 3600.0
 START_LOOK_S = 0.1
 TAIL_SPARE_LINES = 10
 """Asked for beside twice the lines of ``-t``: a training writes a record to each of its own lines at most."""
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @click.command("logs")
@@ -69,7 +68,7 @@ def command(
         "container": container,
         "follow": follow,
         "tail_lines": tail if tail >= 0 else None,
-        "since_s": parse_duration(since) if since else None,
+        "since_s": seconds_of("--since", since) if since else None,
         "timestamps": timestamps,
         "previous": previous,
     }
@@ -85,18 +84,6 @@ def command(
 def _is_given(parameter: str) -> bool:
     source = click.get_current_context().get_parameter_source(parameter)
     return source == click.core.ParameterSource.COMMANDLINE
-
-
-def parse_duration(text: str) -> int:
-    """Return seconds of ``30s``, ``5m``, ``1h30m`` or a bare number of seconds.
-
-    Raises:
-        UserError: it is no duration.
-    """
-    parts = re.findall(r"(\d+)([smhd]?)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise UserError(f"--since {text}: write a duration such as `30s`, `5m` or `1h30m`")
-    return sum(int(number) * _UNITS.get(unit, 1) for number, unit in parts)
 
 
 async def _logs(

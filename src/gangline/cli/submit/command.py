@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from inspect import cleandoc
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline.api.resources import MPIJOBS, PYTORCHJOBS, TFJOBS
 from gangline.cli.options.target import ClusterTarget, open_client, target_options
 from gangline.cli.output import print_value, program_name, say
 from gangline.cli.subcommands import Subcommands
-from gangline.cli.submit.flags import GoFlags, mpijob_options
+from gangline.cli.submit.flags import ROLES, GoFlags, submit_options
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.cli.submit.job import Submission
+    from gangline.cli.submit.submission import Submission
     from gangline.kube.verbs import ObjectClient
 
 CONFIG_BYTES_MAX = 1 << 20
 """What a ConfigMap can hold."""
 
-_OTHER_KINDS = (
-    "tfjob tf pytorchjob pytorch horovodjob horovod hj etjob et volcanojob vj deepspeedjob rayjob rj sparkjob"
-).split()
+_OTHER_KINDS = "horovodjob horovod hj etjob et volcanojob vj deepspeedjob rayjob rj sparkjob".split()
+_SHORT = {"mpi": "mpijob", "mj": "mpijob", "tf": "tfjob", "pytorch": "pytorchjob"}
 
 
 class _Kinds(Subcommands):
@@ -32,7 +33,7 @@ class _Kinds(Subcommands):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a kind or of one of its short names."""
-        return super().get_command(ctx, "mpijob" if cmd_name in ("mpi", "mj") else cmd_name)
+        return super().get_command(ctx, _SHORT.get(cmd_name, cmd_name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -40,7 +41,7 @@ class _Kinds(Subcommands):
         """Resolve a kind; those that arena has and Gangline has not are named."""
         if args[0] in _OTHER_KINDS:
             raise UserError(
-                f"`submit {args[0]}` is not served; `submit mpijob` is",
+                f"`submit {args[0]}` is not served; `submit mpijob`, `pytorchjob` and `tfjob` are",
                 hint="write a manifest, and `gangline apply` it on a cluster that knows the kind",
             )
         return super().resolve_command(ctx, args)
@@ -51,48 +52,60 @@ def command() -> None:
     """Submit a job in arena's words; it is created and not waited for."""
 
 
-@command.command(
-    "mpijob",
-    cls=GoFlags,
-    context_settings={"allow_interspersed_args": False},
-    short_help="submit an MPIJob (short: mpi, mj)",
-)
-@mpijob_options
-@target_options()
-@click.argument("words", nargs=-1, metavar="COMMAND")
-def mpijob(
-    words: tuple[str, ...],
-    dry_run: bool,
-    output: str,
-    env: tuple[str, ...],
-    config_files: tuple[str, ...],
-    target: ClusterTarget,
-    **given: Any,
-) -> None:
-    """Submit an MPIJob whose launcher runs COMMAND.
+_HELP = {
+    MPIJOBS.kind: """Submit an MPIJob whose launcher runs COMMAND.
 
     \b
     gangline submit mpi --name=vgg --gpus=1 --workers=4 --gang --gputopology=true \\
         --image=gangline/base --config-file=train.py:/train.py "mpirun -np 4 python /train.py"
-    """  # noqa: D301 - click's mark for text that is not filled
+    """,
+    PYTORCHJOBS.kind: """Submit a PyTorchJob whose replicas run COMMAND; --workers counts the master.
+
+    \b
+    gangline submit pytorch --name=digits --workers=2 --image=IMAGE "torchrun train.py"
+    """,
+    TFJOBS.kind: """Submit a TFJob whose replicas run COMMAND; a single worker without others is its chief.
+
+    \b
+    gangline submit tf --name=cnn --workers=2 --ps=1 --image=IMAGE "python train.py"
+    """,
+}
+
+
+def _add(kind: str) -> None:
+    """Add the command that submits a kind."""
+
+    def submit(words: tuple[str, ...], target: ClusterTarget, **given: Any) -> None:
+        if not words:
+            hint = f'gangline submit {kind.lower()} … "python train.py"'
+            raise UserError("no command: say what the replicas run", hint=hint)
+        _check_words(words)
+        is_dry, output = given.pop("dry_run"), given.pop("output")
+        _submit_job(_submission(kind, words, target, given), target, output if is_dry else "")
+
+    short = ", ".join(word for word, name in _SHORT.items() if name == kind.lower())
+    settings: dict[str, Any] = {
+        "cls": GoFlags,
+        "context_settings": {"allow_interspersed_args": False},
+        "short_help": f"submit {kind}s (short: {short})",
+        "help": cleandoc(_HELP[kind]),
+    }
+    words = click.argument("words", nargs=-1, metavar="COMMAND")
+    with_options = submit_options(kind)(target_options()(words(submit)))
+    command.command(kind.lower(), **settings)(with_options)
+
+
+for _kind in _HELP:
+    _add(_kind)
+
+
+def _submit_job(wanted: Submission, target: ClusterTarget, output: str) -> None:
+    """Create the objects; with ``output`` print them in that format instead."""
     from gangline.api.codec import Document
     from gangline.cli.options.images import image_check_of
     from gangline.cli.options.manifests import check_manifests
-    from gangline.cli.submit.job import Submission, build_objects
+    from gangline.cli.submit.job import build_objects
 
-    if not words:
-        raise UserError(
-            "no command: say what the launcher runs",
-            hint='gangline submit mpi … "mpirun -np 4 python train.py"',
-        )
-    _check_words(words)
-    wanted = Submission(
-        namespace=target.namespace or ("default" if target.is_local else target.connection().namespace),
-        command=" ".join(words),
-        env=env,
-        config_files=read_config_files(config_files),
-        **given,
-    )
     objects = build_objects(wanted)
     documents = [Document(value, file="the command line") for value in objects]
     if target.is_local:
@@ -100,7 +113,7 @@ def mpijob(
         check_manifests(documents, is_local=True, image_problem=image_check_of(target))
     else:
         check_manifests(documents, is_local=False)
-    if dry_run:
+    if output:
         _print(objects, output)
         return
     if target.is_local:
@@ -110,14 +123,54 @@ def mpijob(
     asyncio.run(_submit(target, wanted, objects))
 
 
+def _submission(
+    kind: str, words: tuple[str, ...], target: ClusterTarget, given: dict[str, Any]
+) -> Submission:
+    """Return the flags as they were meant.
+
+    Raises:
+        UserError: one is of another form.
+    """
+    from gangline.cli.options.durations import seconds_of
+    from gangline.cli.submit.submission import RoleFlags, Submission
+
+    given["config_files"] = read_config_files(given["config_files"])
+    for field, option in (("deadline_s", "--running-timeout"), ("kept_s", "--ttl-after-finished")):
+        text = given.pop(field.removesuffix("_s"), "")
+        given[field] = seconds_of(option, text) if text else None
+    if given.get("success_policy") == "ChiefWorker":
+        given["success_policy"] = ""  # as the kind says it
+    roles = {}
+    for role in ROLES if kind == TFJOBS.kind else ():
+        fields = [name for name in given if name.startswith(f"{role}_") and name != "ps_gpus"]
+        roles[role] = RoleFlags(**{name.removeprefix(f"{role}_"): given.pop(name) for name in fields})
+    namespace = target.namespace or ("default" if target.is_local else target.connection().namespace)
+    wanted = Submission(kind=kind, namespace=namespace, command=" ".join(words), roles=roles, **given)
+    if not wanted.image and not all(roles[role].image for role in _images_needed(wanted)):
+        raise UserError("no image", hint="--image IMAGE, or --worker-image and --ps-image")
+    return wanted
+
+
+def _images_needed(wanted: Submission) -> list[str]:
+    """Return the roles of a TFJob that start something."""
+    counts = {
+        "worker": wanted.workers,
+        "ps": wanted.ps,
+        "chief": wanted.has_chief,
+        "evaluator": wanted.has_evaluator,
+    }
+    return [role for role, count in counts.items() if count]
+
+
 def _check_words(words: tuple[str, ...]) -> None:
     """Refuse a flag of ours behind a command in quotes; say of one behind a word that it is the program's.
 
     Raises:
         UserError: with the flag.
     """
-    assert isinstance(mpijob, GoFlags)
-    flags = mpijob.own_flags(words[1:])
+    context = click.get_current_context()
+    assert isinstance(context.command, GoFlags)
+    flags = context.command.own_flags(words[1:])
     is_quoted = any(letter.isspace() for letter in words[0])
     if flags and is_quoted:
         raise UserError(
@@ -189,7 +242,7 @@ def read_config_files(texts: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 
 async def _submit(target: ClusterTarget, wanted: Submission, objects: list[dict[str, Any]]) -> None:
-    from gangline.api.resources import MPIJOBS
+    from gangline.cli.submit.job import resource_of
     from gangline.kube.apply import with_last_applied
     from gangline.kube.discovery import resource_for
     from gangline.kube.errors import AlreadyExists
@@ -199,7 +252,7 @@ async def _submit(target: ClusterTarget, wanted: Submission, objects: list[dict[
         made: list[dict[str, Any]] = []
         for value in reversed(objects):  # the job first: it claims the name, and owns the rest
             resource = await resource_for(client, value["apiVersion"], value["kind"])
-            body = with_last_applied(value) if value["kind"] == MPIJOBS.kind else {**value}
+            body = with_last_applied(value) if value["kind"] == wanted.kind else {**value}
             if made:
                 owner = {key: made[0][key] for key in ("apiVersion", "kind")}
                 owner |= {"name": wanted.name, "uid": made[0]["metadata"]["uid"]}
@@ -211,7 +264,7 @@ async def _submit(target: ClusterTarget, wanted: Submission, objects: list[dict[
                 hint = f"delete it first: gangline delete {wanted.name}{target.options}"
                 if made:  # the job cannot start without it
                     await client.delete(
-                        MPIJOBS, wanted.name, wanted.namespace, uid=made[0]["metadata"]["uid"]
+                        resource_of(wanted), wanted.name, wanted.namespace, uid=made[0]["metadata"]["uid"]
                     )
                     hint = "delete it first, or submit under another name; the job is deleted again"
                 raise UserError(f"cannot submit: {taken}", hint=hint) from None
@@ -219,7 +272,8 @@ async def _submit(target: ClusterTarget, wanted: Submission, objects: list[dict[
             group = f".{resource.group}" if resource.group else ""
             print(f"{value['kind'].lower()}{group}/{value['metadata']['name']} created")
     say(f"The job {wanted.name} has been submitted successfully")
-    line = f"{program_name()} get {wanted.name} --type mpijob -n {wanted.namespace}{target.options}"
+    where = f"--type {wanted.kind.lower()} -n {wanted.namespace}{target.options}"
+    line = f"{program_name()} get {wanted.name} {where}"
     say(f"You can run `{line}` to check the job status")
 
 

@@ -1,6 +1,6 @@
-"""The objects that ``gangline submit mpijob`` creates. Pure: flags in, manifests out.
+"""The objects that ``gangline submit`` creates. Pure: flags in, manifests out.
 
-What arena's chart makes of the same flags, less its defects; docs/decisions/0006-arena-commands.md has the
+What arena's charts make of the same flags, less their defects; docs/decisions/0006-arena-commands.md has the
 differences.
 """
 
@@ -8,81 +8,56 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from gangline.api.dns_names import is_dns_1123_label
+from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.pod_group import GANGLINE_SCHEDULER
-from gangline.api.resources import CONFIG_MAPS, MPIJOBS
+from gangline.api.resources import CONFIG_MAPS, MPIJOBS, PYTORCHJOBS, TFJOBS, Resource
+from gangline.api.training.job import CHIEF, EVALUATOR, MASTER, PS
+from gangline.api.training.kinds import training_kind
+from gangline.cli.submit.submission import RoleFlags, Submission, pairs, read_toleration
 from gangline.errors import UserError
 from gangline.placement.snapshot import BY_WIRES, MODE_LABEL
-from gangline.units import parse_quantity
 from gangline.workloads.job_state import KUBE_QUEUE_ANNOTATION
 from gangline.workloads.requests import GPU, RDMA
 
 Obj = dict[str, Any]
 
-NAME_CHARS_MAX = 49
-"""As arena: names of pods are made of it."""
-
-SHM_SIZE = "2Gi"
-OWNER_GPUS_ANNOTATION = "requestGPUsOfJobOwner"
-_TOLERATION = re.compile(
-    r"(?P<key>[^=:,\s]+)(=(?P<value>[^:,]*))?:(?P<effect>[A-Za-z]*)(,(?P<operator>Exists|Equal))?$"
-)
-_EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
+_OWN_IMAGE = re.compile(r"(^|/)gangline/base(:|@|$)")  # gangline/base:0.1.0
+"""It runs as mpiuser, who may not read root's keys."""
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
-    """What was written on the command line, checked only for its form.
+class Role:
+    """The replicas of one type.
 
     Attributes:
-        gpus: of each worker.
-        devices: ``NAME=COUNT`` of other extended resources.
-        claims: ``CLAIM:PATH``. host_folders: ``HOST[:CONTAINER]``.
-        config_files: container folder -> file name -> content.
-        suspend: kube-queue starts the job.
+        type: as manifests spell it.
+        replicas: how many.
+        gpus: of each.
+        flags: where it differs from the others.
+        restart_policy: of its pods.
+        has_command: whether it runs the user's command.
+        has_devices: whether what each worker asks for is its too.
+        has_data: whether the user's data are mounted.
     """
 
-    name: str
-    namespace: str
-    image: str
-    command: str
-    gpus: int = 0
-    workers: int = 1
-    devices: tuple[str, ...] = ()
-    retry: int = 0
-    working_dir: str = ""
-    env: tuple[str, ...] = ()
-    claims: tuple[str, ...] = ()
-    host_folders: tuple[str, ...] = ()
-    annotations: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    config_files: dict[str, dict[str, str]] = field(default_factory=dict)
-    selectors: tuple[str, ...] = ()
-    tolerations: tuple[str, ...] = ()
-    pull_secrets: tuple[str, ...] = ()
-    pull_policy: str = "Always"
-    shell: str = "sh"
-    scheduler: str = ""
-    priority: str = ""
-    suspend: bool = False
-    gang: bool = False
-    gpu_topology: bool = False
-    rdma: bool = False
-    host_network: bool = False
-    host_ipc: bool = False
-    host_pid: bool = False
-    cpu: str = ""
-    memory: str = ""
-    mounts_on_launcher: bool = False
-    clean_policy: str = "All"
+    type: str
+    replicas: int
+    gpus: int
+    flags: RoleFlags
+    restart_policy: str = "Never"
+    has_command: bool = True
+    has_devices: bool = True
+    has_data: bool = True
 
 
-_OWN_IMAGE = re.compile(r"(^|/)gangline/base(:|@|$)")
-"""It runs as mpiuser, who may not read root's keys."""
+def resource_of(wanted: Submission) -> Resource:
+    """Return where the job lives."""
+    kind = training_kind(wanted.kind)
+    return kind.resource if kind else MPIJOBS
 
 
 def build_objects(wanted: Submission) -> list[Obj]:
@@ -91,66 +66,32 @@ def build_objects(wanted: Submission) -> list[Obj]:
     Raises:
         UserError: a flag breaks a rule; the message names it with the value found.
     """
-    _check(wanted)
-    return [*_config_maps(wanted), _mpijob(wanted)]
+    wanted.check()
+    return [*_config_maps(wanted), _job(wanted)]
 
 
-def _check(wanted: Submission) -> None:
-    if not is_dns_1123_label(wanted.name) or len(wanted.name) > NAME_CHARS_MAX:
-        raise UserError(
-            f"--name must be lower-case letters, digits and inner dashes, at most {NAME_CHARS_MAX} "
-            f"(found `{wanted.name}`)"
-        )
-    for flag, count, least in (("--workers", wanted.workers, 1), ("--gpus", wanted.gpus, 0)):
-        if count < least:
-            raise UserError(f"{flag} must be at least {least} (found `{count}`)")
-    if wanted.gpu_topology and not wanted.gpus:
-        raise UserError("--gputopology chooses GPUs, and --gpus is 0", hint="add --gpus=1")
-    for flag, text in (("--cpu", wanted.cpu), ("--memory", wanted.memory)):
-        try:
-            parse_quantity(text or "1")
-        except ValueError:
-            raise UserError(f"{flag} must be a quantity such as `4` or `16Gi` (found `{text}`)") from None
-
-
-def pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
-    """Return ``KEY=VALUE`` texts as a table.
-
-    Raises:
-        UserError: one is of another form.
-    """
-    found = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise UserError(f"{flag} {text}: write KEY=VALUE")
-        found[key] = value
-    return found
-
-
-def read_toleration(text: str) -> Obj:
-    """Return a toleration of ``KEY=VALUE:EFFECT,OPERATOR``, or of ``all``.
-
-    Raises:
-        UserError: it is of another form.
-
-    Example:
-        >>> read_toleration("gpu=yes:NoSchedule,Equal")["value"]
-        'yes'
-    """
-    if text == "all":
-        return {"operator": "Exists"}
-    match = _TOLERATION.fullmatch(text)
-    if match is None or match["effect"] not in _EFFECTS:
-        raise UserError(
-            f"--toleration {text}: cannot be read",
-            hint="write KEY=VALUE:EFFECT,OPERATOR, for example gpu=yes:NoSchedule,Equal, or `all`",
-        )
-    operator = match["operator"] or ("Equal" if match["value"] is not None else "Exists")
-    found = {"key": match["key"], "operator": operator, "effect": match["effect"]}
-    if operator == "Equal":
-        found["value"] = match["value"] or ""
-    return {key: value for key, value in found.items() if value or key == "value"}
+def _roles(wanted: Submission) -> list[Role]:
+    """Return the roles that have a replica."""
+    same = RoleFlags(cpu=wanted.cpu, memory=wanted.memory)
+    gpus, workers = wanted.gpus, wanted.workers
+    if wanted.kind == PYTORCHJOBS.kind:  # the master is counted among the workers
+        rest = Role(WORKER, workers - 1, gpus, same, restart_policy="OnFailure")
+        found = [Role(MASTER, 1, gpus, same), rest]
+    elif wanted.kind == TFJOBS.kind:
+        of = {type_: wanted.roles.get(type_.lower(), RoleFlags()) for type_ in (PS, WORKER, CHIEF, EVALUATOR)}
+        is_alone = not wanted.ps and workers == 1 and not wanted.has_chief and not wanted.has_evaluator
+        if is_alone:  # as arena: a single worker is the chief
+            return [Role(CHIEF, 1, gpus, of[WORKER])]
+        found = [
+            Role(PS, wanted.ps, wanted.ps_gpus, of[PS], has_devices=False),
+            Role(WORKER, workers, gpus, of[WORKER]),
+            Role(CHIEF, int(wanted.has_chief), gpus, of[CHIEF]),
+            Role(EVALUATOR, int(wanted.has_evaluator), gpus, of[EVALUATOR]),
+        ]
+    else:
+        launcher = Role(LAUNCHER, 1, 0, RoleFlags(), has_devices=False, has_data=wanted.mounts_on_launcher)
+        found = [launcher, Role(WORKER, workers, gpus, same, has_command=False)]
+    return [role for role in found if role.replicas]
 
 
 def _config_maps(wanted: Submission) -> list[Obj]:
@@ -161,7 +102,7 @@ def _config_maps(wanted: Submission) -> list[Obj]:
             "metadata": {
                 "name": f"{wanted.name}-config-{index}",
                 "namespace": wanted.namespace,
-                "labels": {"release": wanted.name, "createdBy": MPIJOBS.kind},
+                "labels": {"release": wanted.name, "createdBy": wanted.kind},
             },
             "data": files,
         }
@@ -169,91 +110,110 @@ def _config_maps(wanted: Submission) -> list[Obj]:
     ]
 
 
-def _mpijob(wanted: Submission) -> Obj:
+def _job(wanted: Submission) -> Obj:
+    roles = _roles(wanted)
     labels = {
-        "app": "mpijob",
+        "app": wanted.kind.lower(),
         "release": wanted.name,
-        "createdBy": MPIJOBS.kind,
+        "createdBy": wanted.kind,
         **pairs("--label", wanted.labels),
     }
     annotations = {
         **pairs("--annotation", wanted.annotations),
-        OWNER_GPUS_ANNOTATION: str(wanted.workers * wanted.gpus),
+        "requestGPUsOfJobOwner": str(sum(role.replicas * role.gpus for role in roles if role.type != PS)),
     }
     if wanted.suspend:
         annotations[KUBE_QUEUE_ANNOTATION] = "true"
-    policy: Obj = {"backoffLimit": wanted.retry, "cleanPodPolicy": wanted.clean_policy}
-    scheduling: Obj = {"minAvailable": wanted.workers + 1} if wanted.gang else {}
-    if wanted.priority:
-        scheduling["priorityClass"] = wanted.priority
-    if scheduling:
-        policy["schedulingPolicy"] = scheduling
-    if wanted.suspend:
-        policy["suspend"] = True
+    replicas = {role.type: _replica(wanted, role, roles, labels, annotations) for role in roles}
+    kind = training_kind(wanted.kind)
+    resource = resource_of(wanted)
+    spec: Obj = {"runPolicy": _run_policy(wanted, roles)}
+    if kind:
+        spec[kind.specs_field] = replicas
+        optional = {"nprocPerNode": wanted.nproc_per_node, "successPolicy": wanted.success_policy}
+        spec |= {name: value for name, value in optional.items() if value}
+    else:
+        path = {"sshAuthMountPath": "/home/mpiuser/.ssh"} if _OWN_IMAGE.search(wanted.image) else {}
+        spec = {"slotsPerWorker": max(wanted.gpus, 1), **path, **spec, "mpiReplicaSpecs": replicas}
     return {
-        "apiVersion": MPIJOBS.api_version,
-        "kind": MPIJOBS.kind,
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
         "metadata": {
             "name": wanted.name,
             "namespace": wanted.namespace,
             "labels": labels,
             "annotations": annotations,
         },
-        "spec": {
-            "slotsPerWorker": max(wanted.gpus, 1),
-            **({"sshAuthMountPath": "/home/mpiuser/.ssh"} if _OWN_IMAGE.search(wanted.image) else {}),
-            "runPolicy": policy,
-            "mpiReplicaSpecs": {
-                "Launcher": _replica(wanted, labels, annotations, is_launcher=True),
-                "Worker": _replica(wanted, labels, annotations, is_launcher=False),
-            },
-        },
+        "spec": spec,
     }
 
 
-def _replica(wanted: Submission, labels: Obj, annotations: Obj, *, is_launcher: bool) -> Obj:
-    role = "launcher" if is_launcher else "worker"
-    own = {**labels, "group_name": MPIJOBS.group, "mpi_job_name": wanted.name, "mpi_role_type": role}
+def _run_policy(wanted: Submission, roles: Sequence[Role]) -> Obj:
+    scheduling: Obj = {"minAvailable": _size(roles)} if wanted.gang else {}
+    if wanted.priority:
+        scheduling["priorityClass"] = wanted.priority
+    optional: Obj = {
+        "schedulingPolicy": scheduling or None,
+        "suspend": wanted.suspend or None,
+        "activeDeadlineSeconds": wanted.deadline_s,
+        "ttlSecondsAfterFinished": wanted.kept_s,
+    }
+    policy: Obj = {"backoffLimit": wanted.retry, "cleanPodPolicy": wanted.clean_policy}
+    return policy | {name: value for name, value in optional.items() if value is not None}
+
+
+def _size(roles: Sequence[Role]) -> int:
+    return sum(role.replicas for role in roles)
+
+
+def _replica(wanted: Submission, role: Role, roles: Sequence[Role], labels: Obj, annotations: Obj) -> Obj:
+    own = {**labels, "group_name": MPIJOBS.group}
+    if wanted.kind == MPIJOBS.kind:
+        own |= {"mpi_job_name": wanted.name, "mpi_role_type": role.type.lower()}
     if wanted.gang:
-        own["pod-group.scheduling.sigs.k8s.io/name"] = f"mpijob-{wanted.name}"
-        own["pod-group.scheduling.sigs.k8s.io/min-available"] = str(wanted.workers + 1)
-    if wanted.gpu_topology and not is_launcher:
-        own |= {"gpu-topology": wanted.name, "gpu-topology-replica": str(wanted.workers)}
+        own["pod-group.scheduling.sigs.k8s.io/name"] = f"{wanted.kind.lower()}-{wanted.name}"
+        own["pod-group.scheduling.sigs.k8s.io/min-available"] = str(_size(roles))
+    if wanted.gpu_topology and role.gpus:
+        count = _size([one for one in roles if one.gpus])
+        own |= {"gpu-topology": wanted.name, "gpu-topology-replica": str(count)}
     return {
-        "replicas": 1 if is_launcher else wanted.workers,
-        "restartPolicy": "Never",
+        "replicas": role.replicas,
+        "restartPolicy": role.restart_policy,
         "template": {
             "metadata": {"labels": own, "annotations": annotations},
-            "spec": _pod(wanted, is_launcher=is_launcher),
+            "spec": _pod(wanted, role),
         },
     }
 
 
-def _pod(wanted: Submission, *, is_launcher: bool) -> Obj:
-    has_data = not is_launcher or wanted.mounts_on_launcher
-    volumes, mounts = _volumes(wanted, has_data=has_data)
+def _pod(wanted: Submission, role: Role) -> Obj:
+    kind = training_kind(wanted.kind)
+    volumes, mounts = _volumes(wanted, has_data=role.has_data)
     env = {**pairs("--env", wanted.env), "workers": str(wanted.workers), "gpus": str(wanted.gpus)}
-    if not wanted.gpus and not wanted.devices:
+    has_gpus = role.gpus if kind else wanted.gpus  # a launcher's ranks may need what lies beside the GPUs
+    if not has_gpus and not wanted.devices:
         env["NVIDIA_VISIBLE_DEVICES"] = "void"
     container: Obj = {
-        "name": "mpi",
-        "image": wanted.image,
+        "name": kind.container if kind else "mpi",
+        "image": role.flags.image or wanted.image,
         "imagePullPolicy": wanted.pull_policy,
         "env": [{"name": name, "value": value} for name, value in env.items()],
         "volumeMounts": mounts,
     }
-    if is_launcher:
+    if role.has_command:
         container["command"] = [wanted.shell, "-c", wanted.command]
+    if kind and role.flags.port:
+        container["ports"] = [{"name": kind.port_name, "containerPort": role.flags.port}]
     if wanted.working_dir:
         container["workingDir"] = wanted.working_dir
-    amounts = {} if is_launcher else _amounts(wanted)
-    if amounts:
-        container["resources"] = {"requests": amounts, "limits": amounts}
+    requests = _amounts(wanted, role)
+    highest = {"cpu": role.flags.cpu_limit, "memory": role.flags.memory_limit}
+    if limits := requests | {name: amount for name, amount in highest.items() if amount}:
+        container["resources"] = {"requests": requests, "limits": limits}
     if wanted.rdma:
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    spec: Obj = {"containers": [container], "volumes": volumes}
-    selector = pairs("--selector", wanted.selectors)
-    if wanted.gpu_topology and not is_launcher:
+    selector = pairs("--selector", role.flags.selectors or wanted.selectors)
+    if wanted.gpu_topology and role.gpus:
         selector[MODE_LABEL] = BY_WIRES
     optional: Obj = {
         "nodeSelector": selector,
@@ -266,23 +226,25 @@ def _pod(wanted: Submission, *, is_launcher: bool) -> Obj:
         "hostIPC": wanted.host_ipc,
         "hostPID": wanted.host_pid,
     }
+    spec: Obj = {"containers": [container], "volumes": volumes}
     return spec | {name: value for name, value in optional.items() if value}
 
 
-def _amounts(wanted: Submission) -> dict[str, str]:
-    """Return what a worker asks for; the launcher asks for nothing."""
-    amounts = {"cpu": wanted.cpu, "memory": wanted.memory, GPU: str(wanted.gpus or "")}
-    for name, count in pairs("--device", wanted.devices).items():
+def _amounts(wanted: Submission, role: Role) -> dict[str, str]:
+    """Return what a replica asks for; an MPIJob's launcher asks for nothing."""
+    amounts = {"cpu": role.flags.cpu, "memory": role.flags.memory, GPU: str(role.gpus or "")}
+    for name, count in pairs("--device", wanted.devices).items() if role.has_devices else ():
         if not count.isdecimal():
             raise UserError(f"--device {name}={count}: write NAME=COUNT, for example amd.com/gpu=1")
         amounts[name] = count
-    if wanted.rdma:
+    if wanted.rdma and role.has_devices:
         amounts[RDMA] = "1"
     return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _volumes(wanted: Submission, *, has_data: bool) -> tuple[list[Obj], list[Obj]]:
-    volumes: list[Obj] = [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": SHM_SIZE}}]
+    memory = {"medium": "Memory", "sizeLimit": wanted.shared_memory}
+    volumes: list[Obj] = [{"name": "dshm", "emptyDir": memory}]
     mounts: list[Obj] = [{"name": "dshm", "mountPath": "/dev/shm"}]
     for index, folder in enumerate(wanted.config_files):
         name = f"config-{index}"
