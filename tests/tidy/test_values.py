@@ -50,13 +50,15 @@ UNTYPED: dict[str, int] = {
     "options/pods.py": 3,
     "options/target.py": 1,
     "output.py": 1,
-    "run/cluster_program.py": 12,  # writes objects in wire form
+    "run/cluster_program.py": 13,  # writes objects in wire form
     "run/cluster_run.py": 4,
-    "run/command.py": 2,
+    "run/command.py": 1,
     "run/create_or_attach.py": 15,
     "run/flow.py": 6,
     "run/follow.py": 12,
     "run/kept_run.py": 3,  # keeps jobs as they came
+    "run/local_program.py": 2,
+    "run/program_kinds.py": 9,
     "run/program_job.py": 5,
     "run/program_session.py": 2,
     "run/view.py": 19,

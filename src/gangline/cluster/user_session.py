@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
+from gangline.api.resources import MPIJOBS
 from gangline.cluster.paths import ClusterPaths
 
 ANNOTATION = "gangline.dev/user-session"
@@ -46,7 +47,7 @@ class UserSession(msgspec.Struct, frozen=True):
     """What a program finds besides files and network.
 
     Attributes:
-        namespace, name: of the job.
+        namespace, name, kind: of the job.
         environment: all variables.
         uid, gid, groups: who the user is; ``groups`` are the supplementary ones.
         umask: of new files.
@@ -63,6 +64,7 @@ class UserSession(msgspec.Struct, frozen=True):
     umask: int
     limits: Mapping[str, tuple[int, int]]
     cpus: tuple[int, ...]
+    kind: str = MPIJOBS.kind
 
     def process(self, kind: str, isolation: str) -> dict[str, Any]:
         """Return what the pod's shim sets in a process before the program starts.
@@ -82,7 +84,9 @@ class UserSession(msgspec.Struct, frozen=True):
         }
 
 
-def own_session(namespace: str, name: str, environment: Mapping[str, str]) -> UserSession:
+def own_session(
+    namespace: str, name: str, environment: Mapping[str, str], kind: str = MPIJOBS.kind
+) -> UserSession:
     """Return the session of this process, with that environment."""
     import resource
 
@@ -104,6 +108,7 @@ def own_session(namespace: str, name: str, environment: Mapping[str, str]) -> Us
         umask=umask,
         limits=limits,
         cpus=cpus,
+        kind=kind,
     )
 
 

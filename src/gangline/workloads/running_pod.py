@@ -7,12 +7,13 @@ from typing import Any
 from gangline.api.resources import MPIJOBS
 from gangline.errors import UserError
 from gangline.workloads.job_state import index_of, primary_pods
+from gangline.workloads.kinds import REPLICA_INDEX_LABEL, is_worker
 from gangline.workloads.rank_hosts import pod_of_rank
 
 Obj = dict[str, Any]
 
 RANKS_PER_POD = "gangline.dev/ranks-per-pod"
-"""Annotation of an indexed Job whose pods start the ranks of one program in order."""
+"""Annotation of a job whose pods start the ranks of one program in order, a master before the workers."""
 
 
 def choose_pod(job: Obj, pods: list[Obj], *, instance: str | None, rank: int | None) -> Obj:
@@ -47,8 +48,14 @@ def _holder_of_rank(rank: int, job: Obj, pods: list[Obj]) -> str:
         return pod_of_rank(rank, job)
     each = (job["metadata"].get("annotations") or {}).get(RANKS_PER_POD, "")
     index = rank // int(each) if each.isdigit() and int(each) else None
-    found = [pod["metadata"]["name"] for pod in pods if index is not None and index_of(pod) == index]
+    found = [pod["metadata"]["name"] for pod in pods if index is not None and _number(pod) == index]
     return found[-1] if found else ""
+
+
+def _number(pod: Obj) -> int | None:
+    """Return a pod's place among those of its job; None where it does not say."""
+    label = (pod["metadata"].get("labels") or {}).get(REPLICA_INDEX_LABEL, "")
+    return int(label) + is_worker(pod) if label.isdigit() else index_of(pod)
 
 
 def is_called(pod: str, word: str, job: str) -> bool:

@@ -138,6 +138,29 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "gangline", *words]
 
 
+@pytest.mark.parametrize("kind", ["job", "pytorchjob"])
+def test_a_job_of_another_kind_runs_in_the_same_session(
+    fresh: Any, home: Path, until: Any, kind: str
+) -> None:
+    (home / "work" / "write.py").write_text(
+        "import os, pathlib\n"
+        "(pathlib.Path.home() / f'rank-{os.environ[\"RANK\"]}').write_text(os.environ['HF_TOKEN'])\n"
+    )
+    done = fresh("run", "-n", "2", "--kind", kind, "--", "python3", "write.py", cwd=home / "work")
+
+    assert done.returncode == 0, done.stderr
+    assert [(home / f"rank-{rank}").read_text() for rank in (0, 1)] == [SECRET, SECRET]
+    sessions = Path(fresh.environment["GANGLINE_HOME"]) / "default" / "sessions"
+    until(lambda: [*sessions.glob("*.json")] == [], "end of the session")
+
+
+def test_several_pods_here_are_an_mpijobs(fresh: Any, home: Path) -> None:
+    done = fresh("run", "-n", "2", "--nodes", "2", "--kind", "pytorchjob", "--", "true", cwd=home / "work")
+
+    assert done.returncode == 2
+    assert "--kind pytorchjob on this machine has one pod (found --nodes 2)" in done.stderr
+
+
 def test_the_session_is_gone_with_the_job(fresh: Any, home: Path, until: Any) -> None:
     held = home / "held"
     os.mkfifo(held)

@@ -9,17 +9,17 @@ or MPI: every pod unpacks the code from Secrets and starts its ranks by the imag
 from __future__ import annotations
 
 import base64
-import signal
 from typing import Any
 
 import msgspec
 
-from gangline.api.resources import JOBS, SECRETS, SERVICES, Resource
+from gangline.api.resources import SECRETS, SERVICES, Resource
 from gangline.cli.options.code import GitCode
 from gangline.cli.options.pods import PodOptions
 from gangline.cli.run.code_bundle import CodeBundle
 from gangline.cli.run.mpi_files import mpi_files
 from gangline.cli.run.program_job import GPU, literal
+from gangline.cli.run.program_kinds import PROGRAM_KINDS, Pods, ProgramKind
 from gangline.launch.pods.programs import source_of
 from gangline.launch.rank_tags import ANNOTATION as TAGS_ANNOTATION
 from gangline.workloads.running_pod import RANKS_PER_POD
@@ -34,13 +34,6 @@ FIRST_POD_PROGRAMS = ("pod_gang.py", "rank_agent.py", "pod_mpi.py", "remote_shel
 GANG_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
 GANG_SIZE_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-ENDED = 128 + signal.SIGTERM
-"""Exit code of a pod that was told to end, see ``pod_ranks``."""
-_RULES: list[Obj] = [
-    {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-    {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0, ENDED]}},
-]
-"""A pod that was drained, evicted or deleted comes back; one whose ranks failed has tried often enough."""
 
 
 class ClusterProgram(msgspec.Struct, frozen=True):
@@ -61,6 +54,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         is_mpi: whether `mpirun` starts the ranks.
         key: by which its pods know each other: the files of the rank agent; empty where the first pod
             reaches no others.
+        kind: word of its kind.
     """
 
     namespace: str
@@ -76,6 +70,12 @@ class ClusterProgram(msgspec.Struct, frozen=True):
     git: GitCode | None = None
     is_mpi: bool = False
     key: dict[str, str] = {}
+    kind: str = next(iter(PROGRAM_KINDS))
+
+    @property
+    def kind_of_job(self) -> ProgramKind:
+        """Its kind."""
+        return PROGRAM_KINDS[self.kind]
 
     @property
     def per_pod(self) -> int:
@@ -84,23 +84,14 @@ class ClusterProgram(msgspec.Struct, frozen=True):
 
     def job(self, name: str) -> Obj:
         """Return the Job under a name; suspended until what belongs to it is there."""
-        spec: Obj = {
-            "suspend": True,
-            "completionMode": "Indexed",
-            "completions": self.nodes,
-            "parallelism": self.nodes,
-            "backoffLimit": self.pods.restarts,
-            "template": {"metadata": self._pod_metadata(name), "spec": self._pod_spec(name)},
-        }
-        if self.pods.restarts:
-            spec["podFailurePolicy"] = {"rules": _RULES}
-        if self.pods.deadline_s:
-            spec["activeDeadlineSeconds"] = self.pods.deadline_s
+        template = {"metadata": self._pod_metadata(name), "spec": self._pod_spec(name)}
+        kind = self.kind_of_job
+        spec = kind.spec(Pods(self.nodes, self.per_pod, template, self.pods))
         notes = {TAGS_ANNOTATION: "true", RANKS_PER_POD: str(self.per_pod)}
         metadata: Obj = {"name": name, "namespace": self.namespace, "annotations": notes}
         if self.pods.queue:
             metadata["labels"] = {QUEUE_LABEL: self.pods.queue}
-        return {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "metadata": metadata, "spec": spec}
+        return {**_type(kind.resource), "metadata": metadata, "spec": spec}
 
     def belongings(self, name: str, owner: Obj | None = None) -> list[tuple[Resource, Obj]]:
         """Return what belongs to the job of that name: its code, its variables, the names of its pods.
@@ -121,7 +112,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             found.append(self._secret(self._piece(name, index), {"piece": piece}, owner))
         if self.environment:
             found.append(self._secret(self._name(name, "env"), _encoded(self.environment), owner))
-        if self.nodes > 1:
+        if self._has_service:
             found.append(self._service(name, owner))
         return found
 
@@ -139,10 +130,14 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         """Return the names by which pods reach each other."""
         if self.nodes == 1:
             return ["127.0.0.1"]
-        return [f"{name}-{index}.{self._name(name)}" for index in range(self.nodes)]
+        return self.kind_of_job.hosts(name, self._name(name), self.nodes)
+
+    @property
+    def _has_service(self) -> bool:
+        return self.nodes > 1 and not self.kind_of_job.has_operator
 
     def _pod_metadata(self, name: str) -> Obj:
-        labels = {GANG_LABEL: name, GANG_SIZE_LABEL: str(self.nodes)} if self.nodes > 1 else {}
+        labels = {GANG_LABEL: name, GANG_SIZE_LABEL: str(self.nodes)} if self._has_service else {}
         return {"annotations": {TAGS_ANNOTATION: "true"}, **({"labels": labels} if labels else {})}
 
     def _pod_spec(self, name: str) -> Obj:
@@ -156,7 +151,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             "--",
         ]
         container: Obj = {
-            "name": "ranks",
+            "name": self.kind_of_job.container,
             "image": self.image,
             "workingDir": self.pods.code_folder or CODE_FOLDER,
             "command": [*line, *map(literal, self.program)],
@@ -167,7 +162,6 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         if self.environment:
             container["envFrom"] = [{"secretRef": {"name": self._name(name, "env")}}]
         spec: Obj = {
-            "restartPolicy": "Never",
             "containers": [container],
             "volumes": [self._programs(name)],
         }
@@ -176,7 +170,7 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         if self.code or self.git:
             spec["volumes"].append({"name": "code", "emptyDir": {}})
             container["volumeMounts"].append({"name": "code", "mountPath": CODE_FOLDER})
-        if self.nodes > 1:
+        if self._has_service:
             spec["subdomain"] = self._name(name)
             if self.is_mpi:  # MPICH and Intel MPI look for the first pod by its bare name
                 domain = f"{self._name(name)}.{self.namespace}.svc.cluster.local"
@@ -233,13 +227,16 @@ class ClusterProgram(msgspec.Struct, frozen=True):
         if owner is not None:
             metadata["ownerReferences"] = [
                 {
-                    "apiVersion": JOBS.api_version,
-                    "kind": JOBS.kind,
+                    **_type(self.kind_of_job.resource),
                     "name": owner["metadata"]["name"],
                     "uid": owner["metadata"]["uid"],
                 }
             ]
         return metadata
+
+
+def _type(resource: Resource) -> Obj:
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
 
 
 def _encoded(texts: dict[str, str]) -> dict[str, bytes]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from gangline.api.codec import Document
-from gangline.api.resources import JOBS
 from gangline.cli.options.code import GitCode
 from gangline.cli.options.gpus import COMMAND_LINE
 from gangline.cli.options.target import ClusterTarget
@@ -22,6 +21,7 @@ from gangline.cli.run.code_bundle import CodeBundle, pack_folder
 from gangline.cli.run.create_or_attach import delete_job
 from gangline.cli.run.mpi_use import uses_mpi
 from gangline.cli.run.program_job import check_name, check_ranks, name_of_program
+from gangline.cli.run.program_kinds import PROGRAM_KINDS
 from gangline.cluster.runs.names import names_after
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION, program_text
 from gangline.errors import UserError
@@ -44,6 +44,7 @@ def cluster_program(
     counts: tuple[int, int, int],
     environment: Mapping[str, str],
     pods: PodOptions,
+    kind: str,
 ) -> ClusterProgram:
     """Return what to run, its code packed.
 
@@ -55,6 +56,7 @@ def cluster_program(
         counts: ranks, pods and GPUs of each rank.
         environment: for every rank.
         pods: further options.
+        kind: word of the job's kind.
 
     Raises:
         UserError: no image, or several; code that cannot be packed; a script that is not in it.
@@ -73,6 +75,7 @@ def cluster_program(
     folder = code if isinstance(code, Path) else Path()
     bundle = None if git or pods.code_claim else _packed(folder, program)
     is_mpi = pods.is_mpi if pods.is_mpi is not None else bool(bundle) and uses_mpi(program, folder)
+    is_led = PROGRAM_KINDS[kind].has_operator
     return ClusterProgram(
         namespace=target.connection().namespace or "default",
         image=images[0],
@@ -86,7 +89,9 @@ def cluster_program(
         pods=pods,
         token=secrets.token_hex(TOKEN_BYTES),
         is_mpi=is_mpi,
-        key=_agent_key() if nodes > 1 and (is_mpi or pods.restarts) else {},
+        # Of a kind whose first pod speaks for the job, that one starts the ranks of all.
+        key=_agent_key() if nodes > 1 and (is_mpi or pods.restarts or is_led) else {},
+        kind=kind,
     )
 
 
@@ -147,22 +152,23 @@ def objects(run: ClusterProgram, name: str | None) -> list[Document]:
     job = named(run, chosen)
     del job["metadata"]["annotations"][SENDING_ANNOTATION]
     if not run.pods.queue:
-        job["spec"]["suspend"] = False
+        job["spec"] = run.kind_of_job.started(job["spec"])
     return [Document(obj, file=COMMAND_LINE) for obj in (*(obj for _, obj in run.belongings(chosen)), job)]
 
 
 async def deliver(run: ClusterProgram, client: ObjectClient, job: Obj) -> None:
     """Create what belongs to a job that was created suspended, and let it start; else take it away again."""
     name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+    resource = run.kind_of_job.resource
     try:
         belongings = run.belongings(name, owner=job)
         await asyncio.gather(*(client.create(resource, obj) for resource, obj in belongings))
         start: Obj = {"metadata": {"annotations": {SENDING_ANNOTATION: None}}}
         if not run.pods.queue:  # Kueue lets it start
-            start["spec"] = {"suspend": False}
-        await client.patch(JOBS, name, start, namespace)
+            start["spec"] = run.kind_of_job.start
+        await client.patch(resource, name, start, namespace)
     except BaseException:
-        await asyncio.shield(delete_job(client, JOBS, job))
+        await asyncio.shield(delete_job(client, resource, job))
         raise
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import replace
 
 from gangline.cli.options.code import GitCode, code_of, folder_of
 from gangline.cli.options.gpus import GpuOptions, gpu_options
@@ -20,7 +19,7 @@ from gangline.cli.options.pods import PodOptions, pod_options
 from gangline.cli.options.ranks import gpus_of_each, rank_options, ranks_and_nodes
 from gangline.cli.options.target import ClusterTarget, target_options
 from gangline.cli.run.prepare import TryOptions, prepared, settle, start_cluster
-from gangline.cli.run.program_session import HandOver, handover_of, no_handover
+from gangline.cli.run.program_session import HandOver, no_handover
 from gangline.cluster.user_session import MACHINE, NODE
 from gangline.errors import UserError
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from gangline.cli.run.program_name import ProgramJob
     from gangline.cluster.images.image_map import ImageMap
 
-PORT_ATTEMPTS_MAX = 100
 _PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS")
 """The only variables of the user's that reach the ranks unasked, besides PATH and VIRTUAL_ENV."""
 
@@ -75,6 +73,11 @@ class _RunCommand(click.Command):
     "--name", metavar="NAME", help="Name of the run.  [default: the script's, then with -2, -3, ... behind]"
 )
 @click.option(
+    "--kind",
+    type=click.Choice(["job", "mpijob", "pytorchjob"]),
+    help="Kind of the job that runs PROGRAM.  [default: mpijob on this machine, job on a cluster]",
+)
+@click.option(
     "-x", "forwarded", multiple=True, metavar="NAME", help="Pass a variable of yours on to the ranks."
 )
 @click.option(
@@ -109,6 +112,7 @@ def command(
     nodes: int | None,
     code: Path | GitCode | None,
     name: str | None,
+    kind: str | None,
     forwarded: tuple[str, ...],
     assigned: tuple[str, ...],
     isolated: bool,
@@ -130,26 +134,26 @@ def command(
     gangline run mpijob.yaml
     gangline run -n 4 -- python train.py --epochs 3
     """  # noqa: D301 - click's mark for text that is not filled
-    program = context.meta["gangline.program"]
-    job: ProgramJob | None = None
-    options = {"-n": ranks or per_node, "--code": code, "--name": name, "-x or --env": forwarded + assigned}
-    _check_usage(program, files, ranks or per_node, options | {"--isolated": isolated})
+    program, job = context.meta["gangline.program"], None
+    options = {"-n": ranks or per_node, "--code": code, "--name": name, "--kind": kind}
+    variables = {"-x or --env": forwarded + assigned}
+    _check_usage(program, files, ranks or per_node, options | variables | {"--isolated": isolated})
     _check_try(is_tried, is_agreed, is_possible=not program and target.is_local)
     gpus.check(is_local=target.is_local, is_program=bool(program))
     pods.check(is_local=target.is_local, is_program=bool(program))
     if program and not target.is_local:
         counts = _counts(ranks, per_node, nodes, gpus)
         environment = chosen_environment(forwarded, (*pods.variables(), *assigned), dict(os.environ), ())
-        return _on_cluster(
-            program, target, images.texts, code, counts, environment, pods, name, dry_run, output
-        )
+        rest = pods, kind, name, dry_run, output
+        return _on_cluster(program, target, images.texts, code, counts, environment, *rest)
     images.check_place(is_local=target.is_local)
     if program:
+        from gangline.cli.run.local_program import local_program
+
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
         session = "" if isolated or dry_run else MACHINE if nodes is None else NODE
-        counts = _counts(ranks, per_node, nodes, gpus)
-        nodes = counts[1]
-        job = _program_job(program, target, counts, folder_of(code), name, environment, session)
+        counts = _, nodes, _ = _counts(ranks, per_node, nodes, gpus)
+        job = local_program(program, target, counts, folder_of(code), name, environment, session, kind)
         documents = [job.document()]
     else:
         from gangline.cli.options.manifests import read_manifests, with_namespace
@@ -238,6 +242,7 @@ def _on_cluster(
     counts: tuple[int, int, int],
     environment: dict[str, str],
     pods: PodOptions,
+    kind: str | None,
     name: str | None,
     dry_run: bool,
     output: str,
@@ -245,7 +250,7 @@ def _on_cluster(
     from gangline.cli.run.cluster_run import cluster_program, follow, objects
 
     started_s = time.monotonic()
-    run = cluster_program(program, target, images, code, counts, environment, pods)
+    run = cluster_program(program, target, images, code, counts, environment, pods, kind or "job")
     return _print_objects(objects(run, name), output) if dry_run else follow(run, target, name, started_s)
 
 
@@ -278,103 +283,6 @@ def chosen_environment(
             )
         chosen[name] = value
     return chosen
-
-
-def _program_job(
-    program: tuple[str, ...],
-    target: ClusterTarget,
-    counts: tuple[int, int, int],
-    code: Path | None,
-    name: str | None,
-    environment: dict[str, str],
-    session: str,
-) -> ProgramJob:
-    """Return the job of a program.
-
-    Args:
-        program: as the user typed it.
-        target: the cluster.
-        counts: ranks, nodes and GPUs of each rank.
-        code: folder of the code.
-        name: of the job.
-        environment: of ``chosen_environment``.
-        session: value of the annotation of user sessions, empty for isolated pods.
-    """
-    from gangline.cli.run import program_job
-    from gangline.cli.run.program_name import ProgramJob
-    from gangline.cluster.images.local_images import library_environment
-    from gangline.launch.mpi import find_mpi
-    from gangline.launch.program import program_as_typed, resolve_program, with_folder
-
-    ranks, nodes, gpus_per_rank = counts
-    program_job.check_ranks(ranks, nodes)
-    program_job.check_name(name)
-    resolve = program_as_typed if session else resolve_program
-    resolved = resolve(program, cwd=Path.cwd(), code=code, environment=os.environ)
-    mpi = find_mpi()
-    libraries = library_environment(mpi)
-    namespace = target.namespace or "default"
-    defaults = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(max(1, cores() // ranks))}
-    hand_over: HandOver = no_handover
-    if session:
-        hand_over = handover_of(target.paths, libraries | defaults | dict(os.environ) | environment)
-        libraries = defaults = environment = {}
-    run = program_job.ProgramRun(
-        name=name or program_job.name_of_program(program),
-        namespace=namespace,
-        ranks=ranks,
-        nodes=nodes,
-        gpus_per_rank=gpus_per_rank,
-        program=resolved if session else with_folder(resolved, mpi.prefix),
-        environment=defaults | environment,
-        libraries=libraries,
-        session=session,
-    )
-    names_resolve = _names_resolve(target)
-
-    def build(job: str) -> dict[str, Any]:
-        address = program_job.master_address(job, namespace, nodes, names_resolve=names_resolve)
-        port = _free_master_port(f"{namespace}/{job}")
-        return program_job.build_job(replace(run, name=job, master_addr=address, master_port=port), mpi)
-
-    return ProgramJob(program, name, run.name, build, hand_over)
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
-
-
-def _names_resolve(target: ClusterTarget) -> bool:
-    """Return whether pods find each other by name: everywhere but in plain mode."""
-    from gangline.cluster.daemon.cluster import Cluster
-    from gangline.cluster.daemon.cluster_facts import load_facts
-
-    facts = load_facts(target.paths)
-    wanted = facts.isolation if facts else "auto"
-    return (Cluster(target.paths).isolation_in_use() or wanted) != "plain"
-
-
-def _free_master_port(job: str) -> int:
-    """Return a port for torch's rendezvous that is free on this machine.
-
-    Another one for every run: rank 0 listens seconds later, and another cluster's job of that name may
-    ask before it does.
-    """
-    from gangline.cluster.daemon.cluster_facts import is_port_free
-    from gangline.launch.mpirun import master_port
-
-    run = f"{job}-{os.getpid()}-{time.time_ns()}"
-    for attempt in range(PORT_ATTEMPTS_MAX):
-        port = master_port(run, attempt)
-        if is_port_free(port):
-            return port
-    raise UserError(
-        "no port between 20000 and 29999 is free for the ranks to meet", hint="--env MASTER_PORT=PORT"
-    )
 
 
 def _check(documents: list[Document], target: ClusterTarget, images: ImageOptions) -> None:

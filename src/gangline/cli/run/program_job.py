@@ -150,7 +150,7 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
     )
     session = {SESSION_ANNOTATION: run.session} if run.session else {}
     tags = {ANNOTATION: "true"}
-    volumes, mounts = ([], []) if run.session else _volumes(run.program)
+    volumes, mounts = ([], []) if run.session else volumes_of(run.program)
     libraries = [{"name": name, "value": value} for name, value in run.libraries.items()]
     launcher: dict[str, Any] = {
         "name": "launcher",
@@ -208,7 +208,8 @@ def _spread(job: str) -> dict[str, Any]:
     }
 
 
-def _volumes(program: Program) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def volumes_of(program: Program) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the volumes of a pod of its own world, and where they are mounted."""
     volumes, mounts = [], []
     for index, folder in enumerate(program.folders):
         name = f"host-{index}"

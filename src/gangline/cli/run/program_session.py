@@ -25,6 +25,6 @@ def handover_of(paths: ClusterPaths, environment: Mapping[str, str]) -> HandOver
 
     async def hand_over(client: ObjectClient, obj: dict[str, Any]) -> None:
         job = job_ref(obj)
-        write_session(paths, job.uid, own_session(job.namespace, job.name, environment))
+        write_session(paths, job.uid, own_session(job.namespace, job.name, environment, job.kind))
 
     return hand_over

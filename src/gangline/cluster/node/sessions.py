@@ -1,7 +1,7 @@
 """Which pods run in the session of the user who called ``gangline run -- PROGRAM``, and where it lies.
 
-A pod that carries the annotation belongs to a job, by its controllers: to the MPIJob itself, or to the Job of
-its launcher. The job's uid names the file that the command has written.
+A pod that carries the annotation belongs to a job, by its controllers: to the job itself, or of an MPIJob to
+the Job of its launcher. The job's uid names the file that the command has written.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.core import Pod
-from gangline.api.resources import JOBS, MPIJOBS
+from gangline.api.resources import JOBS, MPIJOBS, PYTORCHJOBS
 from gangline.cluster.node.pods.container_env import ConfigError
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.user_session import ANNOTATION, MACHINE, UserSession, read_session, session_file
 from gangline.jobs.names import JOB_NAME_LABEL
 from gangline.kube.errors import ApiError, NotFound
+from gangline.workloads.job_state import finished
+from gangline.workloads.kinds import BATCH_JOB_LABEL
 
 if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
@@ -27,7 +29,8 @@ HANDOVER_LIMIT_S = 5.0
 _LOOK_S = 0.01
 # 5f3a2c1b-8d1e-4a1c-9a55-0123456789ab
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_FINISHED = ("Succeeded", "Failed")
+_KINDS = {resource.kind: resource for resource in (MPIJOBS, PYTORCHJOBS, JOBS)}
+"""Those that `gangline run -- PROGRAM` makes."""
 
 
 def kind_of_session(pod: Pod) -> str:
@@ -48,7 +51,8 @@ def name_scope(pod: Pod) -> str:
     """
     if not kind_of_session(pod):
         return pod.metadata.namespace
-    return f"{pod.metadata.namespace}.{pod.metadata.labels.get(JOB_NAME_LABEL, '')}"
+    labels = pod.metadata.labels
+    return f"{pod.metadata.namespace}.{labels.get(JOB_NAME_LABEL) or labels.get(BATCH_JOB_LABEL, '')}"
 
 
 class Sessions:
@@ -85,7 +89,7 @@ class Sessions:
             await asyncio.sleep(_LOOK_S)
 
     async def _job_uid(self, pod: Pod) -> str:
-        """Return the uid of the pod's MPIJob, empty when it has none: what a pod says may be no uid."""
+        """Return the uid of the pod's job, empty when it has none: what a pod says may be no uid."""
         owners: list[Any] = [
             {"kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": owner.controller}
             for owner in pod.metadata.owner_references
@@ -98,9 +102,9 @@ class Sessions:
                 return ""
             if job["metadata"]["uid"] != owner["uid"]:
                 return ""
-            owner = _controller(job["metadata"].get("ownerReferences") or [])
+            owner = _controller(job["metadata"].get("ownerReferences") or []) or owner
         uid = str(owner.get("uid", ""))
-        return uid if owner.get("kind") == MPIJOBS.kind and _UID.fullmatch(uid) else ""
+        return uid if owner.get("kind") in _KINDS and _UID.fullmatch(uid) else ""
 
     async def sweep(self) -> None:
         """Remove the sessions of jobs that are over or gone."""
@@ -115,14 +119,12 @@ class Sessions:
 
     async def _is_wanted(self, session: UserSession, uid: str) -> bool:
         try:
-            job = await self._client.get(MPIJOBS, session.name, session.namespace)
+            job = await self._client.get(_KINDS[session.kind], session.name, session.namespace)
         except NotFound:
             return False
         except ApiError:
             return True  # the server is away: nobody knows yet
-        conditions = (job.get("status") or {}).get("conditions") or []
-        is_over = any(one.get("type") in _FINISHED and one.get("status") == "True" for one in conditions)
-        return job["metadata"]["uid"] == uid and not is_over
+        return job["metadata"]["uid"] == uid and not finished(job)
 
 
 def _controller(owners: list[dict[str, Any]]) -> dict[str, Any]:

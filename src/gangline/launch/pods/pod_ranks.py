@@ -9,7 +9,8 @@ With ``--mpi`` the image's ``mpirun`` starts them, see ``pod_mpi``. With ``--res
 again after one has failed; those of several pods (``--hosts``) are then started by the first, see
 ``pod_gang``.
 
-The pod's number is in ``JOB_COMPLETION_INDEX`` (Kubernetes sets it for an indexed Job). Each line of a rank
+The pod's number is in ``JOB_COMPLETION_INDEX`` (Kubernetes sets it for an indexed Job), else in
+``PET_NODE_RANK`` (the operator of a PyTorchJob). Each line of a rank
 comes with the tag that ``mpirun --tag-output`` writes, so that readers of the log tell ranks apart.
 """
 
@@ -47,7 +48,7 @@ class Supervisor:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("rank_supervisor.py"))],
+            [sys.executable, supervisor_file()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -177,6 +178,12 @@ class PodRanks:
         write(b"".join(tag + line + b"\n" for line in lines))
 
 
+def supervisor_file() -> str:
+    """Return the program beside this one in a pod, and one folder up in an installation."""
+    here = Path(__file__).with_name("rank_supervisor.py")
+    return str(here if here.exists() else here.parents[1] / here.name)
+
+
 def write(data: bytes, file: int = 1) -> None:
     """Write to the pod's log, or another open file, whole."""
     while data:
@@ -285,7 +292,7 @@ def main() -> int:
     parser.add_argument("program", nargs="+")
     options = parser.parse_args()
     cwd, folder = unpacked(options), Path(__file__).parent
-    pod = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
+    pod = int(os.environ.get("JOB_COMPLETION_INDEX") or os.environ.get("PET_NODE_RANK") or 0)
     if options.mpi:
         from pod_mpi import run_mpi  # type: ignore[import-not-found,unused-ignore]
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def source_of(program: str) -> str:
-    """Return the text of a program of this package or the one around it, ``rank_agent.py`` for example."""
+def path_of(program: str) -> Path:
+    """Return where a program of this package or the one around it is, ``rank_agent.py`` for example."""
     here = Path(__file__).with_name(program)
-    return (here if here.exists() else here.parent.parent / program).read_text()
+    return here if here.exists() else here.parent.parent / program
+
+
+def source_of(program: str) -> str:
+    """Return its text."""
+    return path_of(program).read_text()
