@@ -1,5 +1,7 @@
 """The operator on a real control plane: 100 jobs of four replicas, a PyTorchJob or TFJob beside an MPIJob.
 
+One TrainJob of 1,000 nodes stands alone.
+
 As in ``operator_jobs``: from the first job's creation to the last child that a watch shows. The children of
 an MPIJob are its pods and the launcher, those of the others their pods and a Service for each.
 """
@@ -17,6 +19,7 @@ from operator_plane import control_plane, operator_process, pair_of_ports
 
 JOBS = 100
 REPLICAS = 4
+NODES = 1000
 SPECS = {
     "PyTorchJob": ("pytorchReplicaSpecs", "pytorch", {"Master": 1, "Worker": REPLICAS - 1}),
     "TFJob": ("tfReplicaSpecs", "tensorflow", {"PS": 1, "Worker": REPLICAS - 1}),
@@ -49,6 +52,27 @@ async def submit_all(client: Any, kind: str, namespace: str) -> None:
     await asyncio.gather(*(one(index) for index in range(JOBS)))
 
 
+async def train_job(plane: Any, namespace: str) -> float:
+    """Return the time to the last pod of one TrainJob. Unit: s."""
+    from gangline.api.resources import PODS, TRAINJOBS
+
+    job = {
+        "apiVersion": TRAINJOBS.api_version,
+        "kind": TRAINJOBS.kind,
+        "metadata": {"name": "train", "namespace": namespace},
+        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": NODES}},
+    }
+
+    async def create(client: Any) -> None:
+        await client.create(TRAINJOBS, job)
+
+    size = operator_jobs.Size(1, NODES, 0, 0)
+    took_s: float = await operator_jobs.children_after(
+        plane, namespace, size, create, resources=(PODS,), count=NODES
+    )
+    return took_s
+
+
 async def sample(kind: str) -> tuple[float, float]:
     """Return the time to the last child and the operator's processor time. Unit: s."""
     from control_plane import free_ports
@@ -61,7 +85,9 @@ async def sample(kind: str) -> tuple[float, float]:
         port = pair_of_ports(free_ports)
         with operator_process(plane, port) as pid:
             used_s = processor_s(pid)
-            if kind == "MPIJob":
+            if kind == "TrainJob":
+                took_s = await train_job(plane, namespace)
+            elif kind == "MPIJob":
                 took_s = await operator_jobs.children_after(
                     plane, namespace, size, lambda one: operator_jobs.submit_all(one, namespace, size)
                 )
@@ -84,7 +110,7 @@ def run(laboratory: Laboratory) -> list[Figure]:
     if not (programs() / "kube-apiserver").exists():
         print(f"left out: no control plane in {programs()}; `make kubernetes` builds one")
         return []
-    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in ("MPIJob", *SPECS)}
+    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in ("MPIJob", *SPECS, "TrainJob")}
     for _ in range(laboratory.rounds):
         for kind, samples in found.items():
             samples.append(asyncio.run(sample(kind)))
@@ -95,4 +121,6 @@ def run(laboratory: Laboratory) -> list[Figure]:
         title = f"{JOBS} {kind}s x {REPLICAS} beside MPIJobs: all children"
         figures.append(Figure(title, "s", took_s, beside_s, goal="<= 1.1"))
         figures.append(Figure("- processor time beside MPIJobs", "s", used_s, beside_used_s))
+    title = f"one TrainJob of {NODES} nodes: all pods"
+    figures.append(Figure(title, "s", [took_s for took_s, _ in found["TrainJob"]], goal="<= 2.0 s"))
     return figures

@@ -17,6 +17,7 @@ PACKAGES = [
     "pykube-ng==23.6.0",
     "kopf==1.45.2",
     "kubeflow-training==1.9.4",
+    "kubeflow==0.5.0",
     "kubernetes==35.0.0",
 ]
 

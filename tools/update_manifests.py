@@ -6,6 +6,7 @@ from pathlib import Path
 from chart import chart
 
 from gangline.api.codec import dump_yaml
+from gangline.api.trainer.bundled import bundled_runtimes
 from gangline.installation.objects import Installation, definitions, device_plugin, objects
 
 FOLDER = Path(__file__).parents[1] / "deploy"
@@ -41,6 +42,12 @@ DEVICE_PLUGIN = """# The device plugin of GPUs: a pod on each labelled node, whi
 # NVML, is not the default, the pod needs `runtimeClassName: nvidia`.
 # See docs/guides/gpus.md. Another plugin for nvidia.com/gpu must not run on the same nodes.
 """
+RUNTIMES = """# The runtimes that TrainJobs may name without them too, for clients that list runtimes.
+#
+#   kubectl apply -f deploy/runtimes.yaml
+#
+# See docs/guides/training-jobs.md.
+"""
 KUSTOMIZATION = """# kubectl apply --server-side -k deploy
 #
 # Images of your registry: add
@@ -63,6 +70,7 @@ def manifests() -> Iterator[tuple[str, str]]:
     yield "operator.yaml", MADE + OPERATOR + dump_yaml(*objects(Installation(has_scheduler=False)))
     yield "scheduler.yaml", MADE + SCHEDULER + dump_yaml(*objects(Installation(has_operator=False)))
     yield "device-plugin.yaml", MADE + DEVICE_PLUGIN + dump_yaml(device_plugin())
+    yield "runtimes.yaml", MADE + RUNTIMES + dump_yaml(*bundled_runtimes())
     crds = [f"chart/crds/{crd['metadata']['name']}.yaml" for crd in definitions(whole)]
     yield "kustomization.yaml", MADE + KUSTOMIZATION + _kustomization(*crds, "install.yaml")
     one = Installation(namespace=ONE_NAMESPACES_NAME, is_namespaced=True)

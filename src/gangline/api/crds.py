@@ -13,13 +13,16 @@ from gangline.api.pod_group import SchedulerPluginsPodGroupSpec, VolcanoPodGroup
 from gangline.api.resources import (
     MPIJOB_VERSIONS,
     MPIJOBS,
+    RUNTIMES,
     SCHEDULER_PLUGINS_POD_GROUPS,
     TFJOBS,
+    TRAINJOBS,
     VOLCANO_POD_GROUPS,
     VOLCANO_QUEUES,
     Resource,
 )
 from gangline.api.schema import schema_of, schema_of_message
+from gangline.api.trainer.job import TrainJobSpec, TrainJobStatus
 from gangline.api.training.job import V1BETA2, WORKER, TrainingJobStatus
 from gangline.api.training.kinds import TRAINING_KINDS, TrainingKind
 
@@ -46,7 +49,8 @@ _TRAINING_COLUMNS: tuple[tuple[str, str, str, int], ...] = (
 
 def crds() -> list[dict[str, Any]]:
     """Return every definition as a fresh object in wire form, ready to be applied."""
-    return [mpijob_crd(), *(stamped(_training_job(kind)) for kind in TRAINING_KINDS)]
+    jobs = [mpijob_crd(), *(stamped(_training_job(kind)) for kind in TRAINING_KINDS)]
+    return [*jobs, stamped(_train_job()), *(stamped(_runtime(resource)) for resource in RUNTIMES)]
 
 
 def mpijob_crd() -> dict[str, Any]:
@@ -122,6 +126,75 @@ def _gang_kind(
     }
 
 
+def _train_job() -> dict[str, Any]:
+    spec = schema_of(TrainJobSpec) | {
+        "description": "What is to run.",
+        "required": ["runtimeRef"],
+        "x-kubernetes-validations": [
+            {
+                "rule": "self.runtimeRef == oldSelf.runtimeRef",
+                "message": "runtimeRef is immutable",
+            }
+        ],
+    }
+    status = {"description": "How far it is.", **schema_of(TrainJobStatus)}
+    columns = [
+        _column("State", "string", ".status.conditions[-1:].type", 0),
+        _column("Age", "date", ".metadata.creationTimestamp", 0),
+        _column("Restarts", "integer", ".status.restarts", 1),
+    ]
+    about = "A training whose pods look as a runtime says."
+    return _simple(TRAINJOBS, about, {"spec": spec, "status": status}, columns, subresources={"status": {}})
+
+
+def _runtime(resource: Resource) -> dict[str, Any]:
+    spec = {"description": "How pods look.", "type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    age = _column("Age", "date", ".metadata.creationTimestamp", 0)
+    about = "How the pods of TrainJobs look that name it: a JobSet's template, and what is told to them."
+    return _simple(resource, about, {"spec": spec}, [age])
+
+
+def _simple(
+    resource: Resource,
+    description: str,
+    properties: dict[str, Any],
+    columns: list[dict[str, Any]],
+    **more: Any,
+) -> dict[str, Any]:
+    """Return the definition of a kind with one version."""
+    common = {name: {"type": "string"} for name in ("apiVersion", "kind")} | {"metadata": {"type": "object"}}
+    schema = {
+        "description": description,
+        "type": "object",
+        "properties": common | properties,
+        "required": ["spec"],
+    }
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": schema},
+        **more,
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "names": {
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.kind.lower(),
+            },
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "versions": [version],
+        },
+    }
+
+
 def _training_job(kind: TrainingKind) -> dict[str, Any]:
     resource = kind.resource
     versions = [resource.version, V1BETA2] if resource == TFJOBS else [resource.version]
@@ -183,6 +256,7 @@ def _training_version(kind: TrainingKind, version: str) -> dict[str, Any]:
 
 
 def _training_spec(kind: TrainingKind, *, keep_unknown: bool) -> dict[str, Any]:
+    assert kind.spec is not None
     schema = schema_of(kind.spec)
     role = schema["properties"][kind.specs_field]["additionalProperties"]
     schema["required"] = [kind.specs_field]

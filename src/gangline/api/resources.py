@@ -102,9 +102,15 @@ MPIJOB_VERSIONS: tuple[Resource, ...] = (
 """The same objects in every version that is served; the first is the one they are stored in."""
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
-TRAINING_JOBS: tuple[Resource, ...] = (PYTORCHJOBS, TFJOBS)
+TRAINJOBS = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob")
+CLUSTER_TRAINING_RUNTIMES = Resource(
+    "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
+)
+TRAINING_RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime")
+RUNTIMES: tuple[Resource, ...] = (CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES)
+TRAINING_JOBS: tuple[Resource, ...] = (PYTORCHJOBS, TFJOBS, TRAINJOBS)
 TFJOB_VERSIONS: tuple[Resource, ...] = (TFJOBS, Resource("kubeflow.org", "v1beta2", "tfjobs", "TFJob"))
-JOB_RESOURCES: tuple[Resource, ...] = (*MPIJOB_VERSIONS, PYTORCHJOBS, *TFJOB_VERSIONS)
+JOB_RESOURCES: tuple[Resource, ...] = (*MPIJOB_VERSIONS, PYTORCHJOBS, *TFJOB_VERSIONS, TRAINJOBS)
 """The kinds that the operator runs, in every version that is served."""
 OLD_VERSIONS: tuple[Resource, ...] = (*MPIJOB_VERSIONS[1:], *TFJOB_VERSIONS[1:])
 """What is served for old files, and stored in another version."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service
 from gangline.api.pod_group import PodGroup
+from gangline.api.trainer.job import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class ObservedChildren:
         serves_pod_groups: whether the cluster has the kind of PodGroup that the gang scheduler reads.
         rejected: what the API server said to objects of this job that it will never take; empty
             when all were taken.
+        runtimes: what a TrainJob may name, by kind and name.
         refused: what it said to the last one that it did not take yet, as a quota makes it; empty then too.
     """
 
@@ -33,6 +35,7 @@ class ObservedChildren:
     serves_pod_groups: bool = True
     rejected: tuple[str, ...] = ()
     refused: str = ""
+    runtimes: Mapping[tuple[str, str], Runtime] = field(default_factory=dict)
 
 
 def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:

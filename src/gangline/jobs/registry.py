@@ -10,7 +10,19 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from gangline.api.core import ObjectMeta
 from gangline.api.mpijob_reading import ReadJob, read_observed, renew
-from gangline.api.resources import CONFIG_MAPS, JOBS, MPIJOBS, PODS, SECRETS, SERVICES, Resource
+from gangline.api.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    MPIJOBS,
+    PODS,
+    RUNTIMES,
+    SECRETS,
+    SERVICES,
+    TRAINJOBS,
+    Resource,
+)
+from gangline.api.trainer.reading import ReadTrainJob, read_observed_train_job, renew_train_job
+from gangline.api.training.kinds import TRAINJOB
 from gangline.api.training.reading import ReadTrainingJob, read_observed_training, renew_training
 from gangline.jobs import mpijob
 from gangline.jobs.names import JOB_NAME_LABEL, OPERATOR_NAME, OPERATOR_NAME_LABEL
@@ -18,6 +30,7 @@ from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Plan
 from gangline.jobs.settings import Settings
 from gangline.jobs.training import reconcile as training
+from gangline.jobs.training import trainjob
 from gangline.jobs.training.rules import TRAINING_RULES, TrainingRules
 
 _Read = TypeVar("_Read")
@@ -55,6 +68,7 @@ class JobKind(Generic[_Read]):
         component: source of its events.
         framework: label of its jobs in the training operator's metrics; empty for others.
         is_required: whether an operator waits for a cluster to serve the kind.
+        runtimes: kinds that its objects name, and that say how their pods look.
     """
 
     resource: Resource
@@ -67,6 +81,7 @@ class JobKind(Generic[_Read]):
     component: str
     framework: str = ""
     is_required: bool = True
+    runtimes: tuple[Resource, ...] = ()
 
 
 def _training_job(rules: TrainingRules) -> JobKind[ReadTrainingJob]:
@@ -95,4 +110,17 @@ MPI_JOB: JobKind[ReadJob] = JobKind(
     children=(SERVICES, CONFIG_MAPS, SECRETS, JOBS, PODS),
     component="mpi-job-controller",
 )
-JOB_KINDS: tuple[JobKind[Any], ...] = (MPI_JOB, *map(_training_job, TRAINING_RULES))
+TRAIN_JOB: JobKind[ReadTrainJob] = JobKind(
+    resource=TRAINJOBS,
+    owner_label=(OPERATOR_NAME_LABEL, TRAINJOB.controller),
+    name_label=JOB_NAME_LABEL,
+    read=read_observed_train_job,
+    renew=renew_train_job,
+    reconcile=trainjob.reconcile,
+    children=(SERVICES, PODS),
+    component=TRAINJOB.controller,
+    framework="trainjob",
+    is_required=False,
+    runtimes=RUNTIMES,
+)
+JOB_KINDS: tuple[JobKind[Any], ...] = (MPI_JOB, *map(_training_job, TRAINING_RULES), TRAIN_JOB)

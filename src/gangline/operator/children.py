@@ -10,6 +10,7 @@ import msgspec
 from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service, is_true
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, PRIORITY_CLASSES, SECRETS, SERVICES, Resource
+from gangline.api.trainer.job import Runtime
 from gangline.jobs.gang import Dialect
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.registry import JobKind
@@ -79,6 +80,10 @@ class Children:
             self.caches[resource.plural] = cache
         if gangs:
             self.caches[PRIORITY_CLASSES.plural] = Cache(client, PRIORITY_CLASSES, PriorityClass)
+        # An operator of one namespace may not look at the cluster's.
+        self._runtime_kinds = [one for one in kind.runtimes if one.namespaced or not namespace]
+        for resource in self._runtime_kinds:
+            self.caches[resource.plural] = Cache(client, resource, Runtime, namespace=namespace)
 
     def observe(self, key: JobKey, rejected: tuple[str, ...] = (), refused: str = "") -> ObservedChildren:
         """Return what is known of a job's children now."""
@@ -93,6 +98,7 @@ class Children:
             serves_pod_groups=self._pod_groups is None or self.caches[self._pod_groups.plural].is_served,
             rejected=rejected,
             refused=refused,
+            runtimes=self._runtimes(key.namespace),
         )
 
     def launchers(self) -> list[Job]:
@@ -130,6 +136,15 @@ class Children:
     def _priorities(self) -> dict[str, int]:
         cache = self.caches.get(PRIORITY_CLASSES.plural)
         return {found.metadata.name: found.value for found in cache.items()} if cache else {}
+
+    def _runtimes(self, namespace: str) -> dict[tuple[str, str], Runtime]:
+        """Return what jobs of a namespace may name: the cluster's and their own."""
+        return {
+            (resource.kind, runtime.metadata.name): runtime
+            for resource in self._runtime_kinds
+            for runtime in self.caches[resource.plural].items()
+            if runtime.metadata.namespace in ("", namespace)
+        }
 
     def _owner_keys(self, value: Any) -> Iterable[str]:
         name = value.metadata.labels.get(self._kind.name_label)

@@ -17,10 +17,12 @@ from gangline.api.resources import (
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
+    TRAINJOBS,
     Resource,
 )
+from gangline.api.trainer.job import NODE
 from gangline.api.training.job import CHIEF, MASTER
-from gangline.api.training.kinds import PYTORCHJOB, TFJOB, TrainingKind
+from gangline.api.training.kinds import PYTORCHJOB, TFJOB, TRAINJOB, TrainingKind
 
 Obj = dict[str, Any]
 
@@ -201,6 +203,30 @@ def _role(type_: str) -> str:
 PYTORCH_JOB = _training_job(PYTORCHJOB, "pytorchjob", "pytorch", "pyj")
 TF_JOB = _training_job(TFJOB, "tfjob", "tf")
 
+
+def _trainer(job: Obj) -> list[Replicas]:
+    """Return what a TrainJob says of its pods itself; the rest is its runtime's."""
+    trainer = _spec(job).get("trainer") or {}
+    given = {"image": trainer.get("image"), "resources": trainer.get("resourcesPerNode")}
+    container = {"name": NODE, **{key: value for key, value in given.items() if value}}
+    return [Replicas(NODE, _count(trainer.get("numNodes")), {"spec": {"containers": [container]}})]
+
+
+TRAIN_JOB = WorkloadKind(
+    resource=TRAINJOBS,
+    words=("trainjob",),
+    starts_whole=True,
+    tries=None,
+    primary=MASTER_ROLE,
+    maker="its operator",
+    spec=_spec,
+    replicas=_trainer,
+    templates=lambda job: [],
+    pod_labels=lambda job: {
+        JOB_NAME_LABEL: job["metadata"]["name"],
+        OPERATOR_NAME_LABEL: TRAINJOB.controller,
+    },
+)
 JOB = WorkloadKind(
     resource=JOBS,
     words=("job",),
@@ -259,6 +285,7 @@ KINDS: list[WorkloadKind] = [
     MPIJOB,
     PYTORCH_JOB,
     TF_JOB,
+    TRAIN_JOB,
     JOB,
     POD,
     DEPLOYMENT,

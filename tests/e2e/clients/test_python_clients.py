@@ -12,14 +12,24 @@ pytestmark = pytest.mark.clients
 
 CLIENTS = (
     *("kr8s", "lightkube", "pykube", "kopf", "kubernetes"),
-    *("kubeflow_training", "kubeflow_training_functions"),
+    *("kubeflow_training", "kubeflow_training_functions", "kubeflow_trainer"),
 )
 PROGRAMS = Path(__file__).with_name("programs")
 
 
+TORCHRUN = """#!/bin/sh
+# Stands in for torch's own, which is not here: one process that is told its place.
+RANK=$PET_NODE_RANK WORLD_SIZE=$PET_NNODES exec python3 "$@"
+"""
+
+
 @pytest.fixture(scope="module")
-def cluster(start_cluster: Any) -> Iterator[Any]:
-    with start_cluster() as started:
+def cluster(start_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    torch = tmp_path_factory.mktemp("torch")
+    (torch / "bin").mkdir()
+    (torch / "bin" / "torchrun").write_text(TORCHRUN)
+    (torch / "bin" / "torchrun").chmod(0o755)
+    with start_cluster("--image", f"pytorch/pytorch={torch}") as started:
         yield started
 
 

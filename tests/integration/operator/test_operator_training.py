@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from gangline.api.resources import PODS, PYTORCHJOBS, SERVICES, TFJOBS, Resource
+from gangline.api.resources import (
+    PODS,
+    PYTORCHJOBS,
+    SERVICES,
+    TFJOBS,
+    TRAINING_RUNTIMES,
+    TRAINJOBS,
+    Resource,
+)
+from gangline.api.trainer.bundled import bundled_runtimes
 from gangline.kube.errors import NotFound
 
 KINDS = [
@@ -103,3 +112,42 @@ async def test_a_job_is_made_smaller_suspended_and_resumed(
     await cluster.client.delete(resource, "train", cluster.namespace)
     with pytest.raises(NotFound):
         await cluster.client.get(resource, "train", cluster.namespace)
+
+
+async def test_a_trainjob_waits_for_its_runtime_runs_restarts_a_pod_and_completes(cluster: Any) -> None:
+    namespace = cluster.namespace
+    job = {
+        "apiVersion": TRAINJOBS.api_version,
+        "kind": TRAINJOBS.kind,
+        "metadata": {"name": "train", "namespace": namespace},
+        "spec": {"runtimeRef": {"name": "own", "kind": TRAINING_RUNTIMES.kind}, "trainer": {"numNodes": 2}},
+    }
+    await cluster.client.create(TRAINJOBS, job)
+    spec = bundled_runtimes()[0]["spec"]
+    runtime = {
+        "apiVersion": TRAINING_RUNTIMES.api_version,
+        "kind": TRAINING_RUNTIMES.kind,
+        "metadata": {"name": "own", "namespace": namespace},
+        "spec": spec,
+    }
+    await cluster.client.create(TRAINING_RUNTIMES, runtime)
+    names = ["train-node-0-0", "train-node-0-1"]
+    first, second = [await cluster.exists(PODS, name) for name in names]
+    assert (await cluster.exists(SERVICES, "train"))["spec"]["clusterIP"] == "None"
+
+    await cluster.set_phase(first, "Running")
+    await cluster.fail(second, 1)
+
+    async def again() -> Any:
+        found = await cluster.client.get(PODS, names[1], namespace)
+        return found if found["metadata"]["uid"] != second["metadata"]["uid"] else None
+
+    made_again = await cluster.until(again)
+    running = await cluster.client.get(TRAINJOBS, "train", namespace)
+    assert running["status"]["restarts"] == 1
+    assert "conditions" not in running["status"]
+
+    await cluster.set_phase(first, "Succeeded")
+    await cluster.set_phase(made_again, "Succeeded")
+    done = await until_condition(cluster, TRAINJOBS, "Complete")
+    assert done["status"]["jobsStatus"][0]["succeeded"] == 1

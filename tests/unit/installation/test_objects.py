@@ -117,6 +117,9 @@ def test_definitions_of_gangs_come_with_the_scheduler() -> None:
         "mpijobs.kubeflow.org",
         "pytorchjobs.kubeflow.org",
         "tfjobs.kubeflow.org",
+        "trainjobs.trainer.kubeflow.org",
+        "clustertrainingruntimes.trainer.kubeflow.org",
+        "trainingruntimes.trainer.kubeflow.org",
     ]
     assert "podgroups.scheduling.x-k8s.io" in names(WHOLE)
 

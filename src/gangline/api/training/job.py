@@ -22,6 +22,7 @@ from gangline.api.mpijob import (
     ReplicaStatus,
     RunPolicy,
 )
+from gangline.api.trainer.job import TrainJobSpec
 
 MANAGED_BY_US: Final = "kubeflow.org/training-operator"
 MANAGERS: Final = (MANAGED_BY_US, "kueue.x-k8s.io/multikueue")
@@ -177,14 +178,16 @@ class TrainingJob(Wire, frozen=True, kw_only=True):
         run_policy: of v1 and v1beta2 alike.
         roles: by type, in the order of the kind.
         is_v1beta2: whether it keeps the rules of v1beta2.
+        processes: of a TrainJob: those of each pod, as torchrun reads it; empty without torchrun.
     """
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: PyTorchJobSpec | TFJobSpec = PyTorchJobSpec()
+    spec: PyTorchJobSpec | TFJobSpec | TrainJobSpec = PyTorchJobSpec()
     run_policy: TrainingRunPolicy = TrainingRunPolicy()
     roles: dict[str, TrainingReplicaSpec] = {}
     status: TrainingJobStatus = TrainingJobStatus()
     is_v1beta2: bool = False
+    processes: str = ""
 
     @property
     def is_suspended(self) -> bool:

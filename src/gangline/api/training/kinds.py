@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gangline.api.resources import PYTORCHJOBS, TFJOBS, Resource
+from gangline.api.resources import PYTORCHJOBS, TFJOBS, TRAINJOBS, Resource
+from gangline.api.trainer.job import NODE
 from gangline.api.training.job import (
     CHIEF,
     EVALUATOR,
@@ -24,7 +25,7 @@ class TrainingKind:
 
     Attributes:
         resource: where its objects live, in the version that is stored.
-        spec: type of its spec.
+        spec: type of its spec; None where its roles are not written in it.
         specs_field: name of the map of replica specs, as manifests spell it.
         types: its replica types, in the order in which they are looked at.
         container: name of the container that trains.
@@ -35,7 +36,7 @@ class TrainingKind:
     """
 
     resource: Resource
-    spec: type[PyTorchJobSpec] | type[TFJobSpec]
+    spec: type[PyTorchJobSpec] | type[TFJobSpec] | None
     specs_field: str
     types: tuple[str, ...]
     container: str
@@ -87,6 +88,17 @@ TFJOB: Final = TrainingKind(
     restart_policy="Never",
     folds_case=True,
 )
+TRAINJOB: Final = TrainingKind(
+    resource=TRAINJOBS,
+    spec=None,
+    specs_field="",
+    types=(),
+    container=NODE,
+    port_name="",
+    port=29500,
+    restart_policy="OnFailure",
+)
+"""Its roles are its runtime's; it is read by ``gangline.api.trainer.reading``."""
 TRAINING_KINDS: Final = (PYTORCHJOB, TFJOB)
 
 

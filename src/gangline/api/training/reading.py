@@ -99,6 +99,7 @@ def _read(
         deep = FieldError("Invalid", "spec", f"is nested in more than {DEPTH_MAX} levels")
         return ReadTrainingJob(TrainingJob(metadata=metadata), [*errors, deep])
     looks: Unknown = "error" if is_strict or is_old else "ignore"
+    assert kind.spec is not None
     spec, found = decode(raw, kind.spec, path="spec", unknown=looks)
     policy, notes = _run_policy(spec, is_old=is_old)
     roles = _roles(kind, spec)

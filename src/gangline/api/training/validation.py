@@ -61,8 +61,10 @@ def validate_training_job(
     for type_, role in job.roles.items():
         errors += _check_role(kind, role, f"{path}[{type_}]", unknown)
     if isinstance(job.spec, TFJobSpec):
-        return errors + _check_tensorflow(job, job.spec, path)
-    return errors + _check_pytorch(job, job.spec, path)
+        errors += _check_tensorflow(job, job.spec, path)
+    if isinstance(job.spec, PyTorchJobSpec):
+        errors += _check_pytorch(job, job.spec, path)
+    return errors
 
 
 def _check_name(job: TrainingJob) -> list[FieldError]:

@@ -28,11 +28,14 @@ from gangline.api.resources import (
     PODS,
     PRIORITY_CLASSES,
     REPLICA_SETS,
+    RUNTIMES,
     SECRETS,
     SERVICE_ACCOUNTS,
     STATEFUL_SETS,
+    TRAINJOBS,
     Resource,
 )
+from gangline.api.trainer.reading import read_train_job
 from gangline.api.training.kinds import training_kind
 from gangline.api.training.reading import read_training_job
 from gangline.cli.output import say
@@ -45,12 +48,13 @@ _KEPT = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS, PERSISTENT_VOLUM
 """What runs or stays until it is deleted."""
 
 KNOWN: dict[tuple[str, str], Resource] = {
-    (resource.api_version, resource.kind): resource for resource in (*BUILT_IN, *JOB_RESOURCES, *_KEPT)
+    (resource.api_version, resource.kind): resource
+    for resource in (*BUILT_IN, *JOB_RESOURCES, *RUNTIMES, *_KEPT)
 }
 WORKLOADS = tuple(kind.name for kind in KINDS if kind.is_job)
 """Kinds that end, and that ``gangline run`` waits for."""
 
-OTHER_TRAININGS = ("PaddleJob", "XGBoostJob", "JAXJob", "TrainJob", "RayJob")
+OTHER_TRAININGS = ("PaddleJob", "XGBoostJob", "JAXJob", "RayJob")
 """Kinds of training jobs that people bring from other operators, and that nothing here runs."""
 
 _OURS = {resource.kind for resource in JOB_RESOURCES}
@@ -179,6 +183,9 @@ def check_document(document: Document, *, is_local: bool) -> list[FieldError]:
         return errors + others or _check_ranks(document)
     if training := training_kind(document.kind):
         found = read_training_job(training, document.value).errors
+        return errors + [error for error in found if not (errors and error.path == "metadata.name")]
+    if document.kind == TRAINJOBS.kind:
+        found = read_train_job(document.value).errors
         return errors + [error for error in found if not (errors and error.path == "metadata.name")]
     spec = document.value.get("spec")
     if document.kind == PODS.kind:

@@ -129,7 +129,8 @@ def _control_plane(paths: ClusterPaths, facts: ClusterFacts, addresses: list[str
 async def _bootstrap(paths: ClusterPaths, facts: ClusterFacts, objects: Objects) -> None:
     """Create what every cluster of this kind has: its own objects, the job kinds and the nodes."""
     from gangline.api.crds import crds, gang_crds
-    from gangline.api.resources import NODES
+    from gangline.api.resources import CLUSTER_TRAINING_RUNTIMES, NODES
+    from gangline.api.trainer.bundled import bundled_runtimes
     from gangline.cluster.api_access import api_connection
     from gangline.cluster.daemon.readiness import node_object
     from gangline.kube.client import Client
@@ -146,6 +147,8 @@ async def _bootstrap(paths: ClusterPaths, facts: ClusterFacts, objects: Objects)
         await asyncio.gather(*(create(one) for one in (*objects, *nodes)))
         definitions = (*(crds() if facts.has_operator else ()), *gang_crds())
         await asyncio.gather(*(ensure(client, manifest) for manifest in definitions))
+        runtimes = bundled_runtimes() if facts.has_operator else []
+        await asyncio.gather(*(create((CLUSTER_TRAINING_RUNTIMES, runtime)) for runtime in runtimes))
 
 
 def _bridge_addresses(facts: ClusterFacts) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -11,11 +13,12 @@ from gangline.api.training.job import TrainingJob
 from gangline.jobs.gang import Dialect, GangedJob, join_gang
 from gangline.jobs.names import JOB_ROLE_LABEL, child_metadata
 from gangline.jobs.pods import without_nulls
-from gangline.jobs.training.replicas import job_labels, labels_of_v1beta2, replica_labels, replica_name
+from gangline.jobs.training.replicas import job_labels, labels_of_v1beta2, replica_labels
 from gangline.jobs.training.rules import TrainingRules
 from gangline.jobs.training.template import ports_of
 
 Object = dict[str, Any]
+Labels = dict[str, str]
 
 _TASK_ANNOTATION: Final = "volcano.sh/task-spec"
 
@@ -48,8 +51,7 @@ def build_replica_pod(
     }
     if is_master:
         labels[JOB_ROLE_LABEL] = "master"
-    name = replica_name(job.metadata.name, type_, index)
-    metadata = child_metadata(job.metadata, name, labels, kind.resource)
+    metadata = child_metadata(job.metadata, rules.name(job, type_, index), labels, kind.resource)
     for key in ("annotations", "finalizers"):
         if given.get(key):
             metadata[key] = given[key]
@@ -65,7 +67,7 @@ def build_replica_pod(
             spec["schedulerName"] = own
         if dialect.is_volcano:
             metadata["annotations"][_TASK_ANNOTATION] = type_.lower()
-    return pod
+    return rules.place(pod, job, type_, index)
 
 
 def _tell(
@@ -94,17 +96,27 @@ def build_replica_service(rules: TrainingRules, job: TrainingJob, type_: str, in
         for port in ports_of(kind, job.roles[type_])
         if port.get("containerPort")
     ]
-    name = replica_name(job.metadata.name, type_, index)
+    return _headless(rules, job, rules.name(job, type_, index), labels, {"ports": ports})
+
+
+def services_of(rules: TrainingRules, job: TrainingJob) -> dict[str, Callable[[], Object]]:
+    """Return what makes each Service that a job has, by name."""
+    if rules.has_one_service:
+        name = job.metadata.name
+        return {name: partial(_headless, rules, job, name, job_labels(rules.kind, name), {})}
+    return {
+        rules.name(job, type_, index): partial(build_replica_service, rules, job, type_, index)
+        for type_ in job.roles
+        for index in range(job.count(type_))
+    }
+
+
+def _headless(rules: TrainingRules, job: TrainingJob, name: str, labels: Labels, more: Object) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": child_metadata(job.metadata, name, labels, kind.resource),
-        "spec": {
-            "clusterIP": "None",
-            "selector": labels,
-            "ports": ports,
-            "publishNotReadyAddresses": True,
-        },
+        "metadata": child_metadata(job.metadata, name, labels, rules.kind.resource),
+        "spec": {"clusterIP": "None", "selector": labels, **more, "publishNotReadyAddresses": True},
     }
 
 

@@ -40,15 +40,13 @@ from gangline.jobs.training.failures import (
     is_past_backoff_limit,
     seconds_left,
 )
-from gangline.jobs.training.objects import build_replica_pod, build_replica_service, gang_of_training_job
+from gangline.jobs.training.objects import build_replica_pod, gang_of_training_job, services_of
 from gangline.jobs.training.replicas import (
     count_replicas,
     exit_code_of,
-    replica_name,
     sort_replicas,
 )
 from gangline.jobs.training.rules import TrainingRules
-from gangline.jobs.training.status import TrainingStatusDraft
 from gangline.jobs.waiting import note_waiting, why_waits
 
 VALIDATION_ERROR = "ValidationError"
@@ -69,7 +67,7 @@ class _Scene:
     ) -> None:
         self.rules, self.read, self.job = rules, read, read.job
         self.observed, self.now, self.settings = observed, now, settings
-        self.draft = TrainingStatusDraft(rules.kind, read.job, now)
+        self.draft = rules.draft(rules.kind, read.job, now)
         self.replicas = sort_replicas(rules.kind, read.job, observed)
         self.failed = list(failed_replicas(rules, self.replicas))
         self.dialect: Dialect | None = dialect_of(settings.gang_scheduling)
@@ -155,7 +153,7 @@ def _advance(scene: _Scene) -> None:
         return
     if _is_past_deadline(scene):
         message = f"Job {job.metadata.name} has failed because it was active longer than specified deadline"
-        draft.failed(message)
+        draft.past_deadline(message)
         return
     if _fail(scene):
         return
@@ -314,23 +312,21 @@ def _ensure(scene: _Scene) -> list[list[Action]]:
     rules, job, replicas = scene.rules, scene.job, scene.replicas
     services: list[Action] = []
     pods: list[Action] = []
-    names = set()
+    wanted = services_of(rules, job)
     domain = scene.settings.cluster_domain
     for type_ in job.roles:
         for index in range(job.count(type_)):
-            name = replica_name(job.metadata.name, type_, index)
-            names.add(name)
-            if name not in replicas.services:
-                services.append(_create(SERVICES, build_replica_service(rules, job, type_, index)))
             if index not in replicas.pods.get(type_, {}):
                 pod = build_replica_pod(rules, job, type_, index, domain, scene.dialect)
                 pods.append(_create(PODS, pod))
+    missing = [build for name, build in wanted.items() if name not in replicas.services]
+    services += [_create(SERVICES, build()) for build in missing]
     gone = _ending(scene)
     pods += _delete_pods(scene, gone)
     services += [
         _delete(SERVICES, service.metadata.name, scene, service.metadata.uid)
         for name, service in replicas.services.items()
-        if name not in names and not service.metadata.deletion_timestamp
+        if name not in wanted and not service.metadata.deletion_timestamp
     ]
     if scene.dialect is None:
         return [[*services, *pods]]

@@ -85,7 +85,7 @@ class ObservedReplicas:
 def sort_replicas(kind: TrainingKind, job: TrainingJob, observed: ObservedChildren) -> ObservedReplicas:
     """Sort what is observed of a job; objects of others are left out."""
     replicas = ObservedReplicas(job, {type_: {} for type_ in job.roles})
-    types = {type_.lower(): type_ for type_ in kind.types}
+    types = {type_.lower(): type_ for type_ in (*kind.types, *job.roles)}
     for pod in observed.pods.values():
         labels = pod.metadata.labels
         type_, index = types.get(labels.get(REPLICA_TYPE_LABEL, "")), labels.get(REPLICA_INDEX_LABEL, "")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from gangline.api.trainer.job import NODE
 from gangline.api.training.job import WORKER, TFJobSpec, TrainingJob, TrainingReplicaStatus
-from gangline.api.training.kinds import PYTORCHJOB, TFJOB, TrainingKind
+from gangline.api.training.kinds import PYTORCHJOB, TFJOB, TRAINJOB, TrainingKind
 from gangline.jobs.training.progress import ReplicaProgress
 from gangline.jobs.training.pytorch import (
     is_pytorch_master,
@@ -18,13 +19,24 @@ from gangline.jobs.training.pytorch import (
     pytorch_failure,
     pytorch_progress,
 )
-from gangline.jobs.training.replicas import ObservedReplicas
+from gangline.jobs.training.replicas import ObservedReplicas, replica_name
+from gangline.jobs.training.status import TrainingStatusDraft
 from gangline.jobs.training.tensorflow import (
     is_tensorflow_master,
     tensorflow_environment,
     tensorflow_failure,
     tensorflow_progress,
 )
+from gangline.jobs.training.torch_node import (
+    TrainJobDraft,
+    node_name,
+    place_node,
+    torch_environment,
+    trainjob_failure,
+    trainjob_progress,
+)
+
+Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,10 @@ class TrainingRules:
         progress: whether the job runs or has succeeded.
         failure: why it fails, when so many pods of a type did.
         forgives: whether a failed pod of a type that is not made again leaves the job going.
+        name: of a replica's pod, and of its Service.
+        place: a pod with what only this kind's have.
+        has_one_service: whether all replicas share one, of the job's name, instead of one each.
+        draft: the status while it is worked out.
     """
 
     kind: TrainingKind
@@ -47,7 +63,13 @@ class TrainingRules:
     is_master: Callable[[TrainingJob, str, int], bool]
     progress: Callable[[TrainingJob, ObservedReplicas, dict[str, TrainingReplicaStatus]], ReplicaProgress]
     failure: Callable[[TrainingJob, str, int], str]
-    forgives: Callable[[TrainingJob, str], bool]
+    forgives: Callable[[TrainingJob, str], bool] = lambda job, type_: False
+    name: Callable[[TrainingJob, str, int], str] = lambda job, type_, index: replica_name(
+        job.metadata.name, type_, index
+    )
+    place: Callable[[Object, TrainingJob, str, int], Object] = lambda pod, *_: pod
+    has_one_service: bool = False
+    draft: type[TrainingStatusDraft] = TrainingStatusDraft
 
 
 def _is_dynamic_worker(job: TrainingJob, type_: str) -> bool:
@@ -61,7 +83,6 @@ PYTORCH_RULES: Final = TrainingRules(
     is_master=is_pytorch_master,
     progress=pytorch_progress,
     failure=pytorch_failure,
-    forgives=lambda job, type_: False,
 )
 TENSORFLOW_RULES: Final = TrainingRules(
     kind=TFJOB,
@@ -71,5 +92,17 @@ TENSORFLOW_RULES: Final = TrainingRules(
     progress=tensorflow_progress,
     failure=tensorflow_failure,
     forgives=_is_dynamic_worker,
+)
+TRAINJOB_RULES: Final = TrainingRules(
+    kind=TRAINJOB,
+    environment=torch_environment,
+    tells_all=lambda job: False,
+    is_master=lambda job, type_, index: type_ == NODE and index == 0,
+    progress=trainjob_progress,
+    failure=trainjob_failure,
+    name=node_name,
+    place=place_node,
+    has_one_service=True,
+    draft=TrainJobDraft,
 )
 TRAINING_RULES: Final = (PYTORCH_RULES, TENSORFLOW_RULES)

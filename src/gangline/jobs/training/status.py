@@ -27,7 +27,7 @@ from gangline.jobs.conditions import (
 )
 from gangline.jobs.plan import Emit, merge_patch_between
 
-_EventType = Literal["Normal", "Warning", ""]
+EventType = Literal["Normal", "Warning", ""]
 
 
 class TrainingStatusDraft:
@@ -54,6 +54,7 @@ class TrainingStatusDraft:
         self.restarting_pods = list(status.restarting_pods)
         self.events: list[Emit] = []
         self.counts: list[str] = []
+        self.wanted = {type_: job.count(type_) for type_ in job.roles}
         self._last_reconcile_time = status.last_reconcile_time
 
     @property
@@ -105,11 +106,15 @@ class TrainingStatusDraft:
             for type_, found in self.replicas.items()
         }
 
-    def failed(self, message: str, *, event: _EventType = "Normal", reason: str = "") -> None:
+    def failed(self, message: str, *, event: EventType = "Normal", reason: str = "") -> None:
         """Note the bad end."""
         self.completion_time = self.completion_time or self.now
         self._change(FAILED, message, event=event, reason=reason)
         self.counts.append("failed")
+
+    def past_deadline(self, message: str) -> None:
+        """Note that the job ran too long."""
+        self.failed(message)
 
     def removed(self) -> None:
         """Note that pods that still ran are deleted."""
@@ -136,7 +141,7 @@ class TrainingStatusDraft:
         status: str = "True",
         suffix: str = "",
         reason: str = "",
-        event: _EventType = "",
+        event: EventType = "",
     ) -> None:
         if is_true(self.conditions, FAILED):
             return

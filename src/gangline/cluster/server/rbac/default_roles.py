@@ -32,6 +32,8 @@ _JOBS = (
     ("kubeflow.org", "mpijobs"),
     ("kubeflow.org", "pytorchjobs"),
     ("kubeflow.org", "tfjobs"),
+    ("trainer.kubeflow.org", "trainjobs"),
+    ("trainer.kubeflow.org", "trainingruntimes"),
     ("scheduling.x-k8s.io", "podgroups"),
     ("scheduling.volcano.sh", "podgroups"),
 )

@@ -1,0 +1,1 @@
+"""TrainJob and the runtimes that it names."""

@@ -1,0 +1,97 @@
+"""TrainJob and (Cluster)TrainingRuntime of ``trainer.kubeflow.org/v1alpha1`` as typed values.
+
+A TrainJob names a runtime, which says how pods look, and changes little of it. Source: Kubeflow Trainer
+2.3.0. The descriptions appear in the definitions and so in ``kubectl explain``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from gangline.api.core import Condition, ObjectMeta, Wire
+from gangline.api.mpijob import Int32, Int64
+from gangline.api.resources import CLUSTER_TRAINING_RUNTIMES
+
+MANAGED_BY_US: Final = "trainer.kubeflow.org/trainjob-controller"
+MANAGERS: Final = (MANAGED_BY_US, "kueue.x-k8s.io/multikueue")
+FRAMEWORK_LABEL: Final = "trainer.kubeflow.org/framework"
+STEP_LABEL: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
+TRAINER_STEP: Final = "trainer"
+NODE: Final = "node"
+"""Name of the replicated job that trains, and of its container."""
+POLICIES: Final = ("torch", "mpi", "jax", "xgboost", "flux")
+POLICIES_SERVED: Final = ("torch",)
+
+Obj = dict[str, Any]
+
+
+def _doc(text: str, **schema: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=text, extra_json_schema=schema or None)
+
+
+class RuntimeRef(Wire, frozen=True, kw_only=True):
+    """Which runtime."""
+
+    name: Annotated[str, _doc("Its name.")] = ""
+    api_group: Annotated[str, _doc("Its group; default trainer.kubeflow.org.")] = (
+        CLUSTER_TRAINING_RUNTIMES.group
+    )
+    kind: Annotated[str, _doc("ClusterTrainingRuntime, the default, or TrainingRuntime.")] = (
+        CLUSTER_TRAINING_RUNTIMES.kind
+    )
+
+
+class Trainer(Wire, frozen=True, kw_only=True):
+    """What the container that trains has otherwise than the runtime says."""
+
+    image: Annotated[str | None, _doc("Its image.")] = None
+    command: Annotated[list[str] | None, _doc("Its command.")] = None
+    args: Annotated[list[str] | None, _doc("Its arguments.")] = None
+    env: Annotated[list[Obj], _doc("Variables, which win over the runtime's.")] = []
+    num_nodes: Annotated[Int32 | None, _doc("How many pods train.", minimum=1)] = None
+    resources_per_node: Annotated[Obj | None, _doc("Requests and limits of each.")] = None
+    num_proc_per_node: Annotated[Int32 | None, _doc("Processes of each pod.", minimum=1)] = None
+
+
+class RuntimePatch(Wire, frozen=True, kw_only=True):
+    """What somebody changes in the runtime for this job."""
+
+    manager: Annotated[str, _doc("Who changes it.")] = ""
+    time: str | None = None
+    training_runtime_spec: Annotated[Obj, _doc("The changed part of the runtime's spec.")] = {}
+
+
+class TrainJobSpec(Wire, frozen=True, kw_only=True):
+    """``spec`` of a TrainJob."""
+
+    runtime_ref: Annotated[RuntimeRef, _doc("The runtime.")] = RuntimeRef()
+    initializer: Annotated[Obj | None, _doc("Not served: load data in the program.")] = None
+    trainer: Annotated[Trainer, _doc("What trains.")] = Trainer()
+    runtime_patches: Annotated[list[RuntimePatch], _doc("Changes of the runtime, the last one wins.")] = []
+    suspend: Annotated[bool, _doc("Whether the job holds no pods.")] = False
+    active_deadline_seconds: Annotated[
+        Int64 | None, _doc("The job fails when it has run for so many seconds.", minimum=1)
+    ] = None
+    managed_by: Annotated[str | None, _doc("Who runs the job.")] = None
+
+
+class TrainJobStatus(Wire, frozen=True, kw_only=True):
+    """``status`` of a TrainJob; the last three are Gangline's own."""
+
+    conditions: Annotated[list[Condition], _doc("Suspended, Complete, Failed.")] = []
+    jobs_status: Annotated[list[Obj], _doc("Pods of each replicated job, as one Job counts.")] = []
+    trainer_status: Annotated[Obj | None, _doc("Kept for readers.")] = None
+    start_time: Annotated[str | None, _doc("When the job started or was resumed.")] = None
+    completion_time: Annotated[str | None, _doc("When the job ended.")] = None
+    restarts: Annotated[Int32, _doc("How often pods were made again.")] = 0
+    restarting_pods: Annotated[list[str], _doc("Uids of pods that are made again and not gone yet.")] = []
+
+
+class Runtime(Wire, frozen=True, kw_only=True):
+    """A ClusterTrainingRuntime or TrainingRuntime as a cache keeps it."""
+
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Obj = {}

@@ -1,0 +1,237 @@
+"""TrainJob: what it and its runtime ask for together, as a training job of the family.
+
+The runtime's JobSet template is read, no JobSet is made: pods are named and found as those of a JobSet would
+be. What of a JobSet's template is not done here is refused by name. Source: Kubeflow Trainer 2.3.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from gangline.api.core import Condition
+from gangline.api.mpijob import ON_WORKER_FAILURE, SchedulingPolicy
+from gangline.api.trainer.bundled import bundled_runtimes
+from gangline.api.trainer.job import (
+    MANAGED_BY_US,
+    NODE,
+    POLICIES,
+    POLICIES_SERVED,
+    STEP_LABEL,
+    TRAINER_STEP,
+    Runtime,
+    RuntimeRef,
+    Trainer,
+)
+from gangline.api.trainer.reading import ReadTrainJob
+from gangline.api.training.job import (
+    TrainingJob,
+    TrainingJobStatus,
+    TrainingReplicaSpec,
+    TrainingReplicaStatus,
+    TrainingRunPolicy,
+)
+from gangline.api.training.reading import ReadTrainingJob
+from gangline.errors import FieldError
+from gangline.jobs.conditions import CREATED, FAILED, SUCCEEDED, SUSPENDED
+from gangline.jobs.observed import ObservedChildren
+from gangline.jobs.plan import Emit, Plan
+from gangline.jobs.settings import Settings
+from gangline.jobs.training import reconcile as family
+from gangline.jobs.training.rules import TRAINJOB_RULES
+from gangline.jobs.training.runtime_patch import merged
+
+Obj = dict[str, Any]
+
+RUNTIME_NOT_FOUND: Final = "TrainingRuntimeNotFound"
+runtime_retry_s: Final = 5.0
+BACKOFF_LIMIT: Final = 6
+"""Of a Job that says none."""
+_COMPLETE: Final = "Complete"
+_SERVED: Final = {
+    "": {"replicatedJobs", "network", "successPolicy", "failurePolicy", "suspend"},
+    "network": {"enableDNSHostnames", "publishNotReadyAddresses"},
+    "failurePolicy": {"maxRestarts"},
+    "successPolicy": {"operator"},
+}
+"""Fields of a JobSet's spec that are done here, by the field around them."""
+_SERVED_OF_JOB: Final = {"name", "replicas", "template", "groupName"}
+
+
+def reconcile(
+    read: ReadTrainJob,
+    observed: ObservedChildren,
+    now: datetime,
+    *,
+    raw_status: Any = None,
+    settings: Settings = Settings(),  # noqa: B008 - a frozen value
+) -> Plan:
+    """Return what is to be done for one TrainJob now."""
+    runtime = find_runtime(read.spec.runtime_ref, observed.runtimes)
+    if runtime is None and not read.errors and not read.status.completion_time:
+        ref = read.spec.runtime_ref
+        message = f"spec.runtimeRef: there is no {ref.kind} `{ref.name}`; kubectl get clustertrainingruntimes"
+        return Plan(warnings=(Emit("Warning", RUNTIME_NOT_FOUND, message),), requeue_after_s=runtime_retry_s)
+    translated = training_job_of(read, runtime or {})
+    return family.reconcile(
+        TRAINJOB_RULES, translated, observed, now, raw_status=raw_status, settings=settings
+    )
+
+
+def find_runtime(ref: RuntimeRef, runtimes: Mapping[tuple[str, str], Runtime]) -> Obj | None:
+    """Return the spec of a runtime: the cluster's, else the one of that name that comes with Gangline."""
+    found = runtimes.get((ref.kind, ref.name))
+    if found is not None:
+        return found.spec
+    for runtime in bundled_runtimes():
+        if (runtime["kind"], runtime["metadata"]["name"]) == (ref.kind, ref.name):
+            spec: Obj = runtime["spec"]
+            return spec
+    return None
+
+
+def training_job_of(read: ReadTrainJob, runtime: Obj) -> ReadTrainingJob:
+    """Return a TrainJob and its runtime's spec as one training job, with what is wrong with either."""
+    spec = read.spec
+    for patch in spec.runtime_patches:
+        runtime = merged(runtime, patch.training_runtime_spec)
+    policy = runtime.get("mlPolicy") or {}
+    jobset = (runtime.get("template") or {}).get("spec") or {}
+    errors = [*read.errors, *_not_served(policy, jobset)]
+    count = spec.trainer.num_nodes or policy.get("numNodes") or 1
+    failures = jobset.get("failurePolicy")
+    roles, limits = {}, []
+    for job in jobset.get("replicatedJobs") or []:
+        roles[str(job.get("name"))] = _role(job, spec.trainer, count, restarts_gang=failures is not None)
+        limits.append(((job.get("template") or {}).get("spec") or {}).get("backoffLimit", BACKOFF_LIMIT))
+    if NODE not in roles:
+        errors.append(FieldError("Required", f"{_AT}.replicatedJobs", f"must have one with name {NODE}"))
+    limit = max(limits, default=BACKOFF_LIMIT)
+    metadata = read.metadata
+    if failures is not None:
+        limit = int(failures.get("maxRestarts") or 0)
+        metadata = replace(metadata, annotations={**metadata.annotations, ON_WORKER_FAILURE: "restart-gang"})
+    gang = (runtime.get("podGroupPolicy") or {}).get("coscheduling") or {}
+    job = TrainingJob(
+        metadata=metadata,
+        spec=spec,
+        run_policy=TrainingRunPolicy(
+            clean_pod_policy="Running",
+            active_deadline_seconds=spec.active_deadline_seconds,
+            backoff_limit=limit,
+            suspend=spec.suspend,
+            managed_by=None if spec.managed_by == MANAGED_BY_US else spec.managed_by,
+            scheduling_policy=SchedulingPolicy(
+                schedule_timeout_seconds=gang.get("scheduleTimeoutSeconds"),
+                queue=metadata.annotations.get("scheduling.volcano.sh/queue-name", ""),
+            ),
+        ),
+        roles=roles,
+        status=_status(read, roles),
+        processes=_processes(spec.trainer, roles) if "torch" in policy else "",
+    )
+    return ReadTrainingJob(job, errors, read.warnings)
+
+
+_AT = "runtime.spec.template.spec"
+
+
+def _not_served(policy: Obj, jobset: Obj) -> Iterator[FieldError]:
+    """Yield what a runtime asks for that nothing here does."""
+    for name in POLICIES:
+        if policy.get(name) is not None and name not in POLICIES_SERVED:
+            rule = f"is not served; {', '.join(POLICIES_SERVED)} is"
+            yield FieldError("NotSupported", f"runtime.spec.mlPolicy.{name}", rule)
+    rule = "needs JobSet, which is not used here"
+    for field, served in _SERVED.items():
+        part = jobset.get(field) if field else jobset
+        for name, value in (part or {}).items():
+            if value is not None and name not in served:
+                yield FieldError("NotSupported", ".".join(filter(None, (_AT, field, name))), rule)
+    for index, job in enumerate(jobset.get("replicatedJobs") or []):
+        at = f"{_AT}.replicatedJobs[{index}]"
+        for name in job:
+            if name not in _SERVED_OF_JOB:
+                yield FieldError("NotSupported", f"{at}.{name}", rule)
+        if (job.get("replicas") or 1) != 1:
+            yield FieldError("Invalid", f"{at}.replicas", "must be 1", repr(job["replicas"]))
+
+
+def _role(job: Obj, trainer: Trainer, count: int, *, restarts_gang: bool) -> TrainingReplicaSpec:
+    spec = (job.get("template") or {}).get("spec") or {}
+    template = spec.get("template") or {}
+    name = job.get("name")
+    metadata = template.get("metadata") or {}
+    step = ((job.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    metadata = {**metadata, "labels": {**step, **(metadata.get("labels") or {})}}
+    pod = template.get("spec") or {}
+    containers = pod.get("containers") or []
+    if step.get(STEP_LABEL) == TRAINER_STEP:
+        containers = [
+            _with_trainer(container, trainer) if container.get("name") == NODE else container
+            for container in containers
+        ]
+    policy = "Never" if restarts_gang else str(pod.get("restartPolicy") or "OnFailure")
+    rest = {key: value for key, value in pod.items() if key != "restartPolicy"}
+    return TrainingReplicaSpec(
+        replicas=count if name == NODE else int(spec.get("parallelism") or 1),
+        restart_policy=policy,
+        template={**template, "metadata": metadata, "spec": {**rest, "containers": containers}},
+    )
+
+
+def _with_trainer(container: Obj, trainer: Trainer) -> Obj:
+    given: Obj = {
+        "image": trainer.image,
+        "command": trainer.command,
+        "args": trainer.args,
+        "resources": trainer.resources_per_node,
+    }
+    names = {variable.get("name") for variable in trainer.env}
+    kept = [variable for variable in container.get("env") or [] if variable.get("name") not in names]
+    env = {"env": [*kept, *trainer.env]} if kept or trainer.env else {}
+    return {**container, **{key: value for key, value in given.items() if value is not None}, **env}
+
+
+def _processes(trainer: Trainer, roles: Mapping[str, TrainingReplicaSpec]) -> str:
+    """Return how many processes torchrun starts in each pod: ``auto`` only where GPUs can be counted."""
+    if trainer.num_proc_per_node:
+        return str(trainer.num_proc_per_node)
+    containers = roles[NODE].containers if NODE in roles else []
+    resources = next((one.get("resources") for one in containers if one.get("name") == NODE), None) or {}
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    if any("gpu" in name or "mig-" in name for name in (*limits, *requests)):
+        return "auto"
+    text = str(limits.get("cpu") or requests.get("cpu") or "1")
+    return str(max(int(text), 1)) if text.isdigit() else "1"
+
+
+def _status(read: ReadTrainJob, roles: Mapping[str, TrainingReplicaSpec]) -> TrainingJobStatus:
+    """Return the status as the family keeps it: it has conditions more, which follow from the pods."""
+    status = read.status
+    conditions = [
+        replace(one, type=SUCCEEDED if one.type == _COMPLETE else one.type)
+        for one in status.conditions
+        if one.type in (SUSPENDED, _COMPLETE, FAILED)
+    ]
+    if conditions or status.start_time:
+        conditions.insert(0, Condition(type=CREATED, status="True", reason=CREATED))
+    counts = {one.get("name"): one for one in status.jobs_status}
+    return TrainingJobStatus(
+        conditions=conditions,
+        replica_statuses={
+            type_: TrainingReplicaStatus(
+                active=(role.replicas or 0) * bool(counts[type_].get("active")),
+                succeeded=(role.replicas or 0) * bool(counts[type_].get("succeeded")),
+            )
+            for type_, role in roles.items()
+            if type_ in counts
+        },
+        start_time=status.start_time,
+        completion_time=status.completion_time,
+        restarts=status.restarts,
+        restarting_pods=status.restarting_pods,
+    )
