@@ -53,23 +53,29 @@ async def submit_all(client: Any, kind: str, namespace: str) -> None:
 
 
 async def train_job(plane: Any, namespace: str) -> float:
-    """Return the time to the last pod of one TrainJob. Unit: s."""
+    """Return the time to the last pod of one TrainJob, behind a small one. Unit: s.
+
+    An operator counts as ready before it has the kinds that a cluster may lack.
+    """
     from gangline.api.resources import PODS, TRAINJOBS
 
-    job = {
-        "apiVersion": TRAINJOBS.api_version,
-        "kind": TRAINJOBS.kind,
-        "metadata": {"name": "train", "namespace": namespace},
-        "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": NODES}},
-    }
-
-    async def create(client: Any) -> None:
-        await client.create(TRAINJOBS, job)
-
-    size = operator_jobs.Size(1, NODES, 0, 0)
-    took_s: float = await operator_jobs.children_after(
-        plane, namespace, size, create, resources=(PODS,), count=NODES
-    )
+    took_s = 0.0
+    for name, nodes in (("small", 1), ("large", NODES)):
+        job = {
+            "apiVersion": TRAINJOBS.api_version,
+            "kind": TRAINJOBS.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": nodes}},
+        }
+        size = operator_jobs.Size(1, nodes, 0, 0)
+        took_s = await operator_jobs.children_after(
+            plane,
+            namespace,
+            size,
+            lambda client, job=job: client.create(TRAINJOBS, job),
+            resources=(PODS,),
+            count=nodes,
+        )
     return took_s
 
 
@@ -122,5 +128,5 @@ def run(laboratory: Laboratory) -> list[Figure]:
         figures.append(Figure(title, "s", took_s, beside_s, goal="<= 1.1"))
         figures.append(Figure("- processor time beside MPIJobs", "s", used_s, beside_used_s))
     title = f"one TrainJob of {NODES} nodes: all pods"
-    figures.append(Figure(title, "s", [took_s for took_s, _ in found["TrainJob"]], goal="<= 2.0 s"))
+    figures.append(Figure(title, "s", [took_s for took_s, _ in found["TrainJob"]], goal="<= 2.0"))
     return figures

@@ -164,6 +164,11 @@ class ControlPlane:
         self.kubeconfig = self._write_kubeconfig(certificate)
         for crd in self._crds:
             self.request("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+        for crd in self._crds:  # a kind is served a moment after its definition is there
+            spec = crd["spec"]
+            version = next(one["name"] for one in spec["versions"] if one["storage"])
+            path = f"apis/{spec['group']}/{version}/{spec['names']['plural']}"
+            self._wait("kube-apiserver", f"{self.server}/{path}", certificate)
         if self._scheduler:
             (scheduler_port,) = free_ports(1)
             self._run("kube-scheduler", *self._own_options("kube-scheduler", scheduler_port))

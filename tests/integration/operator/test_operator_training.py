@@ -139,7 +139,10 @@ async def test_a_trainjob_waits_for_its_runtime_runs_restarts_a_pod_and_complete
     await cluster.fail(second, 1)
 
     async def again() -> Any:
-        found = await cluster.client.get(PODS, names[1], namespace)
+        try:
+            found = await cluster.client.get(PODS, names[1], namespace)
+        except NotFound:
+            return None
         return found if found["metadata"]["uid"] != second["metadata"]["uid"] else None
 
     made_again = await cluster.until(again)
