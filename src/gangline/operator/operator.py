@@ -259,7 +259,10 @@ class Operator:
             memory.rejected = tuple(dict.fromkeys(outcome.rejected))
             self._queue.add(key)
         refusals = [str(error) for error in outcome.failed if isinstance(error, Forbidden)]
-        memory.refused = refusals[0] if refusals else ""
+        refused = next(iter([*refusals, *(event.message for event in outcome.foreign)]), "")
+        if outcome.foreign and refused != memory.refused:
+            self._queue.add(key)  # so that the status says it
+        memory.refused = refused
         if outcome.failed:
             raise outcome.failed[0]
         waits = [plan.requeue_after_s] if plan.requeue_after_s is not None else []

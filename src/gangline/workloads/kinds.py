@@ -65,6 +65,7 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
         replicas: what its spec asks for, by role.
         templates: pod templates with their field paths as written, a dot at the end of each.
         pod_labels: labels that its pods carry; None for a pod, which is its own.
+        others: operators whose pods these are not, though a job of the same name has them.
     """
 
     resource: Resource
@@ -79,6 +80,7 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
     replicas: Callable[[Obj], Sequence[Replicas]]
     templates: Callable[[Obj], list[tuple[str, Obj]]]
     pod_labels: Callable[[Obj], Mapping[str, str]] | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -102,7 +104,10 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
         """Return label and field selector of the pods that belong to an object."""
         if self.pod_labels is None:
             return "", f"metadata.name={obj['metadata']['name']}"
-        return ",".join(f"{key}={value}" for key, value in self.pod_labels(obj).items()), ""
+        found = [f"{key}={value}" for key, value in self.pod_labels(obj).items()]
+        if self.others:
+            found.append(f"{OPERATOR_NAME_LABEL} notin ({','.join(self.others)})")
+        return ",".join(found), ""
 
     def belongs(self, obj: Obj, pod: Obj) -> bool:
         """Return whether a pod belongs to an object."""
@@ -112,6 +117,8 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
         if self.pod_labels is None:
             return bool(others["name"] == metadata["name"])
         labels, wanted = others.get("labels") or {}, self.pod_labels(obj)
+        if labels.get(OPERATOR_NAME_LABEL) in self.others:
+            return False
         return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
 
 
@@ -161,6 +168,7 @@ MPIJOB = WorkloadKind(
     replicas=_mpijob_replicas,
     templates=_mpijob_templates,
     pod_labels=_name_label(JOB_NAME_LABEL),
+    others=tuple(kind.controller for kind in (PYTORCHJOB, TFJOB, TRAINJOB)),
 )
 
 

@@ -19,7 +19,7 @@ KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
 SENDING_ANNOTATION = "gangline.dev/sending"
 """On a job whose code is on its way: ``gangline run`` takes it away together with the suspension."""
-NOT_CREATED = ("FailedCreate", "MPIJobFailed")
+NOT_CREATED = ("FailedCreate", "MPIJobFailed", "ErrResourceExists")
 """Reasons of warnings about a job that lacks pods: of the Job controller, and of MPI operators."""
 
 
@@ -103,7 +103,8 @@ def _suspended(job: Obj) -> StartGate | None:
 
 def _no_pods(job: Obj) -> StartGate:
     conditions = (job.get("status") or {}).get("conditions") or []
-    message = str(conditions[-1].get("message") or "") if conditions else ""
+    waiting = [one for one in conditions if (one.get("type"), one.get("status")) == ("Waiting", "True")]
+    message = str((waiting or conditions)[-1].get("message") or "") if conditions else ""
     told = f"; the last that was said: {message}" if message else ""
     return StartGate("NoPods", f"{kind_of(job).maker} has not made its pods yet{told}")
 

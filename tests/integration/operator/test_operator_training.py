@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gangline.api.resources import (
+    MPIJOBS,
     PODS,
     PYTORCHJOBS,
     SERVICES,
@@ -154,3 +155,22 @@ async def test_a_trainjob_waits_for_its_runtime_runs_restarts_a_pod_and_complete
     await cluster.set_phase(made_again, "Succeeded")
     done = await until_condition(cluster, TRAINJOBS, "Complete")
     assert done["status"]["jobsStatus"][0]["succeeded"] == 1
+
+
+async def test_an_mpijob_whose_pods_name_another_job_has_says_so(cluster: Any) -> None:
+    await create(cluster, *KINDS[0])
+    await cluster.exists(PODS, "train-worker-0")
+    template = {"spec": {"containers": [{"name": "main", "image": "image"}]}}
+    job = {
+        "apiVersion": MPIJOBS.api_version,
+        "kind": MPIJOBS.kind,
+        "metadata": {"name": "train", "namespace": cluster.namespace},
+        "spec": {"mpiReplicaSpecs": {"Launcher": {"template": template}, "Worker": {"template": template}}},
+    }
+    await cluster.client.create(MPIJOBS, job)
+
+    waiting = (await until_condition(cluster, MPIJOBS, "Waiting"))["status"]["conditions"][0]
+
+    assert waiting["message"] == (
+        'Resource "train-worker-0" of Kind "Pod" already exists and is not managed by MPIJob'
+    )

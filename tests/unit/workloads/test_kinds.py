@@ -68,10 +68,15 @@ DEPLOYMENT = obj(
 POD = obj("Pod", pod_spec(1, priorityClassName="mid"))
 
 
+NOT_OTHERS = (
+    "training.kubeflow.org/operator-name notin (pytorchjob-controller,tfjob-controller,trainjob-controller)"
+)
+
+
 @pytest.mark.parametrize(
     ("found", "pods", "gpus", "priority", "suspended", "selector"),
     [
-        (MPIJOB, 4, 6, "high", True, ("training.kubeflow.org/job-name=j", "")),
+        (MPIJOB, 4, 6, "high", True, (f"training.kubeflow.org/job-name=j,{NOT_OTHERS}", "")),
         (JOB, 2, 2, "low", False, ("batch.kubernetes.io/job-name=j", "")),
         (DEPLOYMENT, 4, 32, "", False, ("app=x", "")),
         (POD, 1, 1, "mid", False, ("", "metadata.name=j")),
@@ -121,8 +126,15 @@ def test_pods_find_their_jobs():
     elsewhere = pod("j-worker-0", **{"training.kubeflow.org/job-name": "j"})
     elsewhere["metadata"]["namespace"] = "other"
     other = pod("k", **{"training.kubeflow.org/job-name": "k"})
+    of_another_kind = pod(
+        "j-master-0",
+        **{
+            "training.kubeflow.org/job-name": "j",
+            "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        },
+    )
 
-    found = pods_by_job([MPIJOB, JOB, POD], [own, of_job, elsewhere, other, POD])
+    found = pods_by_job([MPIJOB, JOB, POD], [own, of_job, elsewhere, other, of_another_kind, POD])
 
     assert found == [[own], [of_job], [POD]]
 
