@@ -165,7 +165,12 @@ async def test_an_mpijob_whose_pods_name_another_job_has_says_so(cluster: Any) -
         "apiVersion": MPIJOBS.api_version,
         "kind": MPIJOBS.kind,
         "metadata": {"name": "train", "namespace": cluster.namespace},
-        "spec": {"mpiReplicaSpecs": {"Launcher": {"template": template}, "Worker": {"template": template}}},
+        "spec": {
+            "mpiReplicaSpecs": {
+                "Launcher": {"template": template},
+                "Worker": {"replicas": 1, "template": template},
+            }
+        },
     }
     await cluster.client.create(MPIJOBS, job)
 
