@@ -81,6 +81,7 @@ OPEN_NAMES: dict[str, set[str]] = {
         "step_time.PARAMETERS",
     },
     "train": {
+        "environment.tf_roles",
         "rank_processes.RANKS_OF",
         "rank_watch.*",
         "records.RecordFilter",

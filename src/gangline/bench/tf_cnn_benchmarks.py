@@ -11,6 +11,7 @@ are added up: the learning rate of the mean is multiplied by the number of ranks
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from gangline.bench.figures import step_speed
 from gangline.bench.tf_cnn_flags import Parameters
 from gangline.errors import UserError
 from gangline.train import init, read_ranks
+from gangline.train.environment import tf_roles
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -137,6 +139,10 @@ def main(words: Sequence[str]) -> None:
         print("\n".join(_help_lines()))
         return
     flags = tf_cnn_flags.parse(words)
+    task, _ = tf_roles(os.environ)
+    if task in _WITHOUT_WORK:
+        _stand_by(task)
+        return
     ranks = read_ranks(os.environ).size if flags.variable_update == "horovod" else 1
     bounds = limits.from_environment()
     flags.values["data_dir"] = bounds.data(flags.data_dir)
@@ -149,12 +155,23 @@ def main(words: Sequence[str]) -> None:
         _Benchmark(flags, plan, session).run()
 
 
+def _stand_by(task: str) -> None:
+    """Say that a replica has nothing to do, and wait until the job ends it: its end would be the job's."""
+    entry.say(f"{task}: {_AVERAGED}")
+    signal.sigwait({signal.SIGTERM, signal.SIGINT})
+
+
 def _help_lines() -> Iterator[str]:
     for name, flag in sorted(tf_cnn_flags.FLAGS.items()):
         kind = "|".join(flag.choices) if flag.choices else flag.kind
         yield f"  --{name}={kind}  (default: {flag.default})" + (
             "" if flag.has_meaning else "  no meaning here"
         )
+
+
+_AVERAGED = "not used here: workers average their gradients among themselves"
+_WITHOUT_WORK = ("ps", "evaluator")
+"""Replicas of a TFJob that do not train."""
 
 
 class _Benchmark:
@@ -262,6 +279,8 @@ class _Benchmark:
             notes.append(
                 f"Ranks: each of the {place.size} trains by itself; --variable_update=horovod joins them"
             )
+        if place.rank == 0 and "ps" in tf_roles(os.environ)[1]:
+            notes.append(f"Parameter servers: {_AVERAGED}")
         if place.rank == 0 and self.reader is not None and (missing := self.reader.data.missing()):
             notes.append(f"Data: {len(missing)} shards are not there, the first is {missing[0]}")
         if place.rank == 0 and (limited := plan.limited.line()):

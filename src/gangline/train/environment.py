@@ -242,6 +242,15 @@ def _with_master(ranks: Ranks, environment: Environment) -> Ranks:
     return ranks
 
 
+def tf_roles(environment: Environment) -> tuple[str, list[str]]:
+    """Return what a TFJob calls this process, ``worker``, and all its roles; nothing outside of one."""
+    try:
+        config = json.loads(environment.get("TF_CONFIG") or "{}")
+        return str((config.get("task") or {}).get("type") or ""), [*(config.get("cluster") or {})]
+    except (ValueError, AttributeError, TypeError):
+        return "", []  # reading the ranks tells what is wrong
+
+
 def _from_tf_config(text: str) -> Ranks:
     """Return the place of a TFJob's replica: chief or master first, then workers."""
     try:

@@ -18,6 +18,7 @@ FILES = {
     "dgx-16gpu": FOLDER / "v1alpha2-16-gpus.yaml",
     "dgx-cutoff": FOLDER / "v1alpha2-spare-gpus.yaml",
     "gang": FOLDER / "v2beta1-gang.yaml",
+    "dell-tfjob": FOLDER / "training" / "v1beta2-tfjob.yaml",
     "guide": FOLDER / "v2beta1-benchmarks.yaml",
     "netapp-master": OWN / "netapp" / "master.yaml",
     "netapp-worker": OWN / "netapp" / "worker.yaml",
@@ -95,6 +96,9 @@ def test_the_command_runs_it(cluster: Any, torch_python: str, name: str) -> None
     assert ended.returncode == 0, ended.stderr
     assert re.search(r"succeeded on \d+ simulated GPUs? after", ended.stderr)
     assert "limited to model=lenet" in ended.stderr.splitlines()[-1]
+    if name == "dell-tfjob":
+        assert "Parameter servers: not used here: workers average their gradients" in ended.stdout
+        assert re.search(r"^total images/sec: [0-9.]+$", ended.stdout, re.M)
 
 
 @pytest.mark.train

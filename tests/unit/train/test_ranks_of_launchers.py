@@ -17,6 +17,7 @@ from gangline.train.environment import (
     read_ranks,
     slurm_first_host,
     slurm_local_size,
+    tf_roles,
 )
 
 OPEN_MPI_5 = {
@@ -228,3 +229,19 @@ def test_job_of_open_mpi_is_the_same_on_every_node() -> None:
     ]
 
     assert read_ranks(nodes[0]).job == read_ranks(nodes[1]).job != ""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            '{"cluster":{"ps":["a:1"],"worker":["b:1"]},"task":{"type":"ps","index":0}}',
+            ("ps", ["ps", "worker"]),
+        ),
+        ("", ("", [])),
+        ("{", ("", [])),
+        ("[]", ("", [])),
+    ],
+)
+def test_the_roles_of_a_tfjob(text: str, found: tuple[str, list[str]]) -> None:
+    assert tf_roles({"TF_CONFIG": text} if text else {}) == found
