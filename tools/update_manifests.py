@@ -7,7 +7,7 @@ from chart import chart
 
 from gangline.api.codec import dump_yaml
 from gangline.api.trainer.bundled import bundled_runtimes
-from gangline.installation.objects import Installation, definitions, device_plugin, objects
+from gangline.installation.objects import Installation, definitions, device_plugin, dra_driver, objects
 
 FOLDER = Path(__file__).parents[1] / "deploy"
 MADE = "# Written by tools/update_manifests.py; do not edit.\n"
@@ -48,6 +48,14 @@ RUNTIMES = """# The runtimes that TrainJobs may name without them too, for clien
 #
 # See docs/guides/training-jobs.md.
 """
+DRA = """# GPUs by resource claims (resource.k8s.io/v1): the device class, and a driver on each labelled node.
+#
+#   kubectl label node NODE openshift.com/gpu-accelerator=true
+#   kubectl apply -f deploy/dra.yaml
+#
+# It stands in place of the device plugin: a node's GPUs go by claims or by limits, never by both. See
+# docs/guides/gpus-on-a-cluster.md.
+"""
 KUSTOMIZATION = """# kubectl apply --server-side -k deploy
 #
 # Images of your registry: add
@@ -71,6 +79,7 @@ def manifests() -> Iterator[tuple[str, str]]:
     yield "scheduler.yaml", MADE + SCHEDULER + dump_yaml(*objects(Installation(has_operator=False)))
     yield "device-plugin.yaml", MADE + DEVICE_PLUGIN + dump_yaml(device_plugin())
     yield "runtimes.yaml", MADE + RUNTIMES + dump_yaml(*bundled_runtimes())
+    yield "dra.yaml", MADE + DRA + dump_yaml(*dra_driver())
     crds = [f"chart/crds/{crd['metadata']['name']}.yaml" for crd in definitions(whole)]
     yield "kustomization.yaml", MADE + KUSTOMIZATION + _kustomization(*crds, "install.yaml")
     one = Installation(namespace=ONE_NAMESPACES_NAME, is_namespaced=True)

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Build Kubernetes, etcd, CoreDNS and a pause program from Go modules, once for a version: all, or those named.
+# Build Kubernetes, etcd, CoreDNS, containerd and a pause program from Go modules, once for a version: all, or those named.
 # They land in ${XDG_CACHE_HOME:-~/.cache}/gangline/kubernetes/VERSION; the last line printed is that folder.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 version=v1.35.4
 target=${XDG_CACHE_HOME:-$HOME/.cache}/gangline/kubernetes/$version
-[ $# -gt 0 ] || set -- etcd kube-apiserver kube-controller-manager kube-scheduler kubelet coredns pause
+[ $# -gt 0 ] || set -- etcd kube-apiserver kube-controller-manager kube-scheduler kubelet coredns containerd pause
 mkdir -p "$target"
 flags="-s -w -X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"
 for command in "$@"; do
@@ -13,6 +13,7 @@ for command in "$@"; do
   command -v go >/dev/null || { echo "$command is not in $target, and building it needs Go" >&2; exit 1; }
   echo "building $command for Kubernetes $version" >&2
   case $command in
+    containerd) module=containerd package=github.com/containerd/containerd/cmd/containerd ldflags="-s -w" ;;
     etcd) module=etcd package=go.etcd.io/etcd/server/v3 ldflags="-s -w" ;;
     coredns | pause) module=$command package=. ldflags="-s -w" ;;
     *) module=control-plane package=k8s.io/kubernetes/cmd/$command ldflags=$flags ;;

@@ -124,7 +124,12 @@ class Node:
         """Start containerd, give it the images, start the kubelet. The network must be there."""
         self._separate_folders()
         self._write_files(dns)
-        self._run("containerd", "containerd", "--config", str(self._folder / "containerd.toml"))
+        self._run(
+            "containerd",
+            str(own_containerd() or "containerd"),
+            "--config",
+            str(self._folder / "containerd.toml"),
+        )
         self._wait_for_containerd()
         for image in images:
             self.load(image)
@@ -154,6 +159,16 @@ class Node:
     def plugins(self) -> Path:
         """The folder of the kubelet's socket for device plugins, good from outside too."""
         return self._folder / "root/var/lib/kubelet/device-plugins"
+
+    @property
+    def kubelet_folder(self) -> Path:
+        """The kubelet's own folder, the same from outside."""
+        return self._folder / "kubelet"
+
+    @property
+    def cdi(self) -> Path:
+        """Where the container runtime reads CDI files, good from outside too."""
+        return self._folder / "root/run/cdi"
 
     def load(self, image: Path) -> None:
         """Give the node an image from a tar."""
@@ -207,6 +222,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
   restrict_oom_score_adj = true
+  {"enable_cdi = true" if own_containerd() else ""}
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
     conf_dir = "{network}"
@@ -255,6 +271,12 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
             if time.monotonic() > deadline_s or self._processes[-1].poll() is not None:
                 raise RuntimeError(f"containerd does not serve:\n{self.logs()}")
             time.sleep(_POLL_S)
+
+
+def own_containerd() -> Path | None:
+    """Return the containerd that was built for the tests; Debian's, used without it, knows no CDI."""
+    found = programs() / "containerd"
+    return found if found.exists() else None
 
 
 def make_cgroup(name: str) -> None:

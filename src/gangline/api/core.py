@@ -77,6 +77,7 @@ class ResourceRequirements(Wire, frozen=True, kw_only=True):
 
     requests: dict[str, str | int | float] = {}
     limits: dict[str, str | int | float] = {}
+    claims: list[dict[str, str]] = []
 
 
 class ContainerPort(Wire, frozen=True, kw_only=True):
@@ -162,6 +163,14 @@ NEVER_PREEMPTS = "Never"
 """``preemptionPolicy`` of pods that make nobody give way; an empty one is ``PreemptLowerPriority``."""
 
 
+class PodResourceClaim(Wire, frozen=True, kw_only=True):
+    """A claim of a pod: in its spec by what it is made from, in its status by what it has become."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(Wire, frozen=True, kw_only=True):
     """``spec`` of a pod. Affinity and spread constraints stay raw."""
 
@@ -189,6 +198,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     set_hostname_as_fqdn: bool = msgspec.field(default=False, name="setHostnameAsFQDN")
     runtime_class_name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
+    resource_claims: list[PodResourceClaim] = []
     overhead: dict[str, str | int | float] = {}
     service_account_name: str = ""
     automount_service_account_token: bool | None = None
@@ -273,6 +283,7 @@ class PodStatus(Wire, frozen=True, kw_only=True):
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     ephemeral_container_statuses: list[ContainerStatus] = []
+    resource_claim_statuses: list[PodResourceClaim] = []
 
 
 REFUSALS = (

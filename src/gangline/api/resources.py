@@ -72,6 +72,9 @@ HORIZONTAL_POD_AUTOSCALERS_V1 = Resource(
     "autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler"
 )
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 CRDS = Resource(

@@ -1,6 +1,6 @@
-"""The services of the device plugin API v1beta1 over gRPC: paths, and how either side serves and calls them.
+"""The kubelet's services over gRPC, device plugins' and DRA drivers': paths, and how to serve and call them.
 
-Source: ``k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1``.
+Source: ``k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1``, ``dra/v1``, ``pluginregistration/v1``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # the lines of its C core are 
 import grpc
 import grpc.aio
 
+from gangline.deviceplugin import dra_pb2 as dra
 from gangline.deviceplugin import v1beta1_pb2 as api
 
 VERSION = "v1beta1"
@@ -22,6 +23,10 @@ HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 KUBELET_SOCKET = "kubelet.sock"
 
 REGISTRATION, PLUGIN = "v1beta1.Registration", "v1beta1.DevicePlugin"
+WATCHED_REGISTRATION, DRA_DRIVER = (
+    "pluginregistration.Registration",
+    "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
+)
 _TYPES: dict[str, tuple[Any, Any]] = {
     "Register": (api.RegisterRequest, api.Empty),
     "GetDevicePluginOptions": (api.Empty, api.DevicePluginOptions),
@@ -29,6 +34,10 @@ _TYPES: dict[str, tuple[Any, Any]] = {
     "GetPreferredAllocation": (api.PreferredAllocationRequest, api.PreferredAllocationResponse),
     "Allocate": (api.AllocateRequest, api.AllocateResponse),
     "PreStartContainer": (api.PreStartContainerRequest, api.PreStartContainerResponse),
+    "GetInfo": (dra.InfoRequest, dra.PluginInfo),
+    "NotifyRegistrationStatus": (dra.RegistrationStatus, dra.RegistrationStatusResponse),
+    "NodePrepareResources": (dra.NodePrepareResourcesRequest, dra.NodePrepareResourcesResponse),
+    "NodeUnprepareResources": (dra.NodeUnprepareResourcesRequest, dra.NodeUnprepareResourcesResponse),
 }
 _STREAMS = ("ListAndWatch",)
 

@@ -31,6 +31,7 @@ from gangline.api.resources import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
+from gangline.workloads.device_class import DEVICE_CLASS
 
 Obj = dict[str, Any]
 
@@ -170,6 +171,35 @@ def device_plugin() -> Obj:
     }
     spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
     return _object(DAEMON_SETS, name, "kube-system", labels=labels, spec=spec)
+
+
+def dra_driver() -> list[Obj]:
+    """Return the device class, and the DaemonSet that serves GPUs to resource claims with what it may do."""
+    daemons, name, namespace = device_plugin(), "gangline-dra", "kube-system"
+    labels = {"app": name}
+    daemons["metadata"] = {"name": name, "namespace": namespace, "labels": {**labels, **PART_OF}}
+    template = daemons["spec"]["template"]
+    daemons["spec"]["selector"], template["metadata"] = {"matchLabels": labels}, {"labels": labels}
+    pod = template["spec"]
+    pod["serviceAccountName"], pod["automountServiceAccountToken"] = name, True
+    folders = {"plugins": "/var/lib/kubelet/plugins", "registry": "/var/lib/kubelet/plugins_registry"}
+    folders["cdi"] = "/var/run/cdi"
+    (container,) = pod["containers"]
+    container["name"], container["command"] = "dra", [*container["command"], "--dra"]
+    container["volumeMounts"] = [{"name": key, "mountPath": path} for key, path in folders.items()]
+    pod["volumes"] = [
+        {"name": key, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+        for key, path in folders.items()
+    ]
+    role = {"apiGroup": CLUSTER_ROLES.group, "kind": CLUSTER_ROLES.kind, "name": name}
+    subjects = [{"kind": SERVICE_ACCOUNTS.kind, "name": name, "namespace": namespace}]
+    return [
+        DEVICE_CLASS,
+        _object(SERVICE_ACCOUNTS, name, namespace, labels=labels),
+        _object(CLUSTER_ROLES, name, labels=labels, rules=rights()["dra"]),
+        _object(CLUSTER_ROLE_BINDINGS, name, labels=labels, roleRef=role, subjects=subjects),
+        daemons,
+    ]
 
 
 def _object(resource: Resource, name: str, namespace: str = "", *, labels: Obj, **rest: Any) -> Obj:

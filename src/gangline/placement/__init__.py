@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gangline.placement.affinity.namespaces import Namespaces as Namespaces
+    from gangline.placement.claims.device_claims import ClaimRefused as ClaimRefused
+    from gangline.placement.claims.device_claims import DeviceClaims as DeviceClaims
     from gangline.placement.cycle import SchedulingCycle as SchedulingCycle
     from gangline.placement.cycle import schedule as schedule
     from gangline.placement.decisions import Binding as Binding
@@ -47,8 +49,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Binding": "decisions",
+    "ClaimRefused": "claims.device_claims",
     "Comparison": "prediction",
     "Decisions": "decisions",
+    "DeviceClaims": "claims.device_claims",
     "Eviction": "decisions",
     "Explanation": "explanation",
     "Gang": "gangs",

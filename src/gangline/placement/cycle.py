@@ -258,7 +258,9 @@ class SchedulingCycle:
             chosen = tuple([node.gpus.uuids[index] for index in spot.gpus])
             gpus = [(name, chosen[first:end]) for name, first, end in pod.gpu_shares]
             own = tuple([node.gpus.indices[index] for index in spot.gpus])
-        self._bindings.append(Binding(pod.key, pod.uid, node.name, tuple(gpus), own, visible))
+        claims = [(name, request, chosen[first:end]) for name, request, first, end in pod.claim_shares]
+        binding = Binding(pod.key, pod.uid, node.name, tuple(gpus), own, visible, tuple(claims))
+        self._bindings.append(binding)
         self._allocations.add(pod.placed(node.name, chosen, self._moment))
 
     def _no_room(self, gang: Gang, core: Gang, line: QueueLine) -> None:

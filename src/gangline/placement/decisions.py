@@ -15,6 +15,7 @@ class Binding(msgspec.Struct, frozen=True, gc=False):
         gpus: (container, UUIDs) where the ids are chosen here.
         indices: device indices of these GPUs on the node.
         visible: those of all GPUs that its gang gets there with this decision.
+        claims: (resource claim, request, UUIDs) of what its claims get.
     """
 
     pod: str
@@ -23,6 +24,13 @@ class Binding(msgspec.Struct, frozen=True, gc=False):
     gpus: tuple[tuple[str, tuple[str, ...]], ...] = ()
     indices: tuple[int, ...] = ()
     visible: tuple[int, ...] = ()
+    claims: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """All GPUs that the pod gets, each once."""
+        found = [*self.gpus, *((name, uuids) for name, _, uuids in self.claims)]
+        return tuple(dict.fromkeys(uuid for _, uuids in found for uuid in uuids))
 
 
 class Unschedulable(msgspec.Struct, frozen=True, gc=False):

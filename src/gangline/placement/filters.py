@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.core import Taint, Toleration
+from gangline.workloads.requests import GPU
 
 if TYPE_CHECKING:
     from gangline.placement.snapshot import NodeView, PodView
@@ -23,6 +24,10 @@ def filter_reason(node: NodeView, pod: PodView) -> str:
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not is_tolerated(taint, pod.tolerations):
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    if pod.claim_shares and not node.by_claim:
+        return "node(s) publish no GPUs for resource claims"
+    if node.by_claim and not pod.device_claims and pod.request.get(GPU):
+        return "node(s) give their GPUs to resource claims alone"
     if not matches_node(node, pod):
         return "node(s) didn't match Pod's node affinity/selector"
     if not all(any(term_holds(term, node) for term in terms) for terms in pod.volume_terms):

@@ -5,7 +5,7 @@ Views are made once for each version of an object and shared by all snapshots, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from gangline.api.core import (
     NEVER_PREEMPTS,
     Node,
     Pod,
+    PodSpec,
     Taint,
     Toleration,
     find_condition,
@@ -83,6 +84,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         allocatable: what pods may use together, in the units of :mod:`gangline.placement.amounts`.
         gpus: its GPUs and their links; None where the stock device plugin hands out ids, or there are none.
         by_wires: GPUs are chosen by their links, not lowest id first.
+        by_claim: they go to resource claims alone.
     """
 
     name: str
@@ -92,6 +94,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     allocatable: dict[str, int] = {}
     gpus: NodeGpus | None = None
     by_wires: bool = False
+    by_claim: bool = False
 
     @classmethod
     def from_node(cls, node: Node) -> NodeView:
@@ -154,6 +157,9 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         gang: ``NAMESPACE/NAME`` of its gang, or empty. gang_size: what its labels say where no PodGroup does.
         queue: whose quota it uses, or empty.
         gpu_shares: (container, first, end) of the containers that ask for GPUs: which of the pod's they get.
+        device_claims: (name in the pod, name of the object or empty) of its claims of devices.
+        claim_users: (container, name in the pod, request or empty) of the containers that use them.
+        claim_shares: (claim, request, first, end): which of the pod's GPUs are for whom, once that is known.
         visible_gpus: the only GPUs that it may get; None for any.
         gpu_uuids: the GPUs that it has been given, in the order of its containers.
         started: since when it runs. limit_s: after how many seconds it is ended, or None.
@@ -189,7 +195,10 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gang_size: int = 0
     queue: str = ""
     gpu_shares: tuple[tuple[str, int, int], ...] = ()
-    visible_gpus: tuple[str, ...] | None = None
+    device_claims: tuple[tuple[str, str], ...] = ()
+    claim_users: tuple[tuple[str, str, str], ...] = ()
+    claim_shares: tuple[tuple[str, str, int, int], ...] = ()
+    visible_gpus: Collection[str] | None = None
     gpu_uuids: tuple[str, ...] = ()
     started: str = ""
     limit_s: int | None = None
@@ -247,6 +256,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             gang=gang_of(pod),
             gang_size=_gang_size(labels),
             queue=pod.metadata.annotations.get(QUEUE_ANNOTATION, ""),
+            device_claims=_device_claims(pod) if spec.resource_claims else (),
+            claim_users=_claim_users(spec) if spec.resource_claims else (),
             gpu_shares=tuple((name, share.start, share.stop) for name, share in shares.items()),
             visible_gpus=None if visible is None else tuple(visible.split(",")),
             gpu_uuids=_given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)),
@@ -296,6 +307,22 @@ def _claims(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
     own = tuple(f"{pod.metadata.name}-{volume.name}" for volume in pod.spec.volumes if volume.ephemeral)
     return named + own, own
+
+
+def _device_claims(pod: Pod) -> tuple[tuple[str, str], ...]:
+    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    asked = pod.spec.resource_claims
+    # Of a template no claim may be made: then there is no name, and nothing to wait for.
+    found = [(one.name, made.get(one.name, one.resource_claim_name or "")) for one in asked]
+    return tuple((name, made_name) for name, made_name in found if made_name is not None)
+
+
+def _claim_users(spec: PodSpec) -> tuple[tuple[str, str, str], ...]:
+    return tuple(
+        (container.name, used["name"], used.get("request", ""))
+        for container in (*spec.init_containers, *spec.containers)
+        for used in container.resources.claims
+    )
 
 
 def unknown_mode(labels: Mapping[str, str]) -> str:

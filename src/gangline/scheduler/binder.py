@@ -58,7 +58,7 @@ class Binder:
         """Bind one pod that asks for so many GPUs; return why it could not be."""
         namespace, name = binding.pod.split("/", 1)
         metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": binding.uid}
-        if binding.gpus:
+        if binding.gpus:  # of a claim too: whoever looks at the pod sees its GPUs
             metadata["annotations"] = gpu_annotations(binding)
         body = {
             "apiVersion": "v1",
@@ -72,7 +72,7 @@ class Binder:
         except ApiError as error:
             return error
         message = f"Successfully assigned {binding.pod} to {binding.node}"
-        if gpus and not binding.gpus:
+        if gpus and not binding.uuids:
             message += f"; which {GPU} it gets there, the device plugin of the node chooses"
         self._recorder.event(regarding(binding.pod, binding.uid), "Normal", "Scheduled", message)
         return None
@@ -183,8 +183,11 @@ class Binder:
 
 def gpu_annotations(binding: Binding) -> dict[str, str]:
     """Return what tells node agent and device plugin which GPUs a pod has, and arena their indices."""
+    by_container: dict[str, list[str]] = {}
+    for name, uuids in binding.gpus:  # one by one: a container may use several claims
+        by_container.setdefault(name, []).extend(uuids)
     return {
-        GPUS_ANNOTATION: json.dumps({name: list(uuids) for name, uuids in binding.gpus}),
+        GPUS_ANNOTATION: json.dumps(by_container),
         GPU_GROUP_ANNOTATION: ",".join(map(str, binding.indices)),
         GPU_VISIBLE_ANNOTATION: ",".join(map(str, binding.visible)),
     }

@@ -39,6 +39,7 @@ from gangline.placement import (
 from gangline.scheduler.advice import Advice
 from gangline.scheduler.backoff import GangBackoff
 from gangline.scheduler.binder import Binder, regarding
+from gangline.scheduler.claim_watch import ClaimWatch
 from gangline.scheduler.fence import Fence
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.namespace_watch import NamespaceWatch
@@ -101,6 +102,7 @@ class Scheduler:
         self._state = SchedulerState(names, self._policy.levels)
         self._groups = GroupWatch(client, self._state, self._wake, names, self._recorder, quiet)
         self._storage = StorageWatch(client, self._state, self._wake)
+        self._claims = ClaimWatch(client, self._state, self._wake)
         self._namespaces = NamespaceWatch(client, self._state, self._wake)
         self._is_due = asyncio.Event()
         self._warned: dict[str, str] = {}
@@ -133,6 +135,7 @@ class Scheduler:
             group.create_task(self._pods.run(), name="scheduler pods")
             group.create_task(self._groups.run(), name="scheduler groups")
             group.create_task(self._storage.run(), name="scheduler storage")
+            group.create_task(self._claims.run(), name="scheduler claims")
             group.create_task(self._namespaces.run(), name="scheduler namespaces")
             group.create_task(self._taints.run(), name="scheduler taints")
             group.create_task(
@@ -142,6 +145,7 @@ class Scheduler:
             await _wait_synced(self._pods)
             await self._groups.ready()
             await self._storage.ready()
+            await self._claims.ready()
             await self._namespaces.ready()
             self.is_synced = True
             for pod in self._refused_before:
@@ -328,10 +332,15 @@ class Scheduler:
         """Bind a gang; when a pod of it cannot be bound, take all of this attempt back."""
         allocations = self._state.allocations
         asked = {one.uid: pod.request.get(GPU, 0) for one in bindings if (pod := allocations.get(one.uid))}
-        failed = await self._storage.select(bindings) or await self._binder.bind_all(bindings, asked)
+        failed = (
+            await self._storage.select(bindings)
+            or await self._claims.allocate(bindings)
+            or await self._binder.bind_all(bindings, asked)
+        )
         self._statistics.pods_bound += len(bindings) - len(failed)
         if not failed:
             return
+        await self._claims.release([binding for binding, _ in failed])
         self._pause(key, f"{failed[0][0].pod} could not be bound ({failed[0][1]})")
         for binding, error in failed:
             self._state.revoke(binding)

@@ -14,6 +14,7 @@ import msgspec
 from gangline.api.core import Node, Pod, find_condition
 from gangline.placement import (
     Binding,
+    DeviceClaims,
     Gang,
     Group,
     Groups,
@@ -60,6 +61,10 @@ class SchedulerState:
         self._with_claims: dict[str, PodView] = {}
         self.storage = Storage()
         """Claims, volumes and storage classes; whoever changes it calls :meth:`take_storage`."""
+        self.devices = DeviceClaims()
+        """Claims of devices and what nodes publish; whoever changes it calls :meth:`take_devices`."""
+        self._with_devices: dict[str, PodView] = {}  # pods with such claims, as they say it
+        self._bare_nodes: dict[str, NodeView] = {}  # nodes that publish devices, without them
         self.namespaces = Namespaces()
         """Labels of namespaces; whoever changes them calls :meth:`take_namespaces`."""
         self._selecting: dict[str, PodView] = {}  # pods that select namespaces, as they say it
@@ -79,9 +84,11 @@ class SchedulerState:
         if new is None:
             if old is not None:
                 self._nodes.pop(old.metadata.name, None)
+                self._bare_nodes.pop(old.metadata.name, None)
                 self._changed.add(old.metadata.name)
             return old is not None and bool(self._pending)
-        view = NodeView.from_node(new)
+        self._bare_nodes[new.metadata.name] = bare = NodeView.from_node(new)
+        view = self.devices.on_node(bare)
         if self._nodes.get(view.name) == view:
             return False
         self._nodes[view.name] = view
@@ -119,6 +126,7 @@ class SchedulerState:
             waited = self._drop_pending(uid)
             self._assumed.discard(uid)
             self._selecting.pop(uid, None)
+            self._with_devices.pop(uid, None)
             return (held or waited) and bool(self._pending)
         if new.spec.node_name:
             waited = self._drop_pending(uid)  # True where another scheduler has bound it
@@ -144,7 +152,10 @@ class SchedulerState:
         return (
             known is not None
             and known.node_name == pod.spec.node_name
-            and bool(known.gpu_uuids) == bool(pod.metadata.annotations.get(GPUS_ANNOTATION))
+            and (
+                bool(known.claim_shares)
+                or bool(known.gpu_uuids) == bool(pod.metadata.annotations.get(GPUS_ANNOTATION))
+            )
             and known.is_ending == bool(pod.metadata.deletion_timestamp)
             and known.is_controlled == (pod.metadata.controller is not None)
             and (known.limit_s is None or known.started == (pod.status.start_time or known.started))
@@ -156,7 +167,9 @@ class SchedulerState:
         if condition is not None and uid not in self._said:
             self._said[uid] = condition.message
         if uid in self._pending and old is not None:
-            before, after = (old.spec, old.metadata.labels), (new.spec, new.metadata.labels)
+            before, after = (
+                (pod.spec, pod.metadata.labels, pod.status.resource_claim_statuses) for pod in (old, new)
+            )
             if before == after:
                 return False
         view = self._named(PodView.from_pod(new))
@@ -179,13 +192,37 @@ class SchedulerState:
     def _named(self, view: PodView) -> PodView:
         if view.relations is not None and view.relations.selects_namespaces:
             self._selecting[view.uid] = view
-        return self.namespaces.applied(view)
+        if view.device_claims:
+            self._with_devices[view.uid] = view
+        return self.namespaces.applied(self.devices.applied(view))
+
+    def take_devices(self, node: str = "") -> bool:
+        """Look at the claims of devices again, and at the GPUs that a node publishes."""
+        is_news = False
+        if (bare := self._bare_nodes.get(node)) and self.devices.on_node(bare) != self._nodes.get(node):
+            self._nodes[node] = self.devices.on_node(bare)
+            self._changed.add(node)
+            is_news = bool(self._pending)
+        for uid, said in list(self._with_devices.items()):
+            held = self._allocations.get(uid)
+            if uid in self._assumed or (held is not None and held.claim_shares):
+                continue  # decided here
+            view = self._named(said)
+            if held is not None and held != view:
+                self._add(view)
+                is_news = is_news or bool(self._pending)
+            if uid in self._with_claims:
+                self._with_claims[uid] = view
+            if uid in self._pending and (new := self.storage.applied(view)) != self._pending[uid]:
+                self._pending[uid] = new
+                is_news = True
+        return is_news
 
     def take_namespaces(self) -> bool:
         """Look at the terms of pods about namespaces again."""
         is_news = False
         for uid, said in self._selecting.items():
-            view, held = self.namespaces.applied(said), self._allocations.get(uid)
+            view, held = self._named(said), self._allocations.get(uid)
             if held is not None and held.relations != view.relations:
                 self._allocations.add(msgspec.structs.replace(held, relations=view.relations))
                 is_news = is_news or bool(self._pending)
@@ -303,8 +340,7 @@ class SchedulerState:
         self._assumed.add(binding.uid)
         held = self._allocations.get(binding.uid)
         if held is None:
-            uuids = tuple(uuid for _, found in binding.gpus for uuid in found)
-            self._allocations.add(view.placed(binding.node, uuids))
+            self._allocations.add(view.placed(binding.node, binding.uuids))
         self._changed.add(binding.node)
 
     def is_gang(self, bindings: Sequence[Binding]) -> bool:

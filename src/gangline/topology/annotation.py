@@ -6,6 +6,7 @@ The value is JSON: ``{"model", "source", "gpus": [{"uuid", "index", "numa", "hea
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -59,7 +60,7 @@ class NodeGpus:
     healthy: int
     source: str
 
-    def mask_of(self, uuids: tuple[str, ...] | list[str]) -> int:
+    def mask_of(self, uuids: Collection[str]) -> int:
         """Return the mask of some of the GPUs; a UUID that is not on this node is left out."""
         mask = 0
         for bit, uuid in enumerate(self.uuids):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gangline.api.resources import Resource
-from gangline.cluster.server.rules.cel import NotServed, NoValue, compile_rule
 from gangline.cluster.server.rules.crd_types import crd_type_errors
 from gangline.cluster.server.rules.schema_rules import broken_rules, unserved_rules
 from gangline.cluster.server.rules.validation import validate
+from gangline.workloads.cel import NotServed, NoValue, compile_rule
 
 SELF = {"a": 1, "text": "gpu-1", "list": ["x", 2], "map": {"k": True}, "one": 1.0}
 
@@ -67,7 +67,7 @@ def test_what_is_absent_or_of_another_type_has_no_value(text: str) -> None:
         "self.a + 1 == 2",
         "self.all(x, x > 0)",
         "self.matches('a')",
-        "quantity(self.a).isLessThan(1)",
+        "duration(self.a) == 1",
         "other.a",
         "has(self)",
         "self.__in__",

@@ -7,12 +7,17 @@ import os
 import platform
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gangline import clock
 from gangline.cli.options.gpus import GpuOptions, simulation_options
+from gangline.cli.serve.service import connection_options, service_connection
 from gangline.devices.inventory import PLUGIN_FOLDER
+
+if TYPE_CHECKING:
+    from gangline.deviceplugin.gpu_source import GpuSource
 
 OF_THE_STOCK_PLUGIN = (
     *("mig-strategy", "fail-on-init-error", "driver-root", "nvidia-driver-root", "dev-root"),
@@ -37,9 +42,25 @@ OF_THE_STOCK_PLUGIN = (
     metavar="NAME",
     help="Name of the node, in ids of simulated GPUs.  [default: NODE_NAME, else the host's name]",
 )
+@click.option(
+    "--dra",
+    is_flag=True,
+    help="Serve them to resource claims (DRA, driver gpu.gangline.dev) instead of as nvidia.com/gpu.",
+)
+@click.option(
+    "--kubelet-folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="/var/lib/kubelet",
+    metavar="FOLDER",
+    show_default=True,
+    help="With --dra: the kubelet's folder, where drivers register.",
+)
+@connection_options()
 @simulation_options
 @click.argument("unused", nargs=-1, type=click.UNPROCESSED, metavar="")
-def command(folder: Path, node: str, gpus: GpuOptions, unused: tuple[str, ...]) -> None:
+def command(
+    folder: Path, node: str, gpus: GpuOptions, unused: tuple[str, ...], *, dra: bool, **of_dra: Any
+) -> None:
     """Serve the node's GPUs to its kubelet as nvidia.com/gpu until SIGTERM.
 
     They are found with NVML, or simulated. Which of the free ones a pod gets is chosen by the wires between
@@ -51,13 +72,26 @@ def command(folder: Path, node: str, gpus: GpuOptions, unused: tuple[str, ...]) 
     from gangline.devices.simulated import simulate
 
     _check(unused)
+    if not dra and not folder.is_dir():
+        raise click.BadParameter(f"Directory '{folder}' does not exist.", param_hint="'--folder'")
     if image := os.environ.get("GANGLINE_IMAGE"):
         _say(f"image {image} is served on this machine by Gangline's own device plugin")
     if simulation := gpus.simulation:
         source = gpu_source.of_values(simulate(node, simulation.gpus, simulation.model))
     else:
         source = gpu_source.of_node(folder) or gpu_source.of_driver()
-    asyncio.run(run_until_stopped(DevicePlugin(folder, source, _say).run()))
+    serving = _serve_claims(node, source, **of_dra) if dra else DevicePlugin(folder, source, _say).run()
+    asyncio.run(run_until_stopped(serving))
+
+
+async def _serve_claims(
+    node: str, source: GpuSource, kubelet_folder: Path, kubeconfig: Path | None, context: str | None
+) -> None:
+    from gangline.deviceplugin.dra import DraDriver
+    from gangline.kube.client import Client
+
+    async with Client(service_connection(kubeconfig, context)) as client:
+        await DraDriver(client, node, source, _say, kubelet_folder).run()
 
 
 def _check(unused: tuple[str, ...]) -> None:

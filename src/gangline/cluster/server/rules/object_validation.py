@@ -10,7 +10,6 @@ import ipaddress
 from typing import Any
 
 from gangline.cluster.api_access import SERVICE_SUBNET
-from gangline.cluster.server.rules.cel import NotCel, NotServed, compile_rule
 from gangline.cluster.server.rules.container_validation import PROTOCOLS, port_number
 from gangline.cluster.server.rules.field_rules import (
     config_key,
@@ -25,6 +24,7 @@ from gangline.cluster.server.rules.field_rules import (
     subdomain,
 )
 from gangline.errors import FieldError
+from gangline.workloads.cel import NotCel, NotServed, compile_rule
 
 DATA_MAX_BYTES = 1024 * 1024
 SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")

@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from gangline.cluster.server.rules.cel import Expression, NotServed, NoValue, compile_rule, is_transition
 from gangline.cluster.server.rules.field_rules import invalid
 from gangline.errors import FieldError
+from gangline.workloads.cel import Expression, NotServed, NoValue, compile_rule, is_transition
 
 Schema = dict[str, Any]
 _RULES = "x-kubernetes-validations"

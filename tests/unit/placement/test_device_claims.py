@@ -1,0 +1,171 @@
+"""Claims of devices: what they ask for, hold, and are refused for; placement by the wires of slices."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gangline.deviceplugin.dra_objects import cdi_spec, given_devices, resource_slice
+from gangline.devices.inventory import with_unhealthy
+from gangline.devices.simulated import simulate
+from gangline.placement import Decisions, NodeView, PodView, Policy, Snapshot, schedule
+from gangline.placement.claims.device_claims import ClaimRefused, DeviceClaims
+from gangline.workloads.device_class import DEVICE_CLASS, DRIVER
+from gangline.workloads.requests import GPU
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+Obj = dict[str, Any]
+
+
+def claim(name: str, count: int = 2, *, selector: str = "", status: Obj | None = None, **exactly: Any) -> Obj:
+    more = {"selectors": [{"cel": {"expression": selector}}]} if selector else {}
+    request = {"name": "gpus", "exactly": {"deviceClassName": DRIVER, "count": count, **more, **exactly}}
+    return {
+        "metadata": {"namespace": "default", "name": name, "uid": f"uid-{name}"},
+        "spec": {"devices": {"requests": [request]}},
+        "status": status or {},
+    }
+
+
+def known(*claims: Obj, unhealthy: frozenset[int] = frozenset()) -> DeviceClaims:
+    found = DeviceClaims()
+    slices = [
+        resource_slice(with_unhealthy(simulate(node, 4, "v100-dgx1"), unhealthy), node, f"uid-{node}")
+        for node in ("n0", "n1")
+    ]
+    found.take(slices, [DEVICE_CLASS], claims)
+    return found
+
+
+def pod(name: str, *claims: str, **more: Any) -> PodView:
+    return PodView(
+        key=f"default/{name}",
+        uid=f"uid-{name}",
+        shape=b"same",
+        device_claims=tuple((one, one) for one in claims),
+        claim_users=tuple(("main", one, "") for one in claims),
+        **more,
+    )
+
+
+def node(name: str) -> NodeView:
+    return NodeView(name=name, allocatable={"cpu": 8000, "pods": 100})
+
+
+def decide(devices: DeviceClaims, *pods: PodView, held: tuple[PodView, ...] = ()) -> Decisions:
+    nodes = tuple(devices.on_node(node(name)) for name in ("n0", "n1", "n2"))
+    waiting = [devices.applied(one) for one in pods]
+    return schedule(Snapshot(nodes=nodes, pods=held), waiting, now=NOW, policy=Policy())
+
+
+def test_a_claim_gets_the_gpus_with_the_fastest_wires_of_a_node_that_publishes_some() -> None:
+    devices = known(claim("a"))
+    (binding,) = decide(devices, pod("one", "a")).bindings
+    assert binding.node == "n0"
+    # Two NVLinks join 0 with 3 and 1 with 2, one all others of the first four GPUs of a DGX-1.
+    assert binding.claims == (("a", "gpus", ("GPU-simulated-n0-0", "GPU-simulated-n0-3")),)
+    assert binding.gpus == (("main", ("GPU-simulated-n0-0", "GPU-simulated-n0-3")),)
+    status = devices.allocated(binding, "a")
+    allocation = status["allocation"]
+    assert [(one["pool"], one["device"], one["request"]) for one in allocation["devices"]["results"]] == [
+        ("n0", "gpu-0", "gpus"),
+        ("n0", "gpu-3", "gpus"),
+    ]
+    (term,) = allocation["nodeSelector"]["nodeSelectorTerms"]
+    assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    assert status["reservedFor"] == [{"resource": "pods", "name": "one", "uid": "uid-one"}]
+
+
+def test_what_a_claim_holds_is_given_to_nobody_else() -> None:
+    devices = known(claim("a"), claim("b", 3))
+    (first,) = decide(devices, pod("one", "a")).bindings
+    devices.claims["default/a"]["status"] = devices.allocated(first, "a")
+    held = devices.applied(pod("one", "a", node_name="n0"))
+    assert held.request[GPU] == 2
+    assert held.gpu_uuids == ("GPU-simulated-n0-0", "GPU-simulated-n0-3")
+    (second,) = decide(devices, pod("two", "b"), held=(held,)).bindings
+    assert second.node == "n1"
+    devices.claims["default/c"] = claim("c")
+    late = first.__class__("default/late", "uid-late", "n0", claims=(("c", "gpus", ("GPU-simulated-n0-3",)),))
+    with pytest.raises(ClaimRefused, match="has been given away"):
+        devices.allocated(late, "c")
+
+
+def test_limits_and_claims_never_share_the_gpus_of_a_node() -> None:
+    by_limit = PodView(key="default/limit", uid="limit", request={GPU: 1}, gpu_shares=(("main", 0, 1),))
+    (told,) = decide(known(), by_limit).unschedulable
+    assert "2 node(s) give their GPUs to resource claims alone" in told.message
+
+
+def test_a_pod_of_an_allocated_claim_goes_to_its_node() -> None:
+    devices = known(claim("a"))
+    first = decide(devices, pod("one", "a")).bindings[0]
+    devices.claims["default/a"]["status"] = devices.allocated(
+        first.__class__("default/one", "uid-one", "n1", claims=(("a", "gpus", ("GPU-simulated-n1-0",)),)),
+        "a",
+    )
+    (binding,) = decide(devices, pod("two", "a")).bindings
+    assert (binding.node, binding.claims) == ("n1", ())
+    assert [one["name"] for one in devices.allocated(binding, "a")["reservedFor"]] == ["one", "two"]
+
+
+def test_a_selector_and_health_narrow_the_choice() -> None:
+    numa = claim("a", 1, selector=f'device.attributes["{DRIVER}"].index in [2, 3]')
+    (binding,) = decide(known(numa, unhealthy=frozenset({2})), pod("one", "a")).bindings
+    assert binding.claims[0][2] == ("GPU-simulated-n0-3",)
+    large = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("1Ti")) >= 0'
+    (told,) = decide(known(claim("a", 1, selector=large)), pod("one", "a")).unschedulable
+    assert "no device of driver gpu.gangline.dev matches" in told.message
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (claim("a", selector='device.driver.matches("gpu")'), "not served here: `matches()`"),
+        (claim("a", selector=f'device.attributes["{DRIVER}"].nothing == 1'), "no such key: nothing"),
+        (claim("a", allocationMode="All"), "allocationMode All is not served"),
+        (claim("a", adminAccess=True), "adminAccess and capacity are not served"),
+        (claim("a", deviceClassName="gpu.example.com"), "device class gpu.example.com does not exist"),
+    ],
+)
+def test_what_is_not_served_is_named(wrong: Obj, why: str) -> None:
+    (told,) = decide(known(wrong), pod("one", "a")).unschedulable
+    assert why in told.message
+    assert "claim a" in told.message
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"requests": [{"name": "gpus", "firstAvailable": []}]}, "firstAvailable is not served"),
+        ({"constraints": [{"matchAttribute": "gpu.gangline.dev/numa"}]}, "constraints, which are not served"),
+    ],
+)
+def test_forms_of_requests_that_are_not_served_are_named(change: Obj, why: str) -> None:
+    wrong = claim("a")
+    wrong["spec"]["devices"] |= change
+    (told,) = decide(known(wrong), pod("one", "a")).unschedulable
+    assert why in told.message
+
+
+def test_a_claim_that_is_not_there_yet_is_waited_for() -> None:
+    (told,) = decide(known(), pod("one", "a")).unschedulable
+    assert "waits for resource claim default/a, which does not exist" in told.message
+    (told,) = decide(DeviceClaims(), pod("one", "a")).unschedulable
+    assert "cannot read resource.k8s.io/v1" in told.message
+
+
+def test_a_slice_says_what_the_driver_knows_and_its_file_gives_it() -> None:
+    inventory = simulate("n0", 4, "v100-dgx1")
+    spec = resource_slice(inventory, "n0", "uid")["spec"]
+    assert spec["devices"][0]["attributes"]["links"] == {"string": " ".join(inventory.links[0])}
+    assert spec["devices"][0]["capacity"] == {"memory": {"value": "16G"}}
+    result = {"driver": DRIVER, "pool": "n0", "device": "gpu-3", "request": "gpus"}
+    other = {**result, "pool": "n1"}
+    status = {"allocation": {"devices": {"results": [result, other]}}}
+    devices = given_devices(claim("a", status=status), "n0")
+    (device,) = cdi_spec(inventory, "uid-a", devices)["devices"]
+    assert device["name"] == "uid-a-gpus"
+    assert "NVIDIA_VISIBLE_DEVICES=GPU-simulated-n0-3" in device["containerEdits"]["env"]
