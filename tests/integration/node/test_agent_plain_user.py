@@ -10,9 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import everyones_python
+import pytest
 
 NOBODY = 65534
 TESTS = Path(__file__).parent / "test_agent_pods.py"
