@@ -12,12 +12,15 @@ import msgspec
 from gangline.api.core import Node, Pod
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import (
+    DEVICE_CLASSES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     SCHEDULER_PLUGINS_POD_GROUPS,
     STORAGE_CLASSES,
     VOLCANO_POD_GROUPS,
@@ -27,7 +30,18 @@ from gangline.api.resources import (
 )
 from gangline.errors import ClusterError
 from gangline.kube.errors import ApiError, Forbidden
-from gangline.placement import Group, Groups, Namespaces, NodeView, PodView, Policy, Queue, Snapshot, Storage
+from gangline.placement import (
+    DeviceClaims,
+    Group,
+    Groups,
+    Namespaces,
+    NodeView,
+    PodView,
+    Policy,
+    Queue,
+    Snapshot,
+    Storage,
+)
 from gangline.placement.allocations import gang_key
 from gangline.placement.read_groups import read_group, read_queue, read_workload
 from gangline.placement.snapshot import HOSTNAME_LABEL
@@ -138,6 +152,7 @@ async def look(client: ObjectClient) -> ClusterView:
         priorities,
         queues,
         storage=storage,
+        devices=await _devices(client, pods),
         namespaces=namespaces,
         workloads=workloads,
     )
@@ -153,10 +168,11 @@ def view_of(
     levels: tuple[str, ...] = (),
     storage: Storage | None = None,
     namespaces: Namespaces | None = None,
+    devices: DeviceClaims | None = None,
     workloads: Iterable[Obj] = (),
 ) -> ClusterView:
     """Return the view of objects in wire form. Pure."""
-    storage, namespaces = storage or Storage(), namespaces or Namespaces()
+    storage, namespaces, devices = storage or Storage(), namespaces or Namespaces(), devices or DeviceClaims()
     found_classes = [msgspec.convert(entry, PriorityClass, strict=False) for entry in priority_classes]
     classes = {entry.metadata.name: entry for entry in found_classes}
     groups = Groups()
@@ -169,7 +185,7 @@ def view_of(
     found = [queue for entry in queues if isinstance(queue := read_queue(entry), Queue)]
     views = {
         pod["metadata"]["uid"]: storage.applied(
-            namespaces.applied(PodView.from_pod(msgspec.convert(pod, Pod, strict=False)))
+            namespaces.applied(devices.applied(PodView.from_pod(msgspec.convert(pod, Pod, strict=False))))
         )
         for pod in pods
         if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
@@ -179,7 +195,10 @@ def view_of(
         pods=pods,
         views=views,
         snapshot=Snapshot(
-            nodes=tuple(NodeView.from_node(msgspec.convert(node, Node, strict=False)) for node in nodes),
+            nodes=tuple(
+                devices.on_node(NodeView.from_node(msgspec.convert(node, Node, strict=False)))
+                for node in nodes
+            ),
             pods=tuple(view for view in views.values() if view.node_name),
         ),
         groups=groups,
@@ -216,6 +235,19 @@ async def _storage(client: ObjectClient, pods: Sequence[Obj]) -> Storage:
         return storage
     storage.take(*(listed.items for listed in found))
     return storage
+
+
+async def _devices(client: ObjectClient, pods: Sequence[Obj]) -> DeviceClaims:
+    """Return claims of devices, where a pod has one and they may be read."""
+    devices = DeviceClaims()
+    if any(pod["spec"].get("resourceClaims") for pod in pods):
+        kinds = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS)
+        try:
+            found = await asyncio.gather(*(client.list(kind, None) for kind in kinds))
+        except ApiError:
+            return devices
+        devices.take(*(listed.items for listed in found))
+    return devices
 
 
 async def _items(client: ObjectClient, resource: Resource, lacking: list[str]) -> list[Obj]:
