@@ -152,7 +152,7 @@ async def look(client: ObjectClient) -> ClusterView:
         priorities,
         queues,
         storage=storage,
-        devices=await _devices(client, pods),
+        devices=await _devices(client, are_claimed=any(pod["spec"].get("resourceClaims") for pod in pods)),
         namespaces=namespaces,
         workloads=workloads,
     )
@@ -237,10 +237,10 @@ async def _storage(client: ObjectClient, pods: Sequence[Obj]) -> Storage:
     return storage
 
 
-async def _devices(client: ObjectClient, pods: Sequence[Obj]) -> DeviceClaims:
+async def _devices(client: ObjectClient, *, are_claimed: bool) -> DeviceClaims:
     """Return claims of devices, where a pod has one and they may be read."""
     devices = DeviceClaims()
-    if any(pod["spec"].get("resourceClaims") for pod in pods):
+    if are_claimed:
         kinds = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS)
         try:
             found = await asyncio.gather(*(client.list(kind, None) for kind in kinds))
