@@ -78,7 +78,7 @@ class TrainJobSpec(Wire, frozen=True, kw_only=True):
 
 
 class TrainJobStatus(Wire, frozen=True, kw_only=True):
-    """``status`` of a TrainJob; the last three are Gangline's own."""
+    """``status`` of a TrainJob; all from the start time on are Gangline's own."""
 
     conditions: Annotated[list[Condition], _doc("Suspended, Complete, Failed.")] = []
     jobs_status: Annotated[list[Obj], _doc("Pods of each replicated job, as one Job counts.")] = []
@@ -86,6 +86,7 @@ class TrainJobStatus(Wire, frozen=True, kw_only=True):
     start_time: Annotated[str | None, _doc("When the job started or was resumed.")] = None
     completion_time: Annotated[str | None, _doc("When the job ended.")] = None
     restarts: Annotated[Int32, _doc("How often pods were made again.")] = 0
+    last_restart_time: Annotated[str | None, _doc("When that was last.")] = None
     restarting_pods: Annotated[list[str], _doc("Uids of pods that are made again and not gone yet.")] = []
 
 

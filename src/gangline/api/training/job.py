@@ -168,6 +168,7 @@ class TrainingJobStatus(Wire, frozen=True, kw_only=True):
     completion_time: Annotated[str | None, _doc("When the job ended.")] = None
     last_reconcile_time: Annotated[str | None, _doc("Not set; kept for readers.")] = None
     restarts: Annotated[Int32, _doc("How often pods were made again.")] = 0
+    last_restart_time: Annotated[str | None, _doc("When that was last.")] = None
     restarting_pods: Annotated[list[str], _doc("Uids of pods that are made again and not gone yet.")] = []
 
 

@@ -19,6 +19,8 @@ from gangline.jobs.training.replicas import NO_EXIT_CODE, ObservedReplicas, exit
 from gangline.jobs.training.rules import TrainingRules
 
 _RETRYABLE_FROM: Final = 128
+_FREE_ROUNDS: Final = 2
+RESTART_PAUSE_MAX_S: Final = 60.0
 _RETRYABLE_IN_V1BETA2: Final = frozenset({130, 137, 138, 143})
 
 
@@ -93,6 +95,16 @@ def _restarts_in_place(pod: Pod) -> int:
         return 0
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     return sum(status.restart_count for status in statuses)
+
+
+def restart_pause_s(job: TrainingJob, restarts: int) -> float:
+    """Return how long pods wait to be made again: nothing at first, then 1 s, 2 s, ... at most a minute.
+
+    Each pod of the job has two restarts free, or all at once where the gang restarts: a program that cannot
+    start would otherwise be made again as fast as the API server takes it.
+    """
+    rounds = restarts // (1 if job.restarts_gang else max(job.total, 1))
+    return 0.0 if rounds < _FREE_ROUNDS else min(2.0 ** (rounds - _FREE_ROUNDS), RESTART_PAUSE_MAX_S)
 
 
 def seconds_left(start: str | None, limit_s: int | None, now: datetime) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from gangline.api.mpijob import SchedulingPolicy
-from gangline.api.training.job import TrainingJob
+from gangline.api.training.job import WORKER, PyTorchJobSpec, TrainingJob
 from gangline.jobs.gang import Dialect, GangedJob, join_gang
 from gangline.jobs.names import JOB_ROLE_LABEL, child_metadata
 from gangline.jobs.pods import without_nulls
@@ -123,10 +123,13 @@ def _headless(rules: TrainingRules, job: TrainingJob, name: str, labels: Labels,
 def gang_of_training_job(rules: TrainingRules, job: TrainingJob, done: int = 0) -> GangedJob:
     """Return the job as its gang sees it: all replicas start together, but those that are ``done``.
 
-    A pod that is made again would wait for ever for one that has succeeded.
+    A pod that is made again would wait for ever for one that has succeeded. Of elastic workers the fewest
+    start together, and others join them where there is room.
     """
     policy = job.run_policy.scheduling_policy or SchedulingPolicy()
     size = max(job.total - done, 1)
+    if policy.min_available is None and (least := _fewest(job)):
+        policy = replace(policy, min_available=least)
     if policy.min_available is not None:
         policy = replace(policy, min_available=min(policy.min_available, size))
     return GangedJob(
@@ -138,3 +141,11 @@ def gang_of_training_job(rules: TrainingRules, job: TrainingJob, done: int = 0) 
         size=size,
         labels=job_labels(rules.kind, job.metadata.name),
     )
+
+
+def _fewest(job: TrainingJob) -> int:
+    """Return how many pods of an elastic job must start together; 0 for every other job."""
+    elastic = job.spec.elastic_policy if isinstance(job.spec, PyTorchJobSpec) else None
+    if elastic is None or elastic.min_replicas is None:
+        return 0
+    return job.total - job.count(WORKER) + elastic.min_replicas

@@ -38,6 +38,7 @@ from gangline.jobs.training.failures import (
     Fate,
     failed_replicas,
     is_past_backoff_limit,
+    restart_pause_s,
     seconds_left,
 )
 from gangline.jobs.training.objects import build_replica_pod, gang_of_training_job, services_of
@@ -220,7 +221,15 @@ def _next_look_s(scene: _Scene) -> float | None:
     if _lacks_pod_groups(scene):
         return blocked_retry_s
     left_s = seconds_left(draft.start_time, policy.active_deadline_seconds, scene.now)
-    return None if left_s is None else max(left_s, 0.0)
+    waits = [max(left_s, 0.0)] if left_s is not None else []
+    waits += [pause_s] if (pause_s := _pause_s(scene)) else []
+    return min(waits, default=None)
+
+
+def _pause_s(scene: _Scene) -> float:
+    """Return the seconds until pods are made again; 0 when they may be."""
+    pause_s = restart_pause_s(scene.job, scene.draft.restarts)
+    return max(seconds_left(scene.draft.last_restart_time, int(pause_s), scene.now) or 0.0, 0.0)
 
 
 def _is_open(scene: _Scene) -> bool:
@@ -313,10 +322,10 @@ def _ensure(scene: _Scene) -> list[list[Action]]:
     services: list[Action] = []
     pods: list[Action] = []
     wanted = services_of(rules, job)
-    domain = scene.settings.cluster_domain
+    domain, pause_s = scene.settings.cluster_domain, _pause_s(scene)
     for type_ in job.roles:
         for index in range(job.count(type_)):
-            if index not in replicas.pods.get(type_, {}):
+            if index not in replicas.pods.get(type_, {}) and not pause_s:
                 pod = build_replica_pod(rules, job, type_, index, domain, scene.dialect)
                 pods.append(_create(PODS, pod))
     missing = [build for name, build in wanted.items() if name not in replicas.services]

@@ -52,6 +52,7 @@ class TrainingStatusDraft:
         self.completion_time = status.completion_time
         self.restarts = status.restarts
         self.restarting_pods = list(status.restarting_pods)
+        self.last_restart_time = status.last_restart_time
         self.events: list[Emit] = []
         self.counts: list[str] = []
         self.wanted = {type_: job.count(type_) for type_ in job.roles}
@@ -91,7 +92,11 @@ class TrainingStatusDraft:
     def restarting(self, message: str, count: int, uids: list[str]) -> None:
         """Note which pods are to be made again, and as how many restarts that counts."""
         self._change(RESTARTING, message)
+        self._restarted(message, count, uids)
+
+    def _restarted(self, message: str, count: int, uids: list[str]) -> None:
         self.events.append(Emit("Warning", f"{self.kind}Restarting", message))
+        self.last_restart_time = self.now
         self.restarts += count
         self.counts += ["restarted"] * count
         self.restarting_pods = [*self.restarting_pods, *uids]
@@ -161,6 +166,7 @@ class TrainingStatusDraft:
             completion_time=self.completion_time,
             last_reconcile_time=self._last_reconcile_time,
             restarts=self.restarts,
+            last_restart_time=self.last_restart_time,
             restarting_pods=self.restarting_pods,
         )
         wire: dict[str, Any] = msgspec.to_builtins(status)

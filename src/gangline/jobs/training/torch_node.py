@@ -10,7 +10,6 @@ from gangline.api.core import is_true
 from gangline.api.trainer.job import NODE, TrainJobStatus
 from gangline.api.training.job import TrainingJob, TrainingReplicaStatus
 from gangline.jobs.conditions import FAILED, SUCCEEDED, SUSPENDED
-from gangline.jobs.plan import Emit
 from gangline.jobs.training.progress import ReplicaProgress
 from gangline.jobs.training.replicas import ObservedReplicas
 from gangline.jobs.training.status import EventType, TrainingStatusDraft
@@ -100,10 +99,7 @@ class TrainJobDraft(TrainingStatusDraft):
 
     def restarting(self, message: str, count: int, uids: list[str]) -> None:
         """Note which pods are to be made again."""
-        self.events.append(Emit("Warning", "TrainJobRestarting", message))
-        self.restarts += count
-        self.counts += ["restarted"] * count
-        self.restarting_pods = [*self.restarting_pods, *uids]
+        self._restarted(message, count, uids)
 
     def to_wire(self) -> Object:
         """Return the whole status as the API has it."""
@@ -122,6 +118,7 @@ class TrainJobDraft(TrainingStatusDraft):
             start_time=self.start_time,
             completion_time=self.completion_time,
             restarts=self.restarts,
+            last_restart_time=self.last_restart_time,
             restarting_pods=self.restarting_pods,
             jobs_status=[self._job(type_, found) for type_, found in self.replicas.items()],
         )

@@ -233,5 +233,6 @@ def _status(read: ReadTrainJob, roles: Mapping[str, TrainingReplicaSpec]) -> Tra
         start_time=status.start_time,
         completion_time=status.completion_time,
         restarts=status.restarts,
+        last_restart_time=status.last_restart_time,
         restarting_pods=status.restarting_pods,
     )

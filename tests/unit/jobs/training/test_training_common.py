@@ -402,3 +402,18 @@ def test_exit_codes_are_told(training: Scene) -> None:
     assert [(w.type, w.reason, w.message) for w in plan.warnings] == [
         ("Normal", "ExitedWithCode", "Pod: ns.train-master-0 exited with code 0")
     ]
+
+
+def test_pods_that_fail_again_and_again_are_made_after_growing_pauses(training: Scene) -> None:
+    scene = training("PyTorchJob", {"Worker": 1}).restart("ExitCode")
+    pauses = []
+    for attempt in range(6):
+        scene.pod("Worker", 0, "Failed", code=137, uid=str(attempt))
+        scene.settle()
+        scene.pods.clear()
+        plan = scene.plan()
+        pauses.append(0.0 if created(plan, "Pod") else plan.requeue_after_s)
+        scene.later(pauses[-1] or 0)
+        assert list(created(scene.settle(), "Pod")) == ["train-worker-0"]
+
+    assert pauses == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0]

@@ -67,3 +67,23 @@ def test_a_pod_that_is_made_again_does_not_wait_for_those_that_are_done(
     [patch] = [action for action in scene.plan().actions if isinstance(action, Patch)]
 
     assert (before, patch.body["spec"]["minMember"]) == sizes
+
+
+@pytest.mark.parametrize(
+    ("roles", "elastic", "size"),
+    [
+        ({"Worker": 3}, {"minReplicas": 1, "maxReplicas": 4}, 1),
+        ({"Master": 1, "Worker": 3}, {"minReplicas": 2}, 3),
+        ({"Worker": 1}, {"minReplicas": 2, "maxReplicas": 4}, 1),
+        ({"Worker": 3}, {}, 3),
+    ],
+)
+def test_the_fewest_of_elastic_workers_start_together(
+    training: Scene, roles: dict[str, int], elastic: dict[str, int], size: int
+) -> None:
+    scene = training("PyTorchJob", roles, elasticPolicy=elastic)
+    scene.settings = Settings(gang_scheduling="gangline-scheduler")
+
+    scene.carry_out()
+
+    assert scene.pod_groups["train"].spec["minMember"] == size
