@@ -57,7 +57,7 @@ class ClaimWatch:
                 await synced(cache)
             self._state.devices.is_known = True
             self._is_ready.set()
-            if self._state.take_devices():
+            if self._state.take_devices(self._state.devices.slices):
                 self._wake()
 
     async def ready(self) -> None:
@@ -83,7 +83,7 @@ class ClaimWatch:
                     table.pop(key, None)
                 else:
                     table[key] = new
-            if devices.is_known and self._state.take_devices(node):
+            if devices.is_known and self._state.take_devices([node] if node else ()):
                 self._wake()
 
         return on_change

@@ -7,7 +7,7 @@ the rows of nodes that have changed, or whose pods have, are written anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -196,13 +196,15 @@ class SchedulerState:
             self._with_devices[view.uid] = view
         return self.namespaces.applied(self.devices.applied(view))
 
-    def take_devices(self, node: str = "") -> bool:
-        """Look at the claims of devices again, and at the GPUs that a node publishes."""
+    def take_devices(self, nodes: Iterable[str] = ()) -> bool:
+        """Look at the claims of devices again, and at the GPUs that these nodes publish."""
         is_news = False
-        if (bare := self._bare_nodes.get(node)) and self.devices.on_node(bare) != self._nodes.get(node):
-            self._nodes[node] = self.devices.on_node(bare)
-            self._changed.add(node)
-            is_news = bool(self._pending)
+        for name in nodes:
+            bare = self._bare_nodes.get(name)
+            if bare is not None and (node := self.devices.on_node(bare)) != self._nodes.get(name):
+                self._nodes[name] = node
+                self._changed.add(name)
+                is_news = bool(self._pending)
         for uid, said in list(self._with_devices.items()):
             held = self._allocations.get(uid)
             if uid in self._assumed or (held is not None and held.claim_shares):
