@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from gangline.deviceplugin.dra_objects import cdi_spec, given_devices, resource_slice
@@ -91,6 +92,17 @@ def test_what_a_claim_holds_is_given_to_nobody_else() -> None:
     late = first.__class__("default/late", "uid-late", "n0", claims=(("c", "gpus", ("GPU-simulated-n0-3",)),))
     with pytest.raises(ClaimRefused, match="has been given away"):
         devices.allocated(late, "c")
+
+
+def test_a_claim_never_gets_a_device_that_its_selectors_leave_out() -> None:
+    """Pods of one gang are placed alike: where they ask differently, one of them would get the other's."""
+    last = 'device.attributes["gpu.gangline.dev"].index == 3'
+    devices = known(claim("a", 1), claim("b", 1, selector=last))
+    (binding,) = decide(devices, pod("one", "a")).bindings
+    swapped = msgspec.structs.replace(binding, claims=(("b", *binding.claims[0][1:]),))
+
+    with pytest.raises(ClaimRefused, match="is not for request gpus of claim b by its selectors"):
+        devices.allocated(swapped, "b")
 
 
 def test_limits_and_claims_never_share_the_gpus_of_a_node() -> None:

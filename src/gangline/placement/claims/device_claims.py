@@ -291,7 +291,7 @@ class DeviceClaims:
         """Return the status of a claim whose devices a decision has chosen.
 
         Raises:
-            ClaimRefused: a device is gone, or another claim has it by now.
+            ClaimRefused: a device is gone, another claim has it by now, or it is not what the claim asks for.
         """
         namespace, pod = binding.pod.split("/", 1)
         claim = self.claims.get(f"{namespace}/{name}")
@@ -310,6 +310,10 @@ class DeviceClaims:
         results = []
         for owner, request, uuids in binding.claims:
             for uuid in uuids if owner == name else ():
+                if not self._may_have(claim, request, uuid):
+                    rule = "its selectors; pods of one gang with different selectors are not served here"
+                    what = f"device {uuid} is not for request {request} of claim {name} by "
+                    raise ClaimRefused(what + rule)
                 if uuid not in names or names[uuid] in taken:
                     raise ClaimRefused(f"device {uuid} of node {binding.node} is gone or has been given away")
                 found = {"request": request, "driver": DRIVER, "pool": binding.node, "device": names[uuid]}
@@ -321,6 +325,15 @@ class DeviceClaims:
         terms = [{"matchFields": [where]}]
         status["allocation"] = {"devices": devices, "nodeSelector": {"nodeSelectorTerms": terms}}
         return status
+
+    def _may_have(self, claim: Obj, name: str, uuid: str) -> bool:
+        """Return whether a device is one that a request asks for."""
+        requests = (claim["spec"].get("devices") or {}).get("requests") or ()
+        asked = next((one for one in requests if one["name"] == name), None)
+        if asked is None:
+            return False
+        matching = self._matching(self._request(claim["metadata"]["name"], claim, asked)[1])
+        return matching is None or uuid in matching
 
     def taken(self, node: str) -> set[str]:
         """Return the devices of a node that claims hold, by name."""
