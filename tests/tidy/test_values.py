@@ -58,7 +58,7 @@ UNTYPED: dict[str, int] = {
     "run/follow.py": 12,
     "run/kept_run.py": 3,  # keeps jobs as they came
     "run/local_program.py": 2,
-    "run/program_kinds.py": 9,
+    "run/program_kinds.py": 13,
     "run/program_job.py": 5,
     "run/program_session.py": 2,
     "run/view.py": 19,

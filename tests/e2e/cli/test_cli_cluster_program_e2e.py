@@ -78,12 +78,12 @@ def test_ranks_of_two_pods_have_the_code_and_what_belongs_to_the_job_goes_with_i
 
 
 @pytest.mark.parametrize(
-    ("kind", "pods"),
-    [("pytorchjob", ["master-0", "worker-0"]), ("mpijob", ["launcher", "worker-0"])],
+    ("kind", "first"), [("pytorchjob", "master-0"), ("mpijob", "launcher"), ("trainjob", "node-0-0")]
 )
-def test_a_job_of_another_kind_runs_the_same_program(run, gangline, kubectl, until, kind, pods):
+def test_a_job_of_another_kind_runs_the_same_program(run, gangline, kubectl, until, kind, first):
+    name = f"of-{kind}"
     words = ("-n", "3", "--nodes", "2", "--kind", kind)
-    done = run(*words, "--name", "other", "--", "python", "train.py")
+    done = run(*words, "--name", name, "--", "python", "train.py")
 
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
@@ -91,17 +91,16 @@ def test_a_job_of_another_kind_runs_the_same_program(run, gangline, kubectl, unt
         "[1] 1 3 1 mine None",
         "[2] 2 3 0 mine None",
     ]
-    made = kubectl("get", "pods", "-o", "name").splitlines()
-    assert [any(name.startswith(f"pod/other-{pod}") for name in made) for pod in pods] == [True, True]
-    assert gangline("delete", f"{kind}/other").returncode == 0
-    until(lambda: "/other-" not in kubectl("get", "secrets", "-o", "name"), "end of the code")
+    assert f"pod/{name}-{first}" in kubectl("get", "pods", "-o", "name")
+    assert gangline("delete", f"{kind}/{name}").returncode == 0
+    until(lambda: f"/{name}-" not in kubectl("get", "secrets", "-o", "name"), "end of the code")
 
-    failed = run(*words, "--restarts", "1", "--name", "bad", "--", "python", "train.py", "2")
+    failed = run(*words, "--restarts", "1", "--name", f"bad-{kind}", "--", "python", "train.py", "2")
 
     assert failed.returncode == 7
     assert "all ranks start again, 1 of 1" in failed.stderr + failed.stdout
     assert failed.stdout.count("[2] 2 3 0 mine None") == 2
-    assert "default/bad failed: rank 2 exited with code 7" in failed.stderr
+    assert f"default/bad-{kind} failed: rank 2 exited with code 7" in failed.stderr
 
 
 def test_the_rank_that_fails_is_named_with_its_pod_and_its_code(run):

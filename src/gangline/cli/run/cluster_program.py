@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.resources import SECRETS, SERVICES, Resource
+from gangline.api.resources import SECRETS, SERVICES, TRAINING_RUNTIMES, Resource
 from gangline.cli.options.code import GitCode
 from gangline.cli.options.pods import PodOptions
 from gangline.cli.run.code_bundle import CodeBundle
@@ -84,14 +84,17 @@ class ClusterProgram(msgspec.Struct, frozen=True):
 
     def job(self, name: str) -> Obj:
         """Return the Job under a name; suspended until what belongs to it is there."""
-        template = {"metadata": self._pod_metadata(name), "spec": self._pod_spec(name)}
         kind = self.kind_of_job
-        spec = kind.spec(Pods(self.nodes, self.per_pod, template, self.pods))
+        spec = kind.spec(self._pods(name))
         notes = {TAGS_ANNOTATION: "true", RANKS_PER_POD: str(self.per_pod)}
         metadata: Obj = {"name": name, "namespace": self.namespace, "annotations": notes}
         if self.pods.queue:
             metadata["labels"] = {QUEUE_LABEL: self.pods.queue}
         return {**_type(kind.resource), "metadata": metadata, "spec": spec}
+
+    def _pods(self, name: str) -> Pods:
+        template = {"metadata": self._pod_metadata(name), "spec": self._pod_spec(name)}
+        return Pods(self._name(name), self.nodes, self.per_pod, template, self.pods)
 
     def belongings(self, name: str, owner: Obj | None = None) -> list[tuple[Resource, Obj]]:
         """Return what belongs to the job of that name: its code, its variables, the names of its pods.
@@ -114,6 +117,11 @@ class ClusterProgram(msgspec.Struct, frozen=True):
             found.append(self._secret(self._name(name, "env"), _encoded(self.environment), owner))
         if self._has_service:
             found.append(self._service(name, owner))
+        if self.kind_of_job.runtime:
+            spec = self.kind_of_job.runtime(self._pods(name))
+            metadata = self._metadata(self._name(name), owner)
+            runtime = {**_type(TRAINING_RUNTIMES), "metadata": metadata, "spec": spec}
+            found.append((TRAINING_RUNTIMES, runtime))
         return found
 
     @property

@@ -74,7 +74,7 @@ class _RunCommand(click.Command):
 )
 @click.option(
     "--kind",
-    type=click.Choice(["job", "mpijob", "pytorchjob"]),
+    type=click.Choice(["job", "mpijob", "pytorchjob", "trainjob"]),
     help="Kind of the job that runs PROGRAM.  [default: mpijob on this machine, job on a cluster]",
 )
 @click.option(

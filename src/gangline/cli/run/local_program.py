@@ -143,6 +143,13 @@ def _check_pods(kind: ProgramKind, nodes: int) -> None:
     Raises:
         UserError: with the ways on.
     """
+    if kind.runtime:
+        word = kind.resource.kind.lower()
+        raise UserError(
+            f"--kind {word} needs a runtime of its own, which is made on a cluster",
+            hint='gangline run --kubeconfig "$(gangline kubeconfig --path)" --context gangline '
+            f"--image gangline/base --kind {word} -n 2 -- PROGRAM",
+        )
     if nodes > 1:
         word = kind.resource.kind.lower()
         raise UserError(
@@ -177,7 +184,7 @@ def _job_of(kind: ProgramKind, run: ProgramRun) -> Obj:
     if not run.session:
         spec["volumes"], container["volumeMounts"] = volumes_of(run.program)
     template = {"metadata": {"annotations": tags | session}, "spec": spec}
-    job = kind.spec(Pods(run.nodes, per_pod, template, PodOptions()))
+    job = kind.spec(Pods(run.name, run.nodes, per_pod, template, PodOptions()))
     return {
         "apiVersion": kind.resource.api_version,
         "kind": kind.resource.kind,

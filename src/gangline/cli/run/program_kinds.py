@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from gangline.api.mpijob import LAUNCHER, WORKER
-from gangline.api.resources import JOBS, MPIJOBS, PYTORCHJOBS, Resource
+from gangline.api.resources import JOBS, MPIJOBS, PYTORCHJOBS, TRAINING_RUNTIMES, TRAINJOBS, Resource
+from gangline.api.trainer.job import NODE, STEP_LABEL, TRAINER_STEP
 from gangline.api.training.job import MASTER
 from gangline.api.training.kinds import PYTORCHJOB
 from gangline.cli.options.pods import PodOptions
@@ -28,6 +29,7 @@ _RULES: list[Obj] = [
     {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0, ENDED]}},
 ]
 """A pod that was drained, evicted or deleted comes back; one whose ranks failed has tried often enough."""
+COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 NUMBER_VARIABLE = "JOB_COMPLETION_INDEX"
 """Where a pod reads its number, as in an indexed Job."""
 
@@ -36,12 +38,14 @@ class Pods(msgspec.Struct, frozen=True):
     """The pods of a program.
 
     Attributes:
+        name: of what belongs to the job.
         count: how many.
         ranks_each: ranks of each.
         template: of all, without a restart policy.
         options: what the user said of them.
     """
 
+    name: str
     count: int
     ranks_each: int
     template: Obj
@@ -59,6 +63,7 @@ class ProgramKind(msgspec.Struct, frozen=True):
         hosts: name of the job, its subdomain, and number of pods -> host name of each pod.
         spec: spec of a job that waits to be started.
         start: what a merge patch of the spec says to start it.
+        runtime: spec of the runtime that such a job names; None where its own spec has all.
         port_name: of the port where its replicas meet, as its operator looks for it; empty where none does.
     """
 
@@ -68,6 +73,7 @@ class ProgramKind(msgspec.Struct, frozen=True):
     hosts: Callable[[str, str, int], list[str]]
     spec: Callable[[Pods], Obj]
     start: Obj
+    runtime: Callable[[Pods], Obj] | None = None
     port_name: str = ""
 
     def started(self, spec: Obj) -> Obj:
@@ -113,14 +119,40 @@ def _pytorchjob(pods: Pods) -> Obj:
     return {"runPolicy": _run_policy(pods), PYTORCHJOB.specs_field: _roles(pods, MASTER, policy)}
 
 
-def _mpijob(pods: Pods) -> Obj:
-    index = {"fieldRef": {"fieldPath": f"metadata.labels['{REPLICA_INDEX_LABEL}']"}}
-    [container] = pods.template["spec"]["containers"]
+def _numbered(template: Obj, label: str) -> Obj:
+    """Return a template whose pods read their number from a label."""
+    index = {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}
+    [container] = template["spec"]["containers"]
     env = [*container.get("env", ()), {"name": NUMBER_VARIABLE, "valueFrom": index}]
-    template = {
-        **pods.template,
-        "spec": {**pods.template["spec"], "containers": [{**container, "env": env}]},
+    return {**template, "spec": {**template["spec"], "containers": [{**container, "env": env}]}}
+
+
+def _trainjob(pods: Pods) -> Obj:
+    deadline = {"activeDeadlineSeconds": pods.options.deadline_s} if pods.options.deadline_s else {}
+    return {
+        "suspend": True,
+        "runtimeRef": {"name": pods.name, "kind": TRAINING_RUNTIMES.kind},
+        **deadline,
     }
+
+
+def _runtime(pods: Pods) -> Obj:
+    """A runtime of the job's own: what a TrainJob may change of another's is too little for these pods."""
+    job = {
+        "metadata": {"labels": {STEP_LABEL: TRAINER_STEP}},
+        "spec": {
+            "backoffLimit": 0,
+            "template": _numbered(_with_policy(pods.template), COMPLETION_INDEX_LABEL),
+        },
+    }
+    return {
+        "mlPolicy": {"numNodes": pods.count},
+        "template": {"spec": {"replicatedJobs": [{"name": NODE, "template": job}]}},
+    }
+
+
+def _mpijob(pods: Pods) -> Obj:
+    template = _numbered(pods.template, REPLICA_INDEX_LABEL)
     return {
         "slotsPerWorker": pods.ranks_each,
         "runLauncherAsWorker": True,
@@ -131,6 +163,10 @@ def _mpijob(pods: Pods) -> Obj:
 
 def _mpijob_hosts(name: str, _: str, count: int) -> list[str]:
     return [f"{name}-launcher.{name}", *(f"{name}-worker-{index}.{name}" for index in range(count - 1))]
+
+
+def _trainjob_hosts(name: str, _: str, count: int) -> list[str]:
+    return [f"{name}-{NODE}-0-{index}.{name}" for index in range(count)]
 
 
 def _pytorchjob_hosts(name: str, _: str, count: int) -> list[str]:
@@ -164,6 +200,15 @@ PROGRAM_KINDS: Final = {
             hosts=_mpijob_hosts,
             spec=_mpijob,
             start={"runPolicy": {"suspend": False}},
+        ),
+        ProgramKind(
+            resource=TRAINJOBS,
+            container=NODE,
+            has_operator=True,
+            hosts=_trainjob_hosts,
+            spec=_trainjob,
+            start={"suspend": False},
+            runtime=_runtime,
         ),
     )
 }

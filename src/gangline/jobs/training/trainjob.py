@@ -74,7 +74,8 @@ def reconcile(
     if runtime is None and not read.errors and not read.status.completion_time:
         ref = read.spec.runtime_ref
         message = f"spec.runtimeRef: there is no {ref.kind} `{ref.name}`; kubectl get clustertrainingruntimes"
-        return Plan(warnings=(Emit("Warning", RUNTIME_NOT_FOUND, message),), requeue_after_s=runtime_retry_s)
+        told = () if read.spec.suspend else (Emit("Warning", RUNTIME_NOT_FOUND, message),)
+        return Plan(warnings=told, requeue_after_s=runtime_retry_s)
     translated = training_job_of(read, runtime or {})
     return family.reconcile(
         TRAINJOB_RULES, translated, observed, now, raw_status=raw_status, settings=settings

@@ -222,6 +222,8 @@ def test_a_runtime_that_is_not_there_is_waited_for_and_said() -> None:
     assert [event.reason for event in plan.warnings] == ["TrainingRuntimeNotFound"]
     assert plan.requeue_after_s
     assert plan.status is None
+    suspended = TrainJobScene(runtimeRef={"name": "none"}, suspend=True).plan()
+    assert not suspended.warnings
 
 
 def test_all_errors_of_a_manifest_at_once() -> None:
