@@ -19,8 +19,8 @@ KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
 SENDING_ANNOTATION = "gangline.dev/sending"
 """On a job whose code is on its way: ``gangline run`` takes it away together with the suspension."""
-NOT_CREATED = ("FailedCreate", "MPIJobFailed", "ErrResourceExists")
-"""Reasons of warnings about a job that lacks pods: of the Job controller, and of MPI operators."""
+NOT_CREATED = ("FailedCreate", "MPIJobFailed", "ErrResourceExists", "TrainingRuntimeNotFound")
+"""Reasons of warnings about a job that lacks pods: of the Job controller, and of operators."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,3 +110,28 @@ def test_a_job_without_a_master_has_the_log_of_worker_0(gangline, tmp_path):
     ran = gangline("run", file)
 
     assert (ran.returncode, ran.stdout) == (0, "on alone-worker-0\n"), ran.stderr
+
+
+def test_a_trainjob_runs_and_one_whose_runtime_is_missing_says_so(gangline, tmp_path, until):
+    def file(name: str, runtime: str) -> str:
+        trainer = {"numNodes": 2, "image": "gangline/base", "command": ["sh", "-c", "echo $PET_NODE_RANK"]}
+        document = {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"name": name},
+            "spec": {"runtimeRef": {"name": runtime}, "trainer": trainer},
+        }
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return str(path)
+
+    ran = gangline("run", file("node", "torch-distributed"))
+
+    assert (ran.returncode, ran.stdout) == (0, "0\n"), ran.stderr
+    assert gangline("logs", "node", "-i", "node-0-1").stdout == "1\n"
+    assert gangline("apply", "-f", file("lone", "none")).returncode == 0
+    until(
+        lambda: "there is no ClusterTrainingRuntime `none`" in gangline("explain", "trainjob/lone").stdout,
+        "the missing runtime to be told",
+    )
+    assert gangline("delete", "trainjob/lone").returncode == 0
