@@ -13,7 +13,7 @@ import contextlib
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +32,7 @@ _HOP_HEADERS = {"connection", "content-length", "transfer-encoding", "host", "ke
 _PLAIN = {"accept-encoding": "identity"}
 """What passes through is read here, too."""
 
+GONE_LOOK_S = 0.2
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -207,7 +208,7 @@ class FaultProxy:
         )
         try:
             if request.is_watch and answer.status == 200:
-                return await self._stream(answer, writer, fault)
+                return await _while_read(reader, self._stream(answer, writer, fault))
             body = await answer.read()
         finally:
             answer.close()
@@ -251,6 +252,23 @@ class FaultProxy:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
+
+
+async def _while_read(reader: asyncio.StreamReader, stream: Coroutine[Any, Any, bool]) -> bool:
+    """Stream as long as the client is there: else a killed one's quiet watches stay open at the server."""
+
+    async def until_gone() -> None:
+        while not reader.at_eof() and reader.exception() is None:
+            await asyncio.sleep(GONE_LOOK_S)
+
+    tasks = [asyncio.ensure_future(one) for one in (stream, until_gone())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return bool(tasks[0].done() and tasks[0].result())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Request:
