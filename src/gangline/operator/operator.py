@@ -77,7 +77,7 @@ class Operator:
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._reconcile_durations = Durations()
         self._decide_durations = Durations()
-        self._not_ours: frozenset[str] = frozenset()
+        self._not_ours: frozenset[str] | None = None  # until the definitions have been looked at
         self.notes: tuple[str, ...] = ()
         """What an administrator should know of the cluster, in words."""
 
@@ -132,8 +132,11 @@ class Operator:
             return None
         if not kind.is_synced:
             return unsynced_retry_s
-        if not kind.entry.is_required and kind.definition in self._not_ours:
-            return not_ours_retry_s  # whoever brought the definition runs these jobs
+        if not kind.entry.is_required:
+            if self._not_ours is None:
+                return unsynced_retry_s
+            if kind.definition in self._not_ours:
+                return not_ours_retry_s  # whoever brought the definition runs these jobs
         memory = self._memory.get(key)
         if memory is None or memory.uid != job.metadata.uid:
             memory = self._memory[key] = _Memory(job.metadata.uid)

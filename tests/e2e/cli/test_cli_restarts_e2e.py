@@ -134,8 +134,9 @@ def test_a_server_that_is_asked_to_end_takes_the_agent_with_it(fresh, until):
     assert daemons(fresh, "serve-cluster") == daemons(fresh, "serve-agent") == []
 
 
-def test_down_deletes_unfinished_jobs_of_a_server_that_was_just_killed(fresh, pod_manifest):
+def test_down_deletes_unfinished_jobs_of_a_server_that_was_just_killed(fresh, pod_manifest, until):
     assert fresh("apply", str(pod_manifest("endless", "exec sleep 600"))).returncode == 0
+    until(lambda: "Running" in fresh("get", "pod/endless").stdout, "the pod to run")  # else it is no run
     kill(fresh, "server")
 
     down = fresh("down")

@@ -111,9 +111,9 @@ class RunRecorder:
         """Work until cancelled; what is not written then is written before the end."""
         mpi_jobs, *others = self._trainings
         await wait_synced(mpi_jobs, self._jobs, self._pods, self._nodes)
-        for cache in others:  # an operator of others may bring no definition of them
-            if await cache.wait_known():
-                await wait_synced(cache)
+        # An operator of others may bring no definition of them.
+        known = await asyncio.gather(*(cache.wait_known() for cache in others))
+        await wait_synced(*(cache for cache, is_known in zip(others, known, strict=True) if is_known))
         await self._take_over()
         try:
             async with asyncio.TaskGroup() as group:
@@ -229,6 +229,8 @@ class RunRecorder:
                 with contextlib.suppress(OSError):  # the next server tries again
                     await asyncio.to_thread(self._history.write, lost)
         for run in self._runs.values():
+            if run.gone_at:  # since the first look: its end is still to be written
+                continue
             if not run.written and (record := self._record(run)).is_over:
                 run.written = _digest(record)  # its record was removed: it is not made again
 
