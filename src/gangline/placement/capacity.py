@@ -55,7 +55,32 @@ def capacity(table: NodeTable, room: FreeResources, pod: PodView) -> Ints:
     return room.derived(("pods", pod.shape), count)  # type: ignore[return-value]
 
 
-def node_scores(table: NodeTable, room: FreeResources, gpus: int) -> Floats:
+def node_scores(
+    table: NodeTable, room: FreeResources, pod: PodView, count: int, preferred: Ints | None
+) -> Floats:
+    """Return how good each node is for so many pods like this one, the lowest best: float64 (N,).
+
+    How fast its GPUs are comes first, then how much it is preferred, then how little is left over.
+    """
+    gpus = count * pod.request.get(GPU, 0)
+    if not gpus:
+        counts = capacity(table, room, pod)
+        if preferred is None:
+            return counts.astype(np.float64)
+        return _places(len(table), counts, -preferred)
+    return (
+        _gpu_scores(table, room, gpus) if preferred is None else _by_preferences(table, room, gpus, preferred)
+    )
+
+
+def _places(count: int, *keys: Ints | Floats) -> Floats:
+    """Return the places of nodes in a row, by the last of the keys first: float64 (N,), the best 0."""
+    places = np.zeros(count)
+    places[np.lexsort(keys)] = np.arange(count)
+    return places
+
+
+def _gpu_scores(table: NodeTable, room: FreeResources, gpus: int) -> Floats:
     """Return how good each node is for a gang of this many GPUs, the lowest best: float64 (N,)."""
 
     def score(rows: Ints) -> Floats:
@@ -70,18 +95,16 @@ def node_scores(table: NodeTable, room: FreeResources, gpus: int) -> Floats:
     return room.derived(("scores", gpus), score)  # type: ignore[return-value]
 
 
-def by_preferences(table: NodeTable, room: FreeResources, gpus: int, preferred: Ints) -> Floats:
+def _by_preferences(table: NodeTable, room: FreeResources, gpus: int, preferred: Ints) -> Floats:
     """Return the places of the nodes in a row, by how fast they are for a gang of this many GPUs, then by how
-    much they are preferred, then by their scores: float64 (N,), the best 0.
+    much they are preferred, then by their scores.
     """
     speeds = np.zeros(len(table))
     for kind, tables in enumerate(table.kinds):
         chosen = table.kind_of == kind
         if gpus <= tables.count:
             speeds[chosen] = tables.speeds(gpus)[room.gpus[chosen]]
-    places = np.zeros(len(table))
-    places[np.lexsort((node_scores(table, room, gpus), -preferred, speeds))] = np.arange(len(table))
-    return places
+    return _places(len(table), _gpu_scores(table, room, gpus), -preferred, speeds)
 
 
 def take(table: NodeTable, room: FreeResources, spots: Sequence[Spot]) -> None:

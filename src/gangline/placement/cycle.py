@@ -162,7 +162,11 @@ class SchedulingCycle:
         if form in refused:
             return False
         spread_counts = self._allocations.spread_counts(self._table, gang.pods[0])
-        spots = place(self._table, room, gang, within=self._joined(gang), spread_counts=spread_counts)
+        spots = None
+        for within in self._areas(gang):
+            spots = place(self._table, room, gang, within=within, spread_counts=spread_counts)
+            if spots is not None:
+                break
         if spots is None:
             if form is not None:
                 refused.add(form)
@@ -232,17 +236,27 @@ class SchedulingCycle:
                 found.append(UnconfirmedEnd(pod.key, pod.node_name, ""))
         return sorted(found)
 
-    def _joined(self, gang: Gang) -> Bools | None:
-        """Return the nodes of the domain in which a gang that must stay in one has pods already."""
+    def _areas(self, gang: Gang) -> list[Bools | None]:
+        """Return where to try a gang, the best first; None for everywhere.
+
+        Where it has pods already it stays in the domain in which it must be, and with devices of their model
+        if it can.
+        """
+        held = self._allocations.by_gang.get(gang.key, {}).values()
+        rows = (self._table.index(pod.node_name) for pod in held if not pod.is_ending)
+        row = next((row for row in rows if row >= 0), -1)
+        if row < 0:
+            return [None]
         level = self._table.level(gang.group.required_level)
-        if level < 0:
-            return None
-        for pod in self._allocations.by_gang.get(gang.key, {}).values():
-            row = self._table.index(pod.node_name)
-            if row >= 0 and not pod.is_ending:
-                domains = self._table.domains[level]
-                return np.asarray(domains == domains[row])
-        return None
+        joined: Bools | None = None
+        if level >= 0:
+            domains = self._table.domains[level]
+            joined = np.asarray(domains == domains[row])
+        models, count = self._table.models()
+        if count == 1 or not gang.devices:
+            return [joined]
+        alike = np.asarray(models == models[row])
+        return [alike if joined is None else alike & joined, joined]
 
     def _indices(self, row: int, gpus: set[int]) -> tuple[int, ...]:
         """Return the device indices of some GPUs of a node."""

@@ -1,11 +1,12 @@
 """Find places for one gang, all of its pods or none.
 
 The search goes from the narrowest domain to the widest: one node, then each level of the network, then the
-whole table. In each, the domain with the least room that suffices is taken (best fit), so that large ones
-stay whole; inside a domain the fewest nodes. Where a node can hold the whole gang, the one whose free GPUs
-are fastest together wins, and of these the one whose other GPUs lose least.
+whole table; a gang with devices looks among those of one model first. In each, the domain with the least room
+that suffices is taken (best fit), so that large ones stay whole; inside a domain the fewest nodes. Where a
+node can hold the whole gang, the one whose free GPUs are fastest together wins, and of these the one whose
+other GPUs lose least. Pods without devices leave nodes that have some to others.
 
-Pods without GPUs that form no gang of GPUs are spread: fewest pods of the same job first.
+Pods without devices that form no gang are spread: fewest pods of the same job first.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gangline.placement.affinity.pod_affinity import assign
-from gangline.placement.affinity.preferences import preferences
-from gangline.placement.capacity import UNBOUNDED, Spot, by_preferences, capacity, node_scores, take
+from gangline.placement.affinity.preferences import wishes
+from gangline.placement.capacity import UNBOUNDED, Spot, capacity, node_scores, take
 from gangline.placement.gangs import Gang
 from gangline.placement.multi_shape import mixes_on
 from gangline.placement.node_table import NO_DOMAIN, Bools, Floats, FreeResources, Ints, NodeTable
 from gangline.placement.snapshot import PodView
-from gangline.workloads.requests import GPU
+from gangline.workloads.requests import GPU, device_count
 
 SPREAD_STEP = 1 << 20
 """Where pods are spread, one of the same role counts this much, another pod of the job 1."""
 
 DOMAINS_TRIED_MAX = 8
 """Domains of one level in which a gang of several shapes is tried, the best ones first."""
+
+NO_MODELS: Ints = np.zeros(0, np.int64)
 
 MIXED_DOMAINS_MAX = 32
 """Domains of one level in which the shapes of a gang are packed together."""
@@ -63,14 +66,7 @@ def place(
     counts = capacity(table, room, shapes[0][0])
     if within is not None:
         counts = np.where(within, counts, 0)
-    if len(shapes) == 1 and not gang.gpus:
-        if gang.group.required_level:
-            rows = next(
-                _level_domains(table, gang, len(gang.pods), counts, preferences(table, gang.pods[0])), None
-            )
-            counts = (
-                np.where(np.isin(np.arange(len(table)), rows), counts, 0) if rows is not None else counts * 0
-            )
+    if len(shapes) == 1 and not gang.packs:
         return _spread(shapes[0], counts, spread_counts)
     for rows in _domains(table, room, gang, shapes[0], counts):
         spots = _place_in(table, room, shapes, rows, _around(table, gang, rows, within))
@@ -114,11 +110,11 @@ def _on_rows(table: NodeTable, room: FreeResources, assigned: list[list[tuple[Po
 
 
 def _by_shape(pods: Sequence[PodView]) -> list[list[PodView]]:
-    """Return the pods in groups of one shape: those with most GPUs first, then the larger groups."""
+    """Return the pods in groups of one shape: those with most devices first, then the larger groups."""
     groups: dict[bytes | str, list[PodView]] = {}
     for pod in pods:
         groups.setdefault(pod.shape or pod.key, []).append(pod)
-    return sorted(groups.values(), key=lambda group: (-group[0].request.get(GPU, 0), -len(group)))
+    return sorted(groups.values(), key=lambda group: (-device_count(group[0].request), -len(group)))
 
 
 def _is_required(table: NodeTable, gang: Gang) -> bool:
@@ -138,28 +134,31 @@ def _domains(
     table: NodeTable, room: FreeResources, gang: Gang, pods: list[PodView], counts: Ints
 ) -> Iterator[Ints]:
     """Yield sets of rows in which the pods fit, the best first: nodes, then domains level by level."""
-    wanted, preferred = len(pods), preferences(table, pods[0])
-    gpus = wanted * pods[0].request.get(GPU, 0)
+    wanted, preferred = len(pods), wishes(table, pods[0])
     rows = np.flatnonzero(counts >= wanted)
     if len(rows):
-        scores = (
-            node_scores(table, room, gpus)
-            if preferred is None
-            else by_preferences(table, room, gpus, preferred)
-        )[rows]
+        scores = node_scores(table, room, pods[0], wanted, preferred)[rows]
         for position in _lowest(scores, DOMAINS_TRIED_MAX):
             yield rows[position : position + 1]
-    yield from _level_domains(table, gang, wanted, counts, preferred)
-    if not gang.group.required_level and int(counts.sum()) >= wanted:
-        yield np.flatnonzero(counts > 0)
+    if int(counts.sum()) >= wanted:
+        models, count = table.models() if gang.devices else (NO_MODELS, 1)
+        if count > 1:
+            yield from _level_domains(table, gang, wanted, counts, preferred, models)
+        yield from _level_domains(table, gang, wanted, counts, preferred)
 
 
 def _level_domains(
-    table: NodeTable, gang: Gang, wanted: int, counts: Ints, preferred: Ints | None
+    table: NodeTable,
+    gang: Gang,
+    wanted: int,
+    counts: Ints,
+    preferred: Ints | None,
+    models: Ints | None = None,
 ) -> Iterator[Ints]:
     """Yield the rows of domains with room for the pods: narrow levels first, in each the least room.
 
     Domains are preferred by the mean of their nodes with room; that counts before how much room is left over.
+    With models, the nodes of each are domains of their own.
     """
     required = table.level(gang.group.required_level)
     if gang.group.required_level and required < 0:
@@ -167,6 +166,8 @@ def _level_domains(
     for level in range(len(table.levels) - 1, max(required, 0) - 1, -1):
         domains = table.domains[level]
         inside = domains != NO_DOMAIN
+        if models is not None:
+            domains = np.where(inside, domains * (int(models.max()) + 1) + models, NO_DOMAIN)
         totals = np.bincount(domains[inside], weights=counts[inside]).astype(np.float64)
         fitting = np.flatnonzero(totals >= wanted)
         values = totals[fitting]
@@ -179,6 +180,15 @@ def _level_domains(
         is_last = level == required and gang.group.required_level
         for position in _lowest(values, len(fitting) if is_last else DOMAINS_TRIED_MAX):
             yield np.flatnonzero((domains == fitting[position]) & (counts > 0))
+    if gang.group.required_level:
+        return
+    if models is None:
+        yield np.flatnonzero(counts > 0)
+        return
+    of_models = np.bincount(models, weights=counts)
+    for model in np.lexsort((np.arange(len(of_models)), of_models)):
+        if of_models[model] >= wanted:
+            yield np.flatnonzero((models == model) & (counts > 0))
 
 
 def _lowest(values: Floats, count: int) -> list[int]:
@@ -211,7 +221,11 @@ def _place_in(
         near = np.zeros(len(table), np.bool_)
         near[rows] = True
         anywhere = around if around is not None else np.ones(len(table), np.bool_)
-        for allowed in (near, anywhere):
+        areas = [near, anywhere]
+        if device_count(pods[0].request):
+            models, _ = table.models()
+            areas.insert(1, anywhere & np.isin(models, models[rows]))
+        for allowed in areas:
             found = np.flatnonzero(np.where(allowed, counts, 0) > 0)
             if int(counts[found].sum()) >= len(pods):
                 more = _pack(table, left, pods, found)
@@ -275,7 +289,7 @@ def _pack(table: NodeTable, room: FreeResources, pods: list[PodView], rows: Ints
     Nodes are filled from the one with most room; the last one is the fullest that takes the rest. Ranks go to
     the nodes in the order of their names.
     """
-    preferred = preferences(table, pods[0])
+    preferred = wishes(table, pods[0])
     if preferred is not None:  # of nodes with equal room the first ones are taken
         rows = rows[np.lexsort((rows, -preferred[rows]))]
     counts = capacity(table, room, pods[0])[rows]

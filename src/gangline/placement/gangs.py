@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gangline.placement.snapshot import PodView
-from gangline.workloads.requests import GPU
+from gangline.workloads.requests import GPU, device_count
 
 REPLICA_SLASHES = 3
 """In the key of a replica: ``NAMESPACE/WORKLOAD/POD-GROUP/REPLICA``."""
@@ -126,9 +126,19 @@ class Gang:
         """GPUs that the waiting pods ask for together."""
         return self.request.get(GPU, 0)
 
+    @cached_property
+    def devices(self) -> int:
+        """Devices of any kind that the waiting pods ask for together."""
+        return device_count(self.request)
+
+    @property
+    def packs(self) -> bool:
+        """Whether its pods belong close together; others are spread over the nodes."""
+        return bool(self.devices or self.group.required_level) or self.group.min_member > 1
+
     def first(self, count: int) -> Gang:
-        """Return the gang with only some of its pods: those that ask for most GPUs, then the first ranks."""
-        chosen = sorted(range(len(self.pods)), key=lambda i: (-self.pods[i].request.get(GPU, 0), i))[:count]
+        """Return the gang with only some of its pods: those that ask for most devices, the first ranks."""
+        chosen = sorted(range(len(self.pods)), key=lambda i: (-device_count(self.pods[i].request), i))[:count]
         return self.only(*(self.pods[index] for index in sorted(chosen)))
 
     def only(self, *pods: PodView) -> Gang:

@@ -29,6 +29,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 NO_DOMAIN = -1
+MODELS = ""
+"""Stands among the labels for the model of devices."""
 SHAPES_MAX = 256
 """Shapes of pods whose permitted nodes are remembered; the oldest is forgotten first."""
 
@@ -227,6 +229,18 @@ class NodeTable:
             values = (view.labels.get(key) for view in self.views)
             domains = [NO_DOMAIN if value is None else ids.setdefault(value, len(ids)) for value in values]
             found = self._label_domains[key] = (np.array(domains, np.int64), len(ids))
+        return found
+
+    def models(self) -> tuple[Ints, int]:
+        """Return the model of each node's devices as a number, int64 (N,), and how many there are.
+
+        Nodes that do not tell are of one model. Cost: as of :meth:`label_domains`.
+        """
+        found = self._label_domains.get(MODELS)
+        if found is None:
+            ids: dict[str, int] = {}
+            models = [ids.setdefault(view.model, len(ids)) if view.devices else 0 for view in self.views]
+            found = self._label_domains[MODELS] = (np.array(models, np.int64), max(len(ids), 1))
         return found
 
     def of_nodes(self, shape: bytes, compute: Callable[[], Ints]) -> Ints:

@@ -28,7 +28,7 @@ from gangline.topology import NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.gpus import VISIBLE_ANNOTATION, gpu_shares, read_gpus
-from gangline.workloads.requests import GPU
+from gangline.workloads.requests import GPU, device_count
 
 JOB_NAME_LABELS = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
 REPLICA_LABELS = ("training.kubeflow.org/job-role", "training.kubeflow.org/replica-type")
@@ -63,6 +63,15 @@ BY_WIRES_TAINT = Taint(key="gangline.dev/gpu-schedule", value=BY_WIRES, effect="
 
 HELD_TAINT = Taint(key="gangline.dev/held", value="gang", effect="NoSchedule")
 """On nodes that a gang is about to be bound to, or waits for: the same, for as long as that takes."""
+
+MODEL_LABELS = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "gpu.intel.com/product",
+    "cloud.google.com/gke-tpu-accelerator",
+    "cloud.google.com/gke-accelerator",
+)
+"""Labels of nodes that name the model of their devices: GPU feature discovery's, the makers', GKE's."""
 
 OWN_TAINTS = frozenset([BY_WIRES_TAINT.key, HELD_TAINT.key])
 
@@ -118,6 +127,17 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             gpus=_gpus(node),
             by_wires=node.metadata.labels.get(MODE_LABEL) == BY_WIRES,
         )
+
+    @property
+    def devices(self) -> int:
+        """Devices of any kind that the node has."""
+        return device_count(self.allocatable)
+
+    @property
+    def model(self) -> str:
+        """What its devices are, empty where nobody says."""
+        told = next((self.labels[label] for label in MODEL_LABELS if label in self.labels), "")
+        return told or (self.gpus.machine.gpu.product or self.gpus.machine.model if self.gpus else "")
 
 
 def _gpus(node: Node) -> NodeGpus | None:
@@ -368,3 +388,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: tuple[NodeView, ...] = ()
     pods: tuple[PodView, ...] = ()
+
+    def models_under(self, uids: Collection[str]) -> dict[str, list[str]]:
+        """Return the nodes, by the model of the devices that some pods hold there."""
+        nodes = {node.name: node for node in self.nodes}
+        found: dict[str, set[str]] = {}
+        for pod in self.pods:
+            node = nodes.get(pod.node_name)
+            if pod.uid in uids and node is not None and device_count(pod.request):
+                found.setdefault(node.model or "unknown", set()).add(node.name)
+        return {model: sorted(found[model]) for model in sorted(found)}

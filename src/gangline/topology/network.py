@@ -20,7 +20,12 @@ NETWORK_LABEL = "gangline.dev/network-gbit-s"
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"
 
 
-DEFAULT_LEVELS = ("topology.kubernetes.io/zone", "gangline.dev/block", "gangline.dev/rack")
+DEFAULT_LEVELS = (
+    "topology.kubernetes.io/zone",
+    "gangline.dev/block",
+    "gangline.dev/rack",
+    "nvidia.com/gpu.clique",
+)
 """Node labels of the network's levels, the widest first, where nobody names others; a level whose label no
 node carries costs nothing and changes nothing."""
 

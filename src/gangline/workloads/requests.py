@@ -97,6 +97,18 @@ def gpu_count(amounts: Mapping[str, Decimal | int]) -> int:
     return sum(round_up(amounts[name]) for name in GPU_RESOURCES if name in amounts)
 
 
+def device_count(amounts: Mapping[str, Decimal | int]) -> int:
+    """Return how many devices of any kind there are in amounts: GPUs, slices of them, TPUs, network cards.
+
+    Kubernetes calls them extended resources: what has a domain in its name.
+
+    Example:
+        >>> device_count({"amd.com/gpu": 2, "nvidia.com/mig-1g.10gb": 1, "cpu": 4000})
+        3
+    """
+    return sum(round_up(amount) for name, amount in amounts.items() if "/" in name)
+
+
 def read_gpu_count(quantities: Mapping[str, str | int | float]) -> int:
     """Return how many GPUs there are in amounts as written, for example what a node has."""
     return gpu_count({name: _parse(quantities[name]) for name in GPU_RESOURCES if name in quantities})

@@ -158,6 +158,23 @@ def test_a_waiting_gang_is_reported_with_reason_shortfall_fix_and_place():
     assert (found["position"], found["waitingInQueue"]) == (1, 1)
 
 
+def test_devices_of_several_models_under_one_gang_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    product = "nvidia.com/gpu.product"
+    nodes = [node("a", **{product: "H100"}), node("b", **{product: "A100"}), node("c", **{product: "H100"})]
+    placed = [pod(f"g-{name}", on=name, ids=[f"{name}-0"]) for name in "abc"]
+    view = view_of(nodes, placed, [pod_group("g", 3)])
+
+    mixed = report("podgroup team/g", None, placed, view, [], {"gangline-scheduler"}, Workload(), NOW)
+    alike = report("podgroup team/g", None, placed[::2], view, [], set(), Workload(), NOW)
+
+    assert mixed["models"] == {"A100": ["b"], "H100": ["a", "c"]}
+    print_report(mixed)
+    said = "  devices       of 2 models, the slowest sets the pace: A100 on b; H100 on a, c\n"
+    assert said in capsys.readouterr().out
+    print_report(alike)
+    assert "models" not in capsys.readouterr().out
+
+
 def test_a_placement_is_reported_beside_the_best_and_first_fit():
     placed = [pod(f"g-{index}", on="a", ids=[f"a-{gpu}"]) for index, gpu in enumerate((0, 1, 4, 5))]
     view = view_of([node("a")], placed, [pod_group("g", 4)])

@@ -60,6 +60,7 @@ def report(
         "waitingPods": len(unplaced),
         "gates": [{"kind": gate.kind, "message": gate.message, "pods": list(gate.pods)} for gate in gates],
         "unhealthy": _unhealthy(living, view),
+        "models": view.snapshot.models_under({pod["metadata"]["uid"] for pod in living}),
     }
     if view.lacking:
         return value | _told(living, view)
@@ -166,6 +167,9 @@ def print_report(value: dict[str, Any]) -> None:
         print(f"  definition    {message}")
     for entry in value["unhealthy"]:
         print(f"  unhealthy     GPU {entry['index']} of {entry['node']}, which {entry['pod']} holds")
+    if len(models := value.get("models", {})) > 1:
+        named = "; ".join(f"{model} on {', '.join(nodes)}" for model, nodes in models.items())
+        print(f"  devices       of {len(models)} models, the slowest sets the pace: {named}")
     if "gang" not in value:
         if value.get("message") and not failure:
             print(f"  why           {value['message']}")

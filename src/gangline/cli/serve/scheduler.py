@@ -36,8 +36,7 @@ from gangline.topology.network import DEFAULT_LEVELS
     "--levels",
     default="",
     metavar="LABEL,...",
-    help="Node labels of the network's levels, the widest first.  "
-    "[default: topology.kubernetes.io/zone,gangline.dev/block,gangline.dev/rack]",
+    help=f"Node labels of the network's levels, the widest first.  [default: {','.join(DEFAULT_LEVELS)}]",
 )
 @click.option(
     "--node-selector",

@@ -12,9 +12,9 @@ from itertools import islice
 
 import numpy as np
 
-from gangline.placement.affinity.preferences import preferences
+from gangline.placement.affinity.preferences import wishes
 from gangline.placement.affinity.terms import Relations, Spread, Term
-from gangline.placement.capacity import Spot, by_preferences, capacity, node_scores, take
+from gangline.placement.capacity import Spot, capacity, node_scores, take
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import NO_DOMAIN, Bools, Floats, FreeResources, Ints, NodeTable
 from gangline.placement.snapshot import PodView
@@ -179,7 +179,7 @@ def assign(
     Cost: some 0.2 ms a pod on 10,000 nodes, for each set of nodes that is tried.
     """
     rules = Rules(table, room, gang.pods)
-    if not gang.gpus:  # those that must be together first: they are the hardest to place
+    if not gang.devices:  # those that must be together first: they are the hardest to place
         shapes = sorted(shapes, key=lambda pods: not rules.joined(pods))
     allowed = np.ones(len(table), np.bool_) if within is None else within
     counts = np.where(allowed, capacity(table, room, shapes[0][0]), 0)
@@ -189,7 +189,8 @@ def assign(
             counts = _one_each(counts, table.label_domains(term.key)[0])
     for area in _areas(table, gang, rules, counts, allowed, len(shapes[0])):
         inside = _required_domain(table, gang, area)
-        found = _assign_in(table, room, shapes, rules.copy(), (area, allowed & inside), inside, spread_counts)
+        areas = area, allowed & inside, inside
+        found = _assign_in(table, room, gang, shapes, rules.copy(), areas, spread_counts)
         if found is not None:
             return _by_rank(table, rules, found)
     return None
@@ -222,6 +223,8 @@ def _areas(
 ) -> Iterator[Bools]:
     """Yield sets of nodes to try: narrow levels inside the domains in which all must be, these, then all.
 
+    Gangs with devices are tried on those of one model before.
+
     Args:
         table: the nodes.
         gang: what is placed.
@@ -231,15 +234,19 @@ def _areas(
         wanted: how many pods of the first shape there are.
     """
     keys = rules.joined(gang.pods)
+    models, count = table.models()
+    cuts: list[list[Ints]] = [[models], []] if gang.devices and count > 1 else [[]]
     if gang.group.required_level and table.level(gang.group.required_level) < 0:
         return
     labels = [table.label_domains(key)[0] for key in keys]
     if gang.group.required_level:
         labels.append(table.domains[table.level(gang.group.required_level)])
-    for level in range(len(table.levels) - 1, -1, -1):
-        yield from islice(_by_room([*labels, table.domains[level]], counts, allowed, wanted), AREAS_TRIED_MAX)
-    if labels:
-        yield from _by_room(labels, counts, allowed, wanted)
+    for cut in cuts:
+        for level in range(len(table.levels) - 1, -1, -1):
+            found = _by_room([*labels, *cut, table.domains[level]], counts, allowed, wanted)
+            yield from islice(found, AREAS_TRIED_MAX)
+        if labels or cut:
+            yield from _by_room([*labels, *cut], counts, allowed, wanted)
     if not gang.group.required_level:
         yield allowed
 
@@ -275,44 +282,40 @@ def _by_room(labels: list[Ints], counts: Ints, allowed: Bools, wanted: int) -> I
 def _assign_in(
     table: NodeTable,
     room: FreeResources,
+    gang: Gang,
     shapes: list[list[PodView]],
     rules: Rules,
-    areas: tuple[Bools, Bools],
-    inside: Bools,
+    areas: tuple[Bools, Bools, Bools],
     spread_counts: Ints | None,
 ) -> list[tuple[PodView, int]] | None:
-    """Place pods one by one, or return None: in the first area, further shapes else in the second."""
+    """Place pods one by one, or return None: in the first area, further shapes else in the second.
+
+    The third area says which nodes count where pods must be spread evenly.
+    """
     left = room.copy()
     used = np.zeros(len(table), np.int64)
-    has_gpus = bool(shapes[0][0].request.get(GPU))
     found: list[tuple[PodView, int]] = []
     for shape in shapes:
         for number, pod in enumerate(shape):
             counts = capacity(table, left, pod)
-            fitting = (counts > 0) & rules.allowed(pod, table.eligible(pod) & inside)
+            fitting = (counts > 0) & rules.allowed(pod, table.eligible(pod) & areas[2])
             rows = np.flatnonzero(fitting & areas[0])
             if not len(rows) and shape is not shapes[0]:
                 rows = np.flatnonzero(fitting & areas[1])
             if not len(rows):
                 return None
-            gpus = pod.request.get(GPU, 0)
             busy = rules.crowding(pod)
             keys: list[Floats | Ints]
-            if has_gpus:
+            if gang.packs:
                 most = 1 if rules.is_alone(pod) else len(shape) - number
-                preferred = preferences(table, pod)
-                scores = np.zeros(len(rows)) if preferred is None else -preferred[rows].astype(np.float64)
-                if gpus and preferred is None:
-                    scores = node_scores(table, left, gpus)[rows]
-                elif gpus and preferred is not None:
-                    scores = by_preferences(table, left, gpus, preferred)[rows]
+                scores = node_scores(table, left, pod, 1, wishes(table, pod))[rows]
                 keys = [rows, scores, -np.minimum(counts[rows], most), -used[rows], busy[rows]]
             elif spread_counts is not None:
                 keys = [rows, used[rows] + spread_counts[rows], busy[rows]]
             else:
                 keys = [rows, used[rows], busy[rows]]
             row = int(rows[np.lexsort(keys)[0]])
-            tables = table.tables(row)
+            gpus, tables = pod.request.get(GPU, 0), table.tables(row)
             chosen = tables.choose(int(left.gpus[row]), gpus) if gpus and tables else 0
             take(table, left, [Spot(pod, row, members(chosen))])
             rules.put(pod, row)

@@ -6,11 +6,33 @@ anti-affinity counts negatively). Here they are added up, and decide between nod
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from gangline.placement.filters import term_holds
 from gangline.placement.node_table import NO_DOMAIN, Ints, NodeTable
 from gangline.placement.snapshot import PodView
+from gangline.workloads.requests import GPU
+
+AWAY_FROM_DEVICES = 1 << 20
+"""What is asked for counts this much; a device that nobody asked for on the node counts 1 against it."""
+
+
+def wishes(table: NodeTable, pod: PodView) -> Ints | None:
+    """Return :func:`preferences`, and after them that a pod without GPUs leaves devices to others.
+
+    Cost: as for preferences; 1 µs for each node once for a shape that asks for no GPU.
+    """
+    preferred = preferences(table, pod)
+    if pod.request.get(GPU):
+        return preferred
+    others = table.of_nodes(
+        b"devices" + pod.shape if pod.shape else b"", lambda: _others_devices(table, pod.request)
+    )
+    if preferred is None:
+        return -others if others.any() and (others != others[0]).any() else None
+    return preferred * AWAY_FROM_DEVICES - others
 
 
 def preferences(table: NodeTable, pod: PodView) -> Ints | None:
@@ -32,6 +54,14 @@ def preferences(table: NodeTable, pod: PodView) -> Ints | None:
         there = np.setdiff1d(domains[rows], [NO_DOMAIN])
         total[np.isin(domains, there)] += weight
     return total
+
+
+def _others_devices(table: NodeTable, request: Mapping[str, int]) -> Ints:
+    counts = (
+        sum(amount for name, amount in view.allocatable.items() if "/" in name and name not in request)
+        for view in table.views
+    )
+    return np.fromiter(counts, np.int64, len(table))
 
 
 def _of_nodes(table: NodeTable, pod: PodView) -> Ints:
