@@ -1,6 +1,6 @@
 """Published measurements that the topology model is held against, with their sources; none was fitted to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from gangline.topology import (
@@ -16,7 +16,7 @@ from gangline.topology import (
     machine_from_matrix,
     mask_of,
 )
-from gangline.topology.rates import HOSTS, OVERLAP
+from gangline.topology.rates import HOSTS, QUOTED_OVERLAP
 from gangline.topology.step_time import (
     BYTES_FP16,
     BYTES_FP32,
@@ -26,7 +26,7 @@ from gangline.topology.step_time import (
     step_s,
 )
 
-LARGE_BYTES = 1 << 30
+LARGE_BYTES = 1 << 32
 DGX1_V100 = known_machine("v100-dgx1")
 DGX1_P100 = known_machine("p100-dgx1")
 EVERYTHING = 0b11111111
@@ -83,15 +83,10 @@ def rates() -> list[Rate]:
         Rate(f"{nodes} p4d.24xlarge, all-reduce, {8 * nodes} A100 over EFA", measured, over(a100, nodes), p4d)
         for nodes, measured in ((2, 57.2), (3, 31.8), (4, 29.6))
     ]
+    rows += _of_today()
     rows += [
         Rate("2 A100 with an NVLink bridge", 208, bus_gb_s(bridged, 0b11), pairs),
         Rate("3 A100, two of them bridged", 20, bus_gb_s(bridged, 0b111), pairs),
-        Rate(
-            "8 H100 on NVSwitch with in-switch reduction",
-            476,
-            bus_gb_s(known_machine("h100"), EVERYTHING),
-            "[nccl-tests 290](https://github.com/NVIDIA/nccl-tests/issues/290)",
-        ),
         Rate("4 RTX 5090 on one CPU, PCIe 5 (slots assumed)", 35, bus_gb_s(blackwell, 0b1111), cards),
         Rate("8 RTX 5090 on two CPUs, PCIe 5 (slots assumed)", 28, bus_gb_s(blackwell, EVERYTHING), cards),
         Rate(
@@ -109,6 +104,41 @@ def rates() -> list[Rate]:
         Rate("2 V100, PCIe and CPU link, copy one way", 10, pair("p3.16xlarge", 0, 5), wiki),
     ]
     return rows
+
+
+def _of_today() -> list[Rate]:
+    """Return all-reduces over NVSwitch, several cards a node and NVLink domains."""
+
+    def threads(*numbers: int, project: str = "NVIDIA/nccl-tests") -> str:
+        name = project.removeprefix("NVIDIA/")
+        return ", ".join(f"[{name} {n}](https://github.com/{project}/issues/{n})" for n in numbers)
+
+    h100, a100 = known_machine("h100"), known_machine("a100")
+    four = a100.subset(range(4))
+    two_cards = replace(four, network_gbit_s=400, cards=2)
+    four_cards = replace(four, network_gbit_s=800, cards=4)
+    ring = all_reduce([Part(h100, EVERYTHING)], LARGE_BYTES, algorithms=["ring"]).bus_gb_s
+    card = Part(replace(h100, network_gbit_s=1600, cards=4), 1)
+    tray = Part(known_machine("gb200"), 0b1111, "rack")
+    eight = replace(a100, network_gbit_s=800, cards=4)
+    return [
+        Rate("8 H100, rings alone", 369, ring, threads(309)),
+        Rate("8 H100", 480, over(h100, 1), threads(212, 309)),
+        Rate("8 H200", 475, over(known_machine("h200"), 1), threads(272)),
+        Rate("8 B200", 830, over(known_machine("b200"), 1), threads(1807, project="NVIDIA/nccl")),
+        Rate("2 x 8 H100, 8 x 400 Gbit/s", 470, over(h100, 2), threads(309)),
+        Rate("4 x 8 H100, 8 x 400 Gbit/s", 366, over(h100, 4), threads(309)),
+        Rate("2 x 8 A100, 4 x 200 Gbit/s", 91, over(eight, 2), threads(100)),
+        Rate("2 x 4 A100, 4 x 200 Gbit/s", 78, over(four_cards, 2), threads(277)),
+        Rate("2 x 4 A100, 2 x 200 Gbit/s", 45, over(two_cards, 2), threads(277)),
+        Rate("2 x 1 H100, nodes with 4 x 400 Gbit/s", 50, bus([card, card]), threads(232)),
+        Rate("72 GB200 of one NVL72", 847, bus([tray] * 18), threads(43, project="coreweave/nccl-tests")),
+    ]
+
+
+def bus(parts: list[Part]) -> float:
+    """Return the bus bandwidth of a large all-reduce over parts of nodes."""
+    return all_reduce(parts, LARGE_BYTES).bus_gb_s
 
 
 def pair(name: str, first: int, second: int) -> float:
@@ -140,7 +170,7 @@ def _scaling(
     base: AllReduce | None = None,
 ) -> Scaling:
     shares = []
-    for overlap in (0.0, training.overlap):
+    for overlap in (0.0, QUOTED_OVERLAP):
         case = Training(training.gradient_bytes, training.compute_s, overlap=overlap)
         start = efficiency(case, base.seconds) if base else 1.0
         shares.append(efficiency(case, reduced.seconds) / start)
@@ -249,10 +279,26 @@ def step_times() -> list[StepTime]:
             parts = [Part(node, choices(node).best(node.everything, int(digit))) for digit in placement]
             reduced = all_reduce(parts, size).seconds
             predicted = [
-                step_s(Training(size, times["1"], overlap=overlap), reduced) for overlap in (0.0, OVERLAP)
+                step_s(Training(size, times["1"], overlap=overlap), reduced)
+                for overlap in (0.0, QUOTED_OVERLAP)
             ]
             rows.append(StepTime(what, placement, measured, *predicted))
     return rows
+
+
+def right_order() -> tuple[int, int]:
+    """Return how many pairs of placements are in the right order without overlap, and of how many.
+
+    Pairs are of one model and differ by more than 5 % in their measured times.
+    """
+    right = pairs = 0
+    for one, other in combinations(step_times(), 2):
+        most = max(one.measured, other.measured)
+        if one.what != other.what or abs(one.measured - other.measured) <= 0.05 * most:
+            continue
+        pairs += 1
+        right += (one.measured < other.measured) == (one.without < other.without - 1e-6)
+    return right, pairs
 
 
 FOUR_GPUS = 4 * 64

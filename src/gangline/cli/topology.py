@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gangline.topology import Machine
 
 FILE_BYTES_MAX = 1 << 20
+LARGE_BYTES = 1 << 32
+"""Of an all-reduce in which latency counts for nothing."""
 
 output_option = click.option(
     "-o", "--output", type=click.Choice(["json", "yaml"]), default=None, help="Print JSON or YAML."
@@ -202,10 +204,18 @@ def _best(machine: Machine, count: int) -> _Best:
 
 def _print(machine: Machine, title: str) -> None:
     gpu = machine.gpu
-    nvlinks = f"{gpu.nvlink_count} NVLinks of {gpu.nvlink_gb_s:g} GB/s" if gpu.nvlink_count else "no NVLink"
+    nvlinks = (
+        f"{gpu.nvlink_count} {gpu.links} of {gpu.nvlink_gb_s:g} GB/s" if gpu.nvlink_count else "no NVLink"
+    )
     print(f"{machine.model}: {title}")
     print(f"{machine.count} x {gpu.kind}, {nvlinks}, PCIe {gpu.pcie}")
-    print(f"CPUs taken as {machine.host.name}, network as {machine.network_gbit_s:g} Gbit/s\n")
+    if machine.guess:
+        print(machine.guess)
+    cards = f" over {machine.cards} cards" if machine.cards > 1 else ""
+    flow = f", {machine.flow_gbit_s:g} a connection" if machine.flow_gbit_s else ""
+    network = f"{machine.network_gbit_s:g} Gbit/s{cards}{flow}"
+    print(f"CPUs taken as {machine.host.name}, network as {network}\n")
+    from gangline.topology import Part, all_reduce
     from gangline.topology.links import legend
 
     columns = [Column(""), *(Column(str(index)) for index in range(machine.count)), Column("NUMA")]
@@ -214,13 +224,16 @@ def _print(machine: Machine, title: str) -> None:
         for index, row in enumerate(machine.links)
     ]
     print_table(columns, rows)
-    if text := legend(machine.links):
+    if text := legend(machine.links, gpu.links):
         print(f"\n{text}")
     if machine.count < 2:
         return
     if machine.nvswitch_links:
-        rate = _best(machine, machine.count).bus_gb_s
-        print(f"\nPredicted bus bandwidth of a large all-reduce over any of them: {rate:.1f} GB/s")
+        reduced = all_reduce([Part(machine, machine.everything)], LARGE_BYTES)
+        rings = _best(machine, machine.count).ring_gb_s
+        print(f"\nPredicted bus bandwidth of a large collective over any of them: {rings:.1f} GB/s by rings")
+        if reduced.algorithm == "nvls":
+            print(f"An all-reduce over all of them, added up in the switch: {reduced.bus_gb_s:.1f} GB/s")
         print("All go through the NVSwitch, so no set is faster; those on one NUMA node are taken first.")
         return
     print("\nPredicted bus bandwidth of a large all-reduce, GB/s, by number of GPUs:\n")
@@ -249,6 +262,9 @@ def _value(machine: Machine) -> dict[str, Any]:
         "numa": list(machine.numa),
         "links": [list(row) for row in machine.links],
         "networkGbitPerSecond": machine.network_gbit_s,
+        "networkCards": machine.cards,
+        "connectionGbitPerSecond": machine.flow_gbit_s,
+        "assumed": machine.guess or None,
         "best": [
             {
                 "count": count,

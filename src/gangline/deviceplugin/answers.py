@@ -53,7 +53,7 @@ def preferred(
         others = [1 << bit for bit in range(len(node.uuids)) if free & ~fixed & 1 << bit]
         sets = (fixed | sum(chosen) for chosen in combinations(others, min(missing, len(others))))
         bounded = (mask for mask, _ in zip(sets, range(SETS_MAX), strict=False))
-        best = max(bounded, key=lambda mask: (table.bus_gb_s(mask), table.left(free & ~mask)))
+        best = max(bounded, key=lambda mask: (table.worth_gb_s(mask), table.left(free & ~mask)))
     return list(node.uuids_of(best))
 
 

@@ -193,7 +193,7 @@ def _other_level(table: NodeTable, gang: Gang, workload: Workload, best_s: float
     if spots is None:
         return None
     found = outlook(table, masks_of(spots), workload)
-    speed = best_s / found.step_s if best_s and found else None
+    speed = min(best_s / found.step_s, 1.0) if best_s and found else None
     return Fix("level", f"if it need not lie within one {group.required_level}{_at_speed(speed)}", speed)
 
 
@@ -297,7 +297,7 @@ def _split(table: NodeTable, gang: Gang, workload: Workload, best_s: float | Non
     rest = left_over(table, gang, workload)
     if rest is None:
         return None
-    speed = best_s / rest.found.step_s if best_s and rest.found else None
+    speed = min(best_s / rest.found.step_s, 1.0) if best_s and rest.found else None
     many = f"smaller pods over {len(rest.shares)} nodes"
     cost = _at_speed(speed) if rest.found else " (their links are not known)"
     return Fix("split", f"as {rest.words if len(rest.shares) <= NODES_NAMED_MAX else many}{cost}", speed)
@@ -342,4 +342,4 @@ def _quota_fix(gang: Gang, policy: Policy, allocations: Allocations, name: str) 
 
 
 def _at_speed(speed: float | None) -> str:
-    return f" at {min(speed, 1.0):.2f} of the speed" if speed is not None else ""
+    return f" at {speed:.2f} of the speed" if speed is not None else ""

@@ -22,8 +22,8 @@ IMPOSSIBLE = np.inf
 _SPEED_STEP = 1e9
 _LOSS_STEP = 1e2
 _LOSS_PARTS = 1e4
-_SPEED_PARTS = 10
-"""Bandwidths closer than 0.1 GB/s are equal here, and losses closer than 1/10,000 of a whole set."""
+_SPEED_PARTS = 1000
+"""Bandwidths closer than 1 MB/s are equal here, and losses closer than 1/10,000 of a whole set."""
 
 
 class GpuTables:
@@ -91,7 +91,7 @@ class GpuTables:
     def _speed(self, chosen: int) -> float:
         if chosen.bit_count() < 2:
             return 0.0
-        return -round(self._choices.bus_gb_s(chosen) * _SPEED_PARTS) * _SPEED_STEP
+        return -round(self._choices.worth_gb_s(chosen) * _SPEED_PARTS) * _SPEED_STEP
 
     def _loss(self, free: int, chosen: int) -> float:
         """Return what taking a set costs later jobs: eights count more than fours, and these than pairs."""

@@ -6,7 +6,7 @@ The prediction is that of :mod:`gangline.topology`; here it is asked about gangs
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -26,12 +26,11 @@ from gangline.topology import (
     Part,
     Prediction,
     Training,
-    machine_of_name,
     members,
     predict,
     rank_order,
 )
-from gangline.topology.network import INSTANCE_LABEL, NETWORK_LABEL, network_gbit_s
+from gangline.topology.network import CLIQUE_LABEL, on_network
 from gangline.topology.step_time import BYTES_FP32, PARAMETERS
 from gangline.workloads.requests import GPU
 
@@ -93,9 +92,7 @@ def machine_on(node: NodeView) -> Machine | None:
     """Return the machine of a node with the network that its labels tell; None without known GPUs."""
     if node.gpus is None:
         return None
-    machine = node.gpus.machine
-    is_told = NETWORK_LABEL in node.labels or machine_of_name(node.labels.get(INSTANCE_LABEL, "")) is not None
-    return replace(machine, network_gbit_s=network_gbit_s(node.labels)) if is_told else machine
+    return on_network(node.gpus.machine, node.labels)
 
 
 def outlook(table: NodeTable, masks: Mapping[int, int], workload: Workload) -> Outlook | None:
@@ -107,7 +104,11 @@ def outlook(table: NodeTable, masks: Mapping[int, int], workload: Workload) -> O
     machines = [machine_on(table.views[row]) for row in rows]
     if not rows or any(machine is None for machine in machines):
         return None
-    parts = [Part(machine, masks[row]) for row, machine in zip(rows, machines, strict=True) if machine]
+    parts = [
+        Part(machine, masks[row], table.views[row].labels.get(CLIQUE_LABEL, ""))
+        for row, machine in zip(rows, machines, strict=True)
+        if machine
+    ]
     network = NetworkDomains.from_labels(
         [(table.names[row], table.views[row].labels) for row in rows], workload.levels
     )

@@ -71,7 +71,9 @@ class Site:
 
     def machine_of_nodes(self) -> Machine:
         """Return the machine with the network that the nodes' label tells."""
-        return replace(known_machine(self.machine), network_gbit_s=self.network_gbit_s)
+        return replace(
+            known_machine(self.machine), network_gbit_s=self.network_gbit_s, cards=1, flow_gbit_s=None
+        )
 
     def labels(self, row: int) -> dict[str, str]:
         """Return the labels of a node."""

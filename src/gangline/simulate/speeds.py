@@ -16,7 +16,7 @@ from gangline.simulate.pods import pods_of
 from gangline.simulate.site import Site
 from gangline.simulate.trace import TraceJob
 from gangline.topology import NetworkDomains, Part, Training, predict
-from gangline.topology.rates import OVERLAP
+from gangline.topology.rates import QUOTED_OVERLAP
 from gangline.topology.step_time import BYTES_FP32, PARAMETERS
 
 BATCH = 64
@@ -55,7 +55,7 @@ class Speeds:
         overlap: share of the backward pass during which gradients travel.
     """
 
-    def __init__(self, site: Site, overlap: float = OVERLAP) -> None:
+    def __init__(self, site: Site, overlap: float = QUOTED_OVERLAP) -> None:
         self._site = site
         self._machine = site.machine_of_nodes()
         nodes = [(site.name(row), site.labels(row)) for row in range(site.nodes)]

@@ -2,7 +2,7 @@
 
 The order of preference is:
 
-1. the highest bus bandwidth of the set (:func:`gangline.topology.rings.bus_gb_s`);
+1. the highest bandwidth of the set's rings, then of its chain (:func:`gangline.topology.rings.worth_gb_s`);
 2. the fewest NUMA nodes;
 3. what is left: the best that the remaining GPUs can be cut into sets of 8, then 4, then 2 GPUs;
 4. the fewest PCIe switches, then the lowest indices.
@@ -18,7 +18,7 @@ from itertools import combinations
 
 from gangline.topology.link_resources import MACHINES_MAX, mask_of, members
 from gangline.topology.machine import Machine
-from gangline.topology.rings import bus_gb_s
+from gangline.topology.rings import bus_gb_s, worth_gb_s
 
 TABLE_MAX = 8
 """GPUs of a machine for which every subset is looked at."""
@@ -52,6 +52,10 @@ class Choices:
     def bus_gb_s(self, mask: int) -> float:
         """Return the bus bandwidth of a set; endless for one GPU."""
         return bus_gb_s(self.machine, mask)
+
+    def worth_gb_s(self, mask: int) -> float:
+        """Return what a set is chosen by; endless for one GPU."""
+        return worth_gb_s(self.machine, mask)
 
     def best(self, free: int, count: int) -> int:
         """Return the mask of the best ``count`` GPUs of ``free``, or 0 where there are not so many.
@@ -126,7 +130,7 @@ class Choices:
         return found
 
     def _rank(self, mask: int) -> tuple[float, int]:
-        return -round(self.bus_gb_s(mask), DIGITS), self._spread(mask)[0]
+        return -round(self.worth_gb_s(mask), DIGITS), self._spread(mask)[0]
 
     def _spread(self, mask: int) -> tuple[int, int]:
         """Return how many NUMA nodes and how many switches a set touches."""
@@ -136,7 +140,7 @@ class Choices:
 
     def _worth(self, mask: int) -> float:
         numa, switches = self._spread(mask)
-        return self.bus_gb_s(mask) * (1 - NUMA_PENALTY * (numa - 1) - SWITCH_PENALTY * (switches - 1))
+        return self.worth_gb_s(mask) * (1 - NUMA_PENALTY * (numa - 1) - SWITCH_PENALTY * (switches - 1))
 
     def _cut(self, mask: int, size: int) -> float:
         """Return the greatest total worth of disjoint sets of a size within a mask."""

@@ -87,7 +87,7 @@ def link_resources(machine: Machine) -> LinkResources:
     for first, second in combinations(range(machine.count), 2):
         if width := machine.widths[first][second]:
             rate = width * machine.gpu.nvlink_gb_s
-            hops[first, second] = ((resource(f"{width} x NVLink {first}-{second}", rate), 1.0),)
+            hops[first, second] = ((resource(f"{width} x {machine.gpu.link} {first}-{second}", rate), 1.0),)
             continue
         ends = [resource(f"PCIe slot of GPU {index}", slot_rate) for index in (first, second)]
         load = 1.0

@@ -45,11 +45,16 @@ def is_link(name: str) -> bool:
     return name in PCIE_NAMES or nvlinks(name) > 0
 
 
-def legend(links: Matrix) -> str:
-    """Return what the names in a matrix mean, the best link first, in one line; empty for no links."""
+def legend(links: Matrix, kinds: str = "NVLinks") -> str:
+    """Return what the names in a matrix mean, the best link first, in one line; empty for no links.
+
+    Args:
+        links: the matrix.
+        kinds: what ``NVn`` is a bond of: ``NVLinks``, or ``xGMI links`` on GPUs of AMD.
+    """
     found = {name for row in links for name in row}
     bonds = sorted((name for name in found if nvlinks(name)), key=nvlinks, reverse=True)
-    parts = [f"{', '.join(bonds)}: so many NVLinks"] if bonds else []
+    parts = [f"{', '.join(bonds)}: so many {kinds}"] if bonds else []
     return "; ".join(parts + [f"{name}: {_MEANINGS[name]}" for name in PCIE_NAMES if name in found])
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from gangline.errors import UserError
 from gangline.topology.links import SAME_SWITCH, Matrix, check_matrix, nvlinks
-from gangline.topology.rates import NETWORK_GBIT_S, UNKNOWN_HOST, GpuRates, HostRates, gpu_of
+from gangline.topology.rates import NETWORK_GBIT_S, UNKNOWN_GPU, UNKNOWN_HOST, GpuRates, HostRates, gpu_of
 
 SOURCES = ("nvml", "file", "simulated")
 
@@ -31,6 +31,8 @@ class Machine:
         gpu: kind of its GPUs.
         host: kind of its CPUs.
         network_gbit_s: what all its network cards for GPU traffic carry together, one way.
+        cards: number of these cards; each GPU uses those next to it.
+        flow_gbit_s: what one connection carries; None where the cards set the bound.
     """
 
     model: str
@@ -40,6 +42,8 @@ class Machine:
     gpu: GpuRates
     host: HostRates = UNKNOWN_HOST
     network_gbit_s: float = NETWORK_GBIT_S
+    cards: int = 1
+    flow_gbit_s: float | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -58,6 +62,26 @@ class Machine:
     def everything(self) -> int:
         """The mask of all GPUs."""
         return (1 << self.count) - 1
+
+    @property
+    def guess(self) -> str:
+        """What is assumed of GPUs that are in no table, for people; empty where they are known."""
+        if self.gpu is not UNKNOWN_GPU:
+            return ""
+        return (
+            f"`{self.model}` is in no table: NVLinks taken as of {self.gpu.nvlink_gb_s:g} GB/s, "
+            f"slots as PCIe {self.gpu.pcie}"
+        )
+
+    def network_of(self, gpus: Sequence[int]) -> float:
+        """Return what the network cards next to some GPUs carry together, one way, in Gbit/s.
+
+        GPUs share the cards evenly, in the order of their indices; a GPU reaches no card of another one.
+        """
+        first = {gpu * self.cards // self.count for gpu in gpus}
+        used = len(first) * max(self.cards / self.count, 1)
+        rate = self.network_gbit_s * used / self.cards
+        return rate if self.flow_gbit_s is None else min(rate, self.flow_gbit_s)
 
     @cached_property
     def widths(self) -> tuple[tuple[int, ...], ...]:
@@ -134,6 +158,8 @@ def machine_from_matrix(
     gpu: GpuRates | None = None,
     host: HostRates = UNKNOWN_HOST,
     network_gbit_s: float = NETWORK_GBIT_S,
+    cards: int = 1,
+    flow_gbit_s: float | None = None,
     what: str = "GPU links",
 ) -> Machine:
     """Return the machine of a matrix, with switches and NUMA nodes read from it where they are not given.
@@ -156,6 +182,8 @@ def machine_from_matrix(
         gpu=gpu or gpu_of(model),
         host=host,
         network_gbit_s=network_gbit_s,
+        cards=cards,
+        flow_gbit_s=flow_gbit_s,
     )
 
 

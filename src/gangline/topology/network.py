@@ -8,23 +8,29 @@ domain of its own there: nothing is known to be near it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gangline.errors import UserError
 from gangline.topology.known import machine_of_name
-from gangline.topology.rates import NETWORK_GBIT_S
+from gangline.topology.machine import Machine
 
 NETWORK_LABEL = "gangline.dev/network-gbit-s"
-"""Node label that says what the network cards of a node carry together, one way, in Gbit/s."""
+"""Node label that says what the network cards of a node carry together, one way, in Gbit/s; one card, unless
+:data:`CARDS_LABEL` says more."""
+
+CARDS_LABEL = "gangline.dev/network-cards"
+"""Node label that says how many these cards are; a GPU uses those next to it."""
 
 INSTANCE_LABEL = "node.kubernetes.io/instance-type"
 
+CLIQUE_LABEL = "nvidia.com/gpu.clique"
+"""Nodes with one value (``CLUSTER-UUID.CLIQUE-ID``, of GPU feature discovery) are joined by NVLink."""
 
 DEFAULT_LEVELS = (
     "topology.kubernetes.io/zone",
     "gangline.dev/block",
     "gangline.dev/rack",
-    "nvidia.com/gpu.clique",
+    CLIQUE_LABEL,
 )
 """Node labels of the network's levels, the widest first, where nobody names others; a level whose label no
 node carries costs nothing and changes nothing."""
@@ -110,16 +116,26 @@ class NetworkDomains:
         return max((level.oversubscription for level in crossed), default=1.0)
 
 
-def network_gbit_s(labels: Mapping[str, str]) -> float:
-    """Return what a node's network carries: its own label, else its instance type, else the default."""
+def on_network(machine: Machine, labels: Mapping[str, str]) -> Machine:
+    """Return a node's machine with the network that its labels tell, its own or that of its instance type."""
+    known = machine_of_name(labels.get(INSTANCE_LABEL, ""))
+    if known is not None:
+        rate, flow = known.network_gbit_s, known.flow_gbit_s
+        machine = replace(machine, network_gbit_s=rate, cards=known.cards, flow_gbit_s=flow)
+    if stated := _stated(labels, NETWORK_LABEL):
+        machine = replace(machine, network_gbit_s=stated, cards=1, flow_gbit_s=None)
+    if (cards := _stated(labels, CARDS_LABEL)) >= 1:
+        machine = replace(machine, cards=int(cards))
+    return machine
+
+
+def _stated(labels: Mapping[str, str], key: str) -> float:
+    """Return a number that a label states; 0 where it states none."""
     try:
-        stated = float(labels.get(NETWORK_LABEL, ""))
+        stated = float(labels.get(key, ""))
     except ValueError:
-        stated = 0.0
-    if 0 < stated < float("inf"):
-        return stated
-    machine = machine_of_name(labels.get(INSTANCE_LABEL, ""))
-    return machine.network_gbit_s if machine else NETWORK_GBIT_S
+        return 0.0
+    return stated if 0 < stated < float("inf") else 0.0
 
 
 def _domain_names(node: str, labels: Mapping[str, str], levels: Sequence[Level]) -> list[str]:

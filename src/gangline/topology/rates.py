@@ -33,6 +33,8 @@ class GpuRates:
         nvlink_gb_s: usable rate of one NVLink, one way.
         nvlink_count: NVLinks of one GPU, data sheet.
         pcie: PCIe generation of its slot, data sheet.
+        in_switch: share of the NVLinks' rate that reduction inside an NVSwitch reaches; 0 without it.
+        link: what joins its GPUs, for people; the table speaks of NVLinks for xGMI too.
     """
 
     kind: str
@@ -41,6 +43,13 @@ class GpuRates:
     nvlink_gb_s: float
     nvlink_count: int
     pcie: int
+    in_switch: float = 0.0
+    link: str = "NVLink"
+
+    @property
+    def links(self) -> str:
+        """Several of them, for people."""
+        return "NVLinks" if self.link == "NVLink" else f"{self.link} links"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,11 @@ class HostRates:
 
 
 # NVLink rates: NCCL topo.h, SM60 18, SM70 20, SM80 20, SM86 12, SM90 20.6, SM100 40.1 GB/s. Nominal, one
-# way: 20, 25, 25, 14, 25, 50 (data sheets). sm75 (RTX 8000) has NVLink 2 as sm70 and is taken alike.
+# way: 20, 25, 25, 14, 25, 50 (data sheets). sm75 (RTX 8000) has NVLink 2 as sm70 and is taken alike. xGMI:
+# RCCL topo.h, gfx94x and gfx95x 48 GB/s; nominal 64 (MI300X) and 76.8 (MI355X), seven links a GPU.
+# Reduction inside the switch: NCCL's nvlsEfficiency, Hopper 0.85, Blackwell 0.74. A800 and H800 have 8 of the
+# NVLinks of A100 and H100 (400 GB/s together, data sheets); H20 all 18.
+_HOPPER, _BLACKWELL = 0.85, 0.74
 GPUS = {
     gpu.kind: gpu
     for gpu in (
@@ -67,11 +80,24 @@ GPUS = {
         GpuRates("V100", "Tesla V100-SXM2-16GB", 16, 20.0, 6, 3),
         GpuRates("V100-32G", "Tesla V100-SXM3-32GB", 32, 20.0, 6, 3),
         GpuRates("A100", "NVIDIA A100-SXM4-80GB", 80, 20.0, 12, 4),
-        GpuRates("H100", "NVIDIA H100 80GB HBM3", 80, 20.6, 18, 5),
-        GpuRates("H200", "NVIDIA H200", 141, 20.6, 18, 5),
-        GpuRates("B200", "NVIDIA B200", 180, 40.1, 18, 5),
+        GpuRates("A800", "NVIDIA A800-SXM4-80GB", 80, 20.0, 8, 4),
+        GpuRates("H100", "NVIDIA H100 80GB HBM3", 80, 20.6, 18, 5, _HOPPER),
+        GpuRates("H200", "NVIDIA H200", 141, 20.6, 18, 5, _HOPPER),
+        GpuRates("H20", "NVIDIA H20", 96, 20.6, 18, 5, _HOPPER),
+        GpuRates("H800", "NVIDIA H800", 80, 20.6, 8, 5, _HOPPER),
+        GpuRates("GH200", "NVIDIA GH200 480GB", 96, 20.6, 18, 5, _HOPPER),
+        GpuRates("B200", "NVIDIA B200", 180, 40.1, 18, 5, _BLACKWELL),
+        GpuRates("B300", "NVIDIA B300 SXM6 AC", 288, 40.1, 18, 5, _BLACKWELL),
+        GpuRates("GB200", "NVIDIA GB200", 186, 40.1, 18, 5, _BLACKWELL),
+        GpuRates("GB300", "NVIDIA GB300", 288, 40.1, 18, 5, _BLACKWELL),
         GpuRates("T4", "Tesla T4", 16, 0.0, 0, 3),
+        GpuRates("A10G", "NVIDIA A10G", 24, 0.0, 0, 4),
+        GpuRates("A40", "NVIDIA A40", 48, 12.0, 4, 4),
         GpuRates("L4", "NVIDIA L4", 24, 0.0, 0, 4),
+        GpuRates("L40S", "NVIDIA L40S", 48, 0.0, 0, 4),
+        GpuRates("RTX PRO 6000", "NVIDIA RTX PRO 6000 Blackwell Server Edition", 96, 0.0, 0, 5),
+        GpuRates("MI300X", "AMD Instinct MI300X", 192, 48.0, 7, 5, link="xGMI"),
+        GpuRates("MI355X", "AMD Instinct MI355X", 288, 48.0, 7, 5, link="xGMI"),
         GpuRates("RTX 3090", "NVIDIA GeForce RTX 3090", 24, 12.0, 4, 4),
         GpuRates("RTX 4090", "NVIDIA GeForce RTX 4090", 24, 0.0, 0, 4),
         GpuRates("RTX 8000", "Quadro RTX 8000", 48, 20.0, 2, 3),
@@ -79,9 +105,18 @@ GPUS = {
 }
 
 UNKNOWN_GPU = GpuRates("unknown", "", 0, 20.0, 18, 3)
-"""Taken for a GPU that is not in the table: the slowest slot, and NVLinks as of Volta to Ampere."""
+"""Taken for a GPU that is not in the table: the slowest slot, and NVLinks as of Volta to Ampere. Whoever
+shows what follows from it says so (:attr:`gangline.topology.machine.Machine.guess`)."""
+
+TCP_FLOW_GBIT_S = 10.0
+"""One TCP connection between two instances of AWS that have no EFA: 5, in a placement group 10. Source: AWS,
+"Amazon EC2 instance network bandwidth". A ring is taken to have one each way."""
+
+IN_SWITCH_US = 25.0
+"""Latency of a reduction inside the switch. Source: NCCL's tuning of NVLS."""
 
 # Between sockets: NCCL topo.h (Broadwell 6, Skylake and Cascade Lake 10, Sapphire Rapids 22, AMD 16 GB/s).
+# Grace: as NCCL takes any ARM CPU; no ring of GB200s uses it.
 HOSTS = {
     host.name: host
     for host in (
@@ -89,6 +124,7 @@ HOSTS = {
         HostRates("Intel Skylake", 10.0, INTEL_P2P_OVERHEAD),
         HostRates("Intel Sapphire Rapids", 22.0, INTEL_P2P_OVERHEAD),
         HostRates("AMD", 16.0),
+        HostRates("Grace", 6.0),
     )
 }
 
@@ -132,9 +168,12 @@ TREE_EFFICIENCY = 0.92
 BACKWARD_SHARE = 2 / 3
 """Share of a training step's computation that is the backward pass: it costs two forward passes."""
 
-OVERLAP = 0.7
-"""Share of the backward pass during which gradients can travel: the middle of the 60 to 80 % that is often
-quoted. A judgement and no measurement; pass your own where you know better."""
+OVERLAP = 0.0
+"""Share of the backward pass during which gradients travel, where nobody tells: none is hidden, so that wires
+are never said not to matter. How much a job hides lies between this and 1."""
+
+QUOTED_OVERLAP = 0.7
+"""The middle of the 60 to 80 % that is often quoted; a judgement, for simulations."""
 
 
 def gpu_of(text: str) -> GpuRates:

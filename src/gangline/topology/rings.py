@@ -23,6 +23,9 @@ EXACT_MAX = 8
 PACK_STEPS_MAX = 20_000
 """Trials for one set of GPUs; for all known machines 50 give the same answers."""
 
+CHAIN_WORTH = 1e-3
+"""What a GB/s counts that a chain carries beyond the rings of its set; no two rates of rings lie so close."""
+
 SETS_MAX = 1 << 16
 """Answers that are remembered, over all machines."""
 
@@ -102,6 +105,15 @@ def bus_gb_s(machine: Machine, mask: int) -> float:
     return max(best_rings(machine, mask).gb_s, _chain_bus_gb_s(machine, mask))
 
 
+def worth_gb_s(machine: Machine, mask: int) -> float:
+    """Return what a set of GPUs is chosen by: the bandwidth of its rings, then of its chain.
+
+    Rings come first because reduce-scatter and all-gather (FSDP, ZeRO) have no tree.
+    """
+    rings = best_rings(machine, mask).gb_s
+    return rings if rings == inf else rings + CHAIN_WORTH * max(_chain_bus_gb_s(machine, mask) - rings, 0)
+
+
 def pair_matrix(machine: Machine) -> list[list[float]]:
     """Return what each two GPUs move to one another, GB/s one way; 0 on the diagonal."""
     every = range(machine.count)
@@ -128,7 +140,7 @@ def _alike(machine: Machine, gpus: tuple[int, ...]) -> Rings:
     """Return the rings where nothing is to be chosen: two GPUs, or any set behind an NVSwitch."""
     if machine.nvswitch_links:
         rate = machine.nvswitch_links * machine.gpu.nvlink_gb_s
-        return Rings(rate, (gpus,), f"{machine.nvswitch_links} x NVLink into the NVSwitch", True)
+        return Rings(rate, (gpus,), f"{machine.nvswitch_links} x {machine.gpu.link} into the NVSwitch", True)
     found = link_resources(machine)
     rate, resource = found.scarcest(gpus, closed=False)
     return Rings(rate, (gpus,), found.names[resource], bool(machine.widths[gpus[0]][gpus[1]]))
@@ -163,7 +175,7 @@ def _nvlink_rings(machine: Machine, gpus: tuple[int, ...]) -> Rings | None:
     orders = tuple(cycles[index] for index in chosen)
     narrow = min(hops_of(orders[0], closed=True), key=lambda hop: (widths[hop[0]][hop[1]], hop))
     low, high = sorted(narrow)
-    return Rings(total, orders, f"{widths[low][high]} x NVLink {low}-{high}", True)
+    return Rings(total, orders, f"{widths[low][high]} x {machine.gpu.link} {low}-{high}", True)
 
 
 def _pairs(cycle: tuple[int, ...]) -> tuple[tuple[int, int], ...]:

@@ -1,13 +1,14 @@
 """How long a training step takes: computation, and the part of the all-reduce that it cannot hide.
 
 Gradients travel while the backward pass goes on. The model hides as much of the all-reduce as a given share
-of the backward pass lasts; the rest adds to the step.
+of the backward pass lasts; the rest adds to the step. How large that share is, only the job knows:
+a prediction tells both ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gangline.topology.all_reduce_time import AllReduce, Part, all_reduce
 from gangline.topology.rates import BACKWARD_SHARE, OVERLAP
@@ -66,11 +67,13 @@ class Prediction:
 
     Attributes:
         step_s: time of a training step.
+        hidden_step_s: that of one that hides as much of the all-reduce as its backward pass lasts.
         efficiency: speed for each GPU as a share of one GPU alone.
         all_reduce: how its gradients travel.
     """
 
     step_s: float
+    hidden_step_s: float
     efficiency: float
     all_reduce: AllReduce
 
@@ -84,7 +87,10 @@ def predict(training: Training, parts: Sequence[Part], *, oversubscription: floa
         oversubscription: of the network between the nodes (``Network.oversubscription``).
     """
     reduced = all_reduce(parts, training.gradient_bytes, oversubscription=oversubscription)
-    return Prediction(step_s(training, reduced.seconds), efficiency(training, reduced.seconds), reduced)
+    hidden = step_s(replace(training, overlap=1.0), reduced.seconds)
+    return Prediction(
+        step_s(training, reduced.seconds), hidden, efficiency(training, reduced.seconds), reduced
+    )
 
 
 def compute_s_from_step(step: float, all_reduce_s: float, *, overlap: float = OVERLAP) -> float:

@@ -88,7 +88,7 @@ async def test_room_that_another_scheduler_took_meanwhile_is_not_given_twice(
     assert "there is room for 1" in await cluster.until_unschedulable("g-0")
     assert await cluster.node_of("g-1") == ""
     await cluster.add_node("b")
-    assert {await cluster.until_bound("g-0"), await cluster.until_bound("g-1")} == {"a", "b"}
+    assert {await cluster.until_bound("g-0"), await cluster.until_bound("g-1")} == {"b"}  # together
 
 
 async def test_an_overdue_gang_has_the_nodes_held_until_its_room_is_free(idle_cluster: Any) -> None:

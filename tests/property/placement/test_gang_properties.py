@@ -41,7 +41,7 @@ from gangline.placement.preempt import find_victims
 from gangline.placement.reserve import release, retake
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.known import known_machine
-from gangline.topology.rings import bus_gb_s
+from gangline.topology.rings import worth_gb_s
 
 TWO_WANT_ONE_VICTIM = {
     0: 253,
@@ -344,10 +344,10 @@ def test_the_choice_on_a_dgx_1_is_within_one_percent_of_the_best_there_is(count:
         assert chosen.bit_count() == count
         if count > 1:
             best = max(
-                bus_gb_s(machine, sum(1 << index for index in found))
+                worth_gb_s(machine, sum(1 << index for index in found))
                 for found in combinations(indices, count)
             )
-            assert bus_gb_s(machine, chosen) >= 0.99 * best
+            assert worth_gb_s(machine, chosen) >= 0.99 * best
 
 
 def preferring(draws: Draws) -> tuple[Snapshot, list[PodView], list[PodView]]:

@@ -14,14 +14,14 @@ from gangline.topology.link_resources import mask_of, members
 from gangline.topology.links import SELF
 from gangline.topology.machine import Machine, machine_from_matrix
 from gangline.topology.rates import PCIE_GB_S
-from gangline.topology.rings import best_chain, best_rings, bus_gb_s
+from gangline.topology.rings import best_chain, best_rings, bus_gb_s, worth_gb_s
 
 
 @pytest.mark.parametrize("name", ["v100-dgx1", "p100-dgx1", "t4-x8", "h100-hgx"])
 def test_the_choice_is_the_optimum_for_every_free_set_and_size(name: str) -> None:
     machine = known_machine(name)
     table = choices(machine)
-    rates = [bus_gb_s(machine, mask) for mask in range(1 << machine.count)]
+    rates = [worth_gb_s(machine, mask) for mask in range(1 << machine.count)]
     for free in range(1 << machine.count):
         gpus = members(free)
         for count in range(1, machine.count + 1):
@@ -45,7 +45,7 @@ def test_among_equals_the_choice_leaves_the_most() -> None:
         numa = {machine.numa[gpu] for gpu in members(found)}
         for gpus in combinations(members(free), count):
             other = mask_of(gpus)
-            same_rate = bus_gb_s(machine, other) == pytest.approx(bus_gb_s(machine, found))
+            same_rate = worth_gb_s(machine, other) == pytest.approx(worth_gb_s(machine, found), rel=1e-9)
             if same_rate and len({machine.numa[gpu] for gpu in gpus}) == len(numa):
                 assert table.left(free & ~found) >= table.left(free & ~other)
 

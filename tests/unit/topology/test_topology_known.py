@@ -9,7 +9,9 @@ import pytest
 
 from gangline.errors import UserError
 from gangline.topology.known import aliases_of, known_machine, known_names, machine_of_links
+from gangline.topology.machine import machine_from_matrix
 from gangline.topology.rates import gpu_of
+from gangline.topology.rings import best_rings
 
 # Upper triangle of `nvidia-smi topo -m` on a DGX-1 with V100, rows 0 to 6.
 DGX1_V100 = (
@@ -135,8 +137,37 @@ def test_a_matrix_finds_the_machine_that_knows_its_switches() -> None:
         ("NVIDIA GeForce RTX 4090", "RTX 4090"),
         ("rtx4090-x2", "RTX 4090"),
         ("Tesla T4", "T4"),
-        ("NVIDIA L40S", "unknown"),
+        ("NVIDIA TITAN RTX", "unknown"),
     ],
 )
 def test_kind_of_gpu_by_product_name(product: str, kind: str) -> None:
     assert gpu_of(product).kind == kind
+
+
+def test_of_eight_gpus_linked_each_to_each_larger_sets_have_more() -> None:
+    """MI300X: seven links of 48 GB/s; n GPUs have (n-1)//2 rings that share no link, each used both ways."""
+    machine = known_machine("mi300x")
+
+    rates = [best_rings(machine, (1 << count) - 1).gb_s for count in range(3, 9)]
+
+    assert rates == [48 * 2 * ((count - 1) // 2) for count in range(3, 9)]
+    assert best_rings(machine, 0b11).bottleneck == "1 x xGMI 0-1"
+
+
+def test_a_gpu_in_no_table_is_said_to_be_guessed() -> None:
+    links = (("X", "NV4"), ("NV4", "X"))
+
+    assert "`NVIDIA X1`" in machine_from_matrix("NVIDIA X1", links).guess
+    assert machine_from_matrix("NVIDIA A40", links).guess == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    # GB/s of all NVLinks of a GPU, one way, data sheets; at 0.8 of it at least NCCL counts.
+    [("v100", 150), ("a100", 300), ("h100", 450), ("h200", 450), ("h20", 450), ("h800", 200), ("b200", 900),
+     ("b300", 900), ("gb200", 900), ("gb300", 900), ("a800", 200)],
+)  # fmt: skip
+def test_what_all_nvlinks_of_a_gpu_carry(name: str, rate: float) -> None:
+    gpu = known_machine(name).gpu
+
+    assert 0.8 * rate <= gpu.nvlink_count * gpu.nvlink_gb_s <= 0.9 * rate

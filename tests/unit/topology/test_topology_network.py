@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gangline.errors import UserError
-from gangline.topology.network import Level, NetworkDomains, network_gbit_s, parse_levels
+from gangline.topology.machine import machine_from_matrix
+from gangline.topology.network import Level, NetworkDomains, on_network, parse_levels
 
 LEVELS = (Level("block", 3.0), Level("rack", 2.0))
 
@@ -74,4 +75,17 @@ def test_wrong_levels_are_refused(text: str) -> None:
     ],
 )
 def test_the_rate_of_a_nodes_network(labels: dict[str, str], want: float) -> None:
-    assert network_gbit_s(labels) == want
+    assert on_network(machine_from_matrix("T4", (("X",),)), labels).network_gbit_s == want
+
+
+def test_the_cards_come_with_the_instance_and_a_label_lifts_the_cap_on_connections() -> None:
+    machine = machine_from_matrix("T4", (("X",),))
+    instance = {"node.kubernetes.io/instance-type": "g4dn.12xlarge"}
+
+    told = on_network(machine, {"node.kubernetes.io/instance-type": "p5.48xlarge"})
+
+    assert (told.cards, told.flow_gbit_s) == (32, None)
+    assert on_network(machine, instance).flow_gbit_s == 10
+    assert on_network(machine, {"gangline.dev/network-cards": "8"}).cards == 8
+    assert on_network(machine, {"gangline.dev/network-cards": "none"}).cards == 1
+    assert on_network(machine, instance | {"gangline.dev/network-gbit-s": "40"}).flow_gbit_s is None

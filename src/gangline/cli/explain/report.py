@@ -232,6 +232,9 @@ def placement_report(
         "best": _outlook(found.best),
         "naive": _outlook(found.naive),
         "speedOfBest": _speed_of_best(found),
+        "assumed": sorted({node.gpus.machine.guess for node in table.views if node.gpus} - {""})
+        if found.chosen
+        else [],
         "measured": {"stepSeconds": round(measured.step_s, 6), "overSteps": measured.over}
         if measured and measured.step_s is not None
         else None,
@@ -239,10 +242,13 @@ def placement_report(
     }
 
 
-def _speed_of_best(found: Comparison) -> float | None:
+def _speed_of_best(found: Comparison) -> list[float] | None:
+    """Return the share of the best placement's speed: with nothing hidden, with all."""
     if found.chosen is None or found.best is None:
         return None
-    return round(min(found.best.step_s / found.chosen.step_s, 1.0), 3)
+    chosen, best = found.chosen.prediction, found.best.prediction
+    shares = best.step_s / chosen.step_s, best.hidden_step_s / chosen.hidden_step_s
+    return [round(min(share, 1.0), 3) for share in shares]
 
 
 def _outlook(found: Outlook | None) -> dict[str, Any] | None:
@@ -257,6 +263,7 @@ def _outlook(found: Outlook | None) -> dict[str, Any] | None:
         "algorithm": reduced.algorithm,
         "bottleneck": reduced.bottleneck,
         "stepSeconds": round(found.step_s, 6),
+        "hiddenStepSeconds": round(found.prediction.hidden_step_s, 6),
         "efficiency": round(found.prediction.efficiency, 4),
     }
 
@@ -287,10 +294,21 @@ def print_placement(value: dict[str, Any]) -> None:
     ]
     print_table(PLACEMENT_COLUMNS, rows)
     step = value["oneGpuStepSeconds"] * 1000
-    if value["speedOfBest"] is not None and value["speedOfBest"] < 0.995:
-        print(f"\nIt runs at {value['speedOfBest']:.2f} of the speed that it would have on the best GPUs.")
-    print(f"\nPredicted, not measured: {value['predictedFor']}, {step:.0f} ms a step on one GPU alone.")
+    if value["speedOfBest"] is not None and value["speedOfBest"][0] < 0.995:
+        least, most = value["speedOfBest"]
+        share = _range(least, most, ".2f")
+        print(f"\nIt runs at {share} of the speed that it would have on the best GPUs.")
+    print(f"\nPredicted, not measured: {value['predictedFor']}, {step:.0f} ms a step on one GPU alone;")
+    print("from all of the all-reduce that the backward pass can hide, to none of it hidden.")
+    for guess in value["assumed"]:
+        print(f"Assumed: {guess}.")
     _print_measured(value)
+
+
+def _range(low: float, high: float, form: str) -> str:
+    """Return both ends, or one where they read the same."""
+    first, last = format(low, form), format(high, form)
+    return first if first == last else f"{first} to {last}"
 
 
 def _print_measured(value: dict[str, Any]) -> None:
@@ -310,7 +328,7 @@ def _row(title: str, found: dict[str, Any]) -> list[str]:
         ring,
         f"{bus:.1f}" if bus is not None else "-",
         f"{found['allReduceSeconds'] * 1000:.1f} ms",
-        f"{found['stepSeconds'] * 1000:.1f} ms",
+        _range(found["hiddenStepSeconds"] * 1000, found["stepSeconds"] * 1000, ".1f") + " ms",
         found["algorithm"] or "-",
         found["bottleneck"],
     ]
