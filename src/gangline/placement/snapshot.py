@@ -26,6 +26,7 @@ from gangline.placement.affinity.terms import PREFERRED, REQUIRED, Relations, re
 from gangline.placement.amounts import capacity_amounts, pod_request
 from gangline.topology import NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
+from gangline.workloads.gpu_source import SOURCE_LABEL
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.gpus import VISIBLE_ANNOTATION, gpu_shares, read_gpus
 from gangline.workloads.requests import GPU, device_count
@@ -53,7 +54,11 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 MODE_LABEL = "ack.node.gpu.schedule"
 BY_WIRES = "topology"
-"""Value of that label on nodes whose GPUs are chosen by their links; on others the lowest ids go first."""
+"""Value of that label on nodes whose GPUs are chosen by their links; pods of other schedulers are kept away.
+
+Without the label this is the way on nodes whose GPUs we hand out ourselves, as their label
+``gangline.dev/gpu-source`` says; on others the lowest ids go first.
+"""
 
 BY_INDEX = "default"
 """Value that says so; another value, for example a slip of the pen, counts as this one."""
@@ -125,8 +130,25 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             unschedulable=node.spec.unschedulable,
             allocatable=allocatable,
             gpus=_gpus(node),
-            by_wires=node.metadata.labels.get(MODE_LABEL) == BY_WIRES,
+            by_wires=_way(node.metadata.labels) == BY_WIRES,
         )
+
+    @property
+    def has_mode_label(self) -> bool:
+        """Whether it is labelled for its GPUs to be chosen by their links."""
+        return self.labels.get(MODE_LABEL) == BY_WIRES
+
+    @property
+    def way(self) -> str:
+        """How its GPUs are chosen, and who says so, for people; empty where there are none of known links."""
+        if self.gpus is None:
+            return ""
+        said = f"label {MODE_LABEL}={self.labels[MODE_LABEL]}" if MODE_LABEL in self.labels else ""
+        if self.by_claim:
+            said = "it gives them to resource claims"
+        if self.by_wires:
+            return f"by their links ({said or 'the default where Gangline hands them out'})"
+        return f"lowest index first ({said or 'the default where another device plugin hands them out'})"
 
     @property
     def devices(self) -> int:
@@ -138,6 +160,11 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """What its devices are, empty where nobody says."""
         told = next((self.labels[label] for label in MODEL_LABELS if label in self.labels), "")
         return told or (self.gpus.machine.gpu.product or self.gpus.machine.model if self.gpus else "")
+
+
+def _way(labels: Mapping[str, str]) -> str:
+    """Return the way in which the GPUs of a node are chosen: its label's, else by who hands them out."""
+    return labels.get(MODE_LABEL, BY_WIRES if SOURCE_LABEL in labels else BY_INDEX)
 
 
 def _gpus(node: Node) -> NodeGpus | None:

@@ -1,11 +1,16 @@
 """Devices of every maker, and gangs without any: packed as those of NVIDIA's plugin are, models not mixed."""
 
+import json
+
 import msgspec
 import pytest
 from gang_scenes import decide, dgx, group, held, members, pod
 
+from gangline.api.core import Node, ObjectMeta
 from gangline.placement.policy import Policy
-from gangline.placement.snapshot import NodeView, PodView
+from gangline.placement.snapshot import MODE_LABEL, NodeView, PodView
+from gangline.topology.known import known_machine
+from gangline.workloads.gpu_source import SOURCE_LABEL
 
 RACKS = Policy(levels=("rack",))
 DEVICES = (
@@ -130,6 +135,33 @@ def test_a_pod_that_joins_its_gang_later_gets_the_model_of_the_others_if_it_can(
 
     assert places(room) == ["b"]
     assert places(full) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "by_wires", "way"),
+    [
+        ({}, False, "lowest index first (the default where another device plugin hands them out)"),
+        ({SOURCE_LABEL: "nvml"}, True, "by their links (the default where Gangline hands them out)"),
+        ({MODE_LABEL: "topology"}, True, "by their links (label ack.node.gpu.schedule=topology)"),
+        (
+            {SOURCE_LABEL: "nvml", MODE_LABEL: "default"},
+            False,
+            "lowest index first (label ack.node.gpu.schedule=default)",
+        ),
+        (
+            {SOURCE_LABEL: "simulated", MODE_LABEL: "topologie"},
+            False,
+            "lowest index first (label ack.node.gpu.schedule=topologie)",
+        ),
+    ],
+)
+def test_gpus_that_we_hand_out_are_chosen_by_their_links_unless_a_label_says_otherwise(labels, by_wires, way):
+    note = json.dumps(known_machine("dgx1-v100").annotation([f"n-{index}" for index in range(8)]))
+    metadata = ObjectMeta(name="n", labels=labels, annotations={"gangline.dev/gpu-topology": note})
+
+    view = NodeView.from_node(Node(metadata=metadata))
+
+    assert (view.by_wires, view.way) == (by_wires, way)
 
 
 def test_further_shapes_of_a_gang_take_the_model_of_the_first():

@@ -217,6 +217,7 @@ def placement_report(
     allocations = Allocations(view.snapshot.pods, view.groups)
     table = NodeTable.of(view.snapshot.nodes, view.snapshot.pods, view.policy.levels)
     with_gpus = [pod for pod in placed if pod.request.get(GPU)]
+    used = {pod.node_name for pod in with_gpus}
     if with_gpus and all(pod.node_name for pod in with_gpus):
         found = compare(table, allocations, with_gpus, workload)
     else:
@@ -238,6 +239,10 @@ def placement_report(
         "measured": {"stepSeconds": round(measured.step_s, 6), "overSteps": measured.over}
         if measured and measured.step_s is not None
         else None,
+        "ways": {
+            way: sorted(node.name for node in table.views if node.name in used and node.way == way)
+            for way in sorted({node.way for node in table.views if node.name in used and node.way})
+        },
         "nodesByPlugin": sorted({pod.node_name for pod in with_gpus if pod.node_name and not pod.gpu_uuids}),
     }
 
@@ -300,6 +305,8 @@ def print_placement(value: dict[str, Any]) -> None:
         print(f"\nIt runs at {share} of the speed that it would have on the best GPUs.")
     print(f"\nPredicted, not measured: {value['predictedFor']}, {step:.0f} ms a step on one GPU alone;")
     print("from all of the all-reduce that the backward pass can hide, to none of it hidden.")
+    for way, nodes in value["ways"].items():
+        print(f"GPUs of {', '.join(nodes)} are chosen {way}.")
     for guess in value["assumed"]:
         print(f"Assumed: {guess}.")
     _print_measured(value)

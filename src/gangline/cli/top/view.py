@@ -121,7 +121,7 @@ def _view(node: Obj, seen: NodeView, pods: Sequence[PodView]) -> NodeGpuView:
         status=f"{word},SchedulingDisabled" if seen.unschedulable else word,
         total=total,
         allocated=sum(gpu_count(pod.request) for pod in holding),
-        mode=(BY_WIRES if seen.by_wires and gpus else "exclusive") if total else "none",
+        mode=(BY_WIRES if seen.has_mode_label and gpus else "exclusive") if total else "none",
         kind=kind_of_nodes([node]),
         model=gpus.machine.model if gpus else "",
         gpus=_gpus(seen, holding),
