@@ -30,6 +30,7 @@ SCENARIOS = [
     "nodes_first_rank",
     "placement_gap",
     "scheduler_day",
+    "device_plugin",
     "scheduler_core",
     "scheduler_binding",
 ]

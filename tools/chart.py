@@ -203,14 +203,14 @@ _ONCE = ("gangline-critical-pods", "gangline-mpijobs-edit", "gangline-mpijobs-vi
 
 
 def _device_plugin() -> list[Obj]:
-    plugin = device_plugin()
+    *account, plugin = device_plugin()
     pod = _pod(plugin)
     (container,) = pod["containers"]
     container["image"] = _image("device-plugin")
     container["args"] = Placeholder(".Values.devicePlugin.args")
     pod["imagePullSecrets"] = Placeholder(".Values.imagePullSecrets")
     pod["runtimeClassName"] = Placeholder(".Values.devicePlugin.runtimeClassName | default nil")
-    return [plugin]
+    return [*account, plugin]
 
 
 def _image(part: str) -> Placeholder:

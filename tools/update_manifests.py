@@ -40,6 +40,8 @@ DEVICE_PLUGIN = """# The device plugin of GPUs: a pod on each labelled node, whi
 #
 # args [--simulate-gpus=8, --gpu-model=v100-dgx1] try it without GPUs. Where NVIDIA's runtime, which brings
 # NVML, is not the default, the pod needs `runtimeClassName: nvidia`.
+# Its account lets it read which GPUs the scheduler chose for pods, tell pods what they got, and publish GPUs
+# and links on the node; without those rights GPUs are chosen by the wires alone.
 # See docs/guides/gpus.md. Another plugin for nvidia.com/gpu must not run on the same nodes.
 """
 RUNTIMES = """# The runtimes that TrainJobs may name without them too, for clients that list runtimes.
@@ -77,7 +79,7 @@ def manifests() -> Iterator[tuple[str, str]]:
     yield "install.yaml", MADE + INSTALL + dump_yaml(*objects(whole))
     yield "operator.yaml", MADE + OPERATOR + dump_yaml(*objects(Installation(has_scheduler=False)))
     yield "scheduler.yaml", MADE + SCHEDULER + dump_yaml(*objects(Installation(has_operator=False)))
-    yield "device-plugin.yaml", MADE + DEVICE_PLUGIN + dump_yaml(device_plugin())
+    yield "device-plugin.yaml", MADE + DEVICE_PLUGIN + dump_yaml(*device_plugin())
     yield "runtimes.yaml", MADE + RUNTIMES + dump_yaml(*bundled_runtimes())
     yield "dra.yaml", MADE + DRA + dump_yaml(*dra_driver())
     crds = [f"chart/crds/{crd['metadata']['name']}.yaml" for crd in definitions(whole)]

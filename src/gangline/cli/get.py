@@ -174,7 +174,7 @@ def _print(view: JobView, kind: str, *, wide: bool) -> None:
 
 def _print_gpus(view: JobView, pods: list[dict[str, Any]]) -> None:
     """Print which GPUs the pods of a job have, as their scheduler noted."""
-    from gangline.scheduler.binder import GPU_GROUP_ANNOTATION
+    from gangline.workloads.gpus import GPU_GROUP_ANNOTATION
 
     notes = {pod["metadata"]["name"]: pod["metadata"].get("annotations") or {} for pod in pods}
     rows = [

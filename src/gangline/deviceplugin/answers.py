@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
+from operator import or_
 
 from gangline.devices.driver_files import FILE_ID
 from gangline.devices.inventory import DeviceInventory, topology_note
@@ -26,15 +28,23 @@ class Given:
 
 
 def preferred(
-    inventory: DeviceInventory, available: Sequence[str], included: Sequence[str], count: int
+    inventory: DeviceInventory,
+    available: Sequence[str],
+    included: Sequence[str],
+    count: int,
+    promised: Sequence[frozenset[str]] = (),
 ) -> list[str]:
-    """Return which GPUs to take, by the wires between them: the fastest set, then what leaves most to others.
+    """Return which GPUs to take: a set that was chosen for a pod of this node, else the fastest that is left.
+
+    A kubelet does not say for which pod it asks. Of equal sets that wait for their pods any will do, for the
+    pods are told afterwards what they got.
 
     Args:
         inventory: of the node.
         available: ids to choose from; unknown ones are left out.
         included: ids that must be among them.
         count: how many.
+        promised: sets that the scheduler chose for pods of this node, which may have them already.
 
     Returns:
         Ids in the order of the indexes; fewer than ``count`` where there are not so many.
@@ -44,9 +54,16 @@ def preferred(
         return []
     node = read_annotation(note)
     fixed, free = node.mask_of(list(included)), node.mask_of(list({*available, *included}))
+    waiting = [mask for found in promised if (mask := node.mask_of(found)) and not mask & ~free]
+    for mask in waiting:
+        if mask.bit_count() == count and not fixed & ~mask:
+            return list(node.uuids_of(mask))
     table, missing = choices(node.machine), count - fixed.bit_count()
     if missing <= 0:
         return list(node.uuids_of(fixed))
+    unpromised = free & ~reduce(or_, waiting, 0) | fixed
+    if unpromised.bit_count() >= count:
+        free = unpromised
     if not fixed:
         best = table.best(free, min(count, free.bit_count()))
     else:

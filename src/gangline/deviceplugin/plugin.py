@@ -17,6 +17,7 @@ from gangline.deviceplugin import protocol
 from gangline.deviceplugin import v1beta1_pb2 as api
 from gangline.deviceplugin.answers import given, preferred
 from gangline.deviceplugin.gpu_source import GpuSource, as_now
+from gangline.deviceplugin.node_pods import NodePods
 from gangline.devices.driver_files import device_files
 from gangline.devices.find import FoundDevices, find_gpus
 from gangline.devices.inventory import RESOURCE, DeviceInventory
@@ -37,6 +38,7 @@ class DevicePlugin:
         folder: of the kubelet's socket and the plugin's.
         source: of the node's GPUs.
         say: takes each line of the log.
+        cluster: what it says of the node's pods; None where it cannot be asked.
         find: the machine's GPUs, for what the log says of NVML.
     """
 
@@ -46,11 +48,13 @@ class DevicePlugin:
         source: GpuSource,
         say: Callable[[str], None],
         find: Callable[[], FoundDevices] = find_gpus,
+        cluster: NodePods | None = None,
     ) -> None:
         self._folder = folder
         self._source = source
         self._say = say
         self._find = find
+        self._cluster = cluster
         self._inventory = DeviceInventory()
         self._changed = asyncio.Condition()
 
@@ -73,6 +77,9 @@ class DevicePlugin:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._inventory.gpus)
             self._say(f"{self._inventory.in_words}, {self._source.origin}: {self._inventory.model}")
+            if self._cluster is not None:
+                tasks.create_task(self._keep_published(self._cluster))
+                tasks.create_task(self._cluster.keep_true())
             self._say("Starting FS watcher.")
             self._say("Starting OS watcher.")
             await self._keep_registered()
@@ -101,6 +108,13 @@ class DevicePlugin:
             async with self._changed:
                 self._inventory = found
                 self._changed.notify_all()
+
+    async def _keep_published(self, cluster: NodePods) -> None:
+        while True:
+            told = self._inventory
+            await cluster.publish(told)
+            async with self._changed:
+                await self._changed.wait_for(lambda told=told: self._inventory is not told)  # type: ignore[misc]
 
     # The kubelet
 
@@ -184,9 +198,10 @@ class DevicePlugin:
         self, request: api.PreferredAllocationRequest, context: Any
     ) -> api.PreferredAllocationResponse:
         answers = []
+        promised = await self._cluster.promised() if self._cluster is not None else ()
         for one in request.container_requests:
             ids = one.available_deviceIDs, one.must_include_deviceIDs
-            chosen = preferred(self._inventory, *ids, one.allocation_size)
+            chosen = preferred(self._inventory, *ids, one.allocation_size, promised)
             answers.append(api.ContainerPreferredAllocationResponse(deviceIDs=chosen))
         return api.PreferredAllocationResponse(container_responses=answers)
 
@@ -201,6 +216,8 @@ class DevicePlugin:
             files = device_files(found.minors)
             specs = [api.DeviceSpec(container_path=one, host_path=one, permissions="rw") for one in files]
             answers.append(api.ContainerAllocateResponse(envs=found.variables, devices=specs))
+            if self._cluster is not None:
+                self._cluster.note(one.devices_ids)
         return api.AllocateResponse(container_responses=answers)
 
 

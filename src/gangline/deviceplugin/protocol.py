@@ -1,6 +1,7 @@
 """The kubelet's services over gRPC, device plugins' and DRA drivers': paths, and how to serve and call them.
 
-Source: ``k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1``, ``dra/v1``, ``pluginregistration/v1``.
+Source: ``k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1``, ``dra/v1``, ``pluginregistration/v1``,
+``podresources/v1``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import grpc
 import grpc.aio
 
 from gangline.deviceplugin import dra_pb2 as dra
+from gangline.deviceplugin import podresources_pb2 as podresources
 from gangline.deviceplugin import v1beta1_pb2 as api
 
 VERSION = "v1beta1"
@@ -27,6 +29,7 @@ WATCHED_REGISTRATION, DRA_DRIVER = (
     "pluginregistration.Registration",
     "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
 )
+POD_RESOURCES = "v1.PodResourcesLister"
 _TYPES: dict[str, tuple[Any, Any]] = {
     "Register": (api.RegisterRequest, api.Empty),
     "GetDevicePluginOptions": (api.Empty, api.DevicePluginOptions),
@@ -37,6 +40,7 @@ _TYPES: dict[str, tuple[Any, Any]] = {
     "GetInfo": (dra.InfoRequest, dra.PluginInfo),
     "NotifyRegistrationStatus": (dra.RegistrationStatus, dra.RegistrationStatusResponse),
     "NodePrepareResources": (dra.NodePrepareResourcesRequest, dra.NodePrepareResourcesResponse),
+    "List": (podresources.ListPodResourcesRequest, podresources.ListPodResourcesResponse),
     "NodeUnprepareResources": (dra.NodeUnprepareResourcesRequest, dra.NodeUnprepareResourcesResponse),
 }
 _STREAMS = ("ListAndWatch",)

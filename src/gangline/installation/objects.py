@@ -36,6 +36,9 @@ from gangline.workloads.device_class import DEVICE_CLASS
 Obj = dict[str, Any]
 
 SYSTEM_NAMESPACE: Final = "gangline-system"
+NODE_NAMESPACE: Final = "kube-system"
+"""Of programs on nodes: pods of the critical classes may be there without a quota."""
+KUBELET_FOLDER: Final = "/var/lib/kubelet"
 PART_OF: Final = {"app.kubernetes.io/part-of": "gangline"}
 """The label by which an installation's objects are found again."""
 
@@ -136,13 +139,22 @@ def objects(installation: Installation) -> list[Obj]:
     return found
 
 
-def device_plugin() -> Obj:
-    """Return the DaemonSet that serves the GPUs of labelled nodes, where kubelets' own pods are."""
-    name, labels = "gangline-device-plugin", {"app": "gangline-device-plugin"}
-    folder = "/var/lib/kubelet/device-plugins"
+def device_plugin() -> list[Obj]:
+    """Return the DaemonSet that serves the GPUs of labelled nodes to kubelets, with what it may do."""
+    name = "gangline-device-plugin"
+    folders = {
+        "device-plugins": f"{KUBELET_FOLDER}/device-plugins",
+        "pod-resources": f"{KUBELET_FOLDER}/pod-resources",
+    }
+    daemons = _daemons(name, "device-plugin", folders, "Directory")
+    return [*_account(name, rights()["device-plugin"]), daemons]
+
+
+def _daemons(name: str, part: str, folders: dict[str, str], kind: str) -> Obj:
+    labels = {"app": name}
     gpu_nodes = {"matchExpressions": [{"key": "openshift.com/gpu-accelerator", "operator": "Exists"}]}
     container = {
-        "name": "device-plugin",
+        "name": part,
         "image": Installation().image("device-plugin"),
         "imagePullPolicy": "IfNotPresent",
         "command": ["gangline", "device-plugin"],
@@ -153,13 +165,13 @@ def device_plugin() -> Obj:
             {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
         ],
         "resources": _REQUESTS["device-plugin"],
-        # The folder is root's.
+        # The folders are root's.
         "securityContext": {"runAsUser": 0, **_CONFINED},
-        "volumeMounts": [{"name": "device-plugins", "mountPath": folder}],
+        "volumeMounts": [{"name": key, "mountPath": path} for key, path in folders.items()],
     }
     pod = {
         "priorityClassName": "system-node-critical",
-        "automountServiceAccountToken": False,
+        "serviceAccountName": name,
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [gpu_nodes]}
@@ -167,39 +179,33 @@ def device_plugin() -> Obj:
         },
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "containers": [container],
-        "volumes": [{"name": "device-plugins", "hostPath": {"path": folder, "type": "Directory"}}],
+        "volumes": [{"name": key, "hostPath": {"path": path, "type": kind}} for key, path in folders.items()],
     }
     spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
-    return _object(DAEMON_SETS, name, "kube-system", labels=labels, spec=spec)
+    return _object(DAEMON_SETS, name, NODE_NAMESPACE, labels=labels, spec=spec)
+
+
+def _account(name: str, rules: list[Obj]) -> list[Obj]:
+    """Return the account of a node's program with its rights."""
+    labels = {"app": name}
+    role = {"apiGroup": CLUSTER_ROLES.group, "kind": CLUSTER_ROLES.kind, "name": name}
+    subjects = [{"kind": SERVICE_ACCOUNTS.kind, "name": name, "namespace": NODE_NAMESPACE}]
+    return [
+        _object(SERVICE_ACCOUNTS, name, NODE_NAMESPACE, labels=labels),
+        _object(CLUSTER_ROLES, name, labels=labels, rules=rules),
+        _object(CLUSTER_ROLE_BINDINGS, name, labels=labels, roleRef=role, subjects=subjects),
+    ]
 
 
 def dra_driver() -> list[Obj]:
     """Return the device class, and the DaemonSet that serves GPUs to resource claims with what it may do."""
-    daemons, name, namespace = device_plugin(), "gangline-dra", "kube-system"
-    labels = {"app": name}
-    daemons["metadata"] = {"name": name, "namespace": namespace, "labels": {**labels, **PART_OF}}
-    template = daemons["spec"]["template"]
-    daemons["spec"]["selector"], template["metadata"] = {"matchLabels": labels}, {"labels": labels}
-    pod = template["spec"]
-    pod["serviceAccountName"], pod["automountServiceAccountToken"] = name, True
-    folders = {"plugins": "/var/lib/kubelet/plugins", "registry": "/var/lib/kubelet/plugins_registry"}
+    name = "gangline-dra"
+    folders = {"plugins": f"{KUBELET_FOLDER}/plugins", "registry": f"{KUBELET_FOLDER}/plugins_registry"}
     folders["cdi"] = "/var/run/cdi"
-    (container,) = pod["containers"]
-    container["name"], container["command"] = "dra", [*container["command"], "--dra"]
-    container["volumeMounts"] = [{"name": key, "mountPath": path} for key, path in folders.items()]
-    pod["volumes"] = [
-        {"name": key, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
-        for key, path in folders.items()
-    ]
-    role = {"apiGroup": CLUSTER_ROLES.group, "kind": CLUSTER_ROLES.kind, "name": name}
-    subjects = [{"kind": SERVICE_ACCOUNTS.kind, "name": name, "namespace": namespace}]
-    return [
-        DEVICE_CLASS,
-        _object(SERVICE_ACCOUNTS, name, namespace, labels=labels),
-        _object(CLUSTER_ROLES, name, labels=labels, rules=rights()["dra"]),
-        _object(CLUSTER_ROLE_BINDINGS, name, labels=labels, roleRef=role, subjects=subjects),
-        daemons,
-    ]
+    daemons = _daemons(name, "dra", folders, "DirectoryOrCreate")
+    (container,) = daemons["spec"]["template"]["spec"]["containers"]
+    container["command"] = [*container["command"], "--dra"]
+    return [DEVICE_CLASS, *_account(name, rights()["dra"]), daemons]
 
 
 def _object(resource: Resource, name: str, namespace: str = "", *, labels: Obj, **rest: Any) -> Obj:

@@ -20,6 +20,7 @@ from gangline.kube.events import Recorder
 from gangline.kube.verbs import ObjectClient
 from gangline.placement import Binding, Unschedulable
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
+from gangline.workloads.gpus import GPU_GROUP_ANNOTATION
 from gangline.workloads.pending import GANG_WAITED, UNSCHEDULABLE
 from gangline.workloads.requests import GPU
 
@@ -29,9 +30,8 @@ RETRY_S = 0.5
 RETRY_MAX_S = 30.0
 """Pauses between tries to take a pod away from a server that does not answer: the first, and the longest."""
 
-GPU_GROUP_ANNOTATION = "topology.kubernetes.io/gpu-group"
 GPU_VISIBLE_ANNOTATION = "topology.kubernetes.io/gpu-visible"
-"""Indices of a pod's GPUs, and of those of its gang on the node. Source: arena, which shows them."""
+"""Indices of the GPUs of a pod's gang on its node. Source: arena, which shows them."""
 
 TERMINATION_REASON = "PreemptionByScheduler"
 """Reason of DisruptionTarget for pods that a scheduler takes away. Source: Kubernetes, Pod disruption."""

@@ -12,6 +12,9 @@ from gangline.workloads.requests import GPU, container_requests, round_up
 ANNOTATION = "gangline.dev/gpus"
 """On a pod: JSON object, container -> UUIDs of its GPUs. Written by whoever places the pod."""
 
+GPU_GROUP_ANNOTATION = "topology.kubernetes.io/gpu-group"
+"""On a pod: indices of its GPUs on the node. Source: arena, which shows them."""
+
 VISIBLE_ANNOTATION = "gangline.dev/visible-gpus"
 """On a pod: UUIDs with commas between, the only GPUs that it may get; without it any."""
 

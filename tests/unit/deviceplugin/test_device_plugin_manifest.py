@@ -10,6 +10,7 @@ import yaml
 
 from gangline.cli.commands import COMMANDS
 from gangline.cli.serve.device_plugin import command
+from gangline.deviceplugin.node_pods import POD_RESOURCES_SOCKET
 from gangline.devices.inventory import PLUGIN_FOLDER
 
 MANIFEST = Path(__file__).parents[3] / "deploy/device-plugin.yaml"
@@ -17,7 +18,7 @@ MANIFEST = Path(__file__).parents[3] / "deploy/device-plugin.yaml"
 
 @pytest.fixture
 def pod() -> Any:
-    daemon_set = yaml.safe_load(MANIFEST.read_text())
+    *_, daemon_set = yaml.safe_load_all(MANIFEST.read_text())
     return daemon_set["spec"]["template"]["spec"]
 
 
@@ -30,7 +31,9 @@ def test_it_starts_a_command_with_options_that_it_has(pod: Any) -> None:
 
 
 def test_it_mounts_the_folder_of_the_kubelet_where_the_command_looks(pod: Any) -> None:
-    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (container,), paths = pod["containers"], [PLUGIN_FOLDER, str(POD_RESOURCES_SOCKET.parent)]
 
-    assert volume["hostPath"] == {"path": PLUGIN_FOLDER, "type": "Directory"}
-    assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": PLUGIN_FOLDER}]
+    assert [volume["hostPath"] for volume in pod["volumes"]] == [
+        {"path": path, "type": "Directory"} for path in paths
+    ]
+    assert [mount["mountPath"] for mount in container["volumeMounts"]] == paths

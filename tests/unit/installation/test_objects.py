@@ -106,7 +106,7 @@ def test_each_service_has_the_image_with_what_it_needs() -> None:
         "gangline-operator": "gangline",
         "gangline-scheduler": "gangline-scheduler",
     }
-    assert image(device_plugin()) == "gangline-device-plugin"
+    assert image(device_plugin()[-1]) == "gangline-device-plugin"
 
 
 def test_definitions_of_gangs_come_with_the_scheduler() -> None:

@@ -14,7 +14,7 @@ import click
 from gangline import clock
 from gangline.cli.options.gpus import GpuOptions, simulation_options
 from gangline.cli.serve.service import connection_options, service_connection
-from gangline.devices.inventory import PLUGIN_FOLDER
+from gangline.devices.inventory import NODE_FILE, PLUGIN_FOLDER
 
 if TYPE_CHECKING:
     from gangline.deviceplugin.gpu_source import GpuSource
@@ -24,6 +24,9 @@ OF_THE_STOCK_PLUGIN = (
     *("pass-device-specs", "device-list-strategy", "device-id-strategy", "config-file"),
 )
 """Options of NVIDIA's own plugin that manifests set and that have no effect here."""
+
+
+SERVICE_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 @click.command("device-plugin", context_settings={"ignore_unknown_options": True})
@@ -53,7 +56,7 @@ OF_THE_STOCK_PLUGIN = (
     default="/var/lib/kubelet",
     metavar="FOLDER",
     show_default=True,
-    help="With --dra: the kubelet's folder, where drivers register.",
+    help="The kubelet's folder, where it lists what pods have, and with --dra drivers register.",
 )
 @connection_options()
 @simulation_options
@@ -63,12 +66,11 @@ def command(
 ) -> None:
     """Serve the node's GPUs to its kubelet as nvidia.com/gpu until SIGTERM.
 
-    They are found with NVML, or simulated. Which of the free ones a pod gets is chosen by the wires between
-    them.
+    They are found with NVML, or simulated. A pod gets those that the scheduler chose for it
+    (gangline.dev/gpus), another pod the free ones with the fastest wires. The node is told GPUs and links.
     """
     from gangline.cli.serve.cluster import run_until_stopped
     from gangline.deviceplugin import gpu_source
-    from gangline.deviceplugin.plugin import DevicePlugin
     from gangline.devices.simulated import simulate
 
     _check(unused)
@@ -80,8 +82,32 @@ def command(
         source = gpu_source.of_values(simulate(node, simulation.gpus, simulation.model))
     else:
         source = gpu_source.of_node(folder) or gpu_source.of_driver()
-    serving = _serve_claims(node, source, **of_dra) if dra else DevicePlugin(folder, source, _say).run()
-    asyncio.run(run_until_stopped(serving))
+    is_told = simulation is not None or not (folder / NODE_FILE).exists()  # else the node agent tells it
+    serve = _serve_claims(node, source, **of_dra) if dra else _serve(folder, node, source, is_told, **of_dra)
+    asyncio.run(run_until_stopped(serve))
+
+
+async def _serve(
+    folder: Path,
+    node: str,
+    source: GpuSource,
+    is_told: bool,
+    kubelet_folder: Path,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    from gangline.deviceplugin.node_pods import NodePods
+    from gangline.deviceplugin.plugin import DevicePlugin
+    from gangline.kube.client import Client
+
+    if not is_told or not (kubeconfig or context or SERVICE_TOKEN.exists()):
+        if is_told:
+            _say("No cluster is known: GPUs are chosen by the wires alone, and their links are not published")
+        await DevicePlugin(folder, source, _say).run()
+        return
+    async with Client(service_connection(kubeconfig, context)) as client:
+        pods = NodePods(client, node, _say, kubelet_folder / "pod-resources" / "kubelet.sock")
+        await DevicePlugin(folder, source, _say, cluster=pods).run()
 
 
 async def _serve_claims(
