@@ -99,6 +99,10 @@ async def test_gpus_by_the_wires_on_a_kubelet_that_starts_anew(
         ids = ",".join(f"GPU-simulated-{name}-{index}" for index in indices)
         return f"{ids} {ids}\n"
 
+    async def registered() -> bool:  # the node may still have what a plugin before had
+        return REGISTERED in plugin.log
+
+    await jobs.until(registered, f"registration; the plugin said\n{plugin.log}")
     await amounts("4", "4")
     # Two NVLinks join 0 with 3 and 1 with 2, one all others of the first four GPUs of a DGX-1.
     assert await given("two", 2) == both(0, 3)

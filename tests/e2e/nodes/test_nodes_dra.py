@@ -116,6 +116,11 @@ async def test_a_claim_is_allocated_by_the_wires_and_prepared_by_the_kubelet(
         ids = ",".join(f"GPU-simulated-{name}-{index}" for index in indices)
         return f"{ids} {ids}\n"
 
+    async def idle() -> bool:  # pods of tests before may still be ending, with GPUs
+        pods = (await jobs.client.list(PODS)).items
+        return not any("nvidia.com/gpu" in str(pod["spec"]) for pod in pods)
+
+    await jobs.until(idle, "end of other pods with GPUs")
     await jobs.client.create(DEVICE_CLASSES, DEVICE_CLASS)
     try:
         async with scheduling(nodes):
