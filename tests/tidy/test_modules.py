@@ -58,7 +58,6 @@ OPEN_NAMES: dict[str, set[str]] = {
         "snapshot.JOB_NAME_LABELS",
         "snapshot.MODE_LABEL",
         "snapshot.OWN_TAINTS",
-        "snapshot.gang_of",
         "snapshot.unknown_mode",
         "volumes.read_claim",
         "volumes.read_class",

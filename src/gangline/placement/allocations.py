@@ -45,6 +45,8 @@ class Allocations:
         self.affinity_index = AffinityIndex(self)
         self.over: set[str] = set()
         """Jobs that are finished, by ``NAMESPACE/JOB``: pods of them that hold room are idle."""
+        self.succeeded: Counter[str] = Counter()
+        """By gang, how many of its pods have succeeded and keep their places in it."""
         for pod in pods:
             self.add(pod)
 
@@ -124,8 +126,11 @@ class Allocations:
         return self.used[queue]
 
     def placed(self) -> dict[str, int]:
-        """Return how many pods of each gang hold room and stay. Cost: one step for each gang."""
-        return {key: len(pods) - self._ending[key] for key, pods in self.by_gang.items()}
+        """Return how many pods of each gang hold room and stay, or have succeeded. One step for each gang."""
+        found = {key: len(pods) - self._ending[key] for key, pods in self.by_gang.items()}
+        for key, count in self.succeeded.items():
+            found[key] = found.get(key, 0) + count
+        return found
 
     def spread_counts(self, table: NodeTable, pod: PodView) -> Ints | None:
         """Return how crowded each node is for the pod, by its job and its preferences; None when equally."""

@@ -71,6 +71,7 @@ def schedule(
     """
     groups = groups or {}
     allocations = Allocations(snapshot.pods, groups)
+    allocations.succeeded.update(snapshot.succeeded)
     table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels, seed=seed)
     gangs = collect_gangs(pods, groups, allocations.placed())
     return SchedulingCycle(table, allocations, policy, now=now).run(gangs)

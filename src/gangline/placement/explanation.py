@@ -119,6 +119,7 @@ def explain(
     policy, groups = policy or Policy(), groups or {}
     allocations = Allocations(snapshot.pods, groups)
     allocations.over.update(over)
+    allocations.succeeded.update(snapshot.succeeded)
     table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels)
     gangs = collect_gangs(pods, groups, allocations.placed())
     gang = next((found for found in gangs if found.key == key), None)

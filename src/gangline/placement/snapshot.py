@@ -26,6 +26,7 @@ from gangline.placement.affinity.terms import PREFERRED, REQUIRED, Relations, re
 from gangline.placement.amounts import capacity_amounts, pod_request
 from gangline.topology import NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
+from gangline.workloads.gang_names import gang_of, gang_size
 from gangline.workloads.gpu_source import SOURCE_LABEL
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.gpus import VISIBLE_ANNOTATION, gpu_shares, read_gpus
@@ -33,15 +34,6 @@ from gangline.workloads.requests import GPU, device_count
 
 JOB_NAME_LABELS = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
 REPLICA_LABELS = ("training.kubeflow.org/job-role", "training.kubeflow.org/replica-type")
-GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io/name", "gpu-topology")
-"""Labels of pods that name their gang: scheduler-plugins', the light ones that arena writes, ACK's."""
-
-GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
-"""Volcano's."""
-
-SIZE_LABELS = ("pod-group.scheduling.sigs.k8s.io/min-available", "gpu-topology-replica")
-"""Labels that tell the size of a gang for which there is no PodGroup."""
-
 REQUIRED_TOPOLOGY = ("gangline.dev/required-topology", "kueue.x-k8s.io/podset-required-topology")
 """Annotations of pods and PodGroups: the nodes of the gang must agree in this label. Ours, and Kueue's.
 
@@ -301,7 +293,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             created=pod.metadata.creation_timestamp or "",
             shape=_encoder.encode(shape),
             gang=gang_of(pod),
-            gang_size=_gang_size(labels),
+            gang_size=gang_size(pod),
             queue=pod.metadata.annotations.get(QUEUE_ANNOTATION, ""),
             device_claims=_device_claims(pod) if spec.resource_claims else (),
             claim_users=_claim_users(spec) if spec.resource_claims else (),
@@ -324,25 +316,6 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def placed(self, node: str, gpu_uuids: tuple[str, ...], started: str = "") -> PodView:
         """Return the pod as it is once it is bound to a node, with these GPUs."""
         return msgspec.structs.replace(self, node_name=node, gpu_uuids=gpu_uuids, started=started)
-
-
-def gang_of(pod: Pod) -> str:
-    """Return ``NAMESPACE/NAME`` of the gang that a pod's labels or annotations name, or nothing.
-
-    Of a pod group of a Workload ``NAMESPACE/WORKLOAD/POD-GROUP``, and ``/REPLICA`` where it has replicas.
-    """
-    meta, ref = pod.metadata, pod.spec.workload_ref
-    if ref is not None:
-        parts = (meta.namespace, ref.name, ref.pod_group, ref.pod_group_replica_key)
-        return "/".join(filter(None, parts))
-    names = [meta.annotations.get(key) for key in GROUP_ANNOTATIONS]
-    names += [meta.labels.get(key) for key in GROUP_LABELS]
-    return next((f"{meta.namespace}/{name}" for name in names if name), "")
-
-
-def _gang_size(labels: dict[str, str]) -> int:
-    sizes = [labels[key] for key in SIZE_LABELS if labels.get(key, "").isdigit()]
-    return int(sizes[0]) if sizes else 0
 
 
 def _claims(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -411,10 +384,18 @@ def _node_preferences(affinity: dict[str, Any]) -> tuple[tuple[int, dict[str, An
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes, and the pods that hold room on them (bound or about to be, and not finished)."""
+    """Nodes, and the pods that hold room on them (bound or about to be, and not finished).
+
+    Attributes:
+        nodes: of the cluster.
+        pods: that hold room.
+        succeeded: gangs with how many of their pods have succeeded, see
+            :func:`gangline.workloads.gang_names.succeeded_gang`.
+    """
 
     nodes: tuple[NodeView, ...] = ()
     pods: tuple[PodView, ...] = ()
+    succeeded: dict[str, int] = {}
 
     def models_under(self, uids: Collection[str]) -> dict[str, list[str]]:
         """Return the nodes, by the model of the devices that some pods hold there."""

@@ -1,8 +1,8 @@
 """The kinds of PodGroup that the scheduler follows: how each is read, and what its status says.
 
 A gang is one value inside, :class:`gangline.placement.gangs.Group`. A further kind takes three things: an
-entry here; the field by which its pods name their group, in :func:`gangline.placement.snapshot.gang_of`; the
-rights to watch it and to patch its status, in ``deploy/scheduler.yaml``. Nothing else tells kinds apart.
+entry here; the field by which its pods name their group, in :func:`gangline.workloads.gang_names.gang_of`;
+the rights to watch it and to patch its status, in ``deploy/scheduler.yaml``. Nothing else tells kinds apart.
 """
 
 from __future__ import annotations

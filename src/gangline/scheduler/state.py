@@ -7,6 +7,7 @@ the rows of nodes that have changed, or whose pods have, are written anew.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -28,6 +29,7 @@ from gangline.placement import (
 from gangline.placement.allocations import Allocations, gang_key
 from gangline.placement.gangs import REPLICA_SLASHES, collect_gangs
 from gangline.placement.snapshot import HOSTNAME_LABEL
+from gangline.workloads.gang_names import succeeded_gang
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 
 MAIN_ROLES = ("launcher", "master", "chief")
@@ -67,6 +69,7 @@ class SchedulerState:
         self._bare_nodes: dict[str, NodeView] = {}  # nodes that publish devices, without them
         self.namespaces = Namespaces()
         """Labels of namespaces; whoever changes them calls :meth:`take_namespaces`."""
+        self._succeeded: dict[str, str] = {}  # gangs of pods that keep their places, by uid
         self._selecting: dict[str, PodView] = {}  # pods that select namespaces, as they say it
 
     @property
@@ -120,6 +123,7 @@ class SchedulerState:
         if pod is None:
             return False
         uid = pod.metadata.uid
+        self._note_success(uid, new)
         if new is None or new.is_finished:
             self._note_end(pod, is_over=new is not None and new.status.phase == "Succeeded")
             held = self._remove(uid)
@@ -139,6 +143,17 @@ class SchedulerState:
         if uid in self._assumed:
             return False
         return self._take_waiting(old, new)
+
+    def _note_success(self, uid: str, pod: Pod | None) -> None:
+        """Note in which gang a pod keeps its place, for as long as it is there."""
+        gang = succeeded_gang(pod) if pod is not None else ""
+        known = self._succeeded.pop(uid, "")
+        if gang:
+            self._succeeded[uid] = gang
+        if gang != known:
+            self._allocations.succeeded.update({gang: 1} if gang else {})
+            self._allocations.succeeded.subtract({known: 1} if known else {})
+            self._allocations.succeeded += Counter()  # drops zeros
 
     def _note_end(self, pod: Pod, *, is_over: bool) -> None:
         """Note whether a job is over because its main pod has succeeded; its workers may stay, and idle."""
@@ -283,7 +298,11 @@ class SchedulerState:
 
     def snapshot(self) -> Snapshot:
         """Return the nodes, and the pods that hold room on them, as plain values."""
-        return Snapshot(nodes=tuple(self._nodes.values()), pods=tuple(self._allocations))
+        return Snapshot(
+            nodes=tuple(self._nodes.values()),
+            pods=tuple(self._allocations),
+            succeeded=dict(self._allocations.succeeded),
+        )
 
     def waiting(self) -> list[PodView]:
         """Return the pods to place; those of paused gangs are not among them."""
@@ -322,6 +341,7 @@ class SchedulerState:
         group = self._groups.get(gang)
         members = self.members(gang)
         staying = sum(1 for pod in members if pod.node_name and not pod.is_ending)
+        staying += self._allocations.succeeded[gang]
         return bool(members) and staying < (group.min_member if group else size)
 
     def on_unhealthy_gpus(self, node: str) -> list[tuple[PodView, int]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from gangline.api.core import Pod
-from gangline.placement.snapshot import gang_of
+from gangline.workloads.gang_names import gang_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ from gangline.placement.allocations import gang_key
 from gangline.placement.read_groups import read_group, read_queue, read_workload
 from gangline.placement.snapshot import HOSTNAME_LABEL
 from gangline.scheduler.published import Published
+from gangline.workloads.gang_names import succeeded_gang
 from gangline.workloads.job_state import scheduler_of
 
 if TYPE_CHECKING:
@@ -180,15 +182,14 @@ def view_of(
         group = read_group(msgspec.convert(entry, PodGroup, strict=False), classes)
         groups[group.key] = group
     for entry in workloads:
-        read = read_workload(msgspec.convert(entry, PodGroup, strict=False), classes)
-        groups.update((group.key, group) for group in read)
+        replicas = read_workload(msgspec.convert(entry, PodGroup, strict=False), classes)
+        groups.update((group.key, group) for group in replicas)
     found = [queue for entry in queues if isinstance(queue := read_queue(entry), Queue)]
+    read = {pod["metadata"]["uid"]: msgspec.convert(pod, Pod, strict=False) for pod in pods}
     views = {
-        pod["metadata"]["uid"]: storage.applied(
-            namespaces.applied(devices.applied(PodView.from_pod(msgspec.convert(pod, Pod, strict=False))))
-        )
-        for pod in pods
-        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        uid: storage.applied(namespaces.applied(devices.applied(PodView.from_pod(pod))))
+        for uid, pod in read.items()
+        if not pod.is_finished
     }
     return ClusterView(
         nodes=nodes,
@@ -200,6 +201,7 @@ def view_of(
                 for node in nodes
             ),
             pods=tuple(view for view in views.values() if view.node_name),
+            succeeded=Counter(gang for pod in read.values() if (gang := succeeded_gang(pod))),
         ),
         groups=groups,
         policy=Policy(queues={queue.name: queue for queue in found}),
