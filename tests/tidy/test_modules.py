@@ -58,6 +58,7 @@ OPEN_NAMES: dict[str, set[str]] = {
         "snapshot.JOB_NAME_LABELS",
         "snapshot.MODE_LABEL",
         "snapshot.OWN_TAINTS",
+        "snapshot.SAVED_ANNOTATION",
         "snapshot.unknown_mode",
         "volumes.read_claim",
         "volumes.read_class",

@@ -1,7 +1,7 @@
 """One scheduling pass: ``(snapshot, waiting pods, seed) -> Decisions``. Pure, the same for the same input.
 
-Gangs are taken one by one: overdue ones first, then by priority, then those of queues within what they
-deserve, then the queue that has least of its share, then by age. Each is placed whole or waits with its first
+Gangs are taken one by one: those of queues within what they deserve, then by priority, then overdue
+ones, then the queue that has least of its share, then by age. Each is placed whole or waits with its first
 binding reason. For the first that waits room is kept, see :mod:`gangline.placement.reserve`; those behind it
 may start where they do not delay it. Where allowed, gangs of lower priority give way.
 """

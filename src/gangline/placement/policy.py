@@ -83,9 +83,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         levels: labels of nodes from the widest domain to the narrowest.
         queues: by name; a gang of a queue that is not among them has no quota.
-        overdue_after_s: a gang that has waited longer goes before all others, and room is kept for it even
-            when nobody knows when it will be free. That bounds waiting: once overdue, a gang starts when
-            the gangs that run now, and those overdue before it, have ended.
+        overdue_after_s: a gang that has waited longer goes before others of its priority, and room is kept
+            for it even when nobody knows when it will be free. That bounds waiting among equals: once
+            overdue, a gang starts when the gangs that run now, and those overdue before it, have ended.
         may_preempt: gangs of lower priority give way.
         may_backfill: others may pass a gang that waits, without delaying it.
     """

@@ -1,11 +1,11 @@
 """Which gangs give way to one of higher priority: only a set whose room, checked with topology, admits it.
 
 Victims are whole gangs of lower priority. A gang of a queue within what it deserves may also take back what
-another queue has borrowed; one that borrows takes nothing from those that do not. A gang that was overdue
-when it started is left alone, else it would never end.
+another queue has borrowed; one that borrows takes nothing from those that do not.
 
-Of the sets that are found the one wins whose highest priority is lowest, then the one of fewest gangs, then
-the one that loses least work in GPU-seconds. No victim of a set can be spared.
+Of the sets that are found the one wins whose highest priority is lowest, then the one that loses least work:
+device-seconds since the last checkpoint that was told, else since the start. No victim of a set can be
+spared.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from gangline.clock import parse_time
 from gangline.placement.allocations import Allocations
+from gangline.placement.amounts import CPU
 from gangline.placement.capacity import capacity
 from gangline.placement.fit import place
 from gangline.placement.gangs import Gang
@@ -26,7 +27,7 @@ from gangline.placement.policy import Policy
 from gangline.placement.quota import borrows, is_over, queue_of
 from gangline.placement.reserve import release, retake
 from gangline.placement.snapshot import PodView
-from gangline.workloads.requests import GPU
+from gangline.workloads.requests import device_count
 
 DOMAINS_TRIED_MAX = 16
 """Nodes, and domains of each level, in which victims are looked for, those with most free first."""
@@ -40,7 +41,6 @@ class _Running:
     key: str
     queue: str
     priority: int
-    waited_s: float
     ran_s: float
     lost: float
     pods: tuple[PodView, ...]
@@ -64,20 +64,21 @@ def find_victims(
     weaker = [running for running in _running(allocations, now) if may_take(running)]
     if not weaker:
         return []
-    best: tuple[tuple[int, int, float], list[str]] | None = None
+    best: tuple[tuple[int, float, int], list[str]] | None = None
     for within in _domains(table, gang, weaker):
         names = {table.names[row] for row in np.flatnonzero(within)}
         local = [running for running in weaker if any(pod.node_name in names for pod in running.pods)]
         chosen = _smallest(table, gang, sorted(local, key=lambda running: running.order), within)
         if chosen:
-            cost = (
-                max(running.priority for running in chosen),
-                len(chosen),
-                sum(running.lost for running in chosen),
-            )
+            cost = _cost(chosen)
             if best is None or cost < best[0]:
                 best = cost, [running.key for running in chosen]
     return best[1] if best else []
+
+
+def _cost(chosen: list[_Running]) -> tuple[int, float, int]:
+    """Return what a set costs: how important its gangs are, the work that is lost, how many they are."""
+    return max(running.priority for running in chosen), sum(running.lost for running in chosen), len(chosen)
 
 
 def _borrows(name: str, request: Mapping[str, int], allocations: Allocations, policy: Policy) -> bool:
@@ -93,7 +94,7 @@ def _permission(gang: Gang, allocations: Allocations, policy: Policy) -> Callabl
 
     def may_take(running: _Running) -> bool:
         is_new = running.ran_s <= 0 < len(running.pods[0].started)
-        if running.key == gang.key or is_new or running.waited_s > policy.overdue_after_s:
+        if running.key == gang.key or is_new:
             return False
         is_lower = running.priority < gang.priority
         if running.queue == own:
@@ -109,16 +110,15 @@ def _running(allocations: Allocations, now: datetime) -> Iterator[_Running]:
     for key, pods in allocations.by_gang.items():
         members = tuple(pods.values())
         started = min((parse_time(pod.started) for pod in members if pod.started), default=now)
-        group = allocations.groups.get(members[0].gang)
-        created = (group.created if group else "") or members[0].created
         ran_s = max((now - started).total_seconds(), 0.0)
+        saved = max((parse_time(pod.saved) for pod in members if pod.saved), default=started)
+        since_s = max((now - max(saved, started)).total_seconds(), 0.0)
         yield _Running(
             key,
             queue=allocations.queue_of(members[0]),
             priority=max(allocations.priority_of(pod) for pod in members),
-            waited_s=(started - parse_time(created)).total_seconds() if created else 0.0,
             ran_s=ran_s,
-            lost=ran_s * sum(max(pod.request.get(GPU, 0), 1) for pod in members),
+            lost=since_s * sum(max(device_count(pod.request), 1) for pod in members),
             pods=members,
         )
 
@@ -127,10 +127,10 @@ def _domains(table: NodeTable, gang: Gang, weaker: list[_Running]) -> Iterator[B
     """Yield sets of nodes that could hold the gang if all weaker gangs ended: single nodes, levels, all."""
     empty = table.room.copy()
     release(table, empty, [pod for running in weaker for pod in running.pods])
-    pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
+    pod = max(gang.pods, key=lambda pod: device_count(pod.request))
     wanted = sum(1 for other in gang.pods if other.shape == pod.shape)
     counts = capacity(table, empty, pod)
-    missing = -table.room.free[:, table.column(GPU if pod.request.get(GPU) else "cpu")]
+    missing = -table.room.free[:, table.column(_scarcest(pod.request))]
     rows = np.flatnonzero(counts >= wanted)
     for row in rows[np.lexsort((rows, missing[rows]))][:DOMAINS_TRIED_MAX]:
         yield _only(table, np.array([row]))
@@ -147,6 +147,12 @@ def _domains(table: NodeTable, gang: Gang, weaker: list[_Running]) -> Iterator[B
         yield np.ones(len(table), np.bool_)
 
 
+def _scarcest(request: Mapping[str, int]) -> str:
+    """Return the resource that is counted: the device of which most are asked for, else cpu."""
+    devices = {name: amount for name, amount in request.items() if device_count({name: amount})}
+    return max(devices, key=lambda name: (devices[name], name), default=CPU)
+
+
 def _only(table: NodeTable, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bools:
     mask = np.zeros(len(table), np.bool_)
     mask[rows] = True
@@ -156,8 +162,8 @@ def _only(table: NodeTable, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) ->
 def _smallest(table: NodeTable, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
     """Return candidates that suffice, less those that can be spared; empty if all do not.
 
-    The first that suffice tell how low the highest priority can be. One gang alone, or the largest ones, may
-    then take the place of several.
+    The first that suffice tell how low the highest priority can be. One gang alone, or the largest ones, take
+    the place of several where that loses less.
     """
     if place(table, _freed(table, candidates), gang, within=within) is None:
         return []
@@ -166,16 +172,18 @@ def _smallest(table: NodeTable, gang: Gang, candidates: list[_Running], within: 
         return chosen
     highest = max(running.priority for running in chosen)
     allowed = [running for running in candidates if running.priority <= highest]
-    resource = GPU if gang.gpus else "cpu"
+    resource = _scarcest(gang.request)
     held = {running.key: _held(table, running, resource, within) for running in allowed}
     missing = gang.request.get(resource, 0) - int(table.room.free[within, table.column(resource)].sum())
     enough = [running for running in allowed if held[running.key] >= max(missing, 1)]
     for running in sorted(enough, key=lambda running: (running.lost, running.key))[:ALONE_TRIED_MAX]:
+        if _cost([running]) >= _cost(chosen):
+            break
         if place(table, _freed(table, [running]), gang, within=within) is not None:
             return [running]
     largest = sorted(allowed, key=lambda running: (-held[running.key], running.lost, running.key))
     fewer = _needed(table, gang, largest, within)
-    return fewer if len(fewer) < len(chosen) else chosen
+    return min(chosen, fewer, key=_cost)
 
 
 def _needed(table: NodeTable, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:

@@ -141,13 +141,12 @@ class QueueLine:
     def _queue(self, name: str) -> Queue:
         return self._policy.queues.get(name, _NO_QUEUE)
 
-    def _order(self, gang: Gang) -> tuple[bool, int, str, str]:
-        is_overdue = self._overdue[id(gang)]
-        return not is_overdue, 0 if is_overdue else -gang.priority, gang.created, gang.key
+    def _order(self, gang: Gang) -> tuple[int, bool, str, str]:
+        return -gang.priority, not self._overdue[id(gang)], gang.created, gang.key
 
-    def _rank(self, name: str) -> tuple[bool, int, bool, int, float, str, str]:
+    def _rank(self, name: str) -> tuple[int, bool, int, bool, float, str, str]:
         gang = self._lines[name][-1]
-        is_late, priority, created, key = self._order(gang)
+        priority, is_in_time, created, key = self._order(gang)
         queue, used = self._queue(name), self._allocations.used_by(name)
         is_borrowing = borrows(queue, used, gang.request)
-        return is_late, -queue.priority, is_borrowing, priority, share(queue, used), created, key
+        return -queue.priority, is_borrowing, priority, is_in_time, share(queue, used), created, key

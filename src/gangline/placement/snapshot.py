@@ -21,6 +21,7 @@ from gangline.api.core import (
     host_ports,
 )
 from gangline.api.pod_group import QUEUE_ANNOTATION
+from gangline.clock import parse_time
 from gangline.errors import UserError
 from gangline.placement.affinity.terms import PREFERRED, REQUIRED, Relations, read_relations
 from gangline.placement.amounts import capacity_amounts, pod_request
@@ -69,6 +70,9 @@ MODEL_LABELS = (
     "cloud.google.com/gke-accelerator",
 )
 """Labels of nodes that name the model of their devices: GPU feature discovery's, the makers', GKE's."""
+
+SAVED_ANNOTATION = "gangline.dev/checkpoint-time"
+"""On any pod of a gang: when its training last saved its state, RFC 3339. What came before is not lost."""
 
 OWN_TAINTS = frozenset([BY_WIRES_TAINT.key, HELD_TAINT.key])
 
@@ -206,6 +210,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         counts no longer among the pods of its gang that are placed.
         required_level: label of nodes that must be equal for all pods of its gang, or empty.
         is_controlled: a controller makes it anew when it is deleted.
+        saved: when its training last saved its state, or empty.
     """
 
     key: str
@@ -245,6 +250,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_ending: bool = False
     required_level: str = ""
     is_controlled: bool = False
+    saved: str = ""
 
     @classmethod
     def from_pod(cls, pod: Pod) -> PodView:
@@ -304,6 +310,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             limit_s=spec.active_deadline_seconds,
             bound=_bound_at(pod) if spec.node_name else "",
             is_ending=bool(pod.metadata.deletion_timestamp),
+            saved=_time(pod.metadata.annotations.get(SAVED_ANNOTATION, "")),
             required_level=required_level(pod.metadata.annotations),
             is_controlled=pod.metadata.controller is not None,
         )
@@ -316,6 +323,15 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def placed(self, node: str, gpu_uuids: tuple[str, ...], started: str = "") -> PodView:
         """Return the pod as it is once it is bound to a node, with these GPUs."""
         return msgspec.structs.replace(self, node_name=node, gpu_uuids=gpu_uuids, started=started)
+
+
+def _time(text: str) -> str:
+    """Return a time as written, empty where it is none."""
+    try:
+        parse_time(text)
+    except ValueError:
+        return ""
+    return text
 
 
 def _claims(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:

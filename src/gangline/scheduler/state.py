@@ -28,7 +28,7 @@ from gangline.placement import (
 )
 from gangline.placement.allocations import Allocations, gang_key
 from gangline.placement.gangs import REPLICA_SLASHES, collect_gangs
-from gangline.placement.snapshot import HOSTNAME_LABEL
+from gangline.placement.snapshot import HOSTNAME_LABEL, SAVED_ANNOTATION
 from gangline.workloads.gang_names import succeeded_gang
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 
@@ -172,6 +172,7 @@ class SchedulerState:
                 or bool(known.gpu_uuids) == bool(pod.metadata.annotations.get(GPUS_ANNOTATION))
             )
             and known.is_ending == bool(pod.metadata.deletion_timestamp)
+            and known.saved == pod.metadata.annotations.get(SAVED_ANNOTATION, known.saved)
             and known.is_controlled == (pod.metadata.controller is not None)
             and (known.limit_s is None or known.started == (pod.status.start_time or known.started))
         )

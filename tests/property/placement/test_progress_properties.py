@@ -145,7 +145,8 @@ def arrivals(draws: Draws, prefix: str, most: int) -> Iterator[tuple[str, list[P
 def test_in_a_stream_of_arrivals_every_gang_that_can_run_runs(draws: Draws):
     """While one waits overdue, an older one starts at least as often as running gangs take to end.
 
-    Not promised to a gang that must be apart from pods of others: room is kept for it, no neighbourhood.
+    Not promised to a gang that must be apart from pods of others: room is kept for it, no neighbourhood; nor
+    where others are of higher priority, which go first however long it has waited.
     """
     on = nodes(draws, 3)
     cluster = Cluster(draws, on)
@@ -155,7 +156,8 @@ def test_in_a_stream_of_arrivals_every_gang_that_can_run_runs(draws: Draws):
     for step in range(9):
         for key, pods, found in arrivals(draws, f"g{step}", 3 if step < 5 else 1):
             created = format_time(NOW + step * STEP)
-            found = msgspec.structs.replace(found, created=created) if found else None
+            found = msgspec.structs.replace(found, created=created, priority=0) if found else None
+            pods = [msgspec.structs.replace(one, priority=0) for one in pods]
             cluster.add(pods, found)
             came[key], made[key] = (step, key), (pods, found)
         for key in cluster.run_pass():

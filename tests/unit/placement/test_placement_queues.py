@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from gang_scenes import NOW, decide, dgx, gpus_of, group, held, members, pod, reasons
+from gang_scenes import EARLIER, NOW, decide, dgx, gpus_of, group, held, members, pod, reasons
 
 from gangline.placement.allocations import Allocations
 from gangline.placement.cycle import SchedulingCycle
@@ -12,6 +12,7 @@ from gangline.placement.policy import Policy, Queue
 from gangline.placement.snapshot import PodView
 
 A, B = dgx("a"), dgx("b")
+GPU = "nvidia.com/gpu"
 LONG_AGO = "2026-01-01T10:00:00Z"
 
 
@@ -25,12 +26,55 @@ def test_higher_priority_goes_first_then_age():
     assert reasons(decide([A], gangs, group("low", 8), young)) == {"high": "NoRoom"}
 
 
-def test_a_gang_that_has_waited_too_long_goes_before_all():
-    gangs = [*members("old", 8), *members("high", 8)]
+def test_a_gang_that_has_waited_too_long_goes_before_those_of_its_priority_alone():
+    queues = {name: Queue(name=name, deserved={GPU: 16}) for name in ("one", "other")}
+    gangs = [*members("old", 8), *members("new", 8), *members("high", 8)]
+    busy = members("x", 4, 1, queue="one", node_name="b", gpu_uuids=("b-0",))
+    old, new = group("old", 8, created=LONG_AGO, queue="one"), group("new", 8, queue="other")
+    high = group("high", 8, priority=9, queue="one")
+
+    def first(*groups, overdue_after_s):
+        policy = Policy(overdue_after_s=overdue_after_s, queues=queues)
+        names = {found.key.removeprefix("team/") for found in groups}
+        pods = [one for one in gangs if one.gang.removeprefix("team/") in names]
+        return names - reasons(decide([A], pods, *groups, bound=busy, policy=policy)).keys()
+
+    assert first(old, new, overdue_after_s=3600) == {"old"}
+    assert first(old, new, overdue_after_s=86_400) == {"new"}  # its queue has less of its share
+    assert first(old, high, overdue_after_s=3600) == {"high"}
+
+
+def test_a_gang_of_higher_priority_takes_from_one_that_was_overdue_when_it_started():
+    old = [
+        held(f"old-{index}", "a", index, gang="old", created=LONG_AGO, started=EARLIER) for index in range(8)
+    ]
     groups = group("old", 8, created=LONG_AGO), group("high", 8, priority=9)
 
-    assert reasons(decide([A], gangs, *groups, policy=Policy(overdue_after_s=3600))) == {"high": "NoRoom"}
-    assert reasons(decide([A], gangs, *groups, policy=Policy(overdue_after_s=86_400))) == {"old": "NoRoom"}
+    found = decide([A], members("high", 8), *groups, bound=old, policy=Policy(overdue_after_s=60))
+
+    assert [eviction.gang for eviction in found.evictions] == ["team/old"]
+
+
+def test_those_give_way_that_lose_least_work_since_their_last_checkpoint():
+    def running(name, node, saved="", **more):
+        ids = range(8) if "small" not in name else range(int(name[-1]) * 4, int(name[-1]) * 4 + 4)
+        started = more.get("started", LONG_AGO)
+        return [held(f"{name}-{i}", node, i, gang=name, saved=saved, started=started) for i in ids]
+
+    def victims(*bound):
+        names = {one.gang.removeprefix("team/") for one in bound}
+        groups = [group(name, 4 if "small" in name else 8) for name in names]
+        high = group("high", 8, priority=9)
+        found = decide([A, B], members("high", 8), high, *groups, bound=bound)
+        return sorted(eviction.gang.removeprefix("team/") for eviction in found.evictions)
+
+    large, saved = running("large", "a"), running("large", "a", saved=EARLIER)
+    two = [*running("small-0", "b", started=EARLIER), *running("small-1", "b", started=EARLIER)]
+    old_two = [*running("small-0", "b"), *running("small-1", "b", started="2026-01-01T11:00:00Z")]
+
+    assert victims(*large, *two) == ["small-0", "small-1"]  # two gangs, of a minute each
+    assert victims(*saved, *old_two) == ["large"]
+    assert victims(*large, *old_two) == ["small-0", "small-1"]
 
 
 def test_a_queue_keeps_to_its_capability():

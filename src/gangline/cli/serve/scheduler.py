@@ -62,7 +62,7 @@ from gangline.topology.network import DEFAULT_LEVELS
     default=int(OVERDUE_AFTER_S),
     metavar="SECONDS",
     show_default=True,
-    help="A gang that has waited longer goes before all others, whatever their priority.",
+    help="A gang that has waited longer goes before all others of its priority.",
 )
 @led_options("gangline-system")
 def command(kubeconfig: Path | None, context: str | None, **options: Any) -> None:
