@@ -59,6 +59,7 @@ OPEN_NAMES: dict[str, set[str]] = {
         "snapshot.MODE_LABEL",
         "snapshot.OWN_TAINTS",
         "snapshot.SAVED_ANNOTATION",
+        "snapshot.given_gpus",
         "snapshot.unknown_mode",
         "volumes.read_claim",
         "volumes.read_class",

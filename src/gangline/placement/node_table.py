@@ -29,8 +29,6 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 NO_DOMAIN = -1
-MODELS = ""
-"""Stands among the labels for the model of devices."""
 SHAPES_MAX = 256
 """Shapes of pods whose permitted nodes are remembered; the oldest is forgotten first."""
 
@@ -59,10 +57,12 @@ class NodeTable:
         self.views: list[NodeView] = []
         self.columns: dict[str, int] = {CPU: 0, MEMORY: 1, PODS: 2, GPU: 3}
         self.kind_of = np.zeros(0, np.int32)
+        self.model_of = np.zeros(0, np.int64)
         self.domains = np.zeros((len(self.levels), 0), np.int32)
         self.domain_names: list[list[tuple[str, ...]]] = [[] for _ in self.levels]
         self.kinds: list[GpuTables] = []
         self.room = FreeResources(np.zeros((0, len(self.columns)), np.int64), np.zeros(0, np.int64))
+        self._model_ids: dict[str, int] = {}
         self._domain_ids: list[dict[tuple[str, ...], int]] = [{} for _ in self.levels]
         self._eligible: dict[bytes, tuple[PodView, Bools]] = {}
         self._assumed: dict[str, dict[str, int]] = {}  # GPUs by node and pod, where a plugin chose them
@@ -87,6 +87,7 @@ class NodeTable:
         table.views = ordered
         count = len(ordered)
         table.kind_of = np.full(count, -1, np.int32)
+        table.model_of = np.zeros(count, np.int64)
         table.domains = np.full((len(table.levels), count), NO_DOMAIN, np.int32)
         table.room = FreeResources(np.zeros((count, len(table.columns)), np.int64), np.zeros(count, np.int64))
         for index, node in enumerate(ordered):
@@ -146,6 +147,7 @@ class NodeTable:
         self.names.insert(index, node.name)
         self.views.insert(index, node)
         self.kind_of = np.insert(self.kind_of, index, -1)
+        self.model_of = np.insert(self.model_of, index, 0)
         self.domains = np.insert(self.domains, index, NO_DOMAIN, axis=1)
         self.room.insert(index)
         for shape, (pod, mask) in self._eligible.items():
@@ -161,6 +163,7 @@ class NodeTable:
         self._forget_nodes()
         del self.names[index], self.views[index]
         self.kind_of = np.delete(self.kind_of, index)
+        self.model_of = np.delete(self.model_of, index)
         self.domains = np.delete(self.domains, index, axis=1)
         self.room.delete(index)
         self._eligible = {
@@ -234,14 +237,9 @@ class NodeTable:
     def models(self) -> tuple[Ints, int]:
         """Return the model of each node's devices as a number, int64 (N,), and how many there are.
 
-        Nodes that do not tell are of one model. Cost: as of :meth:`label_domains`.
+        Nodes that do not tell are of one model; those without devices count for nothing.
         """
-        found = self._label_domains.get(MODELS)
-        if found is None:
-            ids: dict[str, int] = {}
-            models = [ids.setdefault(view.model, len(ids)) if view.devices else 0 for view in self.views]
-            found = self._label_domains[MODELS] = (np.array(models, np.int64), max(len(ids), 1))
-        return found
+        return self.model_of, max(len(self._model_ids), 1)
 
     def of_nodes(self, shape: bytes, compute: Callable[[], Ints]) -> Ints:
         """Return numbers by node that depend on the nodes alone, remembered by the shape of a pod."""
@@ -279,6 +277,8 @@ class NodeTable:
         self.views[index] = node
         self._offer(self.room, index, node)
         self.kind_of[index] = self._kind(node.gpus, by_wires=node.by_wires) if node.gpus else -1
+        model = self._model_ids.setdefault(node.model, len(self._model_ids)) if node.devices else 0
+        self.model_of[index] = model
         path: tuple[str, ...] = ()
         for position, key in enumerate(self.levels):
             path = (*path, node.labels.get(key, ""))

@@ -305,7 +305,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             claim_users=_claim_users(spec) if spec.resource_claims else (),
             gpu_shares=tuple((name, share.start, share.stop) for name, share in shares.items()),
             visible_gpus=None if visible is None else tuple(visible.split(",")),
-            gpu_uuids=_given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)),
+            gpu_uuids=given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)),
             started=pod.status.start_time or "",
             limit_s=spec.active_deadline_seconds,
             bound=_bound_at(pod) if spec.node_name else "",
@@ -379,7 +379,8 @@ def _bound_at(pod: Pod) -> str:
     return (condition.last_transition_time or "") if condition and condition.status == "True" else ""
 
 
-def _given_gpus(text: str | None) -> tuple[str, ...]:
+def given_gpus(text: str | None) -> tuple[str, ...]:
+    """Return the GPUs that an annotation :data:`GPUS_ANNOTATION` names, each once, in its order."""
     try:
         given = read_gpus(text)
     except ValueError:

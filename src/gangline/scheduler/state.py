@@ -28,7 +28,7 @@ from gangline.placement import (
 )
 from gangline.placement.allocations import Allocations, gang_key
 from gangline.placement.gangs import REPLICA_SLASHES, collect_gangs
-from gangline.placement.snapshot import HOSTNAME_LABEL, SAVED_ANNOTATION
+from gangline.placement.snapshot import HOSTNAME_LABEL, SAVED_ANNOTATION, given_gpus
 from gangline.workloads.gang_names import succeeded_gang
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 
@@ -169,7 +169,7 @@ class SchedulerState:
             and known.node_name == pod.spec.node_name
             and (
                 bool(known.claim_shares)
-                or bool(known.gpu_uuids) == bool(pod.metadata.annotations.get(GPUS_ANNOTATION))
+                or set(known.gpu_uuids) == set(given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)))
             )
             and known.is_ending == bool(pod.metadata.deletion_timestamp)
             and known.saved == pod.metadata.annotations.get(SAVED_ANNOTATION, known.saved)
