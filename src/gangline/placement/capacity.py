@@ -31,24 +31,23 @@ class Spot:
 
 def capacity(table: NodeTable, room: FreeResources, pod: PodView) -> Ints:
     """Return how many pods of this shape each node can take: int64 (N,), kept up to date by the room."""
-    columns = np.array([column for column, _ in table.amounts(pod)], np.int64)
-    amounts = np.array([amount for _, amount in table.amounts(pod)], np.int64)
+    amounts = table.amounts(pod)
     room.widen(len(table.columns))
     eligible = table.eligible(pod)
     gpus = pod.request.get(GPU, 0)
 
     def count(rows: Ints) -> Ints:
-        if len(columns):
-            counts: Ints = (room.free[rows[:, None], columns] // amounts).min(axis=1)
-        else:
-            counts = np.full(len(rows), UNBOUNDED)
+        at: Ints | slice = slice(None) if len(rows) == len(table) else rows
+        counts = np.full(len(rows), UNBOUNDED)
+        for column, amount in amounts:
+            np.minimum(counts, room.free[at, column] // amount, out=counts)
         if gpus:
-            ids = np.bitwise_count(room.gpus[rows].astype(np.uint64)).astype(np.int64) // gpus
-            counts = np.where(table.kind_of[rows] >= 0, np.minimum(counts, ids), counts)
+            ids = np.bitwise_count(room.gpus[at].astype(np.uint64)).astype(np.int64) // gpus
+            counts = np.where(table.kind_of[at] >= 0, np.minimum(counts, ids), counts)
         if pod.host_ports:
             is_free = [room.ports.get(int(row), frozenset()).isdisjoint(pod.host_ports) for row in rows]
             counts = np.where(is_free, np.minimum(counts, 1), 0)
-        return np.where(eligible[rows], np.maximum(counts, 0), 0)
+        return np.where(eligible[at], np.maximum(counts, 0), 0)
 
     if not pod.shape:
         return count(np.arange(len(table)))

@@ -5,14 +5,22 @@ Source: Kubernetes documentation, "Taints and Tolerations" and "Assigning Pods t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from gangline.api.core import Taint, Toleration
 from gangline.workloads.requests import GPU
 
 if TYPE_CHECKING:
     from gangline.placement.snapshot import NodeView, PodView
+
+Ints = npt.NDArray[np.int64]
+
+LABELS_MAX = 256
+"""Sets of labels for which it is remembered which nodes are alike."""
 
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
@@ -33,6 +41,64 @@ def filter_reason(node: NodeView, pod: PodView) -> str:
     if not all(any(term_holds(term, node) for term in terms) for terms in pod.volume_terms):
         return "node(s) had volume node affinity conflict"
     return ""
+
+
+def rule_labels(pod: PodView) -> frozenset[str] | None:
+    """Return the labels of nodes that :func:`filter_reason` reads for a pod; None where it reads names."""
+    terms = [*(pod.node_terms or ()), *(term for terms in pod.volume_terms for term in terms)]
+    if any(term.get("matchFields") for term in terms):
+        return None
+    rules = (rule for term in terms for rule in term.get("matchExpressions") or [])
+    return frozenset([*pod.node_selector, *(rule.get("key", "") for rule in rules)])
+
+
+class LikeNodes:
+    """Which nodes are alike in what the rules of pods read of them, so that a rule is looked at once for all.
+
+    Args:
+        count: rows to begin with.
+    """
+
+    def __init__(self, count: int = 0) -> None:
+        self._class_of = np.zeros(count, np.int64)  # by all that is read but labels
+        self._classes: dict[object, int] = {}
+        self._found: dict[frozenset[str], tuple[Sequence[int], Ints]] = {}
+
+    def put(self, row: int, node: NodeView) -> None:
+        """Take the node of a row as it is now."""
+        rules = node.taints, node.unschedulable, node.by_claim
+        self._class_of[row] = self._classes.setdefault(rules, len(self._classes))
+
+    def forget(self) -> None:
+        """Forget which are alike: a node has changed, come or gone."""
+        self._found.clear()
+
+    def insert(self, row: int) -> None:
+        """Make room for a row."""
+        self._class_of = np.insert(self._class_of, row, 0)
+
+    def delete(self, row: int) -> None:
+        """Forget a row."""
+        self._class_of = np.delete(self._class_of, row)
+
+    def by(
+        self, labels: frozenset[str], domains_of: Callable[[str], tuple[Ints, int]]
+    ) -> tuple[Sequence[int], Ints]:
+        """Return the first node of each kind in these labels, and the kind of each node: int64 (N,).
+
+        Cost: 0.1 µs a node for each label the first time after a node has changed, then nothing.
+        """
+        known = self._found.get(labels)
+        if known is None:
+            codes = self._class_of
+            for key in sorted(labels):
+                domains, count = domains_of(key)
+                _, codes = np.unique(codes * (count + 1) + domains + 1, return_inverse=True)
+            _, first, kinds = np.unique(codes, return_index=True, return_inverse=True)
+            if len(self._found) >= LABELS_MAX:
+                self._found.clear()
+            known = self._found[labels] = (first.tolist(), kinds)
+        return known
 
 
 def is_tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:

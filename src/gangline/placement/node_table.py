@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gangline.placement.affinity.affinity_index import AffinityIndex
 from gangline.placement.amounts import CPU, MEMORY, PODS
-from gangline.placement.filters import filter_reason
+from gangline.placement.filters import LikeNodes, filter_reason, rule_labels
 from gangline.placement.gpu_tables import GpuTables, tables_of
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology import NodeGpus, choices
@@ -29,6 +29,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 NO_DOMAIN = -1
+CHANGES_MAX = 1 << 16
+"""Changes of rows that are remembered; beyond, what is derived from rows is worked out anew."""
 SHAPES_MAX = 256
 """Shapes of pods whose permitted nodes are remembered; the oldest is forgotten first."""
 
@@ -63,6 +65,7 @@ class NodeTable:
         self.kinds: list[GpuTables] = []
         self.room = FreeResources(np.zeros((0, len(self.columns)), np.int64), np.zeros(0, np.int64))
         self._model_ids: dict[str, int] = {}
+        self._likes = LikeNodes()
         self._domain_ids: list[dict[tuple[str, ...], int]] = [{} for _ in self.levels]
         self._eligible: dict[bytes, tuple[PodView, Bools]] = {}
         self._assumed: dict[str, dict[str, int]] = {}  # GPUs by node and pod, where a plugin chose them
@@ -88,6 +91,7 @@ class NodeTable:
         count = len(ordered)
         table.kind_of = np.full(count, -1, np.int32)
         table.model_of = np.zeros(count, np.int64)
+        table._likes = LikeNodes(count)
         table.domains = np.full((len(table.levels), count), NO_DOMAIN, np.int32)
         table.room = FreeResources(np.zeros((count, len(table.columns)), np.int64), np.zeros(count, np.int64))
         for index, node in enumerate(ordered):
@@ -148,6 +152,7 @@ class NodeTable:
         self.views.insert(index, node)
         self.kind_of = np.insert(self.kind_of, index, -1)
         self.model_of = np.insert(self.model_of, index, 0)
+        self._likes.insert(index)
         self.domains = np.insert(self.domains, index, NO_DOMAIN, axis=1)
         self.room.insert(index)
         for shape, (pod, mask) in self._eligible.items():
@@ -164,6 +169,7 @@ class NodeTable:
         del self.names[index], self.views[index]
         self.kind_of = np.delete(self.kind_of, index)
         self.model_of = np.delete(self.model_of, index)
+        self._likes.delete(index)
         self.domains = np.delete(self.domains, index, axis=1)
         self.room.delete(index)
         self._eligible = {
@@ -175,6 +181,7 @@ class NodeTable:
         self._idle = None
         self.fits_idle.clear()
         self._label_domains.clear()
+        self._likes.forget()
         self._of_nodes.clear()
 
     def hold(self, pod: PodView) -> None:
@@ -208,14 +215,20 @@ class NodeTable:
         if known is not None:
             return known[1]
         allowed = not pod.refusal
-        mask = np.fromiter(
-            (allowed and not filter_reason(node, pod) for node in self.views), np.bool_, len(self.views)
-        )
+        mask = self._permitted(pod) if allowed else np.zeros(len(self.views), np.bool_)
         if pod.shape:
             while len(self._eligible) >= SHAPES_MAX:
                 del self._eligible[next(iter(self._eligible))]
             self._eligible[pod.shape] = (pod, mask)
         return mask
+
+    def _permitted(self, pod: PodView) -> Bools:
+        """Return which nodes the pod's rules permit; those that are alike in what the rules read, at once."""
+        keys = rule_labels(pod)
+        every = range(len(self.views)), None
+        first, alike = self._likes.by(keys, self.label_domains) if keys is not None else every
+        found = np.fromiter((not filter_reason(self.views[row], pod) for row in first), np.bool_, len(first))
+        return found if alike is None else found[alike]
 
     def level(self, key: str) -> int:
         """Return the position of a label among the levels, or -1."""
@@ -279,6 +292,7 @@ class NodeTable:
         self.kind_of[index] = self._kind(node.gpus, by_wires=node.by_wires) if node.gpus else -1
         model = self._model_ids.setdefault(node.model, len(self._model_ids)) if node.devices else 0
         self.model_of[index] = model
+        self._likes.put(index, node)
         path: tuple[str, ...] = ()
         for position, key in enumerate(self.levels):
             path = (*path, node.labels.get(key, ""))
@@ -321,6 +335,15 @@ EVERYBODY: frozenset[str] = _Everybody()
 """Of every pod it is said to be gone."""
 
 
+class _Derived:
+    """An array over all nodes, and up to which change of the room it is true."""
+
+    __slots__ = ("array", "seen")
+
+    def __init__(self, array: npt.NDArray[np.generic], seen: int) -> None:
+        self.array, self.seen = array, seen
+
+
 class FreeResources:
     """What nodes have left.
 
@@ -331,15 +354,15 @@ class FreeResources:
         gone: pods that are no neighbours any more in a trial, by uid.
     """
 
-    __slots__ = ("_derived", "free", "gone", "gpus", "ports")
+    __slots__ = ("_changed", "_derived", "free", "gone", "gpus", "ports")
 
     def __init__(self, free: Ints, gpus: Ints) -> None:
         self.free = free
         self.gpus = gpus
         self.ports: dict[int, frozenset[tuple[str, int]]] = {}
         self.gone: frozenset[str] = frozenset()
-        self._derived: dict[object, tuple[npt.NDArray[np.generic], Callable[[Ints], npt.NDArray[np.generic]]]]
-        self._derived = {}
+        self._derived: dict[object, _Derived] = {}
+        self._changed: list[int] = []
 
     def copy(self) -> FreeResources:
         """Return room of its own for a trial."""
@@ -351,17 +374,24 @@ class FreeResources:
     def derived(
         self, key: object, compute: Callable[[Ints], npt.NDArray[np.generic]]
     ) -> npt.NDArray[np.generic]:
-        """Return an array over all nodes that is kept up to date row by row while room is taken.
+        """Return an array over all nodes; of the rows that have changed since, it is brought up to date now.
 
         Args:
             key: name of the array.
             compute: rows -> values of these rows.
+
+        Cost: what was taken since this was asked last; arrays that nobody asks for cost nothing.
         """
-        if key not in self._derived:
+        found = self._derived.get(key)
+        if found is None:
             if len(self._derived) >= SHAPES_MAX:
                 self._derived.clear()
-            self._derived[key] = (compute(np.arange(len(self.gpus))), compute)
-        return self._derived[key][0]
+            found = self._derived[key] = _Derived(compute(np.arange(len(self.gpus))), len(self._changed))
+        elif found.seen < len(self._changed):
+            rows = np.unique(self._changed[found.seen :])
+            found.array[rows] = compute(rows)
+            found.seen = len(self._changed)
+        return found.array
 
     def take(
         self,
@@ -380,16 +410,21 @@ class FreeResources:
             self.ports[index] = self.ports.get(index, frozenset()) | ports
 
     def renew(self, *indices: int) -> None:
-        """Bring the derived arrays up to date for some rows."""
-        if self._derived:
-            rows = np.array(indices)
-            for array, compute in self._derived.values():
-                array[rows] = compute(rows)
+        """Note that rows have changed, for the derived arrays."""
+        if not self._derived:
+            return
+        self._changed += indices
+        if len(self._changed) > CHANGES_MAX:
+            self._forget_derived()
+
+    def _forget_derived(self) -> None:
+        self._derived.clear()
+        self._changed.clear()
 
     def forget(self, index: int) -> None:
         """Forget what is kept beside the arrays of one row."""
         self.ports.pop(index, None)
-        self._derived.clear()
+        self._forget_derived()
 
     def widen(self, width: int) -> None:
         """Add columns of zeros; a copy for a trial lacks those of resources that came later."""
@@ -397,18 +432,18 @@ class FreeResources:
         if missing <= 0:
             return
         self.free = np.concatenate([self.free, np.zeros((len(self.free), missing), np.int64)], axis=1)
-        self._derived.clear()
+        self._forget_derived()
 
     def insert(self, index: int) -> None:
         """Add a row of zeros."""
         self.free = np.insert(self.free, index, 0, axis=0)
         self.gpus = np.insert(self.gpus, index, 0)
         self.ports = {row + (row >= index): ports for row, ports in self.ports.items()}
-        self._derived.clear()
+        self._forget_derived()
 
     def delete(self, index: int) -> None:
         """Remove a row."""
         self.free = np.delete(self.free, index, axis=0)
         self.gpus = np.delete(self.gpus, index)
         self.ports = {row - (row > index): ports for row, ports in self.ports.items() if row != index}
-        self._derived.clear()
+        self._forget_derived()
