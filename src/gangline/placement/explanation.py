@@ -28,6 +28,9 @@ from gangline.workloads.requests import GPU
 JOBS_TRIED_MAX = 16
 """Running gangs of which it is tried whether the end of one alone is enough."""
 
+SPARED_TRIED_MAX = 32
+"""Running gangs of several that have to end of which it is tried whether one need not."""
+
 NODES_NAMED_MAX = 4
 JOBS_NAMED_MAX = 3
 
@@ -225,14 +228,13 @@ def _when_jobs_end(table: NodeTable, allocations: Allocations, gang: Gang, trial
         low, high = (low, middle) if is_enough else (middle + 1, high)
     if not tried or place(table, _freed(table, _all(tried[:low])), gang) is None:
         return None
-    ends = [entry[4] for entry in tried[:low]]
+    chosen = _without_spare(table, gang, tried[:low])
+    ends = [entry[4] for entry in chosen]
     last = max((end for end in ends if end), default=None) if all(ends) else None
-    names = [_job(entry[5]) for entry in tried[:low] if entry[5][0].job not in allocations.over]
+    names = [_job(entry[5]) for entry in chosen if entry[5][0].job not in allocations.over]
     if not names:
-        return Fix("idle", f"when the {', and the '.join(_idle(entry[5]) for entry in tried[:low])}")
-    idle = "".join(
-        f", and the {_idle(entry[5])}" for entry in tried[:low] if entry[5][0].job in allocations.over
-    )
+        return Fix("idle", f"when the {', and the '.join(_idle(entry[5]) for entry in chosen)}")
+    idle = "".join(f", and the {_idle(entry[5])}" for entry in chosen if entry[5][0].job in allocations.over)
     if len(names) > JOBS_NAMED_MAX:
         return Fix("ends", f"when {len(names)} running jobs end{_by(last)}{idle}", at=last)
     if len(names) == 1:
@@ -242,7 +244,20 @@ def _when_jobs_end(table: NodeTable, allocations: Allocations, gang: Gang, trial
     return Fix("ends", f"when {words.replace('job ', 'jobs ', 1)}{_by(last)}{idle}", at=last)
 
 
-def _all(entries: Iterable[tuple[bool, float, int, str, datetime | None, list[PodView]]]) -> list[PodView]:
+_Entry = tuple[bool, float, int, str, datetime | None, list[PodView]]
+
+
+def _without_spare(table: NodeTable, gang: Gang, entries: list[_Entry]) -> list[_Entry]:
+    """Return the running gangs without those that need not end; the last one must."""
+    chosen = entries
+    for entry in entries[-2 : -SPARED_TRIED_MAX - 2 : -1]:
+        others = [other for other in chosen if other is not entry]
+        if place(table, _freed(table, _all(others)), gang) is not None:
+            chosen = others
+    return chosen
+
+
+def _all(entries: Iterable[_Entry]) -> list[PodView]:
     return [pod for entry in entries for pod in entry[5]]
 
 
@@ -313,7 +328,8 @@ def _fewer(table: NodeTable, gang: Gang) -> Fix | None:
     if room < 1 or place(table, table.room, gang.only(*alike[:room], *others)) is None:
         return None
     what = (pod.replica_type or "pod") + ("" if room == 1 else "s")
-    return Fix("fewer", f"with {room} {what} instead of {len(alike)}")
+    batch = ", which changes the global batch" if pod.replica_type.lower() == "worker" else ""
+    return Fix("fewer", f"with {room} {what} instead of {len(alike)}{batch}")
 
 
 def _label_fix(table: NodeTable, gang: Gang) -> tuple[Fix, ...]:

@@ -165,7 +165,9 @@ def test_some_of_a_gang_that_fit_are_offered():
 
     found = why("g", [dgx("a")], members("g", 8, replica_type="worker"), group("g", 8), bound=bound)
 
-    assert found.fix == "fits when job t/x ends, or with 6 workers instead of 8"
+    assert (
+        found.fix == "fits when job t/x ends, or with 6 workers instead of 8, which changes the global batch"
+    )
 
 
 def test_one_of_a_gang_that_fits_is_offered_in_the_singular():
@@ -173,7 +175,9 @@ def test_one_of_a_gang_that_fits_is_offered_in_the_singular():
 
     found = why("g", [dgx("a")], members("g", 2, replica_type="worker"), group("g", 2), bound=bound)
 
-    assert found.fix == "fits when job t/x ends, or with 1 worker instead of 2"
+    assert (
+        found.fix == "fits when job t/x ends, or with 1 worker instead of 2, which changes the global batch"
+    )
 
 
 def test_what_never_fits_is_said_to():
@@ -316,3 +320,15 @@ def test_a_label_that_no_node_carries_is_named():
 
     assert found.reason == "NoNode"
     assert found.fix == "fits when a node gets the label ack.node.gpu.schedule=topology"
+
+
+def test_only_those_are_named_that_must_end():
+    """Two nodes of one rack are wanted; the job on the other rack, which is found first, may go on."""
+    nodes = [dgx("a", rack="1"), dgx("b", rack="2"), dgx("c", rack="2")]
+    places = {"x": "a", "y": "b", "z": "c"}
+    bound = [held(f"{name}-0", on, *range(8), job=f"team/{name}") for name, on in places.items()]
+    gang = group("g", 2, required_level="rack")
+
+    found = why("g", nodes, members("g", 2, 8), gang, bound=bound, policy=Policy(levels=("rack",)))
+
+    assert [fix.text for fix in found.fixes if fix.kind == "ends"] == ["when jobs team/y and team/z end"]
