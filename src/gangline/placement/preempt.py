@@ -65,9 +65,13 @@ def find_victims(
     if not weaker:
         return []
     best: tuple[tuple[int, float, int], list[str]] | None = None
+    on_node: dict[str, list[_Running]] = {}
+    for running in weaker:
+        for name in {pod.node_name for pod in running.pods}:
+            on_node.setdefault(name, []).append(running)
     for within in _domains(table, gang, weaker):
-        names = {table.names[row] for row in np.flatnonzero(within)}
-        local = [running for running in weaker if any(pod.node_name in names for pod in running.pods)]
+        there = (on_node.get(table.names[row], ()) for row in np.flatnonzero(within))
+        local = {running.key: running for some in there for running in some}.values()
         chosen = _smallest(table, gang, sorted(local, key=lambda running: running.order), within)
         if chosen:
             cost = _cost(chosen)
@@ -165,8 +169,6 @@ def _smallest(table: NodeTable, gang: Gang, candidates: list[_Running], within: 
     The first that suffice tell how low the highest priority can be. One gang alone, or the largest ones, take
     the place of several where that loses less.
     """
-    if place(table, _freed(table, candidates), gang, within=within) is None:
-        return []
     chosen = _needed(table, gang, candidates, within)
     if len(chosen) <= 1:
         return chosen
@@ -183,16 +185,26 @@ def _smallest(table: NodeTable, gang: Gang, candidates: list[_Running], within: 
             return [running]
     largest = sorted(allowed, key=lambda running: (-held[running.key], running.lost, running.key))
     fewer = _needed(table, gang, largest, within)
-    return min(chosen, fewer, key=_cost)
+    return min((found for found in (chosen, fewer) if found), key=_cost)
 
 
 def _needed(table: NodeTable, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
-    """Return the first candidates that suffice, less those that can be spared; all of them suffice."""
-    low, high = 0, len(candidates)
+    """Return the first candidates that suffice, less those that can be spared; empty if all do not.
+
+    The step doubles until they do: as a rule few of very many are needed.
+    """
+
+    def is_enough(count: int) -> bool:
+        return place(table, _freed(table, candidates[:count]), gang, within=within) is not None
+
+    low, high = 0, min(1, len(candidates))
+    while not is_enough(high):
+        if high >= len(candidates):
+            return []
+        low, high = high + 1, min(2 * high, len(candidates))
     while low < high:
         middle = (low + high) // 2
-        is_enough = place(table, _freed(table, candidates[:middle]), gang, within=within) is not None
-        low, high = (low, middle) if is_enough else (middle + 1, high)
+        low, high = (low, middle) if is_enough(middle) else (middle + 1, high)
     chosen = []
     room = _freed(table, candidates[:low])
     for running in reversed(candidates[:low]):
