@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from gangline.api.definitions import DefinitionOrigin, judge
-from gangline.api.resources import CRDS
+from gangline.api.resources import CRDS, Resource
 from gangline.kube.apply import LAST_APPLIED
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, KubeconfigError, NotFound
 
@@ -20,6 +21,9 @@ Verb = Literal["created", "configured", "replaced", "unchanged", "left"]
 CONFLICTS_MAX = 10
 CONFLICT_DELAY_S = 0.1
 """A definition's status takes kube-apiserver two or three writes, milliseconds apart."""
+
+SERVED_AFTER_S = 30.0
+"""Time for a server to serve a definition that it accepted."""
 
 CHECK_EVERY_S = 30.0
 """How often a service looks whose the definitions are that it works by."""
@@ -47,6 +51,28 @@ async def ensure(
         except Conflict:  # a server writes the status of a definition soon after it was made or changed
             await asyncio.sleep(CONFLICT_DELAY_S)
     return await _ensure_once(client, crd, replace=replace)
+
+
+async def create_first(client: ObjectClient, resource: Resource, manifest: Obj) -> None:
+    """Create an object of a kind whose definition was written just now, unless it is there.
+
+    A definition is served a moment after it was accepted (kube-apiserver: some 100 ms); until then the server
+    knows no such path.
+
+    Raises:
+        ApiError: the server refused, or serves no such kind after :data:`SERVED_AFTER_S`.
+    """
+    deadline = time.monotonic() + SERVED_AFTER_S
+    while True:
+        try:
+            await client.create(resource, manifest)
+            return
+        except AlreadyExists:
+            return
+        except NotFound:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(CONFLICT_DELAY_S)
 
 
 async def _ensure_once(

@@ -11,11 +11,11 @@ import pytest
 
 from gangline.api.crds import crds, gang_crds
 from gangline.api.definitions import DefinitionOrigin, stamped
-from gangline.api.resources import CRDS
+from gangline.api.resources import CRDS, Resource
 from gangline.kube import definitions
 from gangline.kube.client import Client
-from gangline.kube.definitions import ensure, find_strangers, watch_definitions
-from gangline.kube.errors import ApiError, NotFound
+from gangline.kube.definitions import create_first, ensure, find_strangers, watch_definitions
+from gangline.kube.errors import ApiError, Invalid, NotFound
 
 WAIT_S = 60.0
 
@@ -50,6 +50,27 @@ async def test_a_definition_is_written_once_and_known_again(
     assert await ensure(client, definition) == ("created", None)
     assert await ensure(client, definition) == ("unchanged", None)
     assert await find_strangers(client, [definition]) == []
+
+
+async def test_a_first_object_waits_until_its_definition_is_served(
+    client: Client, definition: dict[str, Any]
+) -> None:
+    await ensure(client, definition)
+    spec, version = definition["spec"], definition["spec"]["versions"][0]["name"]
+    names = spec["names"]
+    kind = Resource(
+        spec["group"], version, names["plural"], names["kind"], namespaced=spec["scope"] == "Namespaced"
+    )
+    namespace = {"namespace": "default"} if kind.namespaced else {}
+
+    first = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": "first", **namespace},
+        "spec": {},
+    }
+    with contextlib.suppress(Invalid):  # a schema of its own, which asks for more: served
+        await create_first(client, kind, first)
 
 
 async def test_one_of_an_earlier_release_is_renewed(client: Client, definition: dict[str, Any]) -> None:

@@ -134,7 +134,7 @@ async def _bootstrap(paths: ClusterPaths, facts: ClusterFacts, objects: Objects)
     from gangline.cluster.api_access import api_connection
     from gangline.cluster.daemon.readiness import node_object
     from gangline.kube.client import Client
-    from gangline.kube.definitions import ensure
+    from gangline.kube.definitions import create_first, ensure
     from gangline.kube.errors import AlreadyExists
 
     async with Client(api_connection(paths), user_agent="gangline-server") as client:
@@ -148,7 +148,7 @@ async def _bootstrap(paths: ClusterPaths, facts: ClusterFacts, objects: Objects)
         definitions = (*(crds() if facts.has_operator else ()), *gang_crds())
         await asyncio.gather(*(ensure(client, manifest) for manifest in definitions))
         runtimes = bundled_runtimes() if facts.has_operator else []
-        await asyncio.gather(*(create((CLUSTER_TRAINING_RUNTIMES, runtime)) for runtime in runtimes))
+        await asyncio.gather(*(create_first(client, CLUSTER_TRAINING_RUNTIMES, one) for one in runtimes))
 
 
 def _bridge_addresses(facts: ClusterFacts) -> list[str]:
