@@ -27,6 +27,7 @@ FIGURES = {
 
 def day(load: float, policy: str, seed: int) -> dict[str, float]:
     """Return the figures of one policy on one day."""
+    from gangline.placement import Policy
     from gangline.simulate.figures import figures
     from gangline.simulate.policies import POLICIES
     from gangline.simulate.replay import check_trace, replay
@@ -37,7 +38,7 @@ def day(load: float, policy: str, seed: int) -> dict[str, float]:
     site = Site()
     trace = generate(Mix(load=load, gpus=site.gpus, models=MODELS, seed=seed))
     check_trace(trace, site)
-    return figures(replay(trace, site, POLICIES[policy](site), Speeds(site)), trace, site).as_dict()
+    return figures(replay(trace, site, POLICIES[policy](site, Policy()), Speeds(site)), trace, site).as_dict()
 
 
 def run(laboratory: Laboratory) -> list[Figure]:

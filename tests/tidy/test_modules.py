@@ -45,7 +45,6 @@ OPEN_NAMES: dict[str, set[str]] = {
         "gangs.collect_gangs",
         "affinity.namespaces.labels_of",
         "policy.DEFAULT_QUEUE",
-        "policy.OVERDUE_AFTER_S",
         "prediction.STEP_S",
         "prediction.masks_of",
         "read_groups.read_group",

@@ -12,7 +12,7 @@ import click
 
 from gangline.cli.output import Column, print_table, print_value, say
 from gangline.errors import UserError
-from gangline.placement.policy import OVERDUE_AFTER_S
+from gangline.placement import Policy
 from gangline.units import plural
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gangline.simulate.speeds import Speeds
     from gangline.simulate.trace import Trace
 
+DEFAULTS = Policy()
 TRACE_BYTES_MAX = 256 << 20
 PROGRESS_EVERY_S = 0.2
 
@@ -50,10 +51,26 @@ PROGRESS_EVERY_S = 0.2
 @click.option(
     "--overdue-after",
     type=click.IntRange(1),
-    default=int(OVERDUE_AFTER_S),
+    default=int(DEFAULTS.overdue_after_s),
     metavar="SECONDS",
     show_default=True,
     help="gangline and rack-only keep room for a job that has waited longer.",
+)
+@click.option(
+    "--overdue-per-device",
+    type=click.IntRange(0),
+    default=int(DEFAULTS.overdue_per_device_s),
+    metavar="SECONDS",
+    show_default=True,
+    help="The same for each GPU of the job, if that is longer.",
+)
+@click.option(
+    "--whole-for",
+    type=click.IntRange(0),
+    default=int(DEFAULTS.whole_for_s),
+    metavar="SECONDS",
+    show_default=True,
+    help="Under these a job waits so long for a node or rack that holds it whole.",
 )
 @click.option(
     "--trace", "trace_file", default="", metavar="FILE", help="Replay the jobs of a CSV or JSON file."
@@ -77,7 +94,7 @@ def command(
       gangline simulate --load 60,80,95 --plot day.png
       gangline simulate --trace jobs.csv --policy gangline,first-fit -o json
     """  # noqa: D301 - click's mark for text that is not filled
-    from gangline.simulate.policies import POLICIES, scheduler_of
+    from gangline.simulate.policies import POLICIES
     from gangline.simulate.site import Site
     from gangline.simulate.speeds import Speeds
 
@@ -93,10 +110,15 @@ def command(
     traces = _traces(site, options)
     if options["save_trace"]:
         _save(traces, options["save_trace"])
+    bounds = Policy(
+        overdue_after_s=options["overdue_after"],
+        overdue_per_device_s=options["overdue_per_device"],
+        whole_for_s=options["whole_for"],
+    )
     outcomes = []
     for load, trace in traces.items():
         for name in chosen:
-            scheduler = scheduler_of(name, site, overdue_after_s=options["overdue_after"])
+            scheduler = POLICIES[name](site, bounds)
             outcomes.append(_run(load, trace, site, speeds, name, scheduler, fixed_durations))
     if output:
         print_value(_value(site, traces, outcomes, options | {"fixed_durations": fixed_durations}), output)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 
-from gangline.clock import format_time
+from gangline.clock import format_time, parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, take
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
-from gangline.placement.fit import has_rules, place
+from gangline.placement.fit import by_shape, closeness, closest, has_rules, place
 from gangline.placement.gangs import Gang, Group, collect_gangs
 from gangline.placement.node_table import SHAPES_MAX, Bools, NodeTable
 from gangline.placement.policy import Policy
@@ -28,12 +28,13 @@ from gangline.placement.reserve import Reservation, reserve
 from gangline.placement.snapshot import PodView, Snapshot
 from gangline.placement.unavailable_nodes import is_away
 from gangline.placement.why import pod_message, shortfall
+from gangline.units import plural
 from gangline.workloads.unconfirmed_end import UnconfirmedEnd, waits_for_end
 
 DEFAULT_POLICY = Policy()
 
-GangShape = tuple[frozenset[tuple[bytes, int]], str]
-"""How many pods of which shape a gang has, and the level that must hold all."""
+GangShape = tuple[frozenset[tuple[bytes, int]], str, bool]
+"""How many pods of which shape a gang has, the level that must hold all, and whether it may be cut now."""
 
 HEADS_MAX = 4
 """Gangs that wait for which, one after another, room is looked for in the future or taken from others: nobody
@@ -168,7 +169,7 @@ class SchedulingCycle:
             spots = place(self._table, room, gang, within=within, spread_counts=spread_counts)
             if spots is not None:
                 break
-        if spots is None:
+        if spots is None or self._is_cut_too_soon(gang, spots):
             if form is not None:
                 refused.add(form)
             return False
@@ -191,18 +192,43 @@ class SchedulingCycle:
         shapes, level = Counter(pod.shape for pod in gang.pods), gang.group.required_level
         if b"" in shapes or (level and gang.placed) or has_rules(self._table, gang):
             return None
-        return frozenset(shapes.items()), level
+        return frozenset(shapes.items()), level, self.whole_until(gang) is None
+
+    def whole_until(self, gang: Gang) -> datetime | None:
+        """Return until when a gang rather waits than is cut; None for one that may be cut now."""
+        is_one = gang.devices < 2 or len(gang.pods) < 2
+        if is_one or gang.placed or not self._policy.whole_for_s or not gang.created:
+            return None
+        until = parse_time(gang.created) + timedelta(seconds=self._policy.whole_s(gang.devices))
+        return until if self._now < until else None
+
+    def _is_cut_too_soon(self, gang: Gang, spots: Sequence[Spot]) -> bool:
+        """Return whether a gang that may not be cut yet lies wider than it would on empty nodes.
+
+        Narrow domains are tried first: where it lies there is no narrower one with room now. What counts is
+        where its pods with most devices lie.
+        """
+        if self.whole_until(gang) is None or has_rules(self._table, gang):
+            return False
+        pods = by_shape(gang.pods)[0]
+        uids = {pod.uid for pod in pods}
+        found = closeness(self._table, sorted({spot.node for spot in spots if spot.pod.uid in uids}))
+        return found < closest(self._table, self._table.idle(), pods)
 
     def _fits_beside(self, gang: Gang) -> bool:
         """Return whether a gang would fit if no room were kept."""
         form = self._form(gang)
         if form is None:
-            return place(self._table, self._table.room, gang) is not None
+            return self._fits_now(gang)
         key = form, len(self._bindings)
         if key not in self._fitting:
             is_refused = form in self._refused[True]
-            self._fitting[key] = not is_refused and place(self._table, self._table.room, gang) is not None
+            self._fitting[key] = not is_refused and self._fits_now(gang)
         return self._fitting[key]
+
+    def _fits_now(self, gang: Gang) -> bool:
+        spots = place(self._table, self._table.room, gang)
+        return spots is not None and not self._is_cut_too_soon(gang, spots)
 
     def _fits_idle(self, gang: Gang) -> bool:
         """Return whether a gang would fit if nothing ran; remembered by its form until a node changes."""
@@ -220,11 +246,25 @@ class SchedulingCycle:
         """Return (reason, message) of a gang that does not fit; for gangs of one form it is the same."""
         form = self._form(gang)
         if form is None:
-            return shortfall(self._table, self._table.room, gang)
+            return self._shortfall_now(gang)
         key = form, len(self._bindings)
         if key not in self._shortfalls:
-            self._shortfalls[key] = shortfall(self._table, self._table.room, gang)
+            self._shortfalls[key] = self._shortfall_now(gang)
         return self._shortfalls[key]
+
+    def _shortfall_now(self, gang: Gang) -> tuple[str, str]:
+        room = self._table.room
+        spots = place(self._table, room, gang) if self.whole_until(gang) is not None else None
+        if spots is None:
+            return shortfall(self._table, room, gang)
+        _, level = closest(self._table, self._table.idle(), by_shape(gang.pods)[0])
+        levels = [
+            "with devices of one model",
+            *(f"in one {label}" for label in self._table.levels),
+            "on one node",
+        ]
+        nodes = len({spot.node for spot in spots})
+        return "Cut", f"fits on {plural(nodes, 'node')} now; waits for room {levels[level + 1]}"
 
     def _ending_where_lost(self, gang: Gang) -> list[UnconfirmedEnd]:
         """Return the pods that a gang which lacks some has on their way out on nodes that are not ready."""
@@ -286,6 +326,12 @@ class SchedulingCycle:
             self._wait(gang, line, "Reserved", text, blocks=True)
             return
         reason, message = self._shortfall(core)
+        if reason == "Cut":
+            until = self.whole_until(core)
+            assert until is not None
+            text = f"{message}, until {format_time(until)}; then it takes what there is"
+            self._wait(gang, line, reason, text, blocks=True)
+            return
         is_head = kept is None and self._heads < HEADS_MAX
         if is_head and self._fits_idle(core):
             self._heads += 1
@@ -308,7 +354,14 @@ class SchedulingCycle:
         """Have gangs of lower priority give way, if that helps; return how many."""
         if not (self._policy.may_preempt and gang.may_preempt):
             return 0
-        victims = find_victims(self._table, self._allocations, gang, self._policy, self._now)
+        victims = find_victims(
+            self._table,
+            self._allocations,
+            gang,
+            self._policy,
+            self._now,
+            lambda spots: self._is_cut_too_soon(gang, spots),
+        )
         if {eviction.gang for eviction in self._evictions}.intersection(victims):
             return 0  # they give way to another gang already, which the room is for
         for key in victims:

@@ -144,6 +144,8 @@ def explain(
         fixes = nearest_fixes(table, allocations, core, workload=workload)
         kept = reserve(table, allocations, core, now, victims=set(), is_due=False)
         may_start = kept.at if kept else None
+    elif wait.reason == "Cut":
+        may_start = cycle.whole_until(core)
     elif wait.reason == "Quota":
         fixes = _quota_fix(core, policy, allocations, queue)
     elif wait.reason == "NoNode":

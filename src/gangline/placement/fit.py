@@ -12,6 +12,7 @@ Pods without devices that form no gang are spread: fewest pods of the same job f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from gangline.workloads.requests import GPU, device_count
 
 SPREAD_STEP = 1 << 20
 """Where pods are spread, one of the same role counts this much, another pod of the job 1."""
+
+EVERYWHERE = -1
+"""In place of a level: over all nodes."""
 
 DOMAINS_TRIED_MAX = 8
 """Domains of one level in which a gang of several shapes is tried, the best ones first."""
@@ -56,7 +60,7 @@ def place(
     Cost: about 50 µs for a small gang on 5,000 nodes, once counts for its shape are known.
     """
     room = visible_room(table, room, gang)
-    shapes = _by_shape(gang.pods)
+    shapes = by_shape(gang.pods)
     if _is_required(table, gang):  # a node without the label lies in no domain
         inside = table.domains[table.level(gang.group.required_level)] != NO_DOMAIN
         within = inside if within is None else within & inside
@@ -73,6 +77,56 @@ def place(
         if spots is not None:
             return spots
     return _mixed(table, room, gang, shapes, within) if len(shapes) > 1 else None
+
+
+class Closeness(NamedTuple):
+    """How close pods of a gang lie or could lie; the greater the closer.
+
+    Attributes:
+        is_one_model: whether their devices are of one model.
+        level: place in ``table.levels`` of the narrowest level in one domain of which all lie,
+            ``len(table.levels)`` for one node, :data:`EVERYWHERE` for none.
+    """
+
+    is_one_model: bool
+    level: int
+
+
+def closeness(table: NodeTable, rows: Sequence[int]) -> Closeness:
+    """Return how close pods on these rows lie."""
+    chosen = np.array(rows, np.int64)
+    models, _ = table.models()
+    is_one_model = bool((models[chosen] == models[chosen[0]]).all())
+    if len(rows) == 1:
+        return Closeness(is_one_model, len(table.levels))
+    for level in range(len(table.levels) - 1, -1, -1):
+        domains = table.domains[level][chosen]
+        if domains[0] != NO_DOMAIN and bool((domains == domains[0]).all()):
+            return Closeness(is_one_model, level)
+    return Closeness(is_one_model, EVERYWHERE)
+
+
+def closest(table: NodeTable, room: FreeResources, pods: Sequence[PodView]) -> Closeness:
+    """Return how close pods of one shape could lie in a room that takes them all."""
+    counts, wanted = capacity(table, room, pods[0]), len(pods)
+    models, count = table.models()
+    if count > 1:
+        own = [np.where(models == model, counts, 0) for model in range(count)]
+        levels = [_narrowest(table, one, wanted) for one in own if int(one.sum()) >= wanted]
+        if levels:
+            return Closeness(is_one_model=True, level=max(levels))
+    return Closeness(count == 1, _narrowest(table, counts, wanted))
+
+
+def _narrowest(table: NodeTable, counts: Ints, wanted: int) -> int:
+    """Return the narrowest level of which one domain has room for so many."""
+    if int(counts.max(initial=0)) >= wanted:
+        return len(table.levels)
+    for level in range(len(table.levels) - 1, -1, -1):
+        inside = table.domains[level] != NO_DOMAIN
+        if np.bincount(table.domains[level][inside], weights=counts[inside]).max(initial=0) >= wanted:
+            return level
+    return EVERYWHERE
 
 
 def visible_room(table: NodeTable, room: FreeResources, gang: Gang) -> FreeResources:
@@ -109,7 +163,7 @@ def _on_rows(table: NodeTable, room: FreeResources, assigned: list[list[tuple[Po
     return spots
 
 
-def _by_shape(pods: Sequence[PodView]) -> list[list[PodView]]:
+def by_shape(pods: Sequence[PodView]) -> list[list[PodView]]:
     """Return the pods in groups of one shape: those with most devices first, then the larger groups."""
     groups: dict[bytes | str, list[PodView]] = {}
     for pod in pods:

@@ -10,7 +10,7 @@ spared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,7 +19,7 @@ import numpy as np
 from gangline.clock import parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.amounts import CPU
-from gangline.placement.capacity import capacity
+from gangline.placement.capacity import Spot, capacity
 from gangline.placement.fit import place
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import Bools, FreeResources, NodeTable
@@ -34,6 +34,9 @@ DOMAINS_TRIED_MAX = 16
 
 ALONE_TRIED_MAX = 4
 """Gangs of one domain of which it is tried whether one alone is enough, where several would do."""
+
+
+_Fits = Callable[[FreeResources, Bools | None], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,16 @@ class _Running:
 
 
 def find_victims(
-    table: NodeTable, allocations: Allocations, gang: Gang, policy: Policy, now: datetime
+    table: NodeTable,
+    allocations: Allocations,
+    gang: Gang,
+    policy: Policy,
+    now: datetime,
+    is_cut: Callable[[Sequence[Spot]], bool] = lambda spots: False,
 ) -> list[str]:
     """Return the keys of the gangs that have to end so that this one fits; empty when none would help.
+
+    Nobody ends for a place that the gang would not take now, since ``is_cut`` says that it is cut there.
 
     Cost: some 20 trials for each domain that is looked at; nothing when no running gang has less priority.
     """
@@ -66,13 +76,18 @@ def find_victims(
         return []
     best: tuple[tuple[int, float, int], list[str]] | None = None
     on_node: dict[str, list[_Running]] = {}
+
+    def fits(room: FreeResources, within: Bools | None) -> bool:
+        spots = place(table, room, gang, within=within)
+        return spots is not None and not is_cut(spots)
+
     for running in weaker:
         for name in {pod.node_name for pod in running.pods}:
             on_node.setdefault(name, []).append(running)
     for within in _domains(table, gang, weaker):
         there = (on_node.get(table.names[row], ()) for row in np.flatnonzero(within))
         local = {running.key: running for some in there for running in some}.values()
-        chosen = _smallest(table, gang, sorted(local, key=lambda running: running.order), within)
+        chosen = _smallest(table, gang, sorted(local, key=lambda running: running.order), within, fits)
         if chosen:
             cost = _cost(chosen)
             if best is None or cost < best[0]:
@@ -163,13 +178,15 @@ def _only(table: NodeTable, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) ->
     return mask
 
 
-def _smallest(table: NodeTable, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
+def _smallest(
+    table: NodeTable, gang: Gang, candidates: list[_Running], within: Bools, fits: _Fits
+) -> list[_Running]:
     """Return candidates that suffice, less those that can be spared; empty if all do not.
 
     The first that suffice tell how low the highest priority can be. One gang alone, or the largest ones, take
     the place of several where that loses less.
     """
-    chosen = _needed(table, gang, candidates, within)
+    chosen = _needed(table, candidates, within, fits)
     if len(chosen) <= 1:
         return chosen
     highest = max(running.priority for running in chosen)
@@ -181,21 +198,21 @@ def _smallest(table: NodeTable, gang: Gang, candidates: list[_Running], within: 
     for running in sorted(enough, key=lambda running: (running.lost, running.key))[:ALONE_TRIED_MAX]:
         if _cost([running]) >= _cost(chosen):
             break
-        if place(table, _freed(table, [running]), gang, within=within) is not None:
+        if fits(_freed(table, [running]), within):
             return [running]
     largest = sorted(allowed, key=lambda running: (-held[running.key], running.lost, running.key))
-    fewer = _needed(table, gang, largest, within)
+    fewer = _needed(table, largest, within, fits)
     return min((found for found in (chosen, fewer) if found), key=_cost)
 
 
-def _needed(table: NodeTable, gang: Gang, candidates: list[_Running], within: Bools) -> list[_Running]:
+def _needed(table: NodeTable, candidates: list[_Running], within: Bools, fits: _Fits) -> list[_Running]:
     """Return the first candidates that suffice, less those that can be spared; empty if all do not.
 
     The step doubles until they do: as a rule few of very many are needed.
     """
 
     def is_enough(count: int) -> bool:
-        return place(table, _freed(table, candidates[:count]), gang, within=within) is not None
+        return fits(_freed(table, candidates[:count]), within)
 
     low, high = 0, min(1, len(candidates))
     while not is_enough(high):
@@ -210,7 +227,7 @@ def _needed(table: NodeTable, gang: Gang, candidates: list[_Running], within: Bo
     for running in reversed(candidates[:low]):
         without = room.copy()
         retake(table, without, running.pods)
-        if place(table, without, gang) is None:  # wherever that may be: it will not be placed here alone
+        if not fits(without, None):  # wherever that may be: it will not be placed here alone
             chosen.append(running)
         else:
             room = without

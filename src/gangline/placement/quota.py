@@ -136,7 +136,8 @@ class QueueLine:
     def _is_overdue(self, gang: Gang) -> bool:
         if not gang.created:
             return False
-        return (self._now - parse_time(gang.created)).total_seconds() > self._policy.overdue_after_s
+        age_s = (self._now - parse_time(gang.created)).total_seconds()
+        return age_s > self._policy.overdue_after_s and age_s > self._policy.overdue_s(gang.devices)
 
     def _queue(self, name: str) -> Queue:
         return self._policy.queues.get(name, _NO_QUEUE)

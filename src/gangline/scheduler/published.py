@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from gangline.placement import Policy
-from gangline.placement.policy import OVERDUE_AFTER_S
 
 LEASE_NAME = "gangline-scheduler"
 ANNOTATION = "gangline.dev/scheduler"
+
+DEFAULTS = Policy()
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -21,7 +22,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         names: ``spec.schedulerName`` of the pods that it places.
         levels: node labels of the network's levels, the widest first.
         node_selector: ``LABEL=VALUE,...`` of the nodes that it uses; empty for all.
-        overdue_after_seconds: see :class:`Policy`, as the two below.
+        overdue_after_seconds, overdue_per_device_seconds, whole_for_seconds: see :class:`Policy`, as the
+            two below.
         preempt: gangs of lower priority give way.
         backfill: others may pass a gang that waits.
     """
@@ -29,7 +31,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     names: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     node_selector: str = ""
-    overdue_after_seconds: float = OVERDUE_AFTER_S
+    overdue_after_seconds: float = DEFAULTS.overdue_after_s
+    overdue_per_device_seconds: float = DEFAULTS.overdue_per_device_s
+    whole_for_seconds: float = DEFAULTS.whole_for_s
     preempt: bool = True
     backfill: bool = True
 
@@ -41,6 +45,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             levels=policy.levels,
             node_selector=node_selector,
             overdue_after_seconds=policy.overdue_after_s,
+            overdue_per_device_seconds=policy.overdue_per_device_s,
+            whole_for_seconds=policy.whole_for_s,
             preempt=policy.may_preempt,
             backfill=policy.may_backfill,
         )
@@ -65,6 +71,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             policy,
             levels=self.levels,
             overdue_after_s=self.overdue_after_seconds,
+            overdue_per_device_s=self.overdue_per_device_seconds,
+            whole_for_s=self.whole_for_seconds,
             may_preempt=self.preempt,
             may_backfill=self.backfill,
         )

@@ -19,11 +19,11 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from gangline.placement import Gang, Group, NodeTable, PodView, Policy, SchedulingCycle
 from gangline.placement.allocations import Allocations
 from gangline.placement.fit import fewest
-from gangline.placement.policy import OVERDUE_AFTER_S
 from gangline.simulate.pods import gang_of, moment
 from gangline.simulate.site import Site
 from gangline.simulate.trace import TraceJob
@@ -55,12 +55,12 @@ class PassScheduler:
     Args:
         site: the simulated cluster.
         with_links: nodes publish their links; without, the stock device plugin takes the lowest ids.
-        overdue_after_s: room is kept for what has waited longer.
+        policy: how long what waits is waited for; levels are the site's, and nobody gives way.
     """
 
-    def __init__(self, site: Site, *, with_links: bool, overdue_after_s: float = OVERDUE_AFTER_S) -> None:
+    def __init__(self, site: Site, policy: Policy, *, with_links: bool) -> None:
         levels = tuple(level.label for level in site.levels)
-        self._policy = Policy(levels=levels, may_preempt=False, overdue_after_s=overdue_after_s)
+        self._policy = replace(policy, levels=levels, may_preempt=False)
         self._table = NodeTable.of(site.node_views(with_links=with_links), (), levels)
         self._groups: dict[str, Group] = {}
         self._allocations = Allocations((), self._groups)
@@ -200,19 +200,10 @@ def first_fit(room: Counts, wanted: int) -> dict[int, int]:
     return shares
 
 
-def scheduler_of(policy: str, site: Site, *, overdue_after_s: float) -> ReplayPolicy:
-    """Return a fresh scheduler of a policy; those that keep no room have no use for the bound."""
-    if policy in BY_PASS:
-        return PassScheduler(site, with_links=BY_PASS[policy], overdue_after_s=overdue_after_s)
-    return POLICIES[policy](site)
-
-
-BY_PASS = {"gangline": True, "rack-only": False}
-"""Policies that ask the scheduling pass, and whether nodes publish their links."""
-
-POLICIES: dict[str, Callable[[Site], ReplayPolicy]] = {
-    "gangline": lambda site: PassScheduler(site, with_links=True),
-    "rack-only": lambda site: PassScheduler(site, with_links=False),
-    "best-fit": lambda site: FitScheduler(site, fewest, is_strict=False),
-    "first-fit": lambda site: FitScheduler(site, first_fit, is_strict=True),
+POLICIES: dict[str, Callable[[Site, Policy], ReplayPolicy]] = {
+    "gangline": lambda site, policy: PassScheduler(site, policy, with_links=True),
+    "rack-only": lambda site, policy: PassScheduler(site, policy, with_links=False),
+    "best-fit": lambda site, _: FitScheduler(site, fewest, is_strict=False),
+    "first-fit": lambda site, _: FitScheduler(site, first_fit, is_strict=True),
 }
+"""Fresh schedulers by name; those that keep no room have no use for the bounds of a :class:`Policy`."""

@@ -48,6 +48,7 @@ LEVELS = ("block", "rack")
 POLICY = Policy(
     levels=LEVELS,
     queues={"q": Queue(name="q", capability={GPU: 12}), "strict": Queue(name="strict", is_strict=True)},
+    whole_for_s=0.0,
 )
 
 T = TypeVar("T")

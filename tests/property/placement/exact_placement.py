@@ -19,12 +19,14 @@ from gangline.placement.cycle import schedule
 from gangline.placement.fit import place
 from gangline.placement.gangs import Gang, Group
 from gangline.placement.node_table import NodeTable
+from gangline.placement.policy import Policy
 from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.link_resources import mask_of
 from gangline.topology.network import NETWORK_LABEL
 from gangline.workloads.requests import add_amounts
 
+AT_ONCE = Policy(whole_for_s=0.0)
 SCALE = 10_000
 """The solver counts in whole numbers: speeds in steps of 1/10,000."""
 
@@ -115,7 +117,7 @@ def gap(small: Small) -> Gap:
 
     ours: dict[str, dict[int, int]] = {}
     by_key = {pod.key: pod.gang.removeprefix("team/") for pod in small.waiting}
-    decided = schedule(small.snapshot, small.waiting, now=NOW, groups=small.groups)
+    decided = schedule(small.snapshot, small.waiting, now=NOW, policy=AT_ONCE, groups=small.groups)
     for binding in decided.bindings:
         masks = ours.setdefault(by_key[binding.pod], {})
         row = table.index(binding.node)

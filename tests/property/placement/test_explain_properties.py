@@ -10,7 +10,10 @@ from hypothesis import given
 from gangline.placement.cycle import schedule
 from gangline.placement.explanation import Explanation, explain
 from gangline.placement.gangs import Group
+from gangline.placement.policy import Policy
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
+
+AT_ONCE = Policy(whole_for_s=0.0)
 
 
 def scene(draws: Draws) -> tuple[list[NodeView], list[PodView], list[PodView], Group]:
@@ -30,7 +33,11 @@ scenes = drawn(scene, 24)
 
 def places(nodes: list[NodeView], bound: list[PodView], waiting: list[PodView], gang: Group) -> bool:
     found = schedule(
-        Snapshot(nodes=tuple(nodes), pods=tuple(bound)), waiting, now=NOW, groups={gang.key: gang}
+        Snapshot(nodes=tuple(nodes), pods=tuple(bound)),
+        waiting,
+        now=NOW,
+        policy=AT_ONCE,
+        groups={gang.key: gang},
     )
     return len(found.bindings) == len(waiting)
 
@@ -38,7 +45,7 @@ def places(nodes: list[NodeView], bound: list[PodView], waiting: list[PodView], 
 def why(scene: Any) -> Explanation:
     nodes, bound, waiting, gang = scene
     snapshot = Snapshot(nodes=tuple(nodes), pods=tuple(bound))
-    found = explain(snapshot, waiting, "team/g", now=NOW, groups={gang.key: gang})
+    found = explain(snapshot, waiting, "team/g", now=NOW, policy=AT_ONCE, groups={gang.key: gang})
     assert found is not None
     return found
 

@@ -27,7 +27,9 @@ from drawn_scenes import (
 )
 from gang_scenes import NOW, group
 from hypothesis import example, given
+from msgspec.structs import replace
 
+from gangline.clock import format_time
 from gangline.placement.affinity.terms import Relations, Term
 from gangline.placement.allocations import Allocations
 from gangline.placement.cycle import schedule
@@ -373,3 +375,35 @@ def test_what_a_gang_prefers_never_decides_whether_it_fits(
     groups = {"team/g0": group("g0", len(plain))}
 
     assert len(run(snapshot, fussy, groups).bindings) == len(run(snapshot, plain, groups).bindings)
+
+
+@many
+@given(drawn(lambda draws: (idle(draws), gang_pods(draws, "g", may_spread=False))))
+def test_on_an_idle_cluster_no_gang_waits_to_lie_closer(scene):
+    on, waiting = scene
+    groups = {"team/g": group("g", len(waiting), created=format_time(NOW))}
+    at_once, patient = (
+        schedule(Snapshot(nodes=tuple(on)), waiting, now=NOW, policy=policy, groups=groups)
+        for policy in (POLICY, replace(POLICY, whole_for_s=3600.0))
+    )
+
+    assert patient == at_once
+
+
+@many
+@given(scenes)
+def test_a_gang_that_waits_to_lie_closer_takes_nobodys_life_and_starts_when_its_time_is_over(scene: Scene):
+    snapshot, waiting, groups = scene
+    alone = next((found.gang for found in waiting if found.gang), "")
+    mine = [found for found in waiting if found.gang == alone and alone]
+    patient = replace(POLICY, whole_for_s=3600.0, overdue_after_s=1e9)
+    young = {key: replace(one, created=format_time(NOW)) for key, one in groups.items()}
+
+    found = schedule(snapshot, mine, now=NOW, policy=patient, groups=young)
+    then = schedule(snapshot, mine, now=NOW, policy=POLICY, groups=young)
+
+    if any(wait.reason == "Cut" for wait in found.waits):
+        assert not found.evictions
+        assert len({binding.node for binding in then.bindings}) > 1
+    elif not then.evictions:
+        assert found == then

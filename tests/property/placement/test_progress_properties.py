@@ -21,7 +21,7 @@ STEP = timedelta(minutes=10)
 STEPS_MAX = 3
 """A gang runs for at most so many steps."""
 
-POLICY = Policy(levels=LEVELS, overdue_after_s=STEP.total_seconds())
+POLICY = Policy(levels=LEVELS, overdue_after_s=STEP.total_seconds(), overdue_per_device_s=0.0)
 
 
 class Cluster:

@@ -1,12 +1,16 @@
 """Gangs: whole or not at all, on the GPUs whose links serve them best."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
-from gang_scenes import decide, dgx, gpus_of, group, held, members, messages, pod, reasons
+from gang_scenes import NOW, decide, dgx, gpus_of, group, held, members, messages, pod, reasons
 
 from gangline.api.core import Taint
+from gangline.clock import format_time
+from gangline.placement.gangs import Group
 from gangline.placement.policy import Policy
-from gangline.placement.snapshot import UNREACHABLE_TAINT, NodeView
+from gangline.placement.snapshot import UNREACHABLE_TAINT, NodeView, PodView
 from gangline.topology.known import known_machine
 
 RACKS = Policy(levels=("rack",))
@@ -242,3 +246,73 @@ def test_the_pods_that_are_short_are_told_and_not_those_that_fit():
     found = decide([dgx("a")], gang, group("g", 5))
 
     assert messages(found) == {"g": "needs 90 cpu on one node; best node a has 80 free"}
+
+
+def later(name: str, count: int, each: int, seconds: int) -> tuple[list[PodView], Group]:
+    """A gang that came so many seconds ago."""
+    created = format_time(NOW - timedelta(seconds=seconds))
+    return members(name, count, each, created=created), group(name, count, created=created)
+
+
+@pytest.mark.parametrize(("age_s", "reason"), [(60, {"g": "Cut"}), (3601, {})])
+def test_a_gang_waits_an_hour_for_a_node_of_its_own_before_it_is_cut(age_s, reason):
+    busy = [held("x", "a", *range(6)), held("y", "b", *range(6))]
+    pods, its_group = later("g", 4, 1, age_s)
+    policy = Policy(overdue_per_device_s=3600)
+
+    found = decide([dgx("a"), dgx("b")], pods, its_group, bound=busy, policy=policy)
+
+    assert reasons(found) == reason
+    assert len(found.bindings) == (0 if reason else 4)
+    if reason:
+        assert messages(found)["g"] == (
+            "fits on 2 nodes now; waits for room on one node, until 2026-01-01T12:59:00Z; "
+            "then it takes what there is"
+        )
+        assert found.kept_nodes == ()  # others may pass
+
+
+def test_a_gang_that_is_overdue_is_cut_at_once():
+    busy = [held("x", "a", *range(6)), held("y", "b", *range(6))]
+    pods, its_group = later("g", 4, 1, 100)
+
+    found = decide(
+        [dgx("a"), dgx("b")], pods, its_group, bound=busy,
+        policy=Policy(overdue_after_s=50, overdue_per_device_s=20),
+    )  # fmt: skip
+
+    assert not found.waits
+
+
+def test_a_gang_waits_for_a_rack_where_no_node_could_hold_it_and_not_where_no_rack_could():
+    nodes = [dgx("a", rack="1"), dgx("b", rack="1"), dgx("c", rack="2"), dgx("d", rack="2")]
+    busy = [held("x", "a", 0), held("y", "c", 0)]
+    racks = Policy(levels=("rack",))
+    two, three = later("g", 2, 8, 60), later("g", 3, 8, 60)
+
+    assert messages(decide(nodes, two[0], two[1], bound=busy, policy=racks))["g"].startswith(
+        "fits on 2 nodes now; waits for room in one rack, until "
+    )
+    assert reasons(decide(nodes, two[0], two[1], bound=busy, policy=Policy())) == {}
+    assert len(decide(nodes, three[0], three[1], policy=racks).bindings) == 3
+
+
+def test_nobody_gives_way_to_a_gang_that_could_be_cut():
+    busy = [held("x", "a", *range(6), gang="x"), held("y", "b", *range(6), gang="y")]
+    created = format_time(NOW - timedelta(seconds=60))
+    pods = members("g", 4, 1, created=created, priority=9)
+
+    found = decide([dgx("a"), dgx("b")], pods, group("g", 4, created=created, priority=9), bound=busy)
+
+    assert reasons(found) == {"g": "Cut"}
+    assert not found.evictions
+
+
+def test_a_gang_waits_for_devices_of_one_model():
+    nodes = [dgx(name, **{"nvidia.com/gpu.product": model}) for name, model in zip("abc", "HHA", strict=True)]
+    busy = [held("x", "a", 0)]
+    pods, its_group = later("g", 2, 8, 60)
+
+    found = decide(nodes, pods, its_group, bound=busy)
+
+    assert "waits for room with devices of one model, until" in messages(found)["g"]

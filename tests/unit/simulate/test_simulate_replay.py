@@ -3,8 +3,9 @@
 import pytest
 
 from gangline.errors import UserError
+from gangline.placement import Policy
 from gangline.simulate.figures import figures
-from gangline.simulate.policies import POLICIES, first_fit, scheduler_of
+from gangline.simulate.policies import POLICIES, first_fit
 from gangline.simulate.replay import JobRun, Replay, check_trace, replay
 from gangline.simulate.site import Site
 from gangline.simulate.speeds import MODELS, Speeds
@@ -24,7 +25,7 @@ def run(
 ) -> Replay:
     trace = Trace(jobs, 0.0, until_s)
     check_trace(trace, site)
-    return replay(trace, site, POLICIES[policy](site), Speeds(site, overlap))
+    return replay(trace, site, POLICIES[policy](site, Policy()), Speeds(site, overlap))
 
 
 def starts(outcome: Replay) -> dict[str, float]:
@@ -52,9 +53,32 @@ def test_only_strict_fifo_lets_a_small_job_wait_behind_a_large_one(policy, start
 )
 def test_room_is_kept_for_what_has_waited_longer_than_the_bound(overdue_after_s, started):
     trace = Trace((job("a", 0, 6, 100), job("b", 1, 8, 50), job("c", 50, 2, 500)), 0.0, 1000.0)
-    scheduler = scheduler_of("rack-only", DGX, overdue_after_s=overdue_after_s)
+    scheduler = POLICIES["rack-only"](DGX, Policy(overdue_after_s=overdue_after_s, overdue_per_device_s=0.0))
 
     assert starts(replay(trace, DGX, scheduler, Speeds(DGX), has_fixed_durations=True)) == {"a": 0} | started
+
+
+def test_the_bound_grows_with_the_gpus_that_a_job_asks_for():
+    trace = Trace((job("a", 0, 6, 100), job("b", 1, 8, 50), job("c", 50, 2, 500)), 0.0, 1000.0)
+
+    for per_device_s, start_s in ((2.0, 100), (20.0, 550)):
+        scheduler = POLICIES["rack-only"](DGX, Policy(overdue_after_s=1.0, overdue_per_device_s=per_device_s))
+        outcome = replay(trace, DGX, scheduler, Speeds(DGX), has_fixed_durations=True)
+        assert starts(outcome)["b"] == start_s  # overdue after 16 s, before c comes, or after 160
+
+
+@pytest.mark.parametrize(("whole_for_s", "start_s", "nodes"), [(0.0, 3, 2), (50.0, 53, 2), (200.0, 100, 1)])
+def test_a_job_waits_for_a_node_of_its_own_before_it_is_cut(whole_for_s, start_s, nodes):
+    jobs = (
+        job("a", 0, 6, 100), job("b", 0, 6, 500), job("c", 3, 4, 50),
+        job("d", 53, 1, 1),  # somebody is asked about then
+    )  # fmt: skip
+    scheduler = POLICIES["gangline"](PAIR, Policy(whole_for_s=whole_for_s))
+
+    outcome = replay(Trace(jobs, 0.0, 1000.0), PAIR, scheduler, Speeds(PAIR), has_fixed_durations=True)
+
+    (found,) = (run for run in outcome.runs if run.job.name == "c")
+    assert (found.start_s, found.nodes) == (start_s, nodes)
 
 
 def test_ends_come_before_arrivals_of_the_same_moment():
@@ -78,7 +102,7 @@ def test_the_wires_decide_how_long_a_job_runs():
 
 def test_fixed_durations_do_not_depend_on_the_wires():
     trace = Trace((job("a", 0, 1, 500), job("b", 1, 4, 100, model="vgg16")), 0.0, 1000.0)
-    scheduler = POLICIES["rack-only"](DGX)
+    scheduler = POLICIES["rack-only"](DGX, Policy())
 
     outcome = replay(trace, DGX, scheduler, Speeds(DGX, 0.0), has_fixed_durations=True)
 
@@ -96,7 +120,7 @@ def test_a_limit_ends_a_job(policy):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_figures_of_one_job_on_two_nodes(policy):
     trace = Trace((job("a", 0, 1, 600),), 0.0, 1000.0)
-    outcome = replay(trace, PAIR, POLICIES[policy](PAIR), Speeds(PAIR))
+    outcome = replay(trace, PAIR, POLICIES[policy](PAIR, Policy()), Speeds(PAIR))
 
     found = figures(outcome, trace, PAIR)
 
@@ -109,7 +133,7 @@ def test_figures_of_one_job_on_two_nodes(policy):
 
 def test_jobs_before_the_measured_span_hold_gpus_and_are_not_counted():
     trace = Trace((job("a", 0, 8, 150), job("b", 100, 8, 100)), 100.0, 200.0)
-    outcome = replay(trace, DGX, POLICIES["gangline"](DGX), Speeds(DGX))
+    outcome = replay(trace, DGX, POLICIES["gangline"](DGX, Policy()), Speeds(DGX))
 
     found = figures(outcome, trace, DGX)
 
@@ -119,7 +143,7 @@ def test_jobs_before_the_measured_span_hold_gpus_and_are_not_counted():
 def test_goodput_counts_each_gpu_with_the_speed_of_its_job():
     jobs = (job("a", 0, 1, 100), job("b", 0, 4, 100, model="vgg16"))
     trace = Trace(jobs, 0.0, 100.0)
-    outcome = replay(trace, DGX, POLICIES["rack-only"](DGX), Speeds(DGX, 0.0))
+    outcome = replay(trace, DGX, POLICIES["rack-only"](DGX, Policy()), Speeds(DGX, 0.0))
 
     found = figures(outcome, trace, DGX)
 
@@ -168,7 +192,7 @@ def most_held(runs: tuple[JobRun, ...]) -> int:
 def test_no_job_is_lost_and_capacity_is_never_exceeded(policy, seed):
     site, trace = Site(nodes=8, nodes_per_rack=4), small_day(seed)
 
-    outcome = replay(trace, site, POLICIES[policy](site), Speeds(site))
+    outcome = replay(trace, site, POLICIES[policy](site, Policy()), Speeds(site))
 
     assert sorted(found.job.name for found in outcome.runs) == [found.name for found in trace.jobs]
     assert all(found.start_s >= found.job.arrival_s and found.end_s > found.start_s for found in outcome.runs)
@@ -182,7 +206,7 @@ def test_no_job_is_lost_and_capacity_is_never_exceeded(policy, seed):
 def test_the_same_trace_gives_the_same_replay(policy):
     site, trace = Site(nodes=8), small_day(3)
 
-    first, second = (replay(trace, site, POLICIES[policy](site), Speeds(site)) for _ in range(2))
+    first, second = (replay(trace, site, POLICIES[policy](site, Policy()), Speeds(site)) for _ in range(2))
 
     assert first == second
 

@@ -18,9 +18,10 @@ from gangline.cli.serve.service import (
 )
 from gangline.errors import UserError
 from gangline.placement import Policy
-from gangline.placement.policy import OVERDUE_AFTER_S
 from gangline.topology import parse_levels
 from gangline.topology.network import DEFAULT_LEVELS
+
+DEFAULTS = Policy()
 
 
 @click.command("scheduler")
@@ -59,10 +60,26 @@ from gangline.topology.network import DEFAULT_LEVELS
 @click.option(
     "--overdue-after",
     type=click.IntRange(1),
-    default=int(OVERDUE_AFTER_S),
+    default=int(DEFAULTS.overdue_after_s),
     metavar="SECONDS",
     show_default=True,
     help="A gang that has waited longer goes before all others of its priority.",
+)
+@click.option(
+    "--overdue-per-device",
+    type=click.IntRange(0),
+    default=int(DEFAULTS.overdue_per_device_s),
+    metavar="SECONDS",
+    show_default=True,
+    help="The same for each device of the gang, if that is longer.",
+)
+@click.option(
+    "--whole-for",
+    type=click.IntRange(0),
+    default=int(DEFAULTS.whole_for_s),
+    metavar="SECONDS",
+    show_default=True,
+    help="A gang waits so long for a node or rack that holds it whole before it is cut.",
 )
 @led_options("gangline-system")
 def command(kubeconfig: Path | None, context: str | None, **options: Any) -> None:
@@ -91,6 +108,8 @@ def policy_of(options: Mapping[str, Any]) -> Policy:
     return Policy(
         levels=tuple(level.label for level in parse_levels(options["levels"])) or DEFAULT_LEVELS,
         overdue_after_s=options["overdue_after"],
+        overdue_per_device_s=options["overdue_per_device"],
+        whole_for_s=options["whole_for"],
         may_preempt=options["preempt"],
         may_backfill=options["backfill"],
     )
