@@ -132,6 +132,16 @@ def test_kubectl_can_use_the_kubeconfig(fresh):
     assert kubectl(fresh, "get", "nodes", "-o", "name") == "node/node-0\n"
 
 
+def test_up_adds_the_nodes_that_are_asked_for_and_those_that_were_deleted(fresh):
+    assert fresh("up", "--nodes", "2").returncode == 0
+    kubectl(fresh, "delete", "node", "node-1")
+
+    assert fresh("up", "--nodes", "3").returncode == 0
+
+    names = ["node/node-0", "node/node-1", "node/node-2"]
+    assert kubectl(fresh, "get", "nodes", "-o", "name").splitlines() == names
+
+
 def test_a_deployment_holds_no_down_up_and_goes_on_at_the_next_start(fresh):
     served = ("rollout", "status", "deployment/served", "--timeout=60s")
     kubectl(fresh, "create", "deployment", "served", "--image=gangline/base", "--", "sleep", "600")

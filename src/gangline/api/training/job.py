@@ -196,6 +196,11 @@ class TrainingJob(Wire, frozen=True, kw_only=True):
         return self.run_policy.suspend
 
     @property
+    def elastic_policy(self) -> ElasticPolicy | None:
+        """How workers come and go; None where their number is fixed."""
+        return self.spec.elastic_policy if isinstance(self.spec, PyTorchJobSpec) else None
+
+    @property
     def restarts_gang(self) -> bool:
         """Whether a failed pod has all pods of the job made again."""
         return self.metadata.annotations.get(ON_WORKER_FAILURE) == "restart-gang"

@@ -76,6 +76,8 @@ class NodeController:
             self._queue.add(old.metadata.name)
         elif new is not None:
             self._gone.discard(new.metadata.name)
+            # One that comes again has not been silent while it was away.
+            self._heard_s.setdefault(new.metadata.name, asyncio.get_running_loop().time())
             if (
                 old is None
                 or old.status.conditions != new.status.conditions

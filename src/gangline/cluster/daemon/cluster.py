@@ -14,13 +14,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from gangline.api.resources import NODES, PODS
+from gangline.api.resources import PODS
 from gangline.cluster.api_access import api_connection
 from gangline.cluster.control_plane.programs import check_programs
 from gangline.cluster.daemon.agent_refusal import check_refusal
@@ -33,7 +32,6 @@ from gangline.cluster.daemon.cluster_facts import (
     ClusterFacts,
     decide_facts,
     load_facts,
-    node_name,
     note_use,
     refuse_another_operator,
     refuse_another_plane,
@@ -42,7 +40,7 @@ from gangline.cluster.daemon.cluster_facts import (
 from gangline.cluster.daemon.daemon import is_alive, log_tail, spawn_daemon
 from gangline.cluster.daemon.folders import make_private_folders, mounts_under
 from gangline.cluster.daemon.own_loop import run_in_own_loop
-from gangline.cluster.daemon.readiness import missing, node_object
+from gangline.cluster.daemon.readiness import add_absent_nodes, missing
 from gangline.cluster.daemon.restarts import forget_restarts, note_restart, take_notices
 from gangline.cluster.daemon.simulation import Simulation, refuse_another
 from gangline.cluster.paths import ClusterPaths
@@ -50,7 +48,6 @@ from gangline.cluster.process_lock import LockState, ProcessLock, read_lock
 from gangline.cluster.runs.bounds import Bounds
 from gangline.errors import ClusterError, UserError
 from gangline.kube.client import Client
-from gangline.kube.errors import AlreadyExists
 
 START_TIMEOUT_S = {OWN: 30.0, KUBERNETES: 90.0}
 STOP_TIMEOUT_S = 15.0
@@ -310,14 +307,8 @@ class Cluster:
                 hint=f"stop it first with `gangline down --cluster {facts.name}`, or use another --cluster",
             )
         wanted = replace(facts, nodes=max(nodes, facts.nodes), keep=keep or facts.keep)
-        if wanted == facts:
-            return facts
-        if wanted.nodes != facts.nodes:
-            self._wait_answering(None)
-            for index in range(facts.nodes, wanted.nodes):
-                with suppress(AlreadyExists):
-                    self.request("POST", NODES.path(), node_object(node_name(index)))
-        save_facts(self.paths, wanted)
+        if wanted != facts:
+            save_facts(self.paths, wanted)
         return wanted
 
     def _wait_ready(self, facts: ClusterFacts, server: subprocess.Popen[bytes] | None) -> None:
@@ -327,6 +318,8 @@ class Cluster:
         while time.monotonic() < deadline:
             try:
                 waiting = run_in_own_loop(self._ask(lambda client: missing(client, facts)))
+                if waiting and server is None:  # it runs with as many nodes as it was started with
+                    run_in_own_loop(self._ask(lambda client: add_absent_nodes(client, facts)))
             except ClusterError:
                 waiting = "its server"
             if not waiting:

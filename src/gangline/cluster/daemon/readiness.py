@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from gangline.api.resources import MPIJOBS, NODES, SERVICE_ACCOUNTS
 from gangline.cluster.daemon.cluster_facts import OWN, ClusterFacts
 from gangline.cluster.daemon.simulation import Simulation
 from gangline.kube.client import Client
-from gangline.kube.errors import NotFound
+from gangline.kube.errors import AlreadyExists, NotFound
 
 AGENT_LABEL = "gangline.dev/agent"
 CONTROLLERS_STARTED = "/readyz/poststarthook/start-controllers"
@@ -26,6 +27,15 @@ def node_object(name: str) -> dict[str, Any]:
         },
         "spec": {},
     }
+
+
+async def add_absent_nodes(client: Client, facts: ClusterFacts) -> None:
+    """Create the nodes of a cluster that are not there: new ones, and those that somebody has deleted."""
+    there = {node["metadata"]["name"] for node in (await client.list(NODES)).items}
+    for name in facts.node_names:
+        if name not in there:
+            with suppress(AlreadyExists):
+                await client.create(NODES, node_object(name))
 
 
 async def missing(client: Client, facts: ClusterFacts) -> str:

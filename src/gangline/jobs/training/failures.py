@@ -1,7 +1,8 @@
 """What failed pods mean for a training job: made again, or its end; and the limits of the whole job.
 
 Source: training-operator 1.9.4, tf-operator 0.5.3. Done otherwise: pods that are made again count toward
-``backoffLimit``, which bounds nothing there; a pod that its node refused is placed anew without counting.
+``backoffLimit``, which bounds nothing there; a pod that its node refused, or that was lost with it, is placed
+anew without counting.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
-from gangline.api.core import Pod
+from gangline.api.core import Pod, find_condition
 from gangline.api.mpijob import DEFAULT_BACKOFF_LIMIT
 from gangline.api.training.job import TrainingJob
 from gangline.clock import parse_time
@@ -21,13 +22,14 @@ from gangline.jobs.training.rules import TrainingRules
 _RETRYABLE_FROM: Final = 128
 _FREE_ROUNDS: Final = 2
 RESTART_PAUSE_MAX_S: Final = 60.0
+_BY_KUBELET: Final = "TerminationByKubelet"
 _RETRYABLE_IN_V1BETA2: Final = frozenset({130, 137, 138, 143})
 
 
 class Fate(Enum):
     """What follows from a failed pod."""
 
-    REPLACED = "its node refused it: it is made again, and does not count"
+    REPLACED = "its node refused it or is gone: it is made again, and does not count"
     RESTARTED = "it is made again, and counts"
     PERMANENT = "its exit code says that it would fail again: the job fails"
     FATAL = "its policy makes nothing again: the job fails"
@@ -61,6 +63,8 @@ def _fate(rules: TrainingRules, job: TrainingJob, type_: str, pod: Pod) -> Fate:
         return Fate.REPLACED
     if job.restarts_gang:
         return Fate.RESTARTED
+    if is_taken_away(pod) and (policy != "Never" or job.elastic_policy):
+        return Fate.REPLACED
     if policy == "ExitCode":
         code = exit_code_of(rules.kind, pod)
         code = NO_EXIT_CODE if code is None else code
@@ -68,6 +72,12 @@ def _fate(rules: TrainingRules, job: TrainingJob, type_: str, pod: Pod) -> Fate:
     if policy in ("OnFailure", "Always") and not job.is_v1beta2:
         return Fate.RESTARTED
     return Fate.FORGIVEN if rules.forgives(job, type_) else Fate.FATAL
+
+
+def is_taken_away(pod: Pod) -> bool:
+    """Whether a pod ended with its node or gave way; not one that its node ends for what it uses itself."""
+    target = find_condition(pod.status.conditions, "DisruptionTarget")
+    return target is not None and target.status == "True" and target.reason != _BY_KUBELET
 
 
 def is_past_backoff_limit(replicas: ObservedReplicas, restarts: int) -> bool:

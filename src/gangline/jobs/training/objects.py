@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from gangline.api.mpijob import SchedulingPolicy
-from gangline.api.training.job import WORKER, PyTorchJobSpec, TrainingJob
+from gangline.api.training.job import WORKER, TrainingJob
 from gangline.jobs.gang import Dialect, GangedJob, join_gang
 from gangline.jobs.names import JOB_ROLE_LABEL, child_metadata
 from gangline.jobs.pods import without_nulls
@@ -145,7 +145,7 @@ def gang_of_training_job(rules: TrainingRules, job: TrainingJob, done: int = 0) 
 
 def _fewest(job: TrainingJob) -> int:
     """Return how many pods of an elastic job must start together; 0 for every other job."""
-    elastic = job.spec.elastic_policy if isinstance(job.spec, PyTorchJobSpec) else None
+    elastic = job.elastic_policy
     if elastic is None or elastic.min_replicas is None:
         return 0
     return job.total - job.count(WORKER) + elastic.min_replicas

@@ -60,6 +60,9 @@ def _elastic(job: TrainingJob, elastic: ElasticPolicy) -> dict[str, str]:
         "PET_RDZV_ENDPOINT": f"{host}:{port}",
         "PET_RDZV_BACKEND": elastic.rdzv_backend or "c10d",
         "PET_NNODES": f"{elastic.min_replicas}:{elastic.max_replicas}",
+        # With a shared store the agent of rank 0 tells where that is in its own first round alone: one that
+        # joins later waits a minute for it, then all start again (torch 2.13, dynamic_rendezvous.py).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     if elastic.max_restarts is not None:
         variables["PET_MAX_RESTARTS"] = str(elastic.max_restarts)

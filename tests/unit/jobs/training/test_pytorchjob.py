@@ -101,6 +101,7 @@ def test_variables_of_an_elastic_job(training: Scene) -> None:
         ("PET_RDZV_ENDPOINT", "train-worker-0:23456"),
         ("PET_RDZV_BACKEND", "etcd"),
         ("PET_NNODES", "1:3"),
+        ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"),
         ("PET_MAX_RESTARTS", "5"),
         ("PET_NPROC_PER_NODE", "2"),
         ("PET_RDZV_ID", "id"),
