@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service
 from gangline.api.pod_group import PodGroup
 from gangline.api.trainer.job import Runtime
+from gangline.api.training.autoscaler import Autoscaler
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class ObservedChildren:
     """The objects in the job's namespace that carry its label, whoever owns them.
 
     Attributes:
-        services: by name; so are ``config_maps``, ``secrets``, ``jobs`` and ``pods``.
+        services: by name; so are ``config_maps``, ``secrets``, ``jobs``, ``pods`` and ``autoscalers``.
         pod_groups: by name; empty without gang scheduling, as is ``priorities``.
         priorities: value of each PriorityClass of the cluster.
         serves_pod_groups: whether the cluster has the kind of PodGroup that the gang scheduler reads.
@@ -36,6 +37,7 @@ class ObservedChildren:
     rejected: tuple[str, ...] = ()
     refused: str = ""
     runtimes: Mapping[tuple[str, str], Runtime] = field(default_factory=dict)
+    autoscalers: Mapping[str, Autoscaler] = field(default_factory=dict)
 
 
 def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:

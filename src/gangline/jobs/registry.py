@@ -12,6 +12,7 @@ from gangline.api.core import ObjectMeta
 from gangline.api.mpijob_reading import ReadJob, read_observed, renew
 from gangline.api.resources import (
     CONFIG_MAPS,
+    HORIZONTAL_POD_AUTOSCALERS,
     JOBS,
     MPIJOBS,
     PODS,
@@ -22,7 +23,7 @@ from gangline.api.resources import (
     Resource,
 )
 from gangline.api.trainer.reading import ReadTrainJob, read_observed_train_job, renew_train_job
-from gangline.api.training.kinds import TRAINJOB
+from gangline.api.training.kinds import PYTORCHJOB, TRAINJOB
 from gangline.api.training.reading import ReadTrainingJob, read_observed_training, renew_training
 from gangline.jobs import mpijob
 from gangline.jobs.names import JOB_NAME_LABEL, OPERATOR_NAME, OPERATOR_NAME_LABEL
@@ -93,7 +94,7 @@ def _training_job(rules: TrainingRules) -> JobKind[ReadTrainingJob]:
         read=partial(read_observed_training, kind),
         renew=renew_training,
         reconcile=partial(training.reconcile, rules),
-        children=(SERVICES, PODS),
+        children=(SERVICES, PODS, *((HORIZONTAL_POD_AUTOSCALERS,) if kind is PYTORCHJOB else ())),
         component=kind.controller,
         framework=kind.container,
         is_required=False,

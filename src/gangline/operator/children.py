@@ -9,8 +9,18 @@ import msgspec
 
 from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service, is_true
 from gangline.api.pod_group import PodGroup, PriorityClass
-from gangline.api.resources import CONFIG_MAPS, JOBS, PODS, PRIORITY_CLASSES, SECRETS, SERVICES, Resource
+from gangline.api.resources import (
+    CONFIG_MAPS,
+    HORIZONTAL_POD_AUTOSCALERS,
+    JOBS,
+    PODS,
+    PRIORITY_CLASSES,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
 from gangline.api.trainer.job import Runtime
+from gangline.api.training.autoscaler import Autoscaler
 from gangline.jobs.gang import Dialect
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.registry import JobKind
@@ -25,6 +35,7 @@ _CHILD_TYPES: dict[Resource, type[Any]] = {
     SECRETS: Secret,
     JOBS: Job,
     PODS: Pod,
+    HORIZONTAL_POD_AUTOSCALERS: Autoscaler,
 }
 _BY_JOB = "job"
 
@@ -93,6 +104,7 @@ class Children:
             secrets=self._by_name(key, SECRETS),
             jobs=self._by_name(key, JOBS),
             pods=self._by_name(key, PODS),
+            autoscalers=self._by_name(key, HORIZONTAL_POD_AUTOSCALERS),
             pod_groups=self._by_name(key, self._pod_groups) if self._pod_groups else {},
             priorities=self._priorities(),
             serves_pod_groups=self._pod_groups is None or self.caches[self._pod_groups.plural].is_served,

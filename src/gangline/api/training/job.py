@@ -99,7 +99,8 @@ class ElasticPolicy(Wire, frozen=True, kw_only=True):
     n_proc_per_node: Annotated[Int32 | None, _doc("Deprecated: use spec.nprocPerNode.")] = None
     max_restarts: Annotated[Int32 | None, _doc("How often torchrun starts its processes again.")] = None
     metrics: Annotated[
-        list[dict[str, Any]], _doc("Taken and passed over: Gangline makes no HorizontalPodAutoscaler.")
+        list[dict[str, Any]],
+        _doc("Of a HorizontalPodAutoscaler between the bounds, which is made with them."),
     ] = []
 
 

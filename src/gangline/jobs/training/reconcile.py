@@ -16,7 +16,7 @@ from typing import Any
 from gangline.api.core import find_condition, is_true
 from gangline.api.pod_group import PodGroup
 from gangline.api.resources import PODS, SERVICES, Resource
-from gangline.api.training.job import MANAGED_BY_US, PyTorchJobSpec, TrainingJob
+from gangline.api.training.job import MANAGED_BY_US, TrainingJob
 from gangline.api.training.reading import ReadTrainingJob
 from gangline.jobs.conditions import CREATED, FAILED, RUNNING, SUCCEEDED, SUSPENDED, cut, has_finished
 from gangline.jobs.gang import (
@@ -33,6 +33,7 @@ from gangline.jobs.gang import (
 from gangline.jobs.observed import ObservedChildren, is_controlled_by
 from gangline.jobs.plan import Action, Create, Delete, Emit, Plan, Telling
 from gangline.jobs.settings import Settings
+from gangline.jobs.training.autoscaler import build_autoscaler, ensure_autoscaler
 from gangline.jobs.training.failures import (
     FailedReplica,
     Fate,
@@ -124,7 +125,7 @@ def reconcile(
     elif read.errors or not _is_open(scene):
         stages = []
     elif job.is_suspended:
-        stages = [[*_delete_all(scene), *_delete_gang(scene)]]
+        stages = [[*_delete_all(scene), *_delete_gang(scene), *_scale(scene)]]
     else:
         stages = _ensure(scene)
     return _plan(scene, raw_status, stages, _next_look_s(scene))
@@ -268,11 +269,8 @@ def _warnings(scene: _Scene) -> list[Emit]:
     job, kind = scene.job, scene.rules.kind
     told = [_validation_event(scene)] if scene.read.errors else []
     listed = [str(warning) for warning in scene.read.warnings]
-    if isinstance(job.spec, PyTorchJobSpec) and (elastic := job.spec.elastic_policy):
-        if elastic.n_proc_per_node is not None:
-            listed.append("spec.elasticPolicy.nProcPerNode is deprecated: use spec.nprocPerNode")
-        if elastic.metrics:
-            listed.append("spec.elasticPolicy.metrics: no HorizontalPodAutoscaler is made")
+    if job.elastic_policy and job.elastic_policy.n_proc_per_node is not None:
+        listed.append("spec.elasticPolicy.nProcPerNode is deprecated: use spec.nprocPerNode")
     if listed:
         told.append(Emit("Warning", FIELDS_IGNORED, cut(f"Passed over: {', '.join(listed)}")))
     verb = "Setted" if job.is_v1beta2 else "Set"
@@ -337,12 +335,23 @@ def _ensure(scene: _Scene) -> list[list[Action]]:
         for name, service in replicas.services.items()
         if name not in wanted and not service.metadata.deletion_timestamp
     ]
+    services += _scale(scene)
     if scene.dialect is None:
         return [[*services, *pods]]
     gang = gang_of_training_job(rules, job, sum(one.succeeded for one in scene.draft.replicas.values()))
     # The scheduler must know the gang before its first pod.
     group = ensure_pod_group(gang, scene.pod_group, scene.dialect, scene.observed.priorities)
     return [[*services, *group], pods]
+
+
+def _scale(scene: _Scene) -> list[Action]:
+    """Return what makes the autoscaler right: there is one while the job holds pods."""
+    job = scene.job
+    found = scene.observed.autoscalers.get(job.metadata.name)
+    if found and not is_controlled_by(found.metadata, job.metadata.uid):
+        found = None
+    holds_pods = not (scene.draft.is_finished or job.is_suspended)
+    return ensure_autoscaler(build_autoscaler(scene.rules.kind, job) if holds_pods else None, found)
 
 
 def _ending(scene: _Scene) -> set[str]:
@@ -368,7 +377,7 @@ def _after_end(scene: _Scene) -> list[list[Action]]:
         uids = {pod.metadata.uid for _, pod in scene.replicas.all_pods() if pod.status.phase in phases}
         kept = {pod.metadata.name for _, pod in scene.replicas.all_pods() if pod.metadata.uid not in uids}
         stage += _delete_pods(scene, uids) + _delete_services(scene, kept)
-    stage += _delete_gang(scene)
+    stage += [*_delete_gang(scene), *_scale(scene)]
     left_s = seconds_left(scene.draft.completion_time, policy.ttl_seconds_after_finished, scene.now)
     if left_s is None or left_s > 0:
         return [stage]

@@ -12,6 +12,7 @@ import pytest
 from gangline.api.core import Pod, Service
 from gangline.api.mpijob import JobMeta
 from gangline.api.pod_group import PodGroup
+from gangline.api.training.autoscaler import Autoscaler
 from gangline.api.training.reading import read_observed_training
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Create, Delete, Plan
@@ -38,6 +39,7 @@ class TrainingScene:
         self.pods: dict[str, Pod] = {}
         self.services: dict[str, Service] = {}
         self.pod_groups: dict[str, PodGroup] = {}
+        self.autoscalers: dict[str, Autoscaler] = {}
         self.rejected: tuple[str, ...] = ()
         self.settings = Settings()
         self.now = NOW
@@ -106,7 +108,11 @@ class TrainingScene:
         meta = msgspec.convert(metadata, JobMeta)
         read = read_observed_training(self.rules.kind, meta, self.spec, self.status)
         observed = ObservedChildren(
-            services=self.services, pods=self.pods, pod_groups=self.pod_groups, rejected=self.rejected
+            services=self.services,
+            pods=self.pods,
+            autoscalers=self.autoscalers,
+            pod_groups=self.pod_groups,
+            rejected=self.rejected,
         )
         return reconcile(self.rules, read, observed, self.now, raw_status=self.status, settings=self.settings)
 
@@ -140,10 +146,16 @@ class TrainingScene:
                     self.pods[name] = msgspec.convert({**wire, "status": {"phase": "Pending"}}, Pod)
                 case "Service":
                     self.services[name] = msgspec.convert(wire, Service)
+                case "HorizontalPodAutoscaler":
+                    self.autoscalers[name] = msgspec.convert(wire, Autoscaler)
                 case _:
                     self.pod_groups[name] = msgspec.convert(wire, PodGroup)
         if isinstance(action, Delete):
-            homes: dict[str, dict[str, Any]] = {"Pod": self.pods, "Service": self.services}
+            homes: dict[str, dict[str, Any]] = {
+                "Pod": self.pods,
+                "Service": self.services,
+                "HorizontalPodAutoscaler": self.autoscalers,
+            }
             homes.get(action.resource.kind, self.pod_groups).pop(action.name, None)
 
     def conditions(self, plan: Plan | None = None) -> dict[str, str]:
