@@ -117,7 +117,9 @@ def test_a_tab_in_the_indentation_is_named() -> None:
     "text", ["[" * 300_000, "a: " + "{b: " * 100_000, "- " * 50_000, "[" * 200 + "]" * 200]
 )
 def test_deep_nesting_is_refused_and_harmless(text: str) -> None:
-    assert "nested more than" in broken(text).message
+    """libyaml from 0.2.6 on has a bound of its own, which long flows reach while it looks ahead."""
+    said = broken(text).message
+    assert "nested more than" in said or "exceeded maximum nesting depth" in said
 
 
 def test_an_alias_bomb_is_refused() -> None:
