@@ -185,6 +185,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     scheduling_gates: list[dict[str, str]] = []
     readiness_gates: list[dict[str, str]] = []
     workload_ref: WorkloadReference | None = None
+    scheduling_group: dict[str, str] = {}
     tolerations: list[Toleration] = []
     affinity: dict[str, Any] | None = None
     topology_spread_constraints: list[dict[str, Any]] = []

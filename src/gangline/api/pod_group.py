@@ -1,7 +1,7 @@
 """PodGroup: the object by which a gang scheduler learns which pods start together or not at all.
 
-Two dialects are in use, scheduler-plugins' and Volcano's. The types carry what Gangline writes; a cluster
-that runs such a scheduler has definitions of its own, with more fields.
+Three dialects are in use, scheduler-plugins', Volcano's and Kubernetes' own. The types carry what Gangline
+writes in the first two; a cluster that runs such a scheduler has definitions of its own, with more fields.
 """
 
 from __future__ import annotations
@@ -19,6 +19,12 @@ QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 """On a job, a pod, or a PodGroup whose dialect has no field for it: its queue."""
 LIMIT_ANNOTATION: Final = "gangline.dev/limit-seconds"
 """On a job and its PodGroup: after how many seconds it is ended; then its room is free at the latest."""
+
+
+INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+"""Condition of Kubernetes' own PodGroup; once True it stays so. Source: its API types, v0.37.1."""
+SCHEDULED_V1ALPHA2: Final = "PodGroupScheduled"
+"""The same condition in ``v1alpha2``, of Kubernetes 1.36."""
 
 
 def _doc(text: str, **schema: Any) -> msgspec.Meta:
@@ -72,7 +78,7 @@ class VolcanoQueueSpec(Wire, frozen=True, kw_only=True):
 
 
 class PodGroup(Wire, frozen=True, kw_only=True):
-    """A PodGroup of either dialect; spec and status stay raw, for schedulers add fields of their own."""
+    """A PodGroup of any dialect; spec and status stay raw, for schedulers add fields of their own."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = {}

@@ -30,8 +30,8 @@ import msgspec
 _TABLE = Path(__file__).with_name("kubernetes_types.txt")
 # containers=2*Container@name, $ref=3s?, x-kubernetes-validations=44*ValidationRule@rule
 _FIELD = re.compile(r"([A-Za-z0-9~$-]+)=(\d+)([*%]?)([A-Za-z0-9./]+)([?!]?)(?:@([A-Za-z]*))?(\^?)")
-# v1, not v1beta1
-_STABLE = re.compile(r"v\d+")
+# v1, v1beta1, not v1alpha1
+_SERVED = re.compile(r"v\d+(beta\d+)?")
 OBJECT_META = "meta/v1.ObjectMeta"
 
 
@@ -143,8 +143,8 @@ def _json_fields(fields: list[WireField]) -> Iterator[WireField]:
 
 
 def message_of_kind(group: str, version: str, kind: str) -> Message | None:
-    """Return the message of a kind of Kubernetes' own in a stable version, or None."""
+    """Return the message of a kind of Kubernetes' own in a version that may be served, or None."""
     part = _parts()[1].get((group, version))
-    if part is None or not _STABLE.fullmatch(version) or kind not in _lines(part):
+    if part is None or not _SERVED.fullmatch(version) or kind not in _lines(part):
         return None
     return message(f"{part}.{kind}")

@@ -13,11 +13,23 @@ from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gangline.api.core import Condition, ObjectMeta, PodSpec
 from gangline.api.mpijob import ReplicaSpec, SchedulingPolicy
-from gangline.api.pod_group import LIMIT_ANNOTATION, QUEUE_ANNOTATION, PodGroup
-from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
+from gangline.api.pod_group import (
+    INITIALLY_SCHEDULED,
+    LIMIT_ANNOTATION,
+    QUEUE_ANNOTATION,
+    SCHEDULED_V1ALPHA2,
+    PodGroup,
+)
+from gangline.api.resources import (
+    KUBERNETES_POD_GROUPS,
+    SCHEDULER_PLUGINS_POD_GROUPS,
+    VOLCANO_POD_GROUPS,
+    Resource,
+)
 from gangline.jobs.names import child_metadata
 from gangline.jobs.plan import Action, Create, Delete, Emit, Patch, merge_patch_between
 from gangline.units import format_quantity
@@ -26,6 +38,7 @@ from gangline.workloads.requests import pod_requests, read_spec
 Object = dict[str, Any]
 
 VOLCANO: Final = "volcano"
+KUBERNETES: Final = "kubernetes"
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULED: Final = "Scheduled"
@@ -43,7 +56,7 @@ class Dialect:
     """How one gang scheduler wants to be told.
 
     Attributes:
-        scheduler: name of the scheduler.
+        scheduler: name of the scheduler, or ``kubernetes``.
         resource: its kind of PodGroup.
     """
 
@@ -51,8 +64,13 @@ class Dialect:
     resource: Resource
 
     @property
+    def is_kubernetes(self) -> bool:
+        """Whether it is Kubernetes' own: any scheduler may read it, and pods keep the one they name."""
+        return self.resource.group == KUBERNETES_POD_GROUPS.group
+
+    @property
     def is_volcano(self) -> bool:
-        """Whether it is Volcano's; else scheduler-plugins'."""
+        """Whether it is Volcano's."""
         return self.resource == VOLCANO_POD_GROUPS
 
 
@@ -60,8 +78,8 @@ def dialect_of(gang_scheduling: str) -> Dialect | None:
     """Return the dialect of an operator's setting; None without gangs."""
     if not gang_scheduling:
         return None
-    is_volcano = gang_scheduling == VOLCANO
-    return Dialect(gang_scheduling, VOLCANO_POD_GROUPS if is_volcano else SCHEDULER_PLUGINS_POD_GROUPS)
+    kinds = {VOLCANO: VOLCANO_POD_GROUPS, KUBERNETES: KUBERNETES_POD_GROUPS}
+    return Dialect(gang_scheduling, kinds.get(gang_scheduling, SCHEDULER_PLUGINS_POD_GROUPS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +115,7 @@ def build_pod_group(job: GangedJob, dialect: Dialect, priorities: Mapping[str, i
         dialect: of the scheduler.
         priorities: value of every PriorityClass of the cluster.
     """
-    spec: Object = {"minMember": min_member(job)}
-    resources = min_resources(job, priorities)
-    if resources is not None:
-        spec["minResources"] = resources
-    if dialect.is_volcano:
-        spec |= {"queue": queue} if (queue := _queue(job)) else {}
-        priority_class = gang_priority_class(job)
-        spec |= {"priorityClassName": priority_class} if priority_class else {}
-    else:
-        spec["scheduleTimeoutSeconds"] = job.policy.schedule_timeout_seconds or 0
+    spec = _kubernetes_spec(job) if dialect.is_kubernetes else _spec(job, dialect, priorities)
     metadata = child_metadata(job.metadata, job.metadata.name, dict(job.labels), job.owner)
     if annotations := _annotations(job, dialect):
         metadata["annotations"] = annotations
@@ -116,6 +125,29 @@ def build_pod_group(job: GangedJob, dialect: Dialect, priorities: Mapping[str, i
         "metadata": metadata,
         "spec": spec,
     }
+
+
+def _spec(job: GangedJob, dialect: Dialect, priorities: Mapping[str, int]) -> Object:
+    spec: Object = {"minMember": min_member(job)}
+    resources = min_resources(job, priorities)
+    if resources is not None:
+        spec["minResources"] = resources
+    if not dialect.is_volcano:
+        return spec | {"scheduleTimeoutSeconds": job.policy.schedule_timeout_seconds or 0}
+    queue = _queue(job)
+    return spec | ({"queue": queue} if queue else {}) | _priority_field(job)
+
+
+def _kubernetes_spec(job: GangedJob) -> Object:
+    """Return the spec of Kubernetes' own PodGroup: it is evicted as a unit, for half a gang is of no use."""
+    least = min_member(job)
+    policy: Object = {"gang": {"minCount": least}} if least else {"basic": {}}
+    return {"schedulingPolicy": policy, "disruptionMode": {"all": {}}} | _priority_field(job)
+
+
+def _priority_field(job: GangedJob) -> Object:
+    priority_class = gang_priority_class(job)
+    return {"priorityClassName": priority_class} if priority_class else {}
 
 
 def _queue(job: GangedJob) -> str:
@@ -141,10 +173,11 @@ def ensure_pod_group(
     wanted = build_pod_group(job, dialect, priorities)
     if found is None:
         return [Create(dialect.resource, wanted)]
-    owned = {*wanted["spec"], "minResources"}
-    before = {name: value for name, value in found.spec.items() if name in owned}
+    # Of Kubernetes' own nothing but minCount may change, and a cluster drops what its feature gates close.
+    owned = {"schedulingPolicy"} if dialect.is_kubernetes else {*wanted["spec"], "minResources"}
+    before, after = ({k: v for k, v in spec.items() if k in owned} for spec in (found.spec, wanted["spec"]))
     patch: Object = {}
-    if change := merge_patch_between(before, wanted["spec"]):
+    if change := merge_patch_between(before, after):
         patch["spec"] = change
     annotations = _annotations(job, dialect)
     if change := {k: v for k, v in annotations.items() if found.metadata.annotations.get(k) != v}:
@@ -173,7 +206,10 @@ def scheduler_verdict(found: PodGroup | None) -> Condition | None:
             condition = msgspec.convert(wire, Condition)
         except msgspec.ValidationError:
             continue
-        if condition.status == "True" and condition.type in (UNSCHEDULABLE, SCHEDULED):
+        if condition.type in (INITIALLY_SCHEDULED, SCHEDULED_V1ALPHA2):
+            type_ = SCHEDULED if condition.status == "True" else UNSCHEDULABLE
+            said.append(replace(condition, type=type_))
+        elif condition.status == "True" and condition.type in (UNSCHEDULABLE, SCHEDULED):
             said.append(condition)
     return max(said, key=lambda condition: condition.last_transition_time or "", default=None)
 
@@ -181,6 +217,9 @@ def scheduler_verdict(found: PodGroup | None) -> Condition | None:
 def join_gang(template: Object, group: str, dialect: Dialect | None) -> None:
     """Make a pod (or a template of pods) a member of the gang of that name, in place."""
     if dialect is None:
+        return
+    if dialect.is_kubernetes:
+        template["spec"]["schedulingGroup"] = {"podGroupName": group}
         return
     template["spec"]["schedulerName"] = dialect.scheduler
     metadata = template["metadata"]
@@ -248,11 +287,27 @@ def _binary_names(spec: PodSpec) -> set[str]:
 def explain_not_served(dialect: Dialect) -> str:
     """Return why the gangs of a cluster without the kind cannot be written, and the ways on."""
     resource = dialect.resource
+    if dialect.is_kubernetes:
+        return (
+            f"this cluster has no {resource.kind} of {resource.api_version}: {how_to_serve(dialect)}, or "
+            "start the operator without --gang-scheduling"
+        )
     return (
         f"this cluster has no {resource.kind} of {resource.api_version}, by which {dialect.scheduler} places "
         f"gangs: install that scheduler, or the kind alone (gangline crds --install --gang-scheduling "
         f"{dialect.scheduler}), or start the operator without --gang-scheduling"
     )
+
+
+def how_to_serve(dialect: Dialect) -> str:
+    """Return what makes a cluster serve the kind of PodGroup."""
+    if dialect.is_kubernetes:
+        return (
+            "start its API server and scheduler (Kubernetes 1.37 or newer) with "
+            "--feature-gates=GenericWorkload=true, "
+            f"and its API server with --runtime-config={dialect.resource.api_version}=true"
+        )
+    return f"install it with `gangline crds --install --gang-scheduling {dialect.scheduler}`"
 
 
 def gang_warnings(job: GangedJob, priorities: Mapping[str, int]) -> list[Emit]:
@@ -267,6 +322,8 @@ def gang_warnings(job: GangedJob, priorities: Mapping[str, int]) -> list[Emit]:
 
 def other_schedulers(job: GangedJob, dialect: Dialect) -> list[str]:
     """Return the schedulers that templates of the job name and that do not place its gang."""
+    if dialect.is_kubernetes:
+        return []
     return sorted({_scheduler(role) for role, _ in job.roles} - {"", dialect.scheduler})
 
 

@@ -11,8 +11,8 @@ class Settings:
 
     Attributes:
         cluster_domain: appended to host names in host lists, for example ``cluster.local``; usually empty.
-        gang_scheduling: ``volcano``, or the name of a scheduler that reads scheduler-plugins' PodGroups;
-            empty places pods one by one.
+        gang_scheduling: ``volcano``, ``kubernetes``, or the name of a scheduler that reads scheduler-plugins'
+            PodGroups; empty places pods one by one.
         has_remote_shell: whether every pod can be entered without an ssh server, as on the one-machine
             cluster.
         agent_programs: name and text of what the rank agent consists of.

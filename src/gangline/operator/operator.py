@@ -21,7 +21,7 @@ from gangline.api.crds import crds
 from gangline.api.definitions import DefinitionOrigin
 from gangline.api.mpijob import AnyJob
 from gangline.api.resources import CRDS, Resource
-from gangline.jobs.gang import dialect_of
+from gangline.jobs.gang import dialect_of, how_to_serve
 from gangline.jobs.plan import Emit, Object, Plan
 from gangline.jobs.registry import JOB_KINDS, MPI_JOB, JobKind
 from gangline.jobs.settings import Settings
@@ -185,12 +185,12 @@ class Operator:
     async def _until_synced(self, cache: Cache[Any]) -> None:
         """Wait for a cache as long as it takes, and say what is missing on the way; not for PodGroups."""
         if not await cache.wait_known():
-            gangs = f" --gang-scheduling {self._settings.gang_scheduling}" if self._is_left_out(cache) else ""
+            dialect = dialect_of(self._settings.gang_scheduling) if self._is_left_out(cache) else None
             _log().warning(
                 "kind not served",
                 kind=cache.resource.kind,
                 api_version=cache.resource.api_version,
-                hint=f"install it with `gangline crds --install{gangs}`",
+                hint=how_to_serve(dialect) if dialect else "install it with `gangline crds --install`",
             )
         while not self._is_left_out(cache):
             try:

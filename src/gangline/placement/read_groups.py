@@ -1,13 +1,16 @@
 """PodGroups of each dialect, PriorityClasses and Queues, read into what placement knows. Pure.
 
 Sources: scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``, Volcano's ``scheduling.volcano.sh/v1beta1``, and
-Kubernetes' own ``scheduling.k8s.io/v1alpha1`` (1.35, feature gate ``GenericWorkload``; KEP-4671).
+Kubernetes' own ``scheduling.k8s.io`` (feature gate ``GenericWorkload``; KEP-4671): the Workload of
+``v1alpha1`` (1.35), the PodGroup of ``v1alpha2`` (1.36) and ``v1beta1`` (1.37).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from gangline.api.core import NEVER_PREEMPTS
 from gangline.api.pod_group import LIMIT_ANNOTATION, QUEUE_ANNOTATION, PodGroup, PriorityClass
@@ -17,7 +20,7 @@ from gangline.placement.snapshot import required_level
 
 
 def read_group(pod_group: PodGroup, classes: Mapping[str, PriorityClass]) -> Group:
-    """Return what a PodGroup of either dialect says about its gang.
+    """Return what a PodGroup of any dialect says about its gang.
 
     Args:
         pod_group: the object.
@@ -27,7 +30,7 @@ def read_group(pod_group: PodGroup, classes: Mapping[str, PriorityClass]) -> Gro
     named = _text(spec.get("priorityClassName"))
     priority_class = classes.get(named, PriorityClass()) if named else None
     limit = meta.annotations.get(LIMIT_ANNOTATION, "")
-    return Group(
+    group = Group(
         key=meta.key,
         min_member=_count(spec.get("minMember"), default=1),
         queue=_text(spec.get("queue")) or meta.annotations.get(QUEUE_ANNOTATION, ""),
@@ -36,6 +39,25 @@ def read_group(pod_group: PodGroup, classes: Mapping[str, PriorityClass]) -> Gro
         created=meta.creation_timestamp or "",
         required_level=required_level(meta.annotations),
         limit_s=float(limit) if limit.isdigit() else None,
+    )
+    return _read_kubernetes(spec, group) if "schedulingPolicy" in spec else group
+
+
+def _read_kubernetes(spec: dict[str, Any], group: Group) -> Group:
+    """Return the gang with what only the spec of Kubernetes' own PodGroup has.
+
+    With the policy ``gang`` it needs ``minCount`` pods at the same moment, with ``basic`` none. Its nodes
+    agree in the label of its topology constraint. Admission fills in its priority.
+    """
+    gang = (spec.get("schedulingPolicy") or {}).get("gang")
+    topology = (spec.get("schedulingConstraints") or {}).get("topology") or [{}]
+    priority, preempts = spec.get("priority"), _text(spec.get("preemptionPolicy"))
+    return replace(
+        group,
+        min_member=_count(gang.get("minCount"), default=1) if gang is not None else 0,
+        priority=priority if isinstance(priority, int) else group.priority,
+        may_preempt=preempts != NEVER_PREEMPTS if preempts else group.may_preempt,
+        required_level=_text(topology[0].get("key")) or group.required_level,
     )
 
 

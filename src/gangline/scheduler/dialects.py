@@ -12,11 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from gangline.api.pod_group import PodGroup, PriorityClass
-from gangline.api.resources import SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS, WORKLOADS, Resource
+from gangline.api.pod_group import SCHEDULED_V1ALPHA2, PodGroup, PriorityClass
+from gangline.api.resources import (
+    KUBERNETES_POD_GROUPS,
+    KUBERNETES_POD_GROUPS_V1ALPHA2,
+    SCHEDULER_PLUGINS_POD_GROUPS,
+    VOLCANO_POD_GROUPS,
+    WORKLOADS,
+    Resource,
+)
 from gangline.placement import Group, Wait
 from gangline.placement.read_groups import read_group, read_workload
-from gangline.scheduler.group_status import VOLCANO_WORDS, group_status
+from gangline.scheduler.group_status import VOLCANO_WORDS, group_status, kubernetes_status
 from gangline.scheduler.tally import GangProgress
 
 
@@ -24,7 +31,13 @@ class WriteStatus(Protocol):
     """Returns the status fields that the scheduler owns; see :func:`group_status`."""
 
     def __call__(
-        self, *, wait: Wait | None, progress: GangProgress, min_member: int, now: str
+        self,
+        *,
+        wait: Wait | None,
+        progress: GangProgress,
+        min_member: int,
+        now: str,
+        known: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Return the fields."""
         ...
@@ -49,8 +62,12 @@ def _read_one(pod_group: PodGroup, classes: Mapping[str, PriorityClass]) -> tupl
     return (read_group(pod_group, classes),)
 
 
+_status_v1alpha2 = partial(kubernetes_status, type_=SCHEDULED_V1ALPHA2)
+
 DIALECTS = (
     GroupDialect(SCHEDULER_PLUGINS_POD_GROUPS, _read_one, group_status),
     GroupDialect(VOLCANO_POD_GROUPS, _read_one, partial(group_status, words=VOLCANO_WORDS)),
+    GroupDialect(KUBERNETES_POD_GROUPS, _read_one, kubernetes_status),
+    GroupDialect(KUBERNETES_POD_GROUPS_V1ALPHA2, _read_one, _status_v1alpha2),
     GroupDialect(WORKLOADS, read_workload, None),
 )

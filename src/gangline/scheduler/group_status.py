@@ -2,7 +2,7 @@
 
 Sources: the status types of scheduler-plugins (phases Pending, Scheduling, Scheduled, Running, Finished,
 Failed, by the rules of its controller) and Volcano (phases Pending, Inqueue, Running, Unknown, Completed;
-conditions Unschedulable, Scheduled).
+conditions Unschedulable, Scheduled) and Kubernetes (condition PodGroupInitiallyScheduled, API types v0.37.1).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gangline.api.pod_group import INITIALLY_SCHEDULED
 from gangline.placement import Wait
 from gangline.scheduler.tally import GangProgress
 
@@ -34,6 +35,7 @@ def group_status(
     progress: GangProgress,
     min_member: int,
     now: str,
+    known: Mapping[str, Any] | None = None,
     words: Mapping[str, str] = _NO_WORDS,
 ) -> dict[str, Any]:
     """Return the status fields that the scheduler owns.
@@ -43,8 +45,10 @@ def group_status(
         progress: of its pods.
         min_member: pods that must start together.
         now: time of a condition's change.
+        known: what the status says already; all of it is said anew.
         words: of a dialect, in place of those of scheduler-plugins.
     """
+    del known
     phase = _phase(progress, wait, min_member)
     placed = progress.bound + progress.running
     status: dict[str, Any] = {
@@ -62,10 +66,49 @@ def group_status(
     return status
 
 
+def kubernetes_status(
+    *,
+    wait: Wait | None,
+    progress: GangProgress,
+    min_member: int,
+    now: str,
+    known: Mapping[str, Any],
+    type_: str = INITIALLY_SCHEDULED,
+) -> dict[str, Any]:
+    """Return the conditions of Kubernetes' own PodGroup; nothing while there is nothing new to say.
+
+    ``PodGroupInitiallyScheduled`` is False with reason ``Unschedulable`` while the gang waits, and True for
+    good once enough of its pods have had a node. Conditions of others stay.
+
+    Args:
+        wait: why the gang waits, if it does.
+        progress: of its pods.
+        min_member: pods that must start together.
+        now: time of the condition's change.
+        known: the status as it stands.
+        type_: of the condition.
+    """
+    listed = known.get("conditions") or []
+    before: dict[str, Any] = next((one for one in listed if one.get("type") == type_), {})
+    placed = progress.bound + progress.running + progress.succeeded + progress.failed
+    is_placed = placed >= max(min_member, 1)
+    if before.get("status") == "True":
+        return {}
+    if is_placed:
+        status, reason, message = "True", "Scheduled", f"{placed} pods are placed"
+    elif wait is not None:
+        status, reason, message = "False", "Unschedulable", wait.message
+    else:
+        return {}
+    since = before.get("lastTransitionTime", now) if before.get("status") == status else now
+    words = {"status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+    condition = {"type": type_, **words}
+    return {"conditions": [*(one for one in listed if one is not before), condition]}
+
+
 def is_same(status: dict[str, Any], known: dict[str, Any]) -> bool:
     """Return whether a status says nothing beyond what is known; times do not count, nor fields of others."""
-    fields = ("phase", "running", "succeeded", "failed")
-    if any((status[name] or 0) != (known.get(name) or 0) for name in fields):
+    if any((status[name] or 0) != (known.get(name) or 0) for name in status if name != "conditions"):
         return False
     return "conditions" not in status or _words(status) == _words(known)
 

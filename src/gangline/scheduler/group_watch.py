@@ -173,13 +173,14 @@ class GroupWatch:
         known, wait = self._state.groups.get(key), self._waits.get(key)
         if known is not None and uid not in self._told:
             self._warn_of_queue(dialect, group, known.queue)
+        before = self._told.get(uid, group.status)
         status = dialect.status(
             wait=wait,
             progress=progress,
             min_member=known.min_member if known else 1,
             now=clock.format_time(clock.now()),
+            known=before,
         )
-        before = self._told.get(uid, group.status)
         if is_same(status, before):
             return
         self._told[uid] = status

@@ -29,11 +29,13 @@ WORKLOAD_LABELS = (
 
 
 def gang_of(pod: Pod) -> str:
-    """Return ``NAMESPACE/NAME`` of the gang that a pod's labels or annotations name, or nothing.
+    """Return ``NAMESPACE/NAME`` of the gang that a pod's spec, labels or annotations name, or nothing.
 
     Of a pod group of a Workload ``NAMESPACE/WORKLOAD/POD-GROUP``, and ``/REPLICA`` where it has replicas.
     """
     meta, ref = pod.metadata, pod.spec.workload_ref
+    if group := pod.spec.scheduling_group.get("podGroupName"):
+        return f"{meta.namespace}/{group}"
     if ref is not None:
         parts = (meta.namespace, ref.name, ref.pod_group, ref.pod_group_replica_key)
         return "/".join(filter(None, parts))

@@ -14,6 +14,7 @@ from gangline.api.core import Node, Pod
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import (
     DEVICE_CLASSES,
+    KUBERNETES_POD_GROUPS,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -139,18 +140,19 @@ async def look(client: ObjectClient) -> ClusterView:
         PODS,
         SCHEDULER_PLUGINS_POD_GROUPS,
         VOLCANO_POD_GROUPS,
+        KUBERNETES_POD_GROUPS,
         PRIORITY_CLASSES,
         VOLCANO_QUEUES,
         WORKLOADS,
     )
-    nodes, pods, plain, volcano, priorities, queues, workloads = await asyncio.gather(
+    nodes, pods, plain, volcano, own, priorities, queues, workloads = await asyncio.gather(
         *(_items(client, resource, lacking) for resource in kinds)
     )
     storage, namespaces = await _storage(client, pods), await _namespaces(client, pods)
     view = view_of(
         nodes,
         pods,
-        [*plain, *volcano],
+        [*plain, *volcano, *own],
         priorities,
         queues,
         storage=storage,

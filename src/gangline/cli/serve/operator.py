@@ -67,7 +67,8 @@ def _with_unused(function: Command) -> Command:
     "--gang-scheduling",
     default="",
     metavar="NAME",
-    help="Write PodGroups: volcano, or the name of a scheduler that reads those of scheduler-plugins.",
+    help="Write PodGroups: kubernetes (its own), volcano, or the name of a scheduler that reads those of "
+    "scheduler-plugins.",
 )
 @click.option(
     "--cluster-domain",

@@ -112,6 +112,9 @@ POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 _OF_METRICS = ("pods PodMetrics only=get,list", "nodes NodeMetrics cluster only=get,list")
 """Lines as in the table: what is measured when asked, and stored nowhere."""
 
+_OF_GANGS = ("podgroups PodGroup generation sub=status",)
+"""Lines as in the table: Kubernetes' own gangs, which 1.37 serves behind a feature gate."""
+
 _STORED_AS = {
     Resource("events.k8s.io", "v1", "events", "Event"): r.EVENTS,
     r.HORIZONTAL_POD_AUTOSCALERS_V1: r.HORIZONTAL_POD_AUTOSCALERS,
@@ -186,6 +189,8 @@ def _built_in_rows() -> Iterator[ServedResource]:
         yield _built_in(PROJECTS.api_version, line)
     for line in _OF_METRICS:
         yield _built_in(POD_METRICS.api_version, line)
+    for line in _OF_GANGS:
+        yield _built_in(r.KUBERNETES_POD_GROUPS.api_version, line)
 
 
 BUILT_IN_SERVED: tuple[ServedResource, ...] = tuple(_built_in_rows())
