@@ -44,6 +44,8 @@ HERE_ONLY = {
 }
 KEPT_ELSEWHERE = {"replicationcontrollers", "servicecidrs"}
 """Kinds whose objects a finalizer of a real server keeps a while, so that a deletion shows them."""
+NEWER = {"podgroups"}
+"""Kinds of a newer release than the real server's, or that it serves behind a feature gate."""
 
 
 class Server:
@@ -173,6 +175,9 @@ def without(paths: list[str], prefixes: tuple[str, ...]) -> list[str]:
 @pytest.mark.kubernetes
 @pytest.mark.parametrize("resource", STORED_KINDS, ids=lambda resource: resource.plural)
 async def test_both_servers_answer_alike(resource: Resource, embedded: Server, real: Server) -> None:
+    if (await real.request("GET", resource.path(real.namespace)))[0] == 404:
+        assert resource.plural in NEWER, "the real server does not serve it"
+        pytest.skip(f"the release of the real server has no {resource.api_version} {resource.plural}")
     here, elsewhere = await walk(embedded, resource), await walk(real, resource)
 
     if resource.plural in KEPT_ELSEWHERE:

@@ -260,7 +260,11 @@ async def test_terminal_has_the_size_it_is_told(cluster, terminal):
 
     for words in (("attach", "-it", "shell"), ("exec", "-it", "idle", "--", "sh")):
         session = await terminal(*words, rows=33, columns=99)
-        await session.say("test -t 0 && stty size; tty\n", "33 99")
+        await session.say(
+            "test -t 0 && while [ \"$(stty size)\" != '33 99' ]; do sleep 0.05; done; "
+            "echo now $((98 + 1)); tty\n",
+            "now 99",
+        )
         await session.say("", "/dev/pts/")
         session.resize(rows=20, columns=50)
         await session.say(
@@ -268,7 +272,7 @@ async def test_terminal_has_the_size_it_is_told(cluster, terminal):
         )
         await session.say("exit 5\n", "exit 5")
         assert await session.ended() == (5 if words[0] == "exec" else 0)
-    assert "33 99" in await cluster.logs("shell")
+    assert "now 99" in await cluster.logs("shell")
 
 
 class Terminal:
