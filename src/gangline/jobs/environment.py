@@ -6,6 +6,7 @@ a host list starts every rank on the launcher; so both families are always set.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Final
 
 from gangline.api.mpijob import MPIJob
@@ -35,9 +36,7 @@ def launcher_environment(job: MPIJob, user: list[dict[str, Any]]) -> list[dict[s
         case "MPICH":
             variables |= {"HYDRA_HOST_FILE": HOSTFILE_PATH, "HYDRA_LAUNCH_EXTRA_ARGS": _SSH_ARGUMENTS}
         case _:
-            variables |= _open_mpi(slots)
-            given = {variable.get("name") for variable in user}
-            variables |= {name: "none" for name in _BINDING_POLICIES if name not in given}
+            variables |= open_mpi_environment(slots, {variable.get("name") for variable in user})
     if job.needs_exec:
         variables |= dict.fromkeys(_AGENTS, KUBEXEC_PATH)
     if not job.spec.run_launcher_as_worker:
@@ -59,7 +58,13 @@ _AGENTS: Final = (
 """Each MPI's name for the program that stands in for ssh."""
 
 
-def _open_mpi(slots: str) -> dict[str, str]:
+def open_mpi_environment(slots: str, given: Container[Any]) -> dict[str, str]:
+    """Return what Open MPI 4 and 5 read, each by its own names.
+
+    Args:
+        slots: ranks of each host.
+        given: names of variables that the container has already; the binding policy yields to them.
+    """
     return {
         "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
         "OMPI_MCA_orte_default_hostfile": HOSTFILE_PATH,
@@ -72,4 +77,4 @@ def _open_mpi(slots: str) -> dict[str, str]:
         # No arguments for ssh: PRRTE hands them on to the hosts that start others (from 65 hosts on) without
         # what follows the `=`, and ssh refuses the rest (tried with 5.0.11). The file `config` has them.
         "PRTE_MCA_prte_set_default_slots": slots,
-    }
+    } | {name: "none" for name in _BINDING_POLICIES if name not in given}

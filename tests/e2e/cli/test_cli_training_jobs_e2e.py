@@ -113,6 +113,29 @@ def test_a_job_without_a_master_has_the_log_of_worker_0(gangline, tmp_path):
     assert (ran.returncode, ran.stdout) == (0, "on alone-worker-0\n"), ran.stderr
 
 
+def test_a_trainjob_of_mpi_has_ranks_on_its_launcher_and_hosts(gangline, tmp_path):
+    program = (
+        "from mpi4py import MPI; import socket; ranks = MPI.COMM_WORLD; "
+        "names = ranks.gather(socket.gethostname()); ranks.rank or print(*names)"
+    )
+    trainer = {"numNodes": 3, "numProcPerNode": 2, "command": ["mpirun", "python3", "-c", program]}
+    document = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "mpi"},
+        "spec": {"runtimeRef": {"name": "mpi-distributed"}, "trainer": trainer},
+    }
+    path = tmp_path / "mpi.yaml"
+    path.write_text(yaml.safe_dump(document))
+
+    ran = gangline("run", str(path))
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == sorted(["mpi-launcher-0-0", "mpi-node-0-0", "mpi-node-0-1"] * 2)
+    report = json.loads(gangline("get", "trainjob/mpi", "-o", "json").stdout)
+    assert (report["status"], report["chiefName"]) == ("SUCCEEDED", "mpi-launcher-0-0")
+
+
 def test_a_trainjob_runs_and_one_whose_runtime_is_missing_says_so(gangline, tmp_path, until):
     def file(name: str, runtime: str) -> str:
         trainer = {"numNodes": 2, "image": "gangline/base", "command": ["sh", "-c", "echo $PET_NODE_RANK"]}

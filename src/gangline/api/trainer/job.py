@@ -22,7 +22,12 @@ TRAINER_STEP: Final = "trainer"
 NODE: Final = "node"
 """Name of the replicated job that trains, and of its container."""
 POLICIES: Final = ("torch", "mpi", "jax", "xgboost", "flux")
-POLICIES_SERVED: Final = ("torch",)
+POLICIES_SERVED: Final = ("torch", "mpi")
+LAUNCHER: Final = "launcher"
+"""Name of the replicated job that runs mpirun."""
+DATASET_STEP: Final = "dataset-initializer"
+MODEL_STEP: Final = "model-initializer"
+"""Values of the step's label, and names of the container that fetches."""
 
 Obj = dict[str, Any]
 
@@ -55,6 +60,27 @@ class Trainer(Wire, frozen=True, kw_only=True):
     num_proc_per_node: Annotated[Int32 | None, _doc("Processes of each pod.", minimum=1)] = None
 
 
+class SecretRef(Wire, frozen=True, kw_only=True):
+    """A Secret of the job's namespace."""
+
+    name: str = ""
+
+
+class InitializerStep(Wire, frozen=True, kw_only=True):
+    """What one step fetches before the training begins."""
+
+    storage_uri: Annotated[str | None, _doc("From where: hf://, s3://; the variable STORAGE_URI.")] = None
+    env: Annotated[list[Obj], _doc("Variables, which win over the runtime's.")] = []
+    secret_ref: Annotated[SecretRef | None, _doc("A Secret whose keys are variables too.")] = None
+
+
+class Initializer(Wire, frozen=True, kw_only=True):
+    """What the runtime's initializer jobs fetch."""
+
+    dataset: Annotated[InitializerStep | None, _doc("By the job of the step dataset-initializer.")] = None
+    model: Annotated[InitializerStep | None, _doc("By the job of the step model-initializer.")] = None
+
+
 class RuntimePatch(Wire, frozen=True, kw_only=True):
     """What somebody changes in the runtime for this job."""
 
@@ -67,7 +93,7 @@ class TrainJobSpec(Wire, frozen=True, kw_only=True):
     """``spec`` of a TrainJob."""
 
     runtime_ref: Annotated[RuntimeRef, _doc("The runtime.")] = RuntimeRef()
-    initializer: Annotated[Obj | None, _doc("Not served: load data in the program.")] = None
+    initializer: Annotated[Initializer, _doc("What is fetched before the training begins.")] = Initializer()
     trainer: Annotated[Trainer, _doc("What trains.")] = Trainer()
     runtime_patches: Annotated[list[RuntimePatch], _doc("Changes of the runtime, the last one wins.")] = []
     suspend: Annotated[bool, _doc("Whether the job holds no pods.")] = False

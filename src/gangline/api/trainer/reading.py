@@ -85,9 +85,6 @@ def _check(metadata: ObjectMeta, spec: TrainJobSpec) -> list[FieldError]:
     errors += one_of(spec.runtime_ref.api_group, (CLUSTER_TRAINING_RUNTIMES.group,), f"{at}.apiGroup")
     if spec.managed_by is not None:
         errors += one_of(spec.managed_by, MANAGERS, "spec.managedBy")
-    if spec.initializer:
-        rule = "is not served: load data and model in the program, or from a volume of the runtime"
-        errors.append(FieldError("NotSupported", "spec.initializer", rule))
     for index, variable in enumerate(spec.trainer.env):
         if str(variable.get("name", "")).startswith(RESERVED_PREFIX):
             rule = "is set by the controller for torchrun"

@@ -15,6 +15,7 @@ import msgspec
 from gangline.api.core import Condition, ObjectMeta, Wire
 from gangline.api.mpijob import (
     CLEAN_POD_POLICIES,
+    DEFAULT_SSH_MOUNT_PATH,
     ON_WORKER_FAILURE,
     Int32,
     Int64,
@@ -173,6 +174,40 @@ class TrainingJobStatus(Wire, frozen=True, kw_only=True):
     restarting_pods: Annotated[list[str], _doc("Uids of pods that are made again and not gone yet.")] = []
 
 
+class MpiLaunch(msgspec.Struct, frozen=True, kw_only=True):
+    """How the launcher of a TrainJob reaches its hosts.
+
+    Attributes:
+        slots: ranks of each host.
+        ssh_mount_path: where ssh finds its keys.
+        is_host: whether the launcher has ranks too.
+    """
+
+    slots: int = 1
+    ssh_mount_path: str = DEFAULT_SSH_MOUNT_PATH
+    is_host: bool = False
+
+
+class RoleOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """In which order the roles of a TrainJob start, and which of them end it.
+
+    Attributes:
+        after: by type, what must be of which other type before it: ``Ready`` or ``Complete``.
+        deciding: types whose success is the job's; empty for all.
+        is_any: whether one of them is enough.
+    """
+
+    after: dict[str, dict[str, str]] = {}
+    deciding: tuple[str, ...] = ()
+    is_any: bool = False
+
+    @property
+    def preludes(self) -> frozenset[str]:
+        """Types that end before others begin, and so are in no gang with them."""
+        waited = (name for needs in self.after.values() for name, what in needs.items() if what == "Complete")
+        return frozenset(waited)
+
+
 class TrainingJob(Wire, frozen=True, kw_only=True):
     """A job of the family after defaulting.
 
@@ -181,6 +216,8 @@ class TrainingJob(Wire, frozen=True, kw_only=True):
         roles: by type, in the order of the kind.
         is_v1beta2: whether it keeps the rules of v1beta2.
         processes: of a TrainJob: those of each pod, as torchrun reads it; empty without torchrun.
+        mpi: of a TrainJob that mpirun starts.
+        order: of a TrainJob's roles; all start at once in every other job.
     """
 
     metadata: ObjectMeta = ObjectMeta()
@@ -190,6 +227,8 @@ class TrainingJob(Wire, frozen=True, kw_only=True):
     status: TrainingJobStatus = TrainingJobStatus()
     is_v1beta2: bool = False
     processes: str = ""
+    mpi: MpiLaunch | None = None
+    order: RoleOrder = RoleOrder()
 
     @property
     def is_suspended(self) -> bool:

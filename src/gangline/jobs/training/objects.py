@@ -60,7 +60,7 @@ def build_replica_pod(
     spec["restartPolicy"] = "Never" if role.restart_policy == "ExitCode" else role.restart_policy
     _tell(rules, job, type_, index, spec["containers"], domain)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    if dialect is not None:
+    if dialect is not None and type_ not in job.order.preludes:
         own = spec.get("schedulerName")
         join_gang(pod, job.metadata.name, dialect)
         if own:
@@ -124,10 +124,12 @@ def gang_of_training_job(rules: TrainingRules, job: TrainingJob, done: int = 0) 
     """Return the job as its gang sees it: all replicas start together, but those that are ``done``.
 
     A pod that is made again would wait for ever for one that has succeeded. Of elastic workers the fewest
-    start together, and others join them where there is room.
+    start together, and others join them where there is room. Roles that end before the others begin are no
+    members.
     """
     policy = job.run_policy.scheduling_policy or SchedulingPolicy()
-    size = max(job.total - done, 1)
+    members = [type_ for type_ in job.roles if type_ not in job.order.preludes]
+    size = max(sum(map(job.count, members)) - done, 1)
     if policy.min_available is None and (least := _fewest(job)):
         policy = replace(policy, min_available=least)
     if policy.min_available is not None:
@@ -137,7 +139,7 @@ def gang_of_training_job(rules: TrainingRules, job: TrainingJob, done: int = 0) 
         metadata=job.metadata,
         policy=policy,
         limit_s=job.run_policy.active_deadline_seconds,
-        roles=tuple((role, job.count(type_)) for type_, role in job.roles.items()),
+        roles=tuple((job.roles[type_], job.count(type_)) for type_ in members),
         size=size,
         labels=job_labels(rules.kind, job.metadata.name),
     )

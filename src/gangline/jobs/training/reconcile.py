@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from gangline.api.core import find_condition, is_true
@@ -46,6 +47,7 @@ from gangline.jobs.training.objects import build_replica_pod, gang_of_training_j
 from gangline.jobs.training.replicas import (
     count_replicas,
     exit_code_of,
+    may_start,
     sort_replicas,
 )
 from gangline.jobs.training.rules import TrainingRules
@@ -321,7 +323,7 @@ def _ensure(scene: _Scene) -> list[list[Action]]:
     pods: list[Action] = []
     wanted = services_of(rules, job)
     domain, pause_s = scene.settings.cluster_domain, _pause_s(scene)
-    for type_ in job.roles:
+    for type_ in filter(partial(may_start, replicas, starts_whole=scene.dialect is not None), job.roles):
         for index in range(job.count(type_)):
             if index not in replicas.pods.get(type_, {}) and not pause_s:
                 pod = build_replica_pod(rules, job, type_, index, domain, scene.dialect)
@@ -335,10 +337,12 @@ def _ensure(scene: _Scene) -> list[list[Action]]:
         for name, service in replicas.services.items()
         if name not in wanted and not service.metadata.deletion_timestamp
     ]
-    services += _scale(scene)
+    services += [*_scale(scene), *rules.objects(job, scene.observed)]
     if scene.dialect is None:
         return [[*services, *pods]]
-    gang = gang_of_training_job(rules, job, sum(one.succeeded for one in scene.draft.replicas.values()))
+    counted = scene.draft.replicas.items()
+    done = sum(one.succeeded for type_, one in counted if type_ not in job.order.preludes)
+    gang = gang_of_training_job(rules, job, done)
     # The scheduler must know the gang before its first pod.
     group = ensure_pod_group(gang, scene.pod_group, scene.dialect, scene.observed.priorities)
     return [[*services, *group], pods]

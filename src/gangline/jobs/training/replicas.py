@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from gangline.api.core import Pod, Service
+from gangline.api.core import Pod, Service, is_true
 from gangline.api.resources import MPIJOBS
 from gangline.api.training.job import TrainingJob, TrainingReplicaStatus
 from gangline.api.training.kinds import TrainingKind
@@ -97,6 +97,26 @@ def sort_replicas(kind: TrainingKind, job: TrainingJob, observed: ObservedChildr
         if is_controlled_by(service.metadata, job.metadata.uid):
             replicas.services[name] = service
     return replicas
+
+
+def may_start(replicas: ObservedReplicas, type_: str, *, starts_whole: bool) -> bool:
+    """Return whether what the pods of a type wait for has come.
+
+    Where pods start as a gang none can be ready before all have room, so that ``Ready`` orders nothing there.
+    """
+    job = replicas.job
+    for name, state in job.order.after.get(type_, {}).items():
+        pods = [pod for _, pod in replicas.wanted(name)]
+        done = [
+            pod.status.phase == "Succeeded" or (state == "Ready" and is_true(pod.status.conditions, "Ready"))
+            for pod in pods
+        ]
+        is_whole = len(done) == job.count(name) and all(done)
+        if not is_whole and (
+            state == "Complete" or not starts_whole or not may_start(replicas, name, starts_whole=True)
+        ):
+            return False
+    return True
 
 
 def count_replicas(kind: TrainingKind, replicas: ObservedReplicas) -> dict[str, TrainingReplicaStatus]:

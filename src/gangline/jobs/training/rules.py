@@ -9,9 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gangline.api.trainer.job import NODE
+from gangline.api.trainer.job import LAUNCHER, NODE
 from gangline.api.training.job import WORKER, TFJobSpec, TrainingJob, TrainingReplicaStatus
 from gangline.api.training.kinds import PYTORCHJOB, TFJOB, TRAINJOB, TrainingKind
+from gangline.jobs.observed import ObservedChildren
+from gangline.jobs.plan import Action
+from gangline.jobs.training.mpi_node import ensure_mpi_objects, mount_mpi, mpi_environment
 from gangline.jobs.training.progress import ReplicaProgress
 from gangline.jobs.training.pytorch import (
     is_pytorch_master,
@@ -55,6 +58,7 @@ class TrainingRules:
         place: a pod with what only this kind's have.
         has_one_service: whether all replicas share one, of the job's name, instead of one each.
         draft: the status while it is worked out.
+        objects: what makes those objects right that are neither pods nor Services.
     """
 
     kind: TrainingKind
@@ -70,6 +74,7 @@ class TrainingRules:
     place: Callable[[Object, TrainingJob, str, int], Object] = lambda pod, *_: pod
     has_one_service: bool = False
     draft: type[TrainingStatusDraft] = TrainingStatusDraft
+    objects: Callable[[TrainingJob, ObservedChildren], list[Action]] = lambda *_: []
 
 
 def _is_dynamic_worker(job: TrainingJob, type_: str) -> bool:
@@ -95,14 +100,17 @@ TENSORFLOW_RULES: Final = TrainingRules(
 )
 TRAINJOB_RULES: Final = TrainingRules(
     kind=TRAINJOB,
-    environment=torch_environment,
+    environment=lambda job, type_, index, domain: (
+        torch_environment(job, type_, index, domain) | mpi_environment(job, type_)
+    ),
     tells_all=lambda job: False,
-    is_master=lambda job, type_, index: type_ == NODE and index == 0,
+    is_master=lambda job, type_, index: type_ == (LAUNCHER if job.mpi else NODE) and index == 0,
     progress=trainjob_progress,
     failure=trainjob_failure,
     name=node_name,
-    place=place_node,
+    place=lambda pod, job, type_, index: mount_mpi(place_node(pod, job, type_, index), job, type_),
     has_one_service=True,
     draft=TrainJobDraft,
+    objects=ensure_mpi_objects,
 )
 TRAINING_RULES: Final = (PYTORCH_RULES, TENSORFLOW_RULES)

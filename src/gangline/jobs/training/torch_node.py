@@ -32,6 +32,11 @@ def node_name(job: TrainingJob, type_: str, index: int) -> str:
     return f"{job.metadata.name}-{type_}-0-{index}"
 
 
+def host_name(job: TrainingJob, type_: str, index: int) -> str:
+    """Return the name by which the pods of the job find a pod."""
+    return f"{node_name(job, type_, index)}.{job.metadata.name}"
+
+
 def place_node(pod: Object, job: TrainingJob, type_: str, index: int) -> Object:
     """Return a pod with host name and labels by which it is found as a JobSet's."""
     name = job.metadata.name
@@ -52,12 +57,11 @@ def torch_environment(job: TrainingJob, type_: str, index: int, _domain: str) ->
     """Return what torchrun reads of its place."""
     if type_ != NODE or not job.processes:
         return {}
-    name = job.metadata.name
     return {
         "PET_NNODES": str(job.count(NODE)),
         "PET_NPROC_PER_NODE": job.processes,
         "PET_NODE_RANK": str(index),
-        "PET_MASTER_ADDR": f"{node_name(job, NODE, 0)}.{name}",
+        "PET_MASTER_ADDR": host_name(job, NODE, 0),
         "PET_MASTER_PORT": str(PORT),
     }
 
@@ -65,8 +69,10 @@ def torch_environment(job: TrainingJob, type_: str, index: int, _domain: str) ->
 def trainjob_progress(
     job: TrainingJob, _replicas: ObservedReplicas, counted: dict[str, TrainingReplicaStatus]
 ) -> ReplicaProgress:
-    """Return whether the job runs or has succeeded: every pod has."""
-    if all(counted[type_].succeeded >= job.count(type_) for type_ in job.roles):
+    """Return whether the job runs or has succeeded: every pod has, or those that the runtime names."""
+    deciding = [type_ for type_ in job.roles if type_ in (job.order.deciding or job.roles)]
+    done = [counted[type_].succeeded >= job.count(type_) for type_ in deciding]
+    if any(done) if job.order.is_any else all(done):
         return ReplicaProgress("Succeeded", "jobset completed successfully")
     is_active = any(found.active for found in counted.values())
     return ReplicaProgress("Running" if is_active else "", "")

@@ -6,7 +6,7 @@ be. What of a JobSet's template is not done here is refused by name. Source: Kub
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,10 +18,6 @@ from gangline.api.trainer.bundled import bundled_runtimes
 from gangline.api.trainer.job import (
     MANAGED_BY_US,
     NODE,
-    POLICIES,
-    POLICIES_SERVED,
-    STEP_LABEL,
-    TRAINER_STEP,
     Runtime,
     RuntimeRef,
     Trainer,
@@ -35,13 +31,13 @@ from gangline.api.training.job import (
     TrainingRunPolicy,
 )
 from gangline.api.training.reading import ReadTrainingJob
-from gangline.errors import FieldError
 from gangline.jobs.conditions import CREATED, FAILED, SUCCEEDED, SUSPENDED
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Emit, Plan
 from gangline.jobs.settings import Settings
 from gangline.jobs.training import reconcile as family
 from gangline.jobs.training.rules import TRAINJOB_RULES
+from gangline.jobs.training.runtime_jobs import is_gpu, not_served, read_mpi, read_order, read_roles
 from gangline.jobs.training.runtime_patch import merged
 
 Obj = dict[str, Any]
@@ -51,14 +47,6 @@ runtime_retry_s: Final = 5.0
 BACKOFF_LIMIT: Final = 6
 """Of a Job that says none."""
 _COMPLETE: Final = "Complete"
-_SERVED: Final = {
-    "": {"replicatedJobs", "network", "successPolicy", "failurePolicy", "suspend"},
-    "network": {"enableDNSHostnames", "publishNotReadyAddresses"},
-    "failurePolicy": {"maxRestarts"},
-    "successPolicy": {"operator"},
-}
-"""Fields of a JobSet's spec that are done here, by the field around them."""
-_SERVED_OF_JOB: Final = {"name", "replicas", "template", "groupName"}
 
 
 def reconcile(
@@ -99,17 +87,16 @@ def training_job_of(read: ReadTrainJob, runtime: Obj) -> ReadTrainingJob:
     spec = read.spec
     for patch in spec.runtime_patches:
         runtime = merged(runtime, patch.training_runtime_spec)
-    policy = runtime.get("mlPolicy") or {}
+    policy = {name: value for name, value in (runtime.get("mlPolicy") or {}).items() if value is not None}
     jobset = (runtime.get("template") or {}).get("spec") or {}
-    errors = [*read.errors, *_not_served(policy, jobset)]
-    count = spec.trainer.num_nodes or policy.get("numNodes") or 1
+    roles, wrong = read_roles(spec, policy, jobset)
+    order, disordered = read_order(jobset)
+    errors = [*read.errors, *not_served(policy, jobset), *wrong, *disordered]
     failures = jobset.get("failurePolicy")
-    roles, limits = {}, []
-    for job in jobset.get("replicatedJobs") or []:
-        roles[str(job.get("name"))] = _role(job, spec.trainer, count, restarts_gang=failures is not None)
-        limits.append(((job.get("template") or {}).get("spec") or {}).get("backoffLimit", BACKOFF_LIMIT))
-    if NODE not in roles:
-        errors.append(FieldError("Required", f"{_AT}.replicatedJobs", f"must have one with name {NODE}"))
+    limits = [
+        ((job.get("template") or {}).get("spec") or {}).get("backoffLimit", BACKOFF_LIMIT)
+        for job in jobset.get("replicatedJobs") or []
+    ]
     limit = max(limits, default=BACKOFF_LIMIT)
     metadata = read.metadata
     if failures is not None:
@@ -133,68 +120,10 @@ def training_job_of(read: ReadTrainJob, runtime: Obj) -> ReadTrainingJob:
         roles=roles,
         status=_status(read, roles),
         processes=_processes(spec.trainer, roles) if "torch" in policy else "",
+        mpi=read_mpi(spec, policy, roles),
+        order=order,
     )
     return ReadTrainingJob(job, errors, read.warnings)
-
-
-_AT = "runtime.spec.template.spec"
-
-
-def _not_served(policy: Obj, jobset: Obj) -> Iterator[FieldError]:
-    """Yield what a runtime asks for that nothing here does."""
-    for name in POLICIES:
-        if policy.get(name) is not None and name not in POLICIES_SERVED:
-            rule = f"is not served; {', '.join(POLICIES_SERVED)} is"
-            yield FieldError("NotSupported", f"runtime.spec.mlPolicy.{name}", rule)
-    rule = "needs JobSet, which is not used here"
-    for field, served in _SERVED.items():
-        part = jobset.get(field) if field else jobset
-        for name, value in (part or {}).items():
-            if value is not None and name not in served:
-                yield FieldError("NotSupported", ".".join(filter(None, (_AT, field, name))), rule)
-    for index, job in enumerate(jobset.get("replicatedJobs") or []):
-        at = f"{_AT}.replicatedJobs[{index}]"
-        for name in job:
-            if name not in _SERVED_OF_JOB:
-                yield FieldError("NotSupported", f"{at}.{name}", rule)
-        if (job.get("replicas") or 1) != 1:
-            yield FieldError("Invalid", f"{at}.replicas", "must be 1", repr(job["replicas"]))
-
-
-def _role(job: Obj, trainer: Trainer, count: int, *, restarts_gang: bool) -> TrainingReplicaSpec:
-    spec = (job.get("template") or {}).get("spec") or {}
-    template = spec.get("template") or {}
-    name = job.get("name")
-    metadata = template.get("metadata") or {}
-    step = ((job.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    metadata = {**metadata, "labels": {**step, **(metadata.get("labels") or {})}}
-    pod = template.get("spec") or {}
-    containers = pod.get("containers") or []
-    if step.get(STEP_LABEL) == TRAINER_STEP:
-        containers = [
-            _with_trainer(container, trainer) if container.get("name") == NODE else container
-            for container in containers
-        ]
-    policy = "Never" if restarts_gang else str(pod.get("restartPolicy") or "OnFailure")
-    rest = {key: value for key, value in pod.items() if key != "restartPolicy"}
-    return TrainingReplicaSpec(
-        replicas=count if name == NODE else int(spec.get("parallelism") or 1),
-        restart_policy=policy,
-        template={**template, "metadata": metadata, "spec": {**rest, "containers": containers}},
-    )
-
-
-def _with_trainer(container: Obj, trainer: Trainer) -> Obj:
-    given: Obj = {
-        "image": trainer.image,
-        "command": trainer.command,
-        "args": trainer.args,
-        "resources": trainer.resources_per_node,
-    }
-    names = {variable.get("name") for variable in trainer.env}
-    kept = [variable for variable in container.get("env") or [] if variable.get("name") not in names]
-    env = {"env": [*kept, *trainer.env]} if kept or trainer.env else {}
-    return {**container, **{key: value for key, value in given.items() if value is not None}, **env}
 
 
 def _processes(trainer: Trainer, roles: Mapping[str, TrainingReplicaSpec]) -> str:
@@ -204,7 +133,7 @@ def _processes(trainer: Trainer, roles: Mapping[str, TrainingReplicaSpec]) -> st
     containers = roles[NODE].containers if NODE in roles else []
     resources = next((one.get("resources") for one in containers if one.get("name") == NODE), None) or {}
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    if any("gpu" in name or "mig-" in name for name in (*limits, *requests)):
+    if any(map(is_gpu, (*limits, *requests))):
         return "auto"
     text = str(limits.get("cpu") or requests.get("cpu") or "1")
     return str(max(int(text), 1)) if text.isdigit() else "1"

@@ -10,7 +10,7 @@ import pytest
 from gangline.api.mpijob import JobMeta
 from gangline.api.trainer.bundled import bundled_runtimes
 from gangline.api.trainer.job import Runtime
-from gangline.api.trainer.reading import read_observed_train_job, read_train_job
+from gangline.api.trainer.reading import ReadTrainJob, read_observed_train_job, read_train_job
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Plan
 from gangline.jobs.training import trainjob
@@ -35,10 +35,7 @@ class TrainJobScene(TrainingScene):
 
     def plan(self) -> Plan:
         """Return the plan of now."""
-        meta = msgspec.convert(
-            {"name": "train", "namespace": "ns", "uid": UID, "annotations": self.annotations}, JobMeta
-        )
-        read = read_observed_train_job(meta, self.spec, self.status)
+        read = read_observed(self)
         name = "torch-distributed"
         runtime = msgspec.convert(
             {"kind": "ClusterTrainingRuntime", "metadata": {"name": name}, "spec": self.runtime}, Runtime
@@ -50,6 +47,20 @@ class TrainJobScene(TrainingScene):
             runtimes={("ClusterTrainingRuntime", name): runtime},
         )
         return trainjob.reconcile(read, observed, self.now, raw_status=self.status, settings=self.settings)
+
+
+def read_observed(scene: TrainJobScene) -> ReadTrainJob:
+    """Return the job of a scene as a cache holds it."""
+    meta = msgspec.convert(
+        {"name": "train", "namespace": "ns", "uid": UID, "annotations": scene.annotations}, JobMeta
+    )
+    return read_observed_train_job(meta, scene.spec, scene.status)
+
+
+def runtime_called(name: str) -> dict[str, Any]:
+    """Return the spec of a runtime that comes with Gangline."""
+    [spec] = [one["spec"] for one in bundled_runtimes() if one["metadata"]["name"] == name]
+    return dict(spec)
 
 
 def runtime(job: dict[str, Any] | None = None, **jobset: Any) -> dict[str, Any]:
@@ -201,7 +212,19 @@ def test_a_runtime_is_changed_for_one_job() -> None:
     [
         (runtime(startupPolicy={}), "runtime.spec.template.spec.startupPolicy"),
         (runtime(failurePolicy={"rules": []}), "runtime.spec.template.spec.failurePolicy.rules"),
-        (runtime({"dependsOn": []}), "runtime.spec.template.spec.replicatedJobs[0].dependsOn"),
+        (
+            runtime({"dependsOn": [{"name": "other", "status": "Ready"}]}),
+            "runtime.spec.template.spec.replicatedJobs[0].dependsOn[0].name",
+        ),
+        (
+            runtime(successPolicy={"targetReplicatedJobs": ["other"]}),
+            "runtime.spec.template.spec.successPolicy.targetReplicatedJobs[0]",
+        ),
+        (
+            runtime() | {"mlPolicy": {"mpi": {"mpiImplementation": "Intel"}}},
+            "runtime.spec.mlPolicy.mpi.mpiImplementation",
+        ),
+        (runtime() | {"mlPolicy": {"mpi": {}}}, "must have one with name launcher"),
         (runtime({"replicas": 2}), "runtime.spec.template.spec.replicatedJobs[0].replicas"),
         (runtime() | {"mlPolicy": {"jax": {}}}, "runtime.spec.mlPolicy.jax"),
         (runtime({"name": "other"}), "runtime.spec.template.spec.replicatedJobs"),
@@ -233,7 +256,7 @@ def test_all_errors_of_a_manifest_at_once() -> None:
             "spec": {
                 "runtimeRef": {"kind": "Runtime"},
                 "trainer": {"numNodes": "many", "env": [{"name": "PET_NNODES", "value": "1"}]},
-                "initializer": {"dataset": {}},
+                "initializer": {"dataset": {"from": "s3://a"}},
                 "managedBy": "me",
                 "nodes": 2,
             },
@@ -242,7 +265,7 @@ def test_all_errors_of_a_manifest_at_once() -> None:
 
     assert sorted(error.path for error in read.errors) == [
         "metadata.name",
-        "spec.initializer",
+        "spec.initializer.dataset.from",
         "spec.managedBy",
         "spec.nodes",
         "spec.runtimeRef.kind",
