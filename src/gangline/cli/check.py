@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gangline.launch.preflight.findings import Finding, HostFacts
+    from gangline.launch.preflight.gpu.facts import GpuFacts
 
 EXIT_FAULTS = 3
 
@@ -24,7 +25,9 @@ EXIT_FAULTS = 3
 @remote_options
 @click.option("--mpi/--no-mpi", "use_mpi", default=True, help="Ranks will be started with MPI, or without.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="Try this one between the hosts.")
-@click.option("--gpu", "is_gpu", is_flag=True, help="The SELinux labels of this machine's GPUs instead.")
+@click.option(
+    "--gpu", "is_gpu", is_flag=True, help="Look at this machine's GPUs instead: driver, files, rights."
+)
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="Print everything that was found.")
 def command(
     hosts: str | None,
@@ -43,9 +46,12 @@ def command(
     All hosts are asked at once: names resolve, the remote shell answers, MPIs agree, hosts reach each other
     at TCP ports, interfaces exist, clocks agree, GPUs and drivers are alike. Each fault has a class and a
     fix. Exit code 0: no fault; 3: at least one; 2: wrong use.
+
+    With --gpu: driver, libraries, device files and who may use them, fabric manager, IMEX, container
+    runtime, CDI and SELinux labels of this machine, each fault with its fix.
     """
     if is_gpu:
-        return _check_gpu_labels(hosts or hostfile, output)
+        return _check_gpus(hosts or hostfile, output)
     from gangline.launch.hosts import Host
     from gangline.launch.plain_hosts import ask, launcher_mpi, wanted_of
     from gangline.launch.preflight.findings import judge
@@ -69,29 +75,61 @@ def command(
     return EXIT_FAULTS if faults else 0
 
 
-def _check_gpu_labels(hosts: str | None, output: str | None) -> int:
-    """Print the SELinux labels that containers with GPUs need, beside those that files have."""
-    from gangline.devices.selinux_labels import is_on, labelled_files
+def _check_gpus(hosts: str | None, output: str | None) -> int:
+    """Print what this machine's GPUs need and have, and the SELinux labels that containers with GPUs need."""
+    from gangline.launch.preflight.gpu.rules import LOOKED_AT, checks, has_gpu
 
     if hosts:
         raise UserError("--gpu looks at this machine alone", hint="run `gangline check --gpu` on each host")
-    files = list(labelled_files())
-    wrong = [file.path for file in files if file.is_wrong] if is_on() else []
+    facts = _gpu_facts()
+    found = checks(facts)
+    findings = [finding for check in found for finding in check.findings]
+    code = EXIT_FAULTS if any(check.status == "fault" for check in found) else 0
     if output:
-        rows = [{"path": file.path, "wanted": file.wanted, "found": file.found} for file in files]
-        print_value({"ok": not wrong, "selinux": is_on(), "files": rows}, output)
-        return EXIT_FAULTS if wrong else 0
+        value = {
+            "ok": not code,
+            "gpus": len(facts.gpus or facts.minors),
+            "driver": facts.driver or None,
+            "checks": [{"name": one.name, "found": one.found, "status": one.status} for one in found],
+            "findings": [_finding_value(finding) for finding in findings],
+            "selinux": facts.selinux,
+            "labels": [{"path": one.path, "wanted": one.wanted, "found": one.found} for one in facts.labels],
+            "lookedAt": list(LOOKED_AT),
+        }
+        print_value(value, output)
+        return code
+    columns = [Column("CHECK"), Column("STATUS"), Column("FOUND", least=40)]
+    print_table(columns, [[one.name, one.status, one.found] for one in found])
     cells = [
-        [file.path, file.wanted, "no such file" if file.found is None else (file.found or "none")]
-        for file in files
+        [one.path, one.wanted, "no such file" if one.found is None else (one.found or "none")]
+        for one in facts.labels
     ]
-    print_table([Column("PATH"), Column("TYPE NEEDED"), Column("TYPE FOUND")], cells)
-    if not is_on():
+    print()
+    print_table([Column("PATH", least=30), Column("TYPE NEEDED"), Column("TYPE FOUND")], cells)
+    if not has_gpu(facts):
+        say(f"no NVIDIA GPU: looked at {', '.join(LOOKED_AT)}")
+    if not facts.selinux:
         say("SELinux is off on this machine: no label keeps a container from its GPUs")
-    elif wrong:
-        say(f"\nerror[selinux]: {plural(len(wrong), 'file')} with another type than containers need")
-        say(f"hint: restorecon -v {' '.join(wrong)}; or chcon -t TYPE FILE, until the next relabelling")
-    return EXIT_FAULTS if wrong else 0
+    _say_findings(findings)
+    return code
+
+
+def _gpu_facts() -> GpuFacts:
+    """Return what files of this machine say, and NVML where there is a driver."""
+    from dataclasses import replace
+
+    from gangline.devices.find import find_gpus
+    from gangline.launch.preflight.gpu.facts import read_gpu_facts
+    from gangline.launch.preflight.gpu.rules import has_gpu
+
+    facts = read_gpu_facts()
+    if not facts.driver or not has_gpu(facts):
+        return facts
+    answer = find_gpus()
+    if answer.trouble or answer.inventory.source != "nvml":
+        return replace(facts, trouble=answer.trouble or "its library cannot be loaded")
+    lost = tuple(gpu.uuid for gpu in answer.inventory.gpus if not gpu.healthy)
+    return replace(facts, asked=len(answer.inventory.gpus), lost=lost)
 
 
 def _print_hosts(facts: Sequence[HostFacts], findings: Sequence[Finding]) -> None:
@@ -155,14 +193,15 @@ def _as_value(
             }
             for one in facts
         ],
-        "findings": [
-            {
-                "class": finding.kind,
-                "severity": finding.severity,
-                "host": finding.host,
-                "message": finding.message,
-                "fix": finding.fix,
-            }
-            for finding in findings
-        ],
+        "findings": [_finding_value(finding) for finding in findings],
+    }
+
+
+def _finding_value(finding: Finding) -> dict[str, str]:
+    return {
+        "class": finding.kind,
+        "severity": finding.severity,
+        "host": finding.host,
+        "message": finding.message,
+        "fix": finding.fix,
     }

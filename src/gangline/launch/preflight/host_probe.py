@@ -77,9 +77,8 @@ def mpi(wanted: str) -> list[str]:
     return [path, done.stdout.decode(errors="replace")[:2000]]
 
 
-def gpus() -> tuple[int, str]:
+def gpus(folder: Path = Path("/proc/driver/nvidia")) -> tuple[int, str]:
     """Return (number of NVIDIA GPUs, driver version), from /proc: no tool has to be installed."""
-    folder = Path("/proc/driver/nvidia")
     try:
         count = len(list((folder / "gpus").iterdir()))
         match = re.search(r"Module +(?:for \S+ +)?(\d+(?:\.\d+)+)", (folder / "version").read_text())

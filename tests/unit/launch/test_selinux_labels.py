@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gangline.devices.selinux_labels import LabelledFile, is_on, labelled_files
+from gangline.launch.preflight.gpu.selinux_labels import LabelledFile, is_on, labelled_files
 
 
 def test_files_of_the_table_are_told_with_the_type_that_they_need(tmp_path: Path) -> None:

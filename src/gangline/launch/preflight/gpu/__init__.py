@@ -1,0 +1,1 @@
+"""What a machine needs before a program finds its GPUs, and what is missing. Standard library only."""
