@@ -75,7 +75,7 @@ def test_a_drawing_tells_when_a_contract_changes() -> None:
 def test_the_map_has_a_paragraph_for_every_package() -> None:
     told = set(re.findall(r"\*\*`([\w/]+)/`\*\*", (DOCS / "architecture.md").read_text()))
     folders = [path for path in SOURCES.iterdir() if (path / "__init__.py").is_file()]
-    for name in ("cluster", "cluster/server", "cluster/node", "cli"):
+    for name in ("cluster", "cluster/server", "cluster/node", "client", "cli"):
         folders += [path for path in (SOURCES / name).iterdir() if (path / "__init__.py").is_file()]
 
     assert told == {folder.relative_to(SOURCES).as_posix() for folder in folders}

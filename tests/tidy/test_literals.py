@@ -18,6 +18,7 @@ from gangline.workloads.kinds import KINDS
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "gangline"
 ACTING = [
     "cli",
+    "client",
     "operator",
     "scheduler",
     "cluster/node",
@@ -36,7 +37,7 @@ RESOURCE_NAMES = {*requests.GPU_RESOURCES, *requests.GPU_ALIASES, requests.RDMA}
 LEFT = {
     "cli/get.py": {"Namespace"},  # a title of ours
     "cli/top/command.py": {"Namespace", "Role"},
-    "cli/run/program_job.py": {"kubeflow.org/v2beta1", "nvidia.com/gpu"},
+    "client/run/program_job.py": {"kubeflow.org/v2beta1", "nvidia.com/gpu"},
 }
 
 

@@ -6,8 +6,9 @@ import asyncio
 
 import click
 
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
 from gangline.cli.output import say
+from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import UserError
 
 
@@ -22,7 +23,7 @@ def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target
     The one-machine cluster is started, and kept, if it is not up.
     """
     from gangline.cli.options.images import image_check_of
-    from gangline.cli.options.manifests import check_manifests, read_manifests, with_namespace
+    from gangline.client.manifests import check_manifests, read_manifests, with_namespace
 
     if not (files or more):
         raise UserError("nothing to apply", hint="gangline apply FILE...")
@@ -31,16 +32,16 @@ def command(files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, target
         from gangline.cluster.daemon.cluster import Cluster
 
         documents = with_namespace(documents, target.namespace or "default")
-        check_manifests(documents, is_local=True, image_problem=image_check_of(target))
+        check_manifests(documents, is_local=True, image_problem=image_check_of(target), say=say)
         if not dry_run:
             Cluster(target.paths).ensure_up(keep=True, say=say)
     else:
-        check_manifests(documents, is_local=False)
+        check_manifests(documents, is_local=False, say=say)
     asyncio.run(_apply(documents, target, dry_run=dry_run))
 
 
 async def _apply(documents: list, target: ClusterTarget, *, dry_run: bool) -> None:  # type: ignore[type-arg]
-    from gangline.cli.options.manifests import in_order
+    from gangline.client.manifests import in_order
     from gangline.kube.apply import apply
     from gangline.kube.discovery import resource_for
 

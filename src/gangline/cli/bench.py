@@ -82,9 +82,9 @@ def scaling(ranks: str, model: str, batch_size: int, num_batches: int, python: s
     """
     from gangline.bench.models import find
     from gangline.bench.scaling import series_of, table_lines
-    from gangline.cli.options.gpus import GpuOptions
-    from gangline.cli.options.target import ClusterTarget
     from gangline.cli.run.prepare import start_cluster
+    from gangline.client.run.gpus import GpuOptions
+    from gangline.client.target import ClusterTarget
     from gangline.cluster.daemon.cluster import Cluster
 
     counts = _counts(ranks)

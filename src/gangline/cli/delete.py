@@ -9,7 +9,8 @@ import click
 
 from gangline.cli.jobs.job_names import complete_job_name
 from gangline.cli.options.job_types import qualified, type_option
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
+from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ async def _delete(
     all_namespaces: bool,
     wait: bool,
 ) -> None:
-    from gangline.cli.jobs.job_lookup import find_job
+    from gangline.client.jobs.job_lookup import find_job
 
     unknown: list[UserError] = []
     async with open_client(target) as client:
@@ -83,14 +84,14 @@ async def _delete(
 
 
 async def _every_job(client: ObjectClient, namespace: str | None) -> list[tuple[Resource, dict[str, Any]]]:
-    from gangline.cli.jobs.job_lookup import list_jobs
+    from gangline.client.jobs.job_lookup import list_jobs
     from gangline.workloads.kinds import kind_of
 
     return [(kind_of(job).resource, job) for job in await list_jobs(client, namespace)]
 
 
 async def _from_files(client: ObjectClient, files: tuple[str, ...]) -> list[tuple[Resource, dict[str, Any]]]:
-    from gangline.cli.options.manifests import in_order, read_manifests
+    from gangline.client.manifests import in_order, read_manifests
     from gangline.kube.discovery import resource_for
     from gangline.kube.errors import NotFound
 
@@ -108,8 +109,8 @@ async def _from_files(client: ObjectClient, files: tuple[str, ...]) -> list[tupl
 
 
 async def _delete_one(client: ObjectClient, resource: Resource, obj: dict[str, Any], *, wait: bool) -> None:
-    from gangline.cli.options.manifests import WORKLOADS
-    from gangline.cli.run.create_or_attach import delete_job
+    from gangline.client.manifests import WORKLOADS
+    from gangline.client.run.create_or_attach import delete_job
     from gangline.kube.errors import NotFound
 
     metadata = obj["metadata"]

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from gangline.api.resources import JOBS, MPIJOBS, PODS, TRAINING_JOBS
-from gangline.cli.options.home import usable_paths
 from gangline.cli.options.target import cluster_option
 from gangline.cli.output import say
+from gangline.client.home import usable_paths
 from gangline.cluster.daemon.cluster import Cluster
 from gangline.cluster.images.runtime.containerd import end_containerd
 from gangline.cluster.node.left_pods import end_left_pods, remove_left_bridge, remove_left_gate

@@ -9,8 +9,9 @@ import click
 
 from gangline.cli.jobs.job_names import complete_job_name
 from gangline.cli.options.job_types import qualified, type_option
-from gangline.cli.options.target import ClusterTarget, target_options
+from gangline.cli.options.target import target_options
 from gangline.cli.output import Column, is_arena, output_option, print_ruled_table, print_table, print_value
+from gangline.client.target import ClusterTarget
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
@@ -67,9 +68,9 @@ def command(
 async def _get(
     target: ClusterTarget, name: str, *, all_namespaces: bool, events: bool, gpus: bool, output: str | None
 ) -> None:
-    from gangline.cli.jobs.gpu_kind import gpu_kind
-    from gangline.cli.jobs.job_lookup import open_job, pods_of, warnings_about
-    from gangline.cli.jobs.past_failure import why_failed
+    from gangline.client.jobs.gpu_kind import gpu_kind
+    from gangline.client.jobs.job_lookup import open_job, pods_of, warnings_about
+    from gangline.client.jobs.past_failure import why_failed
     from gangline.clock import now
     from gangline.workloads.job_view import job_report, view_job
 
@@ -133,7 +134,7 @@ async def _events(
 
 
 def _print(view: JobView, kind: str, *, wide: bool) -> None:
-    from gangline.cli.jobs.gpu_kind import gpu_cell
+    from gangline.client.jobs.gpu_kind import gpu_cell
     from gangline.units import format_age
 
     lines = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from gangline.cli.options.home import usable_paths
 from gangline.cli.options.target import cluster_option
 from gangline.cli.output import say
+from gangline.client.home import usable_paths
 
 
 @click.command("kubeconfig")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gangline.cli.options.job_types import type_option
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
 from gangline.cli.output import Column, output_option, print_table, print_value, say
+from gangline.client.target import ClusterTarget, open_client
 
 if TYPE_CHECKING:
     from gangline.workloads.job_view import JobView
@@ -39,9 +40,9 @@ def command(all_namespaces: bool, kind: str, output: str | None, target: Cluster
 
 async def _list(target: ClusterTarget, *, all_namespaces: bool, only: str, output: str | None) -> None:
     from gangline.api.resources import PODS
-    from gangline.cli.jobs.gpu_kind import gpu_kind
-    from gangline.cli.jobs.job_lookup import list_jobs, warnings_about
-    from gangline.cli.jobs.past_failure import why_all_failed
+    from gangline.client.jobs.gpu_kind import gpu_kind
+    from gangline.client.jobs.job_lookup import list_jobs, warnings_about
+    from gangline.client.jobs.past_failure import why_all_failed
     from gangline.clock import now
     from gangline.workloads.job_state import pods_by_job
     from gangline.workloads.job_view import job_report, view_job
@@ -72,7 +73,7 @@ async def _list(target: ClusterTarget, *, all_namespaces: bool, only: str, outpu
 
 
 def _row(view: JobView, kind: str) -> list[str]:
-    from gangline.cli.jobs.gpu_kind import gpu_cell
+    from gangline.client.jobs.gpu_kind import gpu_cell
     from gangline.units import format_age
 
     return [

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
 from gangline.cli.subcommands import Subcommands
+from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import ClusterError, UserError
 from gangline.units import plural
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
 from gangline.cli.output import Column, print_table, print_value, say, terminal_width
 from gangline.cli.subcommands import Subcommands
+from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import ClusterError, UserError
 from gangline.units import plural
 
@@ -126,7 +127,7 @@ async def _list(
 
 async def _look_again(target: ClusterTarget, history: History) -> None:
     """Bring the records up to date of runs that went on when nobody followed them any more."""
-    from gangline.cli.jobs.job_lookup import pods_of
+    from gangline.client.jobs.job_lookup import pods_of
     from gangline.clock import format_time, now
     from gangline.cluster.runs.history import DamagedRunError
     from gangline.cluster.runs.record import RunRecord, without_environment
@@ -158,7 +159,7 @@ async def _look_again(target: ClusterTarget, history: History) -> None:
 
 
 async def _report(target: ClusterTarget, record: RunRecord, *, is_up: bool) -> dict[str, Any]:
-    from gangline.cli.jobs.past_failure import why_failed
+    from gangline.client.jobs.past_failure import why_failed
     from gangline.clock import now
     from gangline.cluster.runs.reading import PastRun
     from gangline.cluster.runs.record import summary_of

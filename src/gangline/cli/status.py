@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from gangline.api.resources import DEPLOYMENTS, NODES, PODS
-from gangline.cli.options.home import usable_paths
 from gangline.cli.options.images import describe_map
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
 from gangline.cli.output import Column, print_table, print_value
+from gangline.client.home import usable_paths
+from gangline.client.target import ClusterTarget, open_client
 from gangline.cluster.daemon.cluster import Cluster, ClusterStatus
 from gangline.cluster.daemon.kept_image_map import load_image_map
 from gangline.cluster.daemon.restarts import read_restarts
@@ -165,7 +166,7 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def _node_rows(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    from gangline.cli.jobs.gpu_kind import kind_of_nodes
+    from gangline.client.jobs.gpu_kind import kind_of_nodes
     from gangline.units import quantity_ceil
     from gangline.workloads.requests import pod_gpus, read_gpu_count
 

@@ -23,9 +23,9 @@ from gangline.api.resources import (
     PRIORITY_CLASSES,
     SERVICE_ACCOUNTS,
 )
-from gangline.cli.options.home import usable_paths
 from gangline.cli.options.target import cluster_option
 from gangline.cli.subcommands import Subcommands
+from gangline.client.home import usable_paths
 from gangline.errors import UserError
 from gangline.units import plural
 

@@ -6,12 +6,13 @@ import time
 
 import click
 
-from gangline.cli.options.gpus import GpuOptions, simulated, simulation_options
-from gangline.cli.options.home import usable_paths
+from gangline.cli.options.gpus import simulation_options
 from gangline.cli.options.images import ImageOptions, describe_map, image_options
 from gangline.cli.options.target import cluster_option
 from gangline.cli.options.volumes import bind_volumes, read_volumes
 from gangline.cli.output import say
+from gangline.client.home import usable_paths
+from gangline.client.run.gpus import GpuOptions, simulated
 from gangline.cluster.paths import DEFAULT_CLUSTER
 from gangline.units import plural
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.integration.launch.test_rank_agent import LIMIT_S, free_port, make_agent, until
 
-from gangline.cli.run.cluster_program import FIRST_POD_PROGRAMS, PROGRAMS
+from gangline.client.run.cluster_program import FIRST_POD_PROGRAMS, PROGRAMS
 from gangline.launch.pods.programs import source_of
 
 Start = Callable[..., list["subprocess.Popen[bytes]"]]

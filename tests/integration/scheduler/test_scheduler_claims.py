@@ -20,7 +20,7 @@ from gangline.api.resources import (
     RESOURCE_SLICES,
     SCHEDULER_PLUGINS_POD_GROUPS,
 )
-from gangline.cli.jobs.cluster_view import look
+from gangline.client.jobs.cluster_view import look
 from gangline.devices.simulated import simulate
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound

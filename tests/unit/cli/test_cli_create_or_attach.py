@@ -9,7 +9,8 @@ import pytest
 from fake_client import FakeClient
 
 from gangline.api.resources import MPIJOBS, PODS
-from gangline.cli.run.create_or_attach import claim_job, create_job, delete_job
+from gangline.cli.output import say
+from gangline.client.run.create_or_attach import claim_job, create_job, delete_job
 from gangline.errors import UserError
 from gangline.kube.errors import Unavailable
 
@@ -27,7 +28,7 @@ def job(name: str = "train", **fields: Any) -> dict[str, Any]:
 
 
 async def claim(client: Any, wanted: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    return await claim_job(client, MPIJOBS, wanted, logs_hint="train")
+    return await claim_job(client, MPIJOBS, wanted, logs_hint="train", say=say)
 
 
 async def test_a_new_job_is_created_with_one_request() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gangline.cli.explain.command import _is_of, read_workload
 from gangline.cli.explain.report import placement_report, print_report, report
 from gangline.cli.explain.training_progress import TrainingProgress
-from gangline.cli.jobs.cluster_view import view_of
+from gangline.client.jobs.cluster_view import view_of
 from gangline.errors import UserError
 from gangline.placement.prediction import Workload
 from gangline.placement.volumes import Storage

@@ -14,8 +14,8 @@ import pytest
 
 from gangline.api.core import Pod
 from gangline.api.mpijob_reading import read_mpijob
-from gangline.cli.jobs.gpu_kind import gpu_cell, kind_of_nodes
-from gangline.cli.options.gpus import GpuOptions
+from gangline.client.jobs.gpu_kind import gpu_cell, kind_of_nodes
+from gangline.client.run.gpus import GpuOptions
 from gangline.cluster.daemon.cluster_facts import ClusterFacts
 from gangline.cluster.daemon.simulation import Simulation, refuse_another
 from gangline.devices.ledger import GpuRequest

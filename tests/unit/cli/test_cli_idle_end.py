@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from fake_client import FakeClient
 
-from gangline.cli.options import target as target_module
-from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.cli.serve import idle_end
+from gangline.client import target as target_module
+from gangline.client.target import ClusterTarget, open_client
 from gangline.cluster.daemon.cluster_facts import decide_facts, last_used, note_use, save_facts
 from gangline.cluster.daemon.folders import make_private_folders
 from gangline.cluster.paths import ClusterPaths

@@ -9,7 +9,7 @@ from click.shell_completion import ShellComplete
 
 from gangline.cli.group import gangline
 from gangline.cli.jobs import job_names
-from gangline.cli.run.program_job import check_name
+from gangline.client.run.program_job import check_name
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.runs.history import History
 from gangline.cluster.runs.record import RunRecord

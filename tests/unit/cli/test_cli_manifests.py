@@ -6,7 +6,7 @@ import pytest
 
 from gangline.api.codec import load_documents
 from gangline.cli.options.images import image_check
-from gangline.cli.options.manifests import check_manifests, in_order, read_manifests, with_namespace
+from gangline.client.manifests import check_manifests, in_order, read_manifests, with_namespace
 from gangline.cluster.images.image_map import ImageMap
 from gangline.errors import InvalidObjectError, ManifestError, UserError
 from gangline.workloads.capacity import gang_never_fits, never_fits, pod_requests
@@ -74,14 +74,14 @@ def test_a_broken_rule_is_named_with_its_field_and_place(old, new, path, part):
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha2"])
-def test_a_job_of_an_old_version_passes_and_what_is_passed_over_is_said(version, capsys):
+def test_a_job_of_an_old_version_passes_and_what_is_passed_over_is_said(version):
+    said: list[str] = []
     text = JOB.replace("v2beta1", version).replace("spec:", "spec:\n  cleanPodPolicy: All\n  colour: red", 1)
 
-    check_manifests(load_documents(text, file="job.yaml"), is_local=True, image_problem=image_problem)
+    documents = load_documents(text, file="job.yaml")
+    check_manifests(documents, is_local=True, image_problem=image_problem, say=said.append)
 
-    assert capsys.readouterr().err == (
-        "warning: mpijob/pi: spec.colour: Invalid: unknown field at job.yaml:6:3\n"
-    )
+    assert said == ["warning: mpijob/pi: spec.colour: Invalid: unknown field at job.yaml:6:3"]
 
 
 V1ALPHA1 = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.cli.jobs.past_failure import read_output
+from gangline.client.jobs.past_failure import read_output
 
 REPORT = """\
 [1,0]<stdout>:epoch 1

@@ -3,8 +3,8 @@
 import pytest
 
 from gangline.api.resources import MPIJOBS
-from gangline.cli.run.follow import Follower
 from gangline.cli.run.view import advice_for
+from gangline.client.run.follow import Follower
 from gangline.workloads.pending import GANG_WAITED, is_silent, pending_reason_of, tries
 
 NOT_FOUND = 'exec: "mpirunn": executable file not found in $PATH'

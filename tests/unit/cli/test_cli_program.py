@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gangline.cli.run.program_job import (
+from gangline.client.run.program_job import (
     ProgramRun,
     build_job,
     check_ranks,

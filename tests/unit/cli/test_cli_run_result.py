@@ -1,6 +1,6 @@
 """The end of a run in words: rank, pod, exit code or signal, last lines."""
 
-from gangline.cli.run.result import failure_of, last_lines
+from gangline.client.run.result import failure_of, last_lines
 from gangline.launch.rank_failure import find_failure
 from gangline.workloads.job_outcome import JobOutcome
 

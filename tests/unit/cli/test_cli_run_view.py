@@ -3,8 +3,8 @@
 import re
 
 from gangline.api.resources import MPIJOBS
-from gangline.cli.run.follow import Follower
 from gangline.cli.run.view import PlainView
+from gangline.client.run.follow import Follower
 from gangline.workloads.job_start import job_ref
 
 TITLE = "MPIJob default/pi"

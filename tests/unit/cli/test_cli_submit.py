@@ -10,10 +10,10 @@ from gangline.api.mpijob_reading import read_mpijob
 from gangline.api.training.kinds import training_kind
 from gangline.api.training.reading import read_training_job
 from gangline.cli.options.job_types import qualified
-from gangline.cli.options.target import ClusterTarget
 from gangline.cli.submit.command import command, no_open_node, read_config_files
 from gangline.cli.submit.job import build_objects
 from gangline.cli.submit.submission import RoleFlags, Submission, read_toleration
+from gangline.client.target import ClusterTarget
 from gangline.errors import UserError
 
 

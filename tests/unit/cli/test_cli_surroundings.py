@@ -8,7 +8,7 @@ import pytest
 
 from gangline.cli.app import run
 from gangline.cli.group import EXIT_MACHINE, invoke
-from gangline.cli.options.home import usable_paths
+from gangline.client.home import usable_paths
 from gangline.cluster.service_log import ServiceLog
 
 COMMANDS = (

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from gangline.cli.jobs.cluster_view import view_of
 from gangline.cli.top.command import _print_nodes
 from gangline.cli.top.view import NodeGpuView, grid, node_report, view_nodes
+from gangline.client.jobs.cluster_view import view_of
 from gangline.topology.known import known_machine
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.jobs.job_names import complete_job_name
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
 from gangline.cli.output import print_value
+from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.cli.jobs.cluster_view import ClusterView
+    from gangline.client.jobs.cluster_view import ClusterView
     from gangline.kube.verbs import ObjectClient
     from gangline.placement import Workload
 
@@ -70,7 +71,7 @@ async def _explain_or_past(
 ) -> None:
     """Explain a job that is there, else how the newest run of its name ended."""
     from gangline.cli.explain.past import explain_past
-    from gangline.cli.jobs.job_lookup import NoSuchJobError
+    from gangline.client.jobs.job_lookup import NoSuchJobError
 
     if not target.is_up():
         if not await explain_past(target, name, output):
@@ -127,9 +128,9 @@ async def _explain(
     from gangline.cli.explain.report import placement_report, print_placement, print_report, report
     from gangline.cli.explain.scheduler import published_by, see_schedulers, with_schedulers
     from gangline.cli.explain.training_progress import read_progress
-    from gangline.cli.jobs.cluster_view import look
-    from gangline.cli.jobs.job_lookup import list_jobs, warnings_about
-    from gangline.cli.jobs.past_failure import why_failed
+    from gangline.client.jobs.cluster_view import look
+    from gangline.client.jobs.job_lookup import list_jobs, warnings_about
+    from gangline.client.jobs.past_failure import why_failed
     from gangline.clock import now
     from gangline.placement.explanation import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
@@ -273,7 +274,7 @@ async def _claims(client: ObjectClient, namespace: str, pods: list[Obj]) -> list
 
 async def _find(client: ObjectClient, view: ClusterView, name: str, namespace: str) -> Subject:
     """Return what a name stands for: a job, a pod, a PodGroup, else whatever owns pods."""
-    from gangline.cli.jobs.job_lookup import find_job
+    from gangline.client.jobs.job_lookup import find_job
     from gangline.workloads.job_state import sort_pods
     from gangline.workloads.kinds import kind_called, kind_of
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gangline.cli.jobs.job_lookup import find_past
-from gangline.cli.jobs.past_failure import why_failed
-from gangline.cli.options.target import ClusterTarget
 from gangline.cli.output import print_value
+from gangline.client.jobs.job_lookup import find_past
+from gangline.client.jobs.past_failure import why_failed
+from gangline.client.target import ClusterTarget
 from gangline.clock import now
 from gangline.cluster.runs.record import summary_of
 

@@ -20,7 +20,7 @@ from gangline.workloads.unconfirmed_end import TERMINATING
 
 if TYPE_CHECKING:
     from gangline.cli.explain.training_progress import TrainingProgress
-    from gangline.cli.jobs.cluster_view import ClusterView
+    from gangline.client.jobs.cluster_view import ClusterView
     from gangline.workloads.start_gates import StartGate
 
 Obj = dict[str, Any]

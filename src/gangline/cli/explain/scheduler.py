@@ -18,7 +18,7 @@ from gangline.units import format_age
 from gangline.workloads.job_state import scheduler_of
 
 if TYPE_CHECKING:
-    from gangline.cli.options.target import ClusterTarget
+    from gangline.client.target import ClusterTarget
     from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]

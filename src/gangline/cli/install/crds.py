@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.options.target import ClusterTarget, target_options
+from gangline.cli.options.target import target_options
+from gangline.client.target import ClusterTarget
 
 if TYPE_CHECKING:
     from gangline.jobs.gang import Dialect
@@ -59,7 +60,7 @@ def _is_read_by(dialect: Dialect, crd: dict[str, Any]) -> bool:
 
 
 async def _install(target: ClusterTarget, definitions: list[dict[str, Any]], *, replace: bool) -> None:
-    from gangline.cli.options.target import open_client
+    from gangline.client.target import open_client
     from gangline.installation.definitions import install_definitions
 
     async with open_client(target) as client:

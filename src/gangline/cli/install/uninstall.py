@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
+from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import UserError
 
 if TYPE_CHECKING:

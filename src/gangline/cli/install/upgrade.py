@@ -7,7 +7,8 @@ import asyncio
 import click
 
 from gangline.cli.install.install import check_is_no_own, installation_of, rollout_options
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
+from gangline.client.target import ClusterTarget, open_client
 
 
 @click.command("upgrade")

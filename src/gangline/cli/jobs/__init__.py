@@ -1,1 +1,1 @@
-"""Jobs as commands look them up and show them."""
+"""Names of jobs on a command line."""

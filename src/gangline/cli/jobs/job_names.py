@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.options.target import ClusterTarget, open_client
+from gangline.client.target import ClusterTarget, open_client
 from gangline.cluster.paths import DEFAULT_CLUSTER
 from gangline.errors import UserError
 
@@ -65,7 +65,7 @@ def _past(target: ClusterTarget) -> list[str]:
 
 
 async def _jobs(target: ClusterTarget) -> list[dict[str, Any]]:
-    from gangline.cli.jobs.job_lookup import list_jobs
+    from gangline.client.jobs.job_lookup import list_jobs
 
     async with asyncio.timeout(ANSWER_TIMEOUT_S), open_client(target) as client:
         return await list_jobs(client, client.connection.namespace)

@@ -15,7 +15,8 @@ from gangline.cli.logs.progress_bar import ProgressBar
 from gangline.cli.logs.text import LogText, lines_to_ask_for
 from gangline.cli.options.durations import seconds_of
 from gangline.cli.options.job_types import qualified, type_option
-from gangline.cli.options.target import ClusterTarget, target_options
+from gangline.cli.options.target import target_options
+from gangline.client.target import ClusterTarget
 from gangline.errors import ClusterError, UserError
 from gangline.launch.rank_tags import ANNOTATION
 from gangline.workloads.job_state import has_started, index_of
@@ -90,7 +91,7 @@ async def _logs(
     target: ClusterTarget, name: str, instance: str | None, options: dict[str, Any], *, wanted: str
 ) -> None:
     """Print what is `wanted` of a log: ``text``, ``records`` or ``summary``."""
-    from gangline.cli.jobs.job_lookup import open_job
+    from gangline.client.jobs.job_lookup import open_job
 
     async with open_job(target, name) as found:
         client, job, namespace = found.reader, found.job, found.namespace
@@ -241,7 +242,7 @@ async def _choose_pods(
 
     That is one, but for an indexed Job whose pods hold ranks of one program: then the newest of each index.
     """
-    from gangline.cli.jobs.job_lookup import pods_of
+    from gangline.client.jobs.job_lookup import pods_of
     from gangline.workloads.job_state import finished, primary_pods
 
     loop = asyncio.get_running_loop()

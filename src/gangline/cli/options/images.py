@@ -16,7 +16,7 @@ import msgspec
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.cli.options.target import ClusterTarget
+    from gangline.client.target import ClusterTarget
     from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.images.image_map import ImageMap, UserImage
     from gangline.cluster.paths import ClusterPaths

@@ -6,8 +6,8 @@ import asyncio
 
 import click
 
-from gangline.cli.options.target import ClusterTarget
 from gangline.cli.pods.job_pod import open_pod, pod_options
+from gangline.client.target import ClusterTarget
 from gangline.errors import UserError
 
 

@@ -11,7 +11,8 @@ import click
 
 from gangline.cli.jobs.job_names import complete_job_name
 from gangline.cli.options.job_types import qualified, type_option
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
+from gangline.client.target import ClusterTarget, open_client
 
 if TYPE_CHECKING:
     from gangline.kube.client import Client
@@ -57,7 +58,7 @@ async def open_pod(
     Raises:
         UserError: there is none, or it does not run.
     """
-    from gangline.cli.jobs.job_lookup import find_job, pods_of
+    from gangline.client.jobs.job_lookup import find_job, pods_of
     from gangline.workloads.running_pod import choose_pod, default_container
 
     target.check_up()

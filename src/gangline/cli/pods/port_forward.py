@@ -9,8 +9,8 @@ import sys
 
 import click
 
-from gangline.cli.options.target import ClusterTarget
 from gangline.cli.pods.job_pod import open_pod, pod_options
+from gangline.client.target import ClusterTarget
 from gangline.errors import ClusterError, UserError
 
 PORT_MAX = 65535

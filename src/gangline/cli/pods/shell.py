@@ -7,9 +7,9 @@ import sys
 
 import click
 
-from gangline.cli.options.target import ClusterTarget
 from gangline.cli.pods.exec import run_in_pod
 from gangline.cli.pods.job_pod import pod_options
+from gangline.client.target import ClusterTarget
 
 SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 

@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.options.code import GitCode, code_of, folder_of
-from gangline.cli.options.gpus import GpuOptions, gpu_options
+from gangline.cli.options.gpus import gpu_options
 from gangline.cli.options.images import ImageOptions, image_check_of, image_options, substitutions
-from gangline.cli.options.pods import PodOptions, pod_options
+from gangline.cli.options.pods import pod_options
 from gangline.cli.options.ranks import gpus_of_each, rank_options, ranks_and_nodes
-from gangline.cli.options.target import ClusterTarget, target_options
+from gangline.cli.options.target import target_options
 from gangline.cli.run.prepare import TryOptions, prepared, settle, start_cluster
-from gangline.cli.run.program_session import HandOver, no_handover
+from gangline.client.run.git_code import GitCode, code_of, folder_of
+from gangline.client.run.gpus import GpuOptions
+from gangline.client.run.pod_options import PodOptions
+from gangline.client.run.program_session import HandOver, no_handover
+from gangline.client.target import ClusterTarget
 from gangline.cluster.user_session import MACHINE, NODE
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
-    from gangline.cli.run.program_name import ProgramJob
+    from gangline.client.run.program_name import ProgramJob
     from gangline.cluster.images.image_map import ImageMap
 
 _PASSED_ON = ("LANG", "LC_ALL", "TZ", "OMP_NUM_THREADS")
@@ -148,7 +151,7 @@ def command(
         return _on_cluster(program, target, images.texts, code, counts, environment, *rest)
     images.check_place(is_local=target.is_local)
     if program:
-        from gangline.cli.run.local_program import local_program
+        from gangline.client.run.local_program import local_program
 
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
         session = "" if isolated or dry_run else MACHINE if nodes is None else NODE
@@ -156,7 +159,7 @@ def command(
         job = local_program(program, target, counts, folder_of(code), name, environment, session, kind)
         documents = [job.document()]
     else:
-        from gangline.cli.options.manifests import read_manifests, with_namespace
+        from gangline.client.manifests import read_manifests, with_namespace
 
         namespace = target.namespace or ("" if target.is_local else target.connection().namespace)
         documents = with_namespace(read_manifests(files), namespace or "default")
@@ -247,7 +250,8 @@ def _on_cluster(
     dry_run: bool,
     output: str,
 ) -> int:
-    from gangline.cli.run.cluster_run import cluster_program, follow, objects
+    from gangline.cli.run.cluster_follow import follow
+    from gangline.client.run.cluster_run import cluster_program, objects
 
     started_s = time.monotonic()
     run = cluster_program(program, target, images, code, counts, environment, pods, kind or "job")
@@ -286,12 +290,13 @@ def chosen_environment(
 
 
 def _check(documents: list[Document], target: ClusterTarget, images: ImageOptions) -> None:
-    from gangline.cli.options.manifests import check_manifests
+    from gangline.cli.output import say
+    from gangline.client.manifests import check_manifests
 
     if not target.is_local:
-        check_manifests(documents, is_local=False)
+        check_manifests(documents, is_local=False, say=say)
         return
-    check_manifests(documents, is_local=True, image_problem=image_check_of(target, images))
+    check_manifests(documents, is_local=True, image_problem=image_check_of(target, images), say=say)
 
 
 def _print_objects(documents: list[Document], output: str) -> int:
@@ -318,9 +323,9 @@ def _run(
 ) -> int:
     if not target.is_local:
         return _follow(documents, target)
-    from gangline.cli.options.gpus import fitting
     from gangline.cli.output import say
-    from gangline.cli.run.capacity import check_capacity
+    from gangline.client.run.capacity import check_capacity
+    from gangline.client.run.gpus import fitting
     from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.runs.history import History
 
@@ -329,14 +334,16 @@ def _run(
     if job is not None:
         names = job.names(History(cluster.paths), target.namespace or "default")
         documents = [job.document(next(names))]
-    documents = fitting(cluster, documents, gpus)
+    documents = fitting(cluster, documents, gpus, say=say)
     check_capacity(cluster, documents)
     known = images.save(cluster)
     for line in substitutions([document.value for document in documents], known):
         say(line)
     if job is None:
         return _follow(documents, target, known)
-    rename = None if job.name else lambda: fitting(cluster, [job.document(next(names))], gpus)[0].value
+    rename = (
+        None if job.name else lambda: fitting(cluster, [job.document(next(names))], gpus, say=say)[0].value
+    )
     return _follow(documents, target, known, job.hand_over, rename)
 
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gangline.api.codec import Document
 from gangline.api.resources import Resource
-from gangline.cli.jobs.gpu_kind import gpu_kind
 from gangline.cli.options.images import substitutions
-from gangline.cli.options.manifests import WORKLOADS, in_order
-from gangline.cli.options.target import ClusterTarget, open_client
 from gangline.cli.output import say
-from gangline.cli.run.create_or_attach import apply_object, claim_job, create_job, delete_job
-from gangline.cli.run.follow import LOG_DRAIN_S, Follower
-from gangline.cli.run.kept_run import KeptRun
-from gangline.cli.run.program_session import HandOver, no_handover
-from gangline.cli.run.result import failure_of, last_lines
 from gangline.cli.run.view import PlainView, advice_for, open_view, result_line
+from gangline.client.jobs.gpu_kind import gpu_kind
+from gangline.client.manifests import WORKLOADS, in_order
+from gangline.client.run.create_or_attach import apply_object, claim_job, create_job, delete_job
+from gangline.client.run.follow import LOG_DRAIN_S, Follower
+from gangline.client.run.kept_run import KeptRun
+from gangline.client.run.program_session import HandOver, no_handover
+from gangline.client.run.result import failure_of, last_lines
+from gangline.client.target import ClusterTarget, open_client
 from gangline.cluster.trials.first_try import note_of
 from gangline.errors import GanglineError, UnschedulableError
 from gangline.units import plural
@@ -143,12 +143,12 @@ async def _create(
                 job = await create_job(client, resource, document.value, next_obj)
             else:
                 hint = f"{document.name}{way_back(document.value, target)}"
-                job, was_there = await claim_job(client, resource, document.value, logs_hint=hint)
+                job, was_there = await claim_job(client, resource, document.value, logs_hint=hint, say=say)
             if not was_there:
                 await hand_over(client, job)
             claimed.append(Claimed(resource, job, was_there))
         else:
-            await apply_object(client, resource, document.value)
+            await apply_object(client, resource, document.value, say=say)
             if find_kind(document.kind):
                 await _wait_ready(client, resource, document, target)
     return claimed

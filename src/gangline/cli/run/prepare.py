@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gangline.cli.options.gpus import GpuOptions
 from gangline.cli.options.images import ImageOptions, image_check_of
-from gangline.cli.options.target import ClusterTarget
+from gangline.client.run.gpus import GpuOptions
+from gangline.client.target import ClusterTarget
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
@@ -52,8 +52,9 @@ def prepared(
         MissingError: all that is missing, with the command that runs it anyway.
     """
     from gangline.api.resources import NODES
-    from gangline.cli.options.manifests import check_manifests
+    from gangline.cli.output import say
     from gangline.cli.run.refusal import refuse
+    from gangline.client.manifests import check_manifests
     from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.trials import first_try, missing
     from gangline.errors import InvalidObjectError
@@ -62,9 +63,9 @@ def prepared(
     invalid: InvalidObjectError | None = None
     problem = image_check_of(target, images)
     try:
-        check_manifests(documents, is_local=True, image_problem=problem)
+        check_manifests(documents, is_local=True, image_problem=problem, say=say)
     except InvalidObjectError as error:
-        check_manifests(documents, is_local=True)  # what --try could not help is refused at once
+        check_manifests(documents, is_local=True, say=say)  # what --try could not help is refused at once
         if not first_try.torch_containers(documents) and not any(
             GpuDemand.of(one.value).total for one in documents
         ):
@@ -123,8 +124,8 @@ def settle(target: ClusterTarget) -> None:
 
 def start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
     """Start the cluster if it is not up, and say that it was, how long it took and how to end it."""
-    from gangline.cli.options.gpus import simulated
     from gangline.cli.output import say
+    from gangline.client.run.gpus import simulated
     from gangline.cluster.process_lock import read_lock
 
     was_up = read_lock(cluster.paths.lock("server")).state == "held"

@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from gangline.cli.jobs.gpu_kind import gpu_cell, gpus_of_pods
 from gangline.cli.logs.progress_bar import ProgressBar
 from gangline.cli.output import say
+from gangline.client.jobs.gpu_kind import gpu_cell, gpus_of_pods
 from gangline.units import format_age, plural
 from gangline.workloads.job_start import (
     JobRef,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline import clock
-from gangline.cli.options.gpus import GpuOptions, simulation_options
+from gangline.cli.options.gpus import simulation_options
 from gangline.cli.serve.service import connection_options, service_connection
+from gangline.client.run.gpus import GpuOptions
 from gangline.devices.inventory import NODE_FILE, PLUGIN_FOLDER
 
 if TYPE_CHECKING:

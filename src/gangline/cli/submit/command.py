@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.api.resources import MPIJOBS, PYTORCHJOBS, TFJOBS
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
 from gangline.cli.output import print_value, program_name, say
 from gangline.cli.subcommands import Subcommands
 from gangline.cli.submit.flags import ROLES, GoFlags, submit_options
+from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
@@ -103,16 +104,16 @@ def _submit_job(wanted: Submission, target: ClusterTarget, output: str) -> None:
     """Create the objects; with ``output`` print them in that format instead."""
     from gangline.api.codec import Document
     from gangline.cli.options.images import image_check_of
-    from gangline.cli.options.manifests import check_manifests
     from gangline.cli.submit.job import build_objects
+    from gangline.client.manifests import check_manifests
 
     objects = build_objects(wanted)
     documents = [Document(value, file="the command line") for value in objects]
     if target.is_local:
         _check_local(wanted)
-        check_manifests(documents, is_local=True, image_problem=image_check_of(target))
+        check_manifests(documents, is_local=True, image_problem=image_check_of(target), say=say)
     else:
-        check_manifests(documents, is_local=False)
+        check_manifests(documents, is_local=False, say=say)
     if output:
         _print(objects, output)
         return

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.jobs.job_names import complete_job_name
-from gangline.cli.options.target import ClusterTarget, open_client, target_options
+from gangline.cli.options.target import target_options
 from gangline.cli.output import Column, print_table, print_value, render_table, say, terminal_width
 from gangline.cli.subcommands import Subcommands
+from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def node(names: tuple[str, ...], details: bool, output: str | None, target: Clus
 
 
 async def _node(target: ClusterTarget, names: tuple[str, ...], *, details: bool, output: str | None) -> None:
-    from gangline.cli.jobs.cluster_view import look
     from gangline.cli.top.view import node_report, view_nodes
+    from gangline.client.jobs.cluster_view import look
 
     async with open_client(target) as client:
         found = await look(client)
@@ -189,9 +190,9 @@ def job(name: str | None, all_namespaces: bool, output: str | None, target: Clus
 
 
 async def _job(target: ClusterTarget, name: str | None, *, all_namespaces: bool, output: str | None) -> None:
-    from gangline.cli.jobs.cluster_view import look
-    from gangline.cli.jobs.job_lookup import find_job, list_jobs
     from gangline.cli.top.view import view_nodes
+    from gangline.client.jobs.cluster_view import look
+    from gangline.client.jobs.job_lookup import find_job, list_jobs
     from gangline.clock import now
     from gangline.workloads.job_state import pods_by_job
     from gangline.workloads.job_view import view_job

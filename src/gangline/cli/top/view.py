@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
-from gangline.cli.jobs.gpu_kind import kind_of_nodes
+from gangline.client.jobs.gpu_kind import kind_of_nodes
 from gangline.placement import NodeView, PodView
 from gangline.placement.snapshot import BY_WIRES, unknown_mode
 from gangline.topology.rings import pair_matrix
 from gangline.workloads.requests import gpu_count
 
 if TYPE_CHECKING:
-    from gangline.cli.jobs.cluster_view import ClusterView
+    from gangline.client.jobs.cluster_view import ClusterView
 
 Obj = dict[str, Any]
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import PODS, Resource
-from gangline.cli.output import say
+from gangline.client.notices import Say, silent
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION
 from gangline.errors import ClusterError, UserError
 from gangline.workloads.job_start import job_ref
@@ -30,7 +30,7 @@ REMOVAL_TIMEOUT_S = 60.0
 REMOVAL_LOOK_S = 0.05
 
 
-async def apply_object(client: ObjectClient, resource: Resource, obj: Obj) -> Obj:
+async def apply_object(client: ObjectClient, resource: Resource, obj: Obj, *, say: Say = silent) -> Obj:
     """Create or change an object that does not end, and say what was done when it was there."""
     from gangline.kube.apply import apply
     from gangline.kube.errors import Unavailable
@@ -66,7 +66,7 @@ async def create_job(client: ObjectClient, resource: Resource, obj: Obj, next_ob
 
 
 async def claim_job(
-    client: ObjectClient, resource: Resource, obj: Obj, *, logs_hint: str
+    client: ObjectClient, resource: Resource, obj: Obj, *, logs_hint: str, say: Say = silent
 ) -> tuple[Obj, bool]:
     """Return the job to follow, and whether it ran already with this name and specification; else it is new.
 

@@ -17,7 +17,7 @@ from gangline.api.resources import JOBS, MPIJOBS, PYTORCHJOBS, TRAINING_RUNTIMES
 from gangline.api.trainer.job import NODE, STEP_LABEL, TRAINER_STEP
 from gangline.api.training.job import MASTER
 from gangline.api.training.kinds import PYTORCHJOB
-from gangline.cli.options.pods import PodOptions
+from gangline.client.run.pod_options import PodOptions
 from gangline.jobs.names import REPLICA_INDEX_LABEL
 
 Obj = dict[str, Any]

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from gangline.api.codec import Document
-from gangline.cli.options.code import GitCode
-from gangline.cli.options.gpus import COMMAND_LINE
-from gangline.cli.options.target import ClusterTarget
-from gangline.cli.run.cluster_program import ClusterProgram
-from gangline.cli.run.code_bundle import CodeBundle, pack_folder
-from gangline.cli.run.create_or_attach import delete_job
-from gangline.cli.run.mpi_use import uses_mpi
-from gangline.cli.run.program_job import check_name, check_ranks, name_of_program
-from gangline.cli.run.program_kinds import PROGRAM_KINDS
+from gangline.client.run.cluster_program import ClusterProgram
+from gangline.client.run.code_bundle import CodeBundle, pack_folder
+from gangline.client.run.create_or_attach import delete_job
+from gangline.client.run.git_code import GitCode
+from gangline.client.run.gpus import COMMAND_LINE
+from gangline.client.run.mpi_use import uses_mpi
+from gangline.client.run.program_job import check_name, check_ranks, name_of_program
+from gangline.client.run.program_kinds import PROGRAM_KINDS
+from gangline.client.target import ClusterTarget
 from gangline.cluster.runs.names import names_after
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION, program_text
 from gangline.errors import UserError
 from gangline.workloads.start_gates import SENDING_ANNOTATION
 
 if TYPE_CHECKING:
-    from gangline.cli.options.pods import PodOptions
+    from gangline.client.run.pod_options import PodOptions
     from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
@@ -170,24 +170,3 @@ async def deliver(run: ClusterProgram, client: ObjectClient, job: Obj) -> None:
     except BaseException:
         await asyncio.shield(delete_job(client, resource, job))
         raise
-
-
-def follow(run: ClusterProgram, target: ClusterTarget, name: str | None, started_s: float) -> int:
-    """Create the job and what belongs to it, follow it, and return the exit code."""
-    from gangline.cli.run.flow import run_documents
-
-    left = names(run, name)
-
-    def next_job() -> Obj:
-        return named(run, next(left))
-
-    async def hand_over(client: ObjectClient, job: Obj) -> None:
-        await deliver(run, client, job)
-
-    document = Document(next_job(), file=COMMAND_LINE)
-    rename = None if name else next_job
-    return asyncio.run(
-        run_documents(
-            [document], target, started_s, None, hand_over, rename, is_detached=run.pods.is_detached
-        )
-    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.resources import EVENTS, PODS, Resource
-from gangline.cli.options.target import ClusterTarget, open_client
+from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import ClusterError, UserError
 from gangline.workloads.job_state import is_controlled
 from gangline.workloads.kinds import KINDS, kind_called, kind_of

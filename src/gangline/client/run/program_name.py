@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from gangline.api.codec import Document
-from gangline.cli.options.gpus import COMMAND_LINE
-from gangline.cli.run.program_session import HandOver, no_handover
+from gangline.client.run.gpus import COMMAND_LINE
+from gangline.client.run.program_session import HandOver, no_handover
 from gangline.cluster.runs.history import History
 from gangline.cluster.runs.names import names_after
 from gangline.cluster.runs.record import PROGRAM_ANNOTATION, program_text

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from gangline.api.resources import SECRETS, SERVICES, TRAINING_RUNTIMES, Resource
-from gangline.cli.options.code import GitCode
-from gangline.cli.options.pods import PodOptions
-from gangline.cli.run.code_bundle import CodeBundle
-from gangline.cli.run.mpi_files import mpi_files
-from gangline.cli.run.program_job import GPU, literal
-from gangline.cli.run.program_kinds import PROGRAM_KINDS, Pods, ProgramKind
+from gangline.client.run.code_bundle import CodeBundle
+from gangline.client.run.git_code import GitCode
+from gangline.client.run.mpi_files import mpi_files
+from gangline.client.run.pod_options import PodOptions
+from gangline.client.run.program_job import GPU, literal
+from gangline.client.run.program_kinds import PROGRAM_KINDS, Pods, ProgramKind
 from gangline.launch.pods.programs import source_of
 from gangline.launch.rank_tags import ANNOTATION as TAGS_ANNOTATION
 from gangline.workloads.running_pod import RANKS_PER_POD

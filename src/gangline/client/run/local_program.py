@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from gangline.api.resources import MPIJOBS
-from gangline.cli.options.pods import PodOptions
-from gangline.cli.run.program_job import GPU, IMAGE, ProgramRun, literal, volumes_of
-from gangline.cli.run.program_kinds import PROGRAM_KINDS, Pods, ProgramKind
-from gangline.cli.run.program_session import HandOver, handover_of, no_handover
+from gangline.client.run.pod_options import PodOptions
+from gangline.client.run.program_job import GPU, IMAGE, ProgramRun, literal, volumes_of
+from gangline.client.run.program_kinds import PROGRAM_KINDS, Pods, ProgramKind
+from gangline.client.run.program_session import HandOver, handover_of, no_handover
 from gangline.cluster.user_session import ANNOTATION as SESSION_ANNOTATION
 from gangline.cluster.user_session import MACHINE
 from gangline.errors import UserError
@@ -26,8 +26,8 @@ from gangline.launch.rank_tags import ANNOTATION as TAGS_ANNOTATION
 from gangline.workloads.running_pod import RANKS_PER_POD
 
 if TYPE_CHECKING:
-    from gangline.cli.options.target import ClusterTarget
-    from gangline.cli.run.program_name import ProgramJob
+    from gangline.client.run.program_name import ProgramJob
+    from gangline.client.target import ClusterTarget
 
 Obj = dict[str, Any]
 
@@ -56,8 +56,8 @@ def local_program(
         session: value of the annotation of user sessions, empty for isolated pods.
         kind: of the job, None for an MPIJob.
     """
-    from gangline.cli.run import program_job
-    from gangline.cli.run.program_name import ProgramJob
+    from gangline.client.run import program_job
+    from gangline.client.run.program_name import ProgramJob
     from gangline.cluster.images.local_images import library_environment
     from gangline.launch.mpi import find_mpi
     from gangline.launch.program import program_as_typed, resolve_program, with_folder

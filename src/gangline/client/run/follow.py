@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from gangline.api.resources import EVENTS, PODS, Resource
-from gangline.cli.run.followed_log import FollowedLog, Read
+from gangline.client.run.followed_log import FollowedLog, Read
 from gangline.errors import ClusterError, GanglineError
 from gangline.launch.rank_failure import LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION
@@ -32,7 +32,7 @@ from gangline.workloads.pod_state import disruption_of
 from gangline.workloads.start_gates import StartGate, not_made
 
 if TYPE_CHECKING:
-    from gangline.cli.run.kept_run import KeptRun
+    from gangline.client.run.kept_run import KeptRun
     from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]

@@ -38,7 +38,7 @@ from gangline.api.resources import (
 from gangline.api.trainer.reading import read_train_job
 from gangline.api.training.kinds import training_kind
 from gangline.api.training.reading import read_training_job
-from gangline.cli.output import say
+from gangline.client.notices import Say, silent
 from gangline.errors import FieldError, InvalidObjectError, UserError
 from gangline.jobs.environment import launcher_environment
 from gangline.launch.mpirun import ranks_asked_for
@@ -126,7 +126,11 @@ def with_namespace(documents: Sequence[Document], namespace: str) -> list[Docume
 
 
 def check_manifests(
-    documents: Sequence[Document], *, is_local: bool, image_problem: ImageCheck = lambda container: ""
+    documents: Sequence[Document],
+    *,
+    is_local: bool,
+    image_problem: ImageCheck = lambda container: "",
+    say: Say = silent,
 ) -> None:
     """Refuse documents that break rules, with every error of all of them.
 
@@ -134,6 +138,7 @@ def check_manifests(
         documents: what was read.
         is_local: for the one-machine cluster only its own kinds and images count as known.
         image_problem: asked for each container when ``is_local``.
+        say: is told which fields have no meaning any more.
 
     Raises:
         InvalidObjectError: nothing was created.
@@ -162,10 +167,10 @@ def check_manifests(
             " and ".join(dict.fromkeys(subjects)), errors, hint=hints[0] if hints else ""
         )
     for document in documents:
-        _say_what_is_passed_over(document)
+        _say_what_is_passed_over(document, say)
 
 
-def _say_what_is_passed_over(document: Document) -> None:
+def _say_what_is_passed_over(document: Document, say: Say) -> None:
     """Name the fields of an old version that have no meaning any more."""
     if document.kind == MPIJOBS.kind:
         for warning in document.place(read_mpijob(document.value).warnings):

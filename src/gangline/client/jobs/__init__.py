@@ -1,0 +1,1 @@
+"""Jobs as they are looked up and judged, for whoever shows them."""
