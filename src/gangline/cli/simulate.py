@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline.cli.options.suspension import suspension_bounds, suspension_options
 from gangline.cli.output import Column, print_table, print_value, say
 from gangline.errors import UserError
 from gangline.placement import Policy
@@ -31,7 +32,13 @@ PROGRESS_EVERY_S = 0.2
 
 @click.command("simulate")
 @click.option("--load", default="80", show_default=True, metavar="PERCENT,...", help="How much work arrives.")
-@click.option("--policy", default="", metavar="NAME,...", help="Policies to compare.  [default: all]")
+@click.option(
+    "--policy",
+    default="gangline,rack-only,best-fit,first-fit",
+    show_default=True,
+    metavar="NAME,...",
+    help="Policies to compare, or all.",
+)
 @click.option("--hours", default=24.0, show_default=True, help="Span in which figures are taken.")
 @click.option("--warm-up-hours", type=float, help="Replayed before it.  [default: 12, with --trace 0]")
 @click.option(
@@ -72,6 +79,15 @@ PROGRESS_EVERY_S = 0.2
     show_default=True,
     help="Under these a job waits so long for a node or rack that holds it whole.",
 )
+@suspension_options
+@click.option(
+    "--restart",
+    type=click.IntRange(0),
+    default=int(DEFAULTS.restart_s),
+    metavar="SECONDS",
+    show_default=True,
+    help="A job that goes on holds its GPUs for so long before it does.",
+)
 @click.option(
     "--trace", "trace_file", default="", metavar="FILE", help="Replay the jobs of a CSV or JSON file."
 )
@@ -86,19 +102,20 @@ def command(
 
     Nothing runs: nodes, GPUs and jobs are simulated, and how fast a placement trains is predicted.
 
-    The columns are: mean and 95th percentile of the time from arrival to end (JCT, P95), mean wait, GPUs
+    The columns are: mean time from arrival to end (JCT), mean and longest wait for the first start, GPUs
     held, the same with each GPU weighted by the speed of its job (GOODPUT), the share of free GPUs that lie
     on partly taken nodes (FRAG), and the mean speed of gangs beside that of their best placement.
 
     \b
       gangline simulate --load 60,80,95 --plot day.png
+      gangline simulate --load 95 --weight gpus --nodes 60 --policy all
       gangline simulate --trace jobs.csv --policy gangline,first-fit -o json
     """  # noqa: D301 - click's mark for text that is not filled
     from gangline.simulate.policies import POLICIES
     from gangline.simulate.site import Site
     from gangline.simulate.speeds import Speeds
 
-    chosen = _words(policy, "--policy", tuple(POLICIES)) or list(POLICIES)
+    chosen = list(POLICIES) if policy == "all" else _words(policy, "--policy", tuple(POLICIES))
     for target in plot:
         _check_plot(target)
     if not 0 <= options["overlap"] <= 1:
@@ -114,12 +131,16 @@ def command(
         overdue_after_s=options["overdue_after"],
         overdue_per_device_s=options["overdue_per_device"],
         whole_for_s=options["whole_for"],
+        restart_s=float(options["restart"]),
+        **suspension_bounds(options),
     )
     outcomes = []
     for load, trace in traces.items():
         for name in chosen:
             scheduler = POLICIES[name](site, bounds)
-            outcomes.append(_run(load, trace, site, speeds, name, scheduler, fixed_durations))
+
+            outcome = _run(load, trace, site, speeds, name, scheduler, fixed_durations, bounds.restart_s)
+            outcomes.append(outcome)
     if output:
         print_value(_value(site, traces, outcomes, options | {"fixed_durations": fixed_durations}), output)
     else:
@@ -237,6 +258,7 @@ def _run(
     policy: str,
     scheduler: ReplayPolicy,
     has_fixed_durations: bool,
+    restart_s: float,
 ) -> ReplayResult:
     from gangline.simulate.figures import figures
     from gangline.simulate.replay import replay
@@ -246,7 +268,15 @@ def _run(
     watch, done = _progress(title, len(trace.jobs))
     started = time.perf_counter()
     try:
-        outcome = replay(trace, site, scheduler, speeds, has_fixed_durations=has_fixed_durations, watch=watch)
+        outcome = replay(
+            trace,
+            site,
+            scheduler,
+            speeds,
+            has_fixed_durations=has_fixed_durations,
+            restart_s=restart_s,
+            watch=watch,
+        )
     finally:
         done()
     wall_s = time.perf_counter() - started

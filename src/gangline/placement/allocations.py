@@ -13,7 +13,8 @@ from gangline.placement.fit import SPREAD_STEP
 from gangline.placement.gangs import Group
 from gangline.placement.node_table import Ints, NodeTable
 from gangline.placement.policy import DEFAULT_QUEUE
-from gangline.placement.snapshot import PodView
+from gangline.placement.service import Service
+from gangline.placement.snapshot import PodView, Snapshot
 
 PREFERRED_STEP = 16 * SPREAD_STEP
 """How much less crowded a node counts for each unit of weight of a preferred rule: more than jobs weigh."""
@@ -47,8 +48,21 @@ class Allocations:
         """Jobs that are finished, by ``NAMESPACE/JOB``: pods of them that hold room are idle."""
         self.succeeded: Counter[str] = Counter()
         """By gang, how many of its pods have succeeded and keep their places in it."""
+        self.services: dict[str, Service] = {}
+        """By gang, what it has had before its present run, and whether it can be interrupted."""
+        self.leaving: set[str] = set()
+        """Gangs that are about to be suspended: their pods will go."""
         for pod in pods:
             self.add(pod)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, groups: Mapping[str, Group]) -> Allocations:
+        """Return what a snapshot tells."""
+        found = cls(snapshot.pods, groups)
+        found.succeeded.update(snapshot.succeeded)
+        found.services.update(snapshot.services)
+        found.leaving.update(snapshot.leaving)
+        return found
 
     def __len__(self) -> int:
         return len(self._by_uid)

@@ -60,7 +60,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         gang: its key.
         reason: one word: ``Incomplete``, ``NoGroup``, ``Quota``, ``NoNode``, ``NoRoom``, ``Reserved``,
-            ``Behind`` or ``Preempting``.
+            ``Behind``, ``Cut``, ``Preempting`` or ``Suspending``.
         message: the first binding reason and the shortfall.
         position: place in its queue, from 1.
     """
@@ -80,6 +80,35 @@ class Eviction(msgspec.Struct, frozen=True):
     beneficiary: str
 
 
+class Suspension(msgspec.Struct, frozen=True, kw_only=True):
+    """One gang is suspended for another, and goes on from its checkpoint when there is room.
+
+    Attributes:
+        gang: its key.
+        uids: of its pods.
+        beneficiary: the gang that gets its room.
+        device_s: device-seconds that it has had.
+        number: how often it has been suspended with this time.
+        number_max: how often it may be.
+    """
+
+    gang: str
+    uids: tuple[str, ...]
+    beneficiary: str
+    device_s: float
+    number: int
+    number_max: int
+
+    @property
+    def message(self) -> str:
+        """Say why, for people."""
+        return (
+            f"gives way to {self.beneficiary}, which has had less: {self.gang} has had "
+            f"{self.device_s / 3600:.0f} device-hours; it goes on from its checkpoint when there is room "
+            f"(suspension {self.number} of at most {self.number_max})"
+        )
+
+
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one pass, in the order in which the gangs were considered.
 
@@ -92,5 +121,6 @@ class Decisions(msgspec.Struct, frozen=True, kw_only=True):
     unschedulable: tuple[Unschedulable, ...] = ()
     waits: tuple[Wait, ...] = ()
     evictions: tuple[Eviction, ...] = ()
+    suspensions: tuple[Suspension, ...] = ()
     reserved_for: str = ""
     kept_nodes: tuple[str, ...] = ()

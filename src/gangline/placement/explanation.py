@@ -120,9 +120,8 @@ def explain(
     Cost: one pass, and at most some 30 trial placements; those with closed nodes build the arrays anew.
     """
     policy, groups = policy or Policy(), groups or {}
-    allocations = Allocations(snapshot.pods, groups)
+    allocations = Allocations.of(snapshot, groups)
     allocations.over.update(over)
-    allocations.succeeded.update(snapshot.succeeded)
     table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels)
     gangs = collect_gangs(pods, groups, allocations.placed())
     gang = next((found for found in gangs if found.key == key), None)

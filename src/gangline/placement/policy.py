@@ -17,6 +17,17 @@ WHOLE_FOR_S = 3600.0
 """How long a node or rack of its own is worth waiting for, on the same days."""
 
 
+LONG_AFTER_DEVICE_S = 32 * 3600.0
+"""Boundary of the two queues by attained service: 32 device-hours, on the same days."""
+
+MIN_RUN_S = 1800.0
+SUSPENSIONS_MAX = 3
+
+RESTART_S = 120.0
+"""What a suspension costs a gang on each of its devices: pods made anew, the program started, its checkpoint
+read."""
+
+
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """A queue with its quota, in the units of :mod:`gangline.placement.amounts`.
 
@@ -96,6 +107,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         overdue_per_device_s: for each device that a gang asks for, if that is longer.
         whole_for_s: a gang with devices is not cut over more nodes, or a wider level, than it would need on
             empty ones before it has waited that long, or is overdue; 0: at once.
+        long_after_device_s: a gang that has had so many device-seconds goes after others of its priority,
+            and is suspended for them where it can go on from a checkpoint; 0: nobody is suspended.
+        min_run_s: a gang runs at least so long each time before it is suspended.
+        suspensions_max: a gang is suspended so often at most.
+        restart_s: what a suspension costs on each device of a gang.
         may_preempt: gangs of lower priority give way.
         may_backfill: others may pass a gang that waits, without delaying it.
     """
@@ -105,6 +121,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     overdue_after_s: float = OVERDUE_AFTER_S
     overdue_per_device_s: float = OVERDUE_PER_DEVICE_S
     whole_for_s: float = WHOLE_FOR_S
+    long_after_device_s: float = LONG_AFTER_DEVICE_S
+    min_run_s: float = MIN_RUN_S
+    suspensions_max: int = SUSPENSIONS_MAX
+    restart_s: float = RESTART_S
     may_preempt: bool = True
     may_backfill: bool = True
 
@@ -115,3 +135,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def whole_s(self, devices: int) -> float:
         """Return for how long a gang that asks for so many devices is not cut."""
         return min(self.whole_for_s, self.overdue_s(devices))
+
+    def is_long(self, device_s: float) -> bool:
+        """Return whether a gang that has had so many device-seconds goes after others of its priority."""
+        return 0 < self.long_after_device_s <= device_s

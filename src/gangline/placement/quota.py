@@ -142,12 +142,15 @@ class QueueLine:
     def _queue(self, name: str) -> Queue:
         return self._policy.queues.get(name, _NO_QUEUE)
 
-    def _order(self, gang: Gang) -> tuple[int, bool, str, str]:
-        return -gang.priority, not self._overdue[id(gang)], gang.created, gang.key
+    def _order(self, gang: Gang) -> tuple[int, bool, bool, str, str]:
+        had = self._allocations.services.get(gang.key)
+        is_late = had is not None and self._policy.is_long(had.device_s)
+        return -gang.priority, not self._overdue[id(gang)], is_late, gang.created, gang.key
 
-    def _rank(self, name: str) -> tuple[int, bool, int, bool, float, str, str]:
+    def _rank(self, name: str) -> tuple[int, bool, int, bool, bool, float, str, str]:
         gang = self._lines[name][-1]
-        priority, is_in_time, created, key = self._order(gang)
+        priority, is_in_time, is_late, created, key = self._order(gang)
         queue, used = self._queue(name), self._allocations.used_by(name)
         is_borrowing = borrows(queue, used, gang.request)
-        return -queue.priority, is_borrowing, priority, is_in_time, share(queue, used), created, key
+        used_share = share(queue, used)
+        return -queue.priority, is_borrowing, priority, is_in_time, is_late, used_share, created, key

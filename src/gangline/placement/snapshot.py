@@ -25,6 +25,7 @@ from gangline.clock import parse_time
 from gangline.errors import UserError
 from gangline.placement.affinity.terms import PREFERRED, REQUIRED, Relations, read_relations
 from gangline.placement.amounts import capacity_amounts, pod_request
+from gangline.placement.service import Service
 from gangline.topology import NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
 from gangline.workloads.gang_names import gang_of, gang_size
@@ -408,11 +409,15 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         pods: that hold room.
         succeeded: gangs with how many of their pods have succeeded, see
             :func:`gangline.workloads.gang_names.succeeded_gang`.
+        services: what gangs have had before their present runs, by key.
+        leaving: gangs that are about to be suspended.
     """
 
     nodes: tuple[NodeView, ...] = ()
     pods: tuple[PodView, ...] = ()
     succeeded: dict[str, int] = {}
+    services: dict[str, Service] = {}
+    leaving: frozenset[str] = frozenset()
 
     def models_under(self, uids: Collection[str]) -> dict[str, list[str]]:
         """Return the nodes, by the model of the devices that some pods hold there."""

@@ -22,8 +22,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         names: ``spec.schedulerName`` of the pods that it places.
         levels: node labels of the network's levels, the widest first.
         node_selector: ``LABEL=VALUE,...`` of the nodes that it uses; empty for all.
-        overdue_after_seconds, overdue_per_device_seconds, whole_for_seconds: see :class:`Policy`, as the
-            two below.
+        overdue_after_seconds, overdue_per_device_seconds, whole_for_seconds: see :class:`Policy`, as those
+            below.
+        long_after_device_seconds, min_run_seconds, suspensions_max: who is suspended for whom.
         preempt: gangs of lower priority give way.
         backfill: others may pass a gang that waits.
     """
@@ -34,6 +35,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     overdue_after_seconds: float = DEFAULTS.overdue_after_s
     overdue_per_device_seconds: float = DEFAULTS.overdue_per_device_s
     whole_for_seconds: float = DEFAULTS.whole_for_s
+    long_after_device_seconds: float = DEFAULTS.long_after_device_s
+    min_run_seconds: float = DEFAULTS.min_run_s
+    suspensions_max: int = DEFAULTS.suspensions_max
     preempt: bool = True
     backfill: bool = True
 
@@ -47,6 +51,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             overdue_after_seconds=policy.overdue_after_s,
             overdue_per_device_seconds=policy.overdue_per_device_s,
             whole_for_seconds=policy.whole_for_s,
+            long_after_device_seconds=policy.long_after_device_s,
+            min_run_seconds=policy.min_run_s,
+            suspensions_max=policy.suspensions_max,
             preempt=policy.may_preempt,
             backfill=policy.may_backfill,
         )
@@ -73,6 +80,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             overdue_after_s=self.overdue_after_seconds,
             overdue_per_device_s=self.overdue_per_device_seconds,
             whole_for_s=self.whole_for_seconds,
+            long_after_device_s=self.long_after_device_seconds,
+            min_run_s=self.min_run_seconds,
+            suspensions_max=self.suspensions_max,
             may_preempt=self.preempt,
             may_backfill=self.backfill,
         )

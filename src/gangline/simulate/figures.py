@@ -26,8 +26,8 @@ class PolicyFigures:
         gangs: those of more than one GPU among them.
         completion_mean_s, completion_p95_s: from arrival to end.
         gang_completion_mean_s: of the gangs.
-        wait_mean_s, wait_p95_s, wait_max_s: from arrival to start.
-        big_wait_mean_s: of jobs of at least :data:`BIG_GPUS` GPUs.
+        wait_mean_s, wait_p95_s, wait_max_s: from arrival to first start.
+        big_wait_mean_s, big_completion_mean_s: of jobs of at least :data:`BIG_GPUS` GPUs.
         utilisation: GPU-seconds held in the measured span / GPU-seconds of all GPUs.
         goodput: the same, each GPU counted with the speed of its job: what would have been held had every
             placement been the best.
@@ -36,6 +36,7 @@ class PolicyFigures:
         speed_mean: of the gangs, predicted training speed / that of the best placement.
         speed_p5: five of a hundred gangs are slower than this.
         split: share of the gangs with no more GPUs than a node that were cut over several nodes.
+        suspensions: of these jobs.
     """
 
     jobs: int
@@ -47,12 +48,14 @@ class PolicyFigures:
     wait_p95_s: float
     wait_max_s: float
     big_wait_mean_s: float
+    big_completion_mean_s: float
     utilisation: float
     goodput: float
     fragmentation: float
     speed_mean: float
     speed_p5: float
     split: float
+    suspensions: int
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures for JSON and YAML."""
@@ -74,6 +77,7 @@ def figures(outcome: Replay, trace: Trace, site: Site) -> PolicyFigures:
         "wait_p95_s": _percentile(waits, 95),
         "wait_max_s": max(waits, default=0.0),
         "big_wait_mean_s": _mean([run.wait_s for run in runs if run.job.gpus >= BIG_GPUS]),
+        "big_completion_mean_s": _mean([run.completion_s for run in runs if run.job.gpus >= BIG_GPUS]),
         "utilisation": outcome.busy_gpu_s / all_gpu_s if all_gpu_s else 0.0,
         "goodput": outcome.useful_gpu_s / all_gpu_s if all_gpu_s else 0.0,
         "fragmentation": outcome.stranded_gpu_s / outcome.free_gpu_s if outcome.free_gpu_s else 0.0,
@@ -82,7 +86,8 @@ def figures(outcome: Replay, trace: Trace, site: Site) -> PolicyFigures:
         "split": _mean([float(run.nodes > 1) for run in small]),
     }
     rounded = {name: round(float(value), DIGITS) for name, value in values.items()}
-    return PolicyFigures(jobs=len(runs), gangs=len(gangs), **rounded)
+    suspensions = sum(run.suspensions for run in runs)
+    return PolicyFigures(jobs=len(runs), gangs=len(gangs), suspensions=suspensions, **rounded)
 
 
 def _mean(values: Sequence[float], *, empty: float = 0.0) -> float:

@@ -19,9 +19,9 @@ def moment(seconds: float) -> datetime:
     return BEGIN + timedelta(seconds=seconds)
 
 
-def pods_of(job: TraceJob) -> list[PodView]:
-    """Return the pods of a job, in the order of their ranks."""
-    created = format_time(moment(job.arrival_s))
+def pods_of(job: TraceJob, *, since_s: float | None = None) -> list[PodView]:
+    """Return the pods of a job, in the order of their ranks; made when it arrived, or at a later second."""
+    created = format_time(moment(job.arrival_s if since_s is None else since_s))
     gpus, gang = job.gpus_per_pod, job.name if job.pods > 1 else ""
     return [
         PodView(
@@ -38,9 +38,9 @@ def pods_of(job: TraceJob) -> list[PodView]:
     ]
 
 
-def gang_of(job: TraceJob) -> Gang:
-    """Return the job as a gang; one of a single pod is that pod."""
-    pods = pods_of(job)
+def gang_of(job: TraceJob, *, since_s: float | None = None) -> Gang:
+    """Return the job as a gang, see :func:`pods_of`; one of a single pod is that pod."""
+    pods = pods_of(job, since_s=since_s)
     if len(pods) == 1:
         return Gang(pods[0].key, pods)
     group = Group(key=job.name, min_member=len(pods), created=pods[0].created, limit_s=job.limit_s)

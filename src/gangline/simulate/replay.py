@@ -2,8 +2,9 @@
 
 A job starts when the policy says so, and runs ``work_s / speed``, where ``speed`` is the predicted training
 speed of its placement beside that of the best one; with fixed durations it runs ``work_s`` whatever its GPUs.
-A job with a limit ends at the limit at the latest. At one moment ends come before arrivals, and the policy
-is asked once after both.
+A limit is what the scheduler is told, true or not: it ends nobody. A job that is suspended keeps what it has
+done, and spends ``restart_s`` on its GPUs before it goes on. At one moment ends come before arrivals, and the
+policy is asked once after both; while jobs wait it is asked at least once a minute, as a cluster's is.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gangline.errors import UserError
-from gangline.simulate.policies import Masks, ReplayPolicy
+from gangline.placement.policy import RESTART_S
+from gangline.simulate.moves import Masks
+from gangline.simulate.policies import ReplayPolicy
 from gangline.simulate.site import Site
 from gangline.simulate.speeds import MODELS, Speeds
 from gangline.simulate.trace import Trace, TraceJob
 
 SAMPLE_S = 300.0
 """Between two samples of the course of a day."""
+
+LOOK_AGAIN_S = 60.0
+"""While jobs wait the policy is asked at least so often: waiting itself changes who is first."""
 
 _END, _ARRIVAL = 0, 1
 
@@ -30,16 +36,31 @@ class JobRun:
 
     Attributes:
         job: as it is in the trace.
-        start_s, end_s: when it ran.
-        speed: relative to the best placement, above 0.
-        nodes: on how many nodes.
+        spans: from when until when it held GPUs; more than one where it was suspended.
+        speed: relative to the best placement, above 0; of one that was suspended its work beside the time on
+            its GPUs, restarts left out.
+        nodes: on how many nodes at last.
     """
 
     job: TraceJob
-    start_s: float
-    end_s: float
+    spans: tuple[tuple[float, float], ...]
     speed: float
     nodes: int
+
+    @property
+    def start_s(self) -> float:
+        """When it ran first."""
+        return self.spans[0][0]
+
+    @property
+    def end_s(self) -> float:
+        """When it was done."""
+        return self.spans[-1][1]
+
+    @property
+    def suspensions(self) -> int:
+        """How often it was suspended."""
+        return len(self.spans) - 1
 
     @property
     def wait_s(self) -> float:
@@ -74,7 +95,7 @@ class Replay:
     """The outcome of a replay.
 
     Attributes:
-        runs: of all jobs, in the order of their starts.
+        runs: of all jobs, in the order of their first starts.
         busy_gpu_s, useful_gpu_s, free_gpu_s, stranded_gpu_s: over the measured span. Stranded are free GPUs
             on nodes that are not wholly free.
         samples: the course of the measured span.
@@ -109,6 +130,47 @@ def check_trace(trace: Trace, site: Site) -> None:
             )
 
 
+class _Course:
+    """One job that has started: what is left of it, and how fast it goes.
+
+    Attributes:
+        end_s: when it is done, if it is not suspended before.
+    """
+
+    def __init__(self, job: TraceJob) -> None:
+        self.job = job
+        self.end_s = 0.0
+        self._spans: list[tuple[float, float]] = []
+        self._from_s = self._since_s = 0.0
+        self._left_s = job.work_s
+        self._rate = self._speed = 1.0
+        self._nodes = 0
+        self._went_s = self._useful_s = 0.0
+
+    def go(self, now_s: float, masks: Masks, speed: float, *, rate: float, restart_s: float) -> None:
+        """Start, or go on after a suspension, at ``rate`` of the best placement's progress."""
+        self._from_s, self._since_s = now_s, now_s + (restart_s if self._spans else 0.0)
+        self._rate, self._speed, self._nodes = rate, speed, len(masks)
+        self.end_s = self._since_s + self._left_s / rate
+
+    def stop(self, now_s: float) -> None:
+        """Suspend it: what it has done is saved."""
+        self._count(now_s)
+
+    def done(self) -> JobRun:
+        """Return how it fared."""
+        self._count(self.end_s)
+        speed = self._useful_s / self._went_s if len(self._spans) > 1 and self._went_s else self._speed
+        return JobRun(self.job, tuple(self._spans), speed, self._nodes)
+
+    def _count(self, now_s: float) -> None:
+        self._spans.append((self._from_s, now_s))
+        went_s = max(now_s - self._since_s, 0.0)
+        self._went_s += went_s
+        self._useful_s += went_s * self._speed
+        self._left_s = max(self._left_s - went_s * self._rate, 0.0)
+
+
 def replay(
     trace: Trace,
     site: Site,
@@ -116,6 +178,7 @@ def replay(
     speeds: Speeds,
     *,
     has_fixed_durations: bool = False,
+    restart_s: float = RESTART_S,
     watch: Callable[[int], None] = lambda ended: None,
 ) -> Replay:
     """Run a trace to the end of its last job.
@@ -126,6 +189,7 @@ def replay(
         scheduler: fresh, see :data:`gangline.simulate.policies.POLICIES`.
         speeds: of the same site.
         has_fixed_durations: the speed of a placement does not change how long a job runs.
+        restart_s: what a suspension costs: for so long a job that goes on holds its GPUs for nothing.
         watch: told how many jobs have ended, now and then.
 
     Raises:
@@ -138,33 +202,39 @@ def replay(
     ]
     heapq.heapify(events)
     state = _State(trace, site)
+    courses: dict[str, _Course] = {}
     runs: list[JobRun] = []
-    ended = 0
+    asked_s = 0.0
     while events:
-        now_s = events[0][0]
+        now_s = min(events[0][0], asked_s + LOOK_AGAIN_S) if state.waiting else events[0][0]
         state.move(now_s)
         while events and events[0][0] == now_s:
-            _, kind, _, job = heapq.heappop(events)
-            if kind == _END:
-                ended += 1
-                watch(ended)
-                state.end(job)
-                scheduler.finish(job)
-            else:
+            _, kind, name, job = heapq.heappop(events)
+            if kind == _ARRIVAL:
                 state.waiting += job.gpus
                 scheduler.submit(job)
-        for job, masks in scheduler.decide(now_s):
+            elif name in state.held and courses[name].end_s == now_s:  # not an end that a suspension put off
+                runs.append(courses.pop(name).done())
+                watch(len(runs))
+                state.end(job)
+                scheduler.finish(job)
+        asked_s = now_s
+        moves = scheduler.decide(now_s)
+        for job in moves.suspended:
+            courses[job.name].stop(now_s)
+            state.end(job)
+            state.waiting += job.gpus
+        for job, masks in moves.started:
             state.check(job, masks)
             speed = speeds.relative(job, masks)
-            length_s = job.work_s if has_fixed_durations else job.work_s / speed
-            if job.limit_s is not None:
-                length_s = min(length_s, job.limit_s)
+            rate = 1.0 if has_fixed_durations else speed
+            course = courses.setdefault(job.name, _Course(job))
+            course.go(now_s, masks, speed, rate=rate, restart_s=restart_s)
             state.start(job, masks, speed)
-            runs.append(JobRun(job, now_s, now_s + length_s, speed, len(masks)))
-            heapq.heappush(events, (now_s + length_s, _END, job.name, job))
+            heapq.heappush(events, (course.end_s, _END, job.name, job))
     if len(runs) != len(trace.jobs):
         raise ValueError(f"{len(trace.jobs) - len(runs)} jobs never started")
-    return state.result(tuple(runs))
+    return state.result(tuple(sorted(runs, key=lambda run: (run.start_s, run.job.name))))
 
 
 class _State:
@@ -175,7 +245,7 @@ class _State:
         self._gpus = site.gpus
         self._everything = site.everything
         self._free = [site.everything] * site.nodes
-        self._held: dict[str, tuple[Masks, float]] = {}
+        self.held: dict[str, tuple[Masks, float]] = {}
         self._now_s = 0.0
         self._whole = site.nodes
         self._busy = 0
@@ -210,14 +280,14 @@ class _State:
         for row, mask in masks.items():
             self._whole -= self._free[row] == self._everything
             self._free[row] ^= mask
-        self._held[job.name] = masks, speed
+        self.held[job.name] = masks, speed
         self._busy += job.gpus
         self._useful += job.gpus * speed
         self.waiting -= job.gpus
 
     def end(self, job: TraceJob) -> None:
         """Take the GPUs of a job back."""
-        masks, speed = self._held.pop(job.name)
+        masks, speed = self.held.pop(job.name)
         for row, mask in masks.items():
             self._free[row] |= mask
             self._whole += self._free[row] == self._everything

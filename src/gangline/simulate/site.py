@@ -69,6 +69,11 @@ class Site:
             Level(RACK_LABEL, self.rack_oversubscription),
         )
 
+    def domains(self) -> tuple[list[int], list[int]]:
+        """Return the rack of each row, and the block, as numbers of the whole cluster."""
+        racks = [row // self.nodes_per_rack for row in range(self.nodes)]
+        return racks, [rack // self.racks_per_block for rack in racks]
+
     def machine_of_nodes(self) -> Machine:
         """Return the machine with the network that the nodes' label tells."""
         return replace(

@@ -17,7 +17,17 @@ def test_the_table_has_a_line_for_each_load_and_policy_and_fits(capsys: pytest.C
     assert invoke([*SMALL, "--load", "60,95"]) == 0
     lines = capsys.readouterr().out.splitlines()
 
-    assert lines[0].split() == ["LOAD", "POLICY", "JCT", "P95", "WAIT", "USED", "GOODPUT", "FRAG", "SPEED"]
+    assert lines[0].split() == [
+        "LOAD",
+        "POLICY",
+        "JCT",
+        "WAIT",
+        "LONGEST",
+        "USED",
+        "GOODPUT",
+        "FRAG",
+        "SPEED",
+    ]
     assert [line.split()[2] for line in lines[1:9]] == 2 * ["gangline", "rack-only", "best-fit", "first-fit"]
     assert max(map(len, lines)) <= 80
     assert lines[-1].startswith("simulated: 32 GPUs on 4 nodes (v100-dgx1)")

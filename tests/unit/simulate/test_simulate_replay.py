@@ -5,7 +5,9 @@ import pytest
 from gangline.errors import UserError
 from gangline.placement import Policy
 from gangline.simulate.figures import figures
-from gangline.simulate.policies import POLICIES, first_fit
+from gangline.simulate.moves import Moves
+from gangline.simulate.peers import first_fit
+from gangline.simulate.policies import POLICIES
 from gangline.simulate.replay import JobRun, Replay, check_trace, replay
 from gangline.simulate.site import Site
 from gangline.simulate.speeds import MODELS, Speeds
@@ -111,10 +113,10 @@ def test_fixed_durations_do_not_depend_on_the_wires():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_limit_ends_a_job(policy):
+def test_a_limit_is_what_the_scheduler_is_told_and_ends_nobody(policy):
     outcome = run(policy, job("a", 0, 8, 100, limit_s=30.0), job("b", 0, 8, 10))
 
-    assert starts(outcome) == {"a": 0, "b": 30}
+    assert starts(outcome) == {"a": 0, "b": 100}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -177,8 +179,8 @@ def small_day(seed: int, weight: str = "gpus") -> Trace:
 def most_held(runs: tuple[JobRun, ...]) -> int:
     """Return the most GPUs that are held at one moment."""
     steps = sorted(
-        [(found.start_s, 1, found.job.gpus) for found in runs]
-        + [(found.end_s, 0, -found.job.gpus) for found in runs]
+        [(start_s, 1, found.job.gpus) for found in runs for start_s, _ in found.spans]
+        + [(end_s, 0, -found.job.gpus) for found in runs for _, end_s in found.spans]
     )
     held = most = 0
     for _, _, change in steps:
@@ -224,9 +226,9 @@ class Generous:
     def finish(self, job: TraceJob) -> None:
         pass
 
-    def decide(self, now_s: float) -> list[tuple[TraceJob, dict[int, int]]]:
+    def decide(self, now_s: float) -> Moves:
         started, self.waiting = [(found, self.masks) for found in self.waiting], []
-        return started
+        return Moves(started)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from gangline.cli.options.suspension import suspension_bounds, suspension_options
 from gangline.cli.serve.service import (
     collect_rarely,
     connection_options,
@@ -81,6 +82,7 @@ DEFAULTS = Policy()
     show_default=True,
     help="A gang waits so long for a node or rack that holds it whole before it is cut.",
 )
+@suspension_options
 @led_options("gangline-system")
 def command(kubeconfig: Path | None, context: str | None, **options: Any) -> None:
     """Run the scheduler against a cluster until SIGTERM: it binds pods that name gangline-scheduler."""
@@ -110,6 +112,7 @@ def policy_of(options: Mapping[str, Any]) -> Policy:
         overdue_after_s=options["overdue_after"],
         overdue_per_device_s=options["overdue_per_device"],
         whole_for_s=options["whole_for"],
+        **suspension_bounds(options),
         may_preempt=options["preempt"],
         may_backfill=options["backfill"],
     )

@@ -1,0 +1,179 @@
+"""Gangs that have had much are suspended for those that have had little, within bounds."""
+
+from typing import Any
+
+import pytest
+from gang_scenes import NOW, dgx, group, held, members, messages, reasons
+
+from gangline.placement.cycle import schedule
+from gangline.placement.decisions import Decisions
+from gangline.placement.gangs import Group
+from gangline.placement.policy import Policy
+from gangline.placement.service import Service
+from gangline.placement.snapshot import PodView, Snapshot
+
+A, B = dgx("a"), dgx("b")
+SEVEN = "2026-01-01T07:00:00Z"
+"""Five hours ago: 40 device-hours for a gang of eight."""
+
+RESUMABLE = Service(is_resumable=True)
+
+
+def running(gang: str, node: str = "a", *, started: str = SEVEN, **more: Any) -> list[PodView]:
+    return [held(f"{gang}-{i}", node, i, gang=gang, started=started, **more) for i in range(8)]
+
+
+def decide(
+    waiting: list[PodView],
+    *groups: Group,
+    bound: list[PodView],
+    nodes: tuple[Any, ...] = (A,),
+    services: dict[str, Service] | None = None,
+    leaving: tuple[str, ...] = (),
+    **bounds: Any,
+) -> Decisions:
+    snapshot = Snapshot(
+        nodes=nodes,
+        pods=tuple(bound),
+        services={"team/long": RESUMABLE} if services is None else services,
+        leaving=frozenset(leaving),
+    )
+    known = {one.key: one for one in (group("long", 8), group("new", 8), *groups)}
+    return schedule(snapshot, waiting, now=NOW, policy=Policy(**bounds), groups=known)
+
+
+def suspended(found: Decisions) -> list[str]:
+    return [one.gang.removeprefix("team/") for one in found.suspensions]
+
+
+def test_a_gang_that_has_had_much_is_suspended_for_one_that_has_had_nothing():
+    found = decide(members("new", 8), bound=running("long"))
+
+    (suspension,) = found.suspensions
+    assert (suspension.gang, suspension.beneficiary) == ("team/long", "team/new")
+    assert suspension.device_s == 40 * 3600
+    assert (suspension.number, suspension.number_max) == (1, 3)
+    assert suspension.message == (
+        "gives way to team/new, which has had less: team/long has had 40 device-hours; it goes on from its "
+        "checkpoint when there is room (suspension 1 of at most 3)"
+    )
+    assert reasons(found) == {"new": "Suspending"}
+    assert messages(found)["new"].endswith("suspended for it, since they have had more: team/long")
+    assert found.reserved_for == "team/new"
+    assert not found.evictions
+
+
+@pytest.mark.parametrize(
+    ("case", "more"),
+    [
+        ("cannot go on", {"services": {"team/long": Service()}}),
+        ("nobody says whether it can", {"services": {}}),
+        ("was suspended as often as it may be", {"suspensions_max": 0}),
+        ("has not run for its minimum time", {"min_run_s": 6 * 3600.0}),
+        ("has had less than the boundary", {"long_after_device_s": 41 * 3600.0}),
+        ("the administrator wants none", {"long_after_device_s": 0.0}),
+    ],
+)
+def test_a_gang_is_not_suspended_that(case, more):
+    assert suspended(decide(members("new", 8), bound=running("long"), **more)) == []
+
+
+def test_service_of_earlier_runs_counts_and_the_minimum_time_is_of_the_present_one():
+    services = {"team/long": Service(is_resumable=True, device_s=200 * 3600.0, suspensions=2)}
+    half_an_hour = "2026-01-01T11:29:00Z"
+
+    found = decide(members("new", 8), bound=running("long", started=half_an_hour), services=services)
+
+    assert [one.number for one in found.suspensions] == [3]
+    assert (
+        suspended(
+            decide(
+                members("new", 8), bound=running("long", started="2026-01-01T11:45:00Z"), services=services
+            )
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize(("priority", "expected"), [(0, ["long"]), (1, ["long"]), (-1, [])])
+def test_nobody_of_higher_priority_is_suspended(priority, expected):
+    found = decide(
+        members("new", 8, priority=priority), group("new", 8, priority=priority), bound=running("long")
+    )
+
+    assert suspended(found) == expected
+    assert not found.evictions  # who can go on is not ended
+
+
+def test_one_that_has_had_much_waits_and_has_nobody_suspended():
+    services = {
+        "team/long": RESUMABLE,
+        "team/new": Service(is_resumable=True, device_s=33 * 3600.0, suspensions=1),
+    }
+    found = decide(members("new", 8), bound=running("long"), services=services)
+
+    assert suspended(found) == []
+    assert reasons(found) == {"new": "NoRoom"}
+
+
+def test_one_that_has_had_much_goes_after_one_that_has_had_little():
+    services = {"team/long": Service(is_resumable=True, device_s=33 * 3600.0, suspensions=1)}
+    old = group("long", 8, created=SEVEN)
+    bounds = {"overdue_after_s": 86_400.0}
+
+    found = decide([*members("long", 8), *members("new", 8)], old, bound=[], services=services, **bounds)
+    assert reasons(found).keys() == {"long"}
+
+    high = group("long", 8, created=SEVEN, priority=1)
+    found = decide([*members("long", 8), *members("new", 8)], high, bound=[], services=services, **bounds)
+    assert reasons(found).keys() == {"new"}
+
+    overdue = {"overdue_after_s": 3600.0, "overdue_per_device_s": 0.0}
+    found = decide([*members("long", 8), *members("new", 8)], old, bound=[], services=services, **overdue)
+    assert reasons(found).keys() == {"new"}
+
+
+def test_nobody_else_is_suspended_while_one_leaves():
+    bound = [*running("long"), *running("other", "b")]
+    services = {"team/long": RESUMABLE, "team/other": RESUMABLE}
+
+    found = decide(
+        members("new", 8),
+        group("other", 8),
+        bound=bound,
+        nodes=(A, B),
+        services=services,
+        leaving=("team/long",),
+    )
+
+    assert suspended(found) == []
+    assert reasons(found) == {"new": "Suspending"}
+    assert messages(found)["new"].endswith("team/long is being suspended")
+    assert found.reserved_for == "team/new"
+
+
+def test_no_more_are_suspended_than_must_be_and_those_that_lose_least():
+    bound = [*running("long"), *running("other", "b", saved="2026-01-01T11:59:00Z")]
+    services = {"team/long": RESUMABLE, "team/other": RESUMABLE}
+
+    found = decide(members("new", 8), group("other", 8), bound=bound, nodes=(A, B), services=services)
+
+    assert suspended(found) == ["other"]
+
+
+def test_nobody_is_suspended_where_that_would_not_help():
+    bound = [*running("long"), *running("fixed", "b")]
+
+    found = decide(members("new", 16), group("fixed", 8), group("new", 16), bound=bound, nodes=(A, B))
+
+    assert suspended(found) == []
+
+
+def test_a_gang_has_others_suspended_for_a_node_of_its_own_rather_than_be_cut():
+    half = [held(f"half-{i}", "b", i, gang="half", started=SEVEN) for i in range(4)]
+    bound = [*running("long")[:4], *half]
+    services = {"team/long": Service(is_resumable=True, device_s=40 * 3600.0)}
+
+    found = decide(members("new", 8), group("half", 4), bound=bound, nodes=(A, B), services=services)
+
+    assert suspended(found) == ["long"]
