@@ -11,7 +11,7 @@ higher priority is suspended. A suspended gang waits like any other, and is over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -20,76 +20,125 @@ from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot
 from gangline.placement.decisions import Suspension
 from gangline.placement.fit import place
-from gangline.placement.gangs import Gang
+from gangline.placement.gangs import Gang, GangShape
 from gangline.placement.node_table import Bools, FreeResources, NodeTable
 from gangline.placement.policy import Policy
+from gangline.placement.reserve import release
 from gangline.placement.service import Service
 from gangline.placement.victims import RunningGang, running_gang, search
 
-
-def attained(running: RunningGang, services: Mapping[str, Service]) -> float:
-    """Return how many device-seconds a gang has had, those before earlier suspensions included."""
-    return services.get(running.key, Service()).device_s + running.ran_s * running.devices
+FORMS_TRIED_MAX = 8
+"""Forms of gangs for which nobody could be suspended, after which no more are tried in a pass."""
 
 
-def find_suspensions(
-    table: NodeTable,
-    room: FreeResources,
-    allocations: Allocations,
-    gang: Gang,
-    policy: Policy,
-    now: datetime,
-    is_cut: Callable[[Sequence[Spot]], bool],
-) -> list[RunningGang]:
-    """Return the gangs to suspend so that this one fits; none when that would not help, or is not allowed.
+class Suspender:
+    """Finds in one pass who is suspended for whom.
 
     Args:
         table: the nodes.
-        room: what is free, or about to be, and not kept for others.
-        allocations: the pods that hold room.
-        gang: that waits; it has had less than the boundary.
+        allocations: the pods that hold room, what gangs have had, and who is leaving.
         policy: the boundary and the bounds.
         now: the time.
-        is_cut: whether the gang would not take some places now.
+        is_cut: whether a gang would not take some places now.
     """
-    if any(pod.refusal for pod in gang.pods):
-        return []
-    services = allocations.services
-    candidates = []
-    for key, service in services.items():
-        if not service.is_resumable or service.suspensions >= policy.suspensions_max:
-            continue
-        if key in allocations.leaving:
-            continue
-        pods = allocations.by_gang.get(key)
-        if not pods or key == gang.key or any(pod.is_ending for pod in pods.values()):
-            continue
-        running = running_gang(key, list(pods.values()), allocations, now)
-        if (
-            running.priority <= gang.priority
-            and running.ran_s >= policy.min_run_s
-            and policy.is_long(attained(running, services))
-        ):
-            lost = running.lost + policy.restart_s * running.devices
-            candidates.append(msgspec.structs.replace(running, lost=lost))
 
-    def fits(free: FreeResources, within: Bools | None) -> bool:
-        spots = place(table, free, gang, within=within)
-        return spots is not None and not is_cut(spots)
+    def __init__(
+        self,
+        table: NodeTable,
+        allocations: Allocations,
+        policy: Policy,
+        now: datetime,
+        is_cut: Callable[[Gang, Sequence[Spot]], bool],
+    ) -> None:
+        self._table = table
+        self._allocations = allocations
+        self._policy = policy
+        self._now = now
+        self._is_cut = is_cut
+        self._unhelped: set[GangShape] = set()
+        self.decided: list[Suspension] = []
+        """In the order in which they were decided."""
 
-    return search(table, room, gang, candidates, fits) if candidates else []
+    def room_for(self, gang: Gang, form: GangShape | None, room: FreeResources) -> tuple[str, set[str]]:
+        """Decide who is suspended for a gang; return that in words, and the pods whose room will be free.
+
+        Gangs that are leaving already count as gone: nobody is suspended for room that comes anyway.
+
+        Args:
+            gang: that waits.
+            form: what decides alone whether it fits, if anything does.
+            room: what is free and not kept for others.
+
+        Cost: nothing while no gang can be suspended; else as :func:`gangline.placement.victims.search`.
+        """
+        allocations = self._allocations
+        if any(pod.refusal for pod in gang.pods) or not allocations.services:
+            return "", set()
+        had = allocations.services.get(gang.key)
+        if had is not None and self._policy.is_long(had.device_s):
+            return "", set()
+        if form in self._unhelped or len(self._unhelped) >= FORMS_TRIED_MAX:
+            return "", set()
+
+        def fits(free: FreeResources, within: Bools | None) -> bool:
+            spots = place(self._table, free, gang, within=within)
+            return spots is not None and not self._is_cut(gang, spots)
+
+        leaving = sorted(key for key in allocations.leaving if key in allocations.by_gang)
+        pods = [pod for key in leaving for pod in allocations.by_gang[key].values()]
+        uids = {pod.uid for pod in pods}
+        if pods:
+            room = room.copy()
+            release(self._table, room, pods)
+            if fits(room, None):
+                return f"{leaving[0]} is being suspended", uids
+        chosen = search(self._table, room, gang, self._candidates(gang), fits)
+        if not chosen:
+            if form is not None:
+                self._unhelped.add(form)
+            return "", set()
+        for running in chosen:
+            self._decide(running, gang)
+        names = ", ".join(running.key for running in chosen)
+        return (
+            f"suspended for it, since they have had more: {names}",
+            uids.union(pod.uid for running in chosen for pod in running.pods),
+        )
+
+    def _candidates(self, gang: Gang) -> list[RunningGang]:
+        """Return who may be suspended for a gang."""
+        allocations, policy = self._allocations, self._policy
+        found = []
+        for key, service in allocations.services.items():
+            if not service.is_resumable or service.suspensions >= policy.suspensions_max:
+                continue
+            pods = allocations.by_gang.get(key)
+            if not pods or key == gang.key or key in allocations.leaving:
+                continue
+            if any(pod.is_ending for pod in pods.values()):
+                continue
+            running = running_gang(key, list(pods.values()), allocations, self._now)
+            is_due = running.ran_s >= policy.min_run_s and policy.is_long(attained(running, service))
+            if is_due and running.priority <= gang.priority:
+                lost = running.lost + policy.restart_s * running.devices
+                found.append(msgspec.structs.replace(running, lost=lost))
+        return found
+
+    def _decide(self, running: RunningGang, gang: Gang) -> None:
+        service = self._allocations.services[running.key]
+        self._allocations.leaving.add(running.key)
+        self.decided.append(
+            Suspension(
+                gang=running.key,
+                uids=tuple(pod.uid for pod in running.pods),
+                beneficiary=gang.key,
+                device_s=attained(running, service),
+                number=service.suspensions + 1,
+                number_max=self._policy.suspensions_max,
+            )
+        )
 
 
-def suspension(
-    running: RunningGang, beneficiary: str, policy: Policy, allocations: Allocations
-) -> Suspension:
-    """Return that a gang is suspended for another."""
-    services = allocations.services
-    return Suspension(
-        gang=running.key,
-        uids=tuple(pod.uid for pod in running.pods),
-        beneficiary=beneficiary,
-        device_s=attained(running, services),
-        number=services.get(running.key, Service()).suspensions + 1,
-        number_max=policy.suspensions_max,
-    )
+def attained(running: RunningGang, service: Service) -> float:
+    """Return how many device-seconds a gang has had, those before earlier suspensions included."""
+    return service.device_s + running.ran_s * running.devices

@@ -16,16 +16,16 @@ import numpy as np
 
 from gangline.clock import format_time, parse_time
 from gangline.placement.allocations import Allocations
-from gangline.placement.attained_service import find_suspensions, suspension
+from gangline.placement.attained_service import Suspender
 from gangline.placement.capacity import Spot, take
-from gangline.placement.decisions import Binding, Decisions, Eviction, Suspension, Unschedulable, Wait
+from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.fit import by_shape, closeness, closest, has_rules, place
-from gangline.placement.gangs import Gang, Group, collect_gangs
+from gangline.placement.gangs import Gang, GangShape, Group, collect_gangs
 from gangline.placement.node_table import SHAPES_MAX, Bools, NodeTable
 from gangline.placement.policy import Policy
 from gangline.placement.preempt import find_victims
 from gangline.placement.quota import QueueLine, quota_refusal
-from gangline.placement.reserve import Reservation, release, reserve
+from gangline.placement.reserve import Reservation, reserve
 from gangline.placement.snapshot import PodView, Snapshot
 from gangline.placement.unavailable_nodes import is_away
 from gangline.placement.why import pod_message, shortfall
@@ -34,15 +34,9 @@ from gangline.workloads.unconfirmed_end import UnconfirmedEnd, waits_for_end
 
 DEFAULT_POLICY = Policy()
 
-GangShape = tuple[frozenset[tuple[bytes, int]], str, bool]
-"""How many pods of which shape a gang has, the level that must hold all, and whether it may be cut now."""
-
 HEADS_MAX = 4
 """Gangs that wait for which, one after another, room is looked for in the future or taken from others: nobody
 may know when there will be room for the first. Those that would not fit an idle cluster do not count."""
-
-SUSPENSION_FORMS_MAX = 8
-"""Forms of gangs for which nobody could be suspended, after which no more are tried in a pass."""
 
 NOT_PREEMPTING = "preemption: not eligible due to preemptionPolicy=Never"
 """Said of a gang that could otherwise have others give way; kube-scheduler's words."""
@@ -104,8 +98,7 @@ class SchedulingCycle:
         self._unschedulable: list[Unschedulable] = []
         self._waits: list[Wait] = []
         self._evictions: list[Eviction] = []
-        self._suspensions: list[Suspension] = []
-        self._unhelped: set[GangShape] = set()
+        self._suspender = Suspender(table, allocations, policy, now, self._is_cut_too_soon)
         self._heads = 0
         self._verdicts: dict[bytes, str] = {}
         self._refused: dict[bool, set[GangShape]] = {False: set(), True: set()}
@@ -128,7 +121,7 @@ class SchedulingCycle:
             unschedulable=tuple(self._unschedulable),
             waits=tuple(self._waits),
             evictions=tuple(self._evictions),
-            suspensions=tuple(self._suspensions),
+            suspensions=tuple(self._suspender.decided),
             reserved_for=kept.gang if kept else "",
             kept_nodes=kept.nodes if kept and (kept.at is None or kept.at <= self._now) else (),
         )
@@ -361,45 +354,11 @@ class SchedulingCycle:
         self._wait(gang, line, reason, message, blocks=True, note=NOT_PREEMPTING if is_barred else "")
 
     def _suspended_for(self, gang: Gang) -> str:
-        """Have gangs that have had much suspended for one that has had little; return what is done, in words.
-
-        Gangs that are leaving already count as gone: nobody is suspended for room that comes anyway.
-        """
-        had = self._allocations.services.get(gang.key)
-        if not self._allocations.services or (had is not None and self._policy.is_long(had.device_s)):
-            return ""
-        form, kept = self._form(gang), self._reservation
-        if form in self._unhelped or len(self._unhelped) >= SUSPENSION_FORMS_MAX:
-            return ""
-        room, text, uids = kept.spare if kept is not None else self._table.room, "", set[str]()
-        leaving = [key for key in sorted(self._allocations.leaving) if key in self._allocations.by_gang]
-        if leaving:
-            pods = [pod for key in leaving for pod in self._allocations.by_gang[key].values()]
-            room, uids = room.copy(), {pod.uid for pod in pods}
-            release(self._table, room, pods)
-            spots = place(self._table, room, gang)
-            if spots is not None and not self._is_cut_too_soon(gang, spots):
-                text = f"{leaving[0]} is being suspended"
-        if not text:
-            chosen = find_suspensions(
-                self._table,
-                room,
-                self._allocations,
-                gang,
-                self._policy,
-                self._now,
-                lambda spots: self._is_cut_too_soon(gang, spots),
-            )
-            if not chosen:
-                if form is not None:
-                    self._unhelped.add(form)
-                return ""
-            for running in chosen:
-                self._suspensions.append(suspension(running, gang.key, self._policy, self._allocations))
-                self._allocations.leaving.add(running.key)
-                uids.update(pod.uid for pod in running.pods)
-            text = f"suspended for it, since they have had more: {', '.join(one.key for one in chosen)}"
-        if kept is None:
+        """Have gangs suspended for one that has had less; return what is done, in words."""
+        kept = self._reservation
+        room = self._table.room if kept is None else kept.spare
+        text, uids = self._suspender.room_for(gang, self._form(gang), room)
+        if text and kept is None:
             self._reservation = reserve(
                 self._table, self._allocations, gang, self._now, victims=uids, is_due=False
             )

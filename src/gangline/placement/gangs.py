@@ -19,6 +19,9 @@ from gangline.workloads.requests import GPU, device_count
 REPLICA_SLASHES = 3
 """In the key of a replica: ``NAMESPACE/WORKLOAD/POD-GROUP/REPLICA``."""
 
+GangShape = tuple[frozenset[tuple[bytes, int]], str, bool]
+"""How many pods of which shape a gang has, the level that must hold all, and whether it may be cut now."""
+
 _DIGITS = re.compile(r"(\d+)")
 
 
