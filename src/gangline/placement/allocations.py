@@ -13,7 +13,7 @@ from gangline.placement.fit import SPREAD_STEP
 from gangline.placement.gangs import Group
 from gangline.placement.node_table import Ints, NodeTable
 from gangline.placement.policy import DEFAULT_QUEUE
-from gangline.placement.service import Service
+from gangline.placement.service import AttainedService
 from gangline.placement.snapshot import PodView, Snapshot
 
 PREFERRED_STEP = 16 * SPREAD_STEP
@@ -48,7 +48,7 @@ class Allocations:
         """Jobs that are finished, by ``NAMESPACE/JOB``: pods of them that hold room are idle."""
         self.succeeded: Counter[str] = Counter()
         """By gang, how many of its pods have succeeded and keep their places in it."""
-        self.services: dict[str, Service] = {}
+        self.services: dict[str, AttainedService] = {}
         """By gang, what it has had before its present run, and whether it can be interrupted."""
         self.leaving: set[str] = set()
         """Gangs that are about to be suspended: their pods will go."""

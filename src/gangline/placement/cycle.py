@@ -16,14 +16,14 @@ import numpy as np
 
 from gangline.clock import format_time, parse_time
 from gangline.placement.allocations import Allocations
-from gangline.placement.attained_service import Suspender
 from gangline.placement.capacity import Spot, take
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
 from gangline.placement.fit import by_shape, closeness, closest, has_rules, place
 from gangline.placement.gangs import Gang, GangShape, Group, collect_gangs
 from gangline.placement.node_table import SHAPES_MAX, Bools, NodeTable
 from gangline.placement.policy import Policy
-from gangline.placement.preempt import find_victims
+from gangline.placement.preemption.by_attained_service import Suspender
+from gangline.placement.preemption.by_priority import find_victims
 from gangline.placement.quota import QueueLine, quota_refusal
 from gangline.placement.reserve import Reservation, reserve
 from gangline.placement.snapshot import PodView, Snapshot

@@ -21,7 +21,7 @@ LONG_AFTER_DEVICE_S = 32 * 3600.0
 """Boundary of the two queues by attained service: 32 device-hours, on the same days."""
 
 MIN_RUN_S = 1800.0
-SUSPENSIONS_MAX = 3
+SUSPENSIONS_MAX = 10
 
 RESTART_S = 120.0
 """What a suspension costs a gang on each of its devices: pods made anew, the program started, its checkpoint

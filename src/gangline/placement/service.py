@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
+class AttainedService(msgspec.Struct, frozen=True, kw_only=True):
     """What a gang has had before its present run, and whether it can be interrupted.
 
     Attributes:

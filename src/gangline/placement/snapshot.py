@@ -25,7 +25,7 @@ from gangline.clock import parse_time
 from gangline.errors import UserError
 from gangline.placement.affinity.terms import PREFERRED, REQUIRED, Relations, read_relations
 from gangline.placement.amounts import capacity_amounts, pod_request
-from gangline.placement.service import Service
+from gangline.placement.service import AttainedService
 from gangline.topology import NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
 from gangline.workloads.gang_names import gang_of, gang_size
@@ -416,7 +416,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeView, ...] = ()
     pods: tuple[PodView, ...] = ()
     succeeded: dict[str, int] = {}
-    services: dict[str, Service] = {}
+    services: dict[str, AttainedService] = {}
     leaving: frozenset[str] = frozenset()
 
     def models_under(self, uids: Collection[str]) -> dict[str, list[str]]:

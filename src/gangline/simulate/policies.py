@@ -35,7 +35,7 @@ from gangline.placement import Binding, Gang, Group, NodeTable, PodView, Policy,
 from gangline.placement.allocations import Allocations
 from gangline.placement.decisions import Suspension
 from gangline.placement.fit import fewest
-from gangline.placement.service import Service
+from gangline.placement.service import AttainedService
 from gangline.simulate.moves import Masks, Moves
 from gangline.simulate.peers import (
     EasyScheduler,
@@ -93,7 +93,7 @@ class PassScheduler:
         """Take a job that has arrived."""
         self._wait(job, gang_of(job))
         if self._is_resumable:
-            self._allocations.services[gang_of(job).key] = Service(is_resumable=True)
+            self._allocations.services[gang_of(job).key] = AttainedService(is_resumable=True)
 
     def finish(self, job: TraceJob) -> None:
         """Take back the room of a job that has ended."""
@@ -141,7 +141,7 @@ class PassScheduler:
     def _suspend(self, suspension: Suspension, now_s: float) -> TraceJob:
         job = self._free(suspension.gang.partition("/")[0])
         self._allocations.leaving.discard(suspension.gang)
-        self._allocations.services[suspension.gang] = Service(
+        self._allocations.services[suspension.gang] = AttainedService(
             is_resumable=True, device_s=suspension.device_s, suspensions=suspension.number
         )
         self._wait(job, gang_of(job, since_s=now_s))

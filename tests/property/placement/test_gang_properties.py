@@ -39,7 +39,7 @@ from gangline.placement.gangs import collect_gangs
 from gangline.placement.gpu_tables import tables_of
 from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy
-from gangline.placement.preempt import find_victims
+from gangline.placement.preemption.by_priority import find_victims
 from gangline.placement.reserve import release, retake
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.topology.known import known_machine

@@ -9,14 +9,14 @@ from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
 from gangline.placement.policy import Policy
-from gangline.placement.service import Service
+from gangline.placement.service import AttainedService
 from gangline.placement.snapshot import PodView, Snapshot
 
 A, B = dgx("a"), dgx("b")
 SEVEN = "2026-01-01T07:00:00Z"
 """Five hours ago: 40 device-hours for a gang of eight."""
 
-RESUMABLE = Service(is_resumable=True)
+RESUMABLE = AttainedService(is_resumable=True)
 
 
 def running(gang: str, node: str = "a", *, started: str = SEVEN, **more: Any) -> list[PodView]:
@@ -28,7 +28,7 @@ def decide(
     *groups: Group,
     bound: list[PodView],
     nodes: tuple[Any, ...] = (A,),
-    services: dict[str, Service] | None = None,
+    services: dict[str, AttainedService] | None = None,
     leaving: tuple[str, ...] = (),
     **bounds: Any,
 ) -> Decisions:
@@ -52,10 +52,10 @@ def test_a_gang_that_has_had_much_is_suspended_for_one_that_has_had_nothing():
     (suspension,) = found.suspensions
     assert (suspension.gang, suspension.beneficiary) == ("team/long", "team/new")
     assert suspension.device_s == 40 * 3600
-    assert (suspension.number, suspension.number_max) == (1, 3)
+    assert (suspension.number, suspension.number_max) == (1, 10)
     assert suspension.message == (
         "gives way to team/new, which has had less: team/long has had 40 device-hours; it goes on from its "
-        "checkpoint when there is room (suspension 1 of at most 3)"
+        "checkpoint when there is room (suspension 1 of at most 10)"
     )
     assert reasons(found) == {"new": "Suspending"}
     assert messages(found)["new"].endswith("suspended for it, since they have had more: team/long")
@@ -66,7 +66,7 @@ def test_a_gang_that_has_had_much_is_suspended_for_one_that_has_had_nothing():
 @pytest.mark.parametrize(
     ("case", "more"),
     [
-        ("cannot go on", {"services": {"team/long": Service()}}),
+        ("cannot go on", {"services": {"team/long": AttainedService()}}),
         ("nobody says whether it can", {"services": {}}),
         ("was suspended as often as it may be", {"suspensions_max": 0}),
         ("has not run for its minimum time", {"min_run_s": 6 * 3600.0}),
@@ -79,7 +79,7 @@ def test_a_gang_is_not_suspended_that(case, more):
 
 
 def test_service_of_earlier_runs_counts_and_the_minimum_time_is_of_the_present_one():
-    services = {"team/long": Service(is_resumable=True, device_s=200 * 3600.0, suspensions=2)}
+    services = {"team/long": AttainedService(is_resumable=True, device_s=200 * 3600.0, suspensions=2)}
     half_an_hour = "2026-01-01T11:29:00Z"
 
     found = decide(members("new", 8), bound=running("long", started=half_an_hour), services=services)
@@ -108,7 +108,7 @@ def test_nobody_of_higher_priority_is_suspended(priority, expected):
 def test_one_that_has_had_much_waits_and_has_nobody_suspended():
     services = {
         "team/long": RESUMABLE,
-        "team/new": Service(is_resumable=True, device_s=33 * 3600.0, suspensions=1),
+        "team/new": AttainedService(is_resumable=True, device_s=33 * 3600.0, suspensions=1),
     }
     found = decide(members("new", 8), bound=running("long"), services=services)
 
@@ -117,7 +117,7 @@ def test_one_that_has_had_much_waits_and_has_nobody_suspended():
 
 
 def test_one_that_has_had_much_goes_after_one_that_has_had_little():
-    services = {"team/long": Service(is_resumable=True, device_s=33 * 3600.0, suspensions=1)}
+    services = {"team/long": AttainedService(is_resumable=True, device_s=33 * 3600.0, suspensions=1)}
     old = group("long", 8, created=SEVEN)
     bounds = {"overdue_after_s": 86_400.0}
 
@@ -172,7 +172,7 @@ def test_nobody_is_suspended_where_that_would_not_help():
 def test_a_gang_has_others_suspended_for_a_node_of_its_own_rather_than_be_cut():
     half = [held(f"half-{i}", "b", i, gang="half", started=SEVEN) for i in range(4)]
     bound = [*running("long")[:4], *half]
-    services = {"team/long": Service(is_resumable=True, device_s=40 * 3600.0)}
+    services = {"team/long": AttainedService(is_resumable=True, device_s=40 * 3600.0)}
 
     found = decide(members("new", 8), group("half", 4), bound=bound, nodes=(A, B), services=services)
 

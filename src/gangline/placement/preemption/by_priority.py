@@ -15,8 +15,8 @@ from gangline.placement.fit import place
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import Bools, FreeResources, NodeTable
 from gangline.placement.policy import Policy
+from gangline.placement.preemption.victims import RunningGang, running_gang, search
 from gangline.placement.quota import borrows, is_over, queue_of
-from gangline.placement.victims import RunningGang, running_gang, search
 
 
 def find_victims(

@@ -23,9 +23,9 @@ from gangline.placement.fit import place
 from gangline.placement.gangs import Gang, GangShape
 from gangline.placement.node_table import Bools, FreeResources, NodeTable
 from gangline.placement.policy import Policy
+from gangline.placement.preemption.victims import RunningGang, running_gang, search
 from gangline.placement.reserve import release
-from gangline.placement.service import Service
-from gangline.placement.victims import RunningGang, running_gang, search
+from gangline.placement.service import AttainedService
 
 FORMS_TRIED_MAX = 8
 """Forms of gangs for which nobody could be suspended, after which no more are tried in a pass."""
@@ -69,7 +69,7 @@ class Suspender:
             form: what decides alone whether it fits, if anything does.
             room: what is free and not kept for others.
 
-        Cost: nothing while no gang can be suspended; else as :func:`gangline.placement.victims.search`.
+        Cost: nothing while no gang can be suspended; else that of a search for victims.
         """
         allocations = self._allocations
         if any(pod.refusal for pod in gang.pods) or not allocations.services:
@@ -139,6 +139,6 @@ class Suspender:
         )
 
 
-def attained(running: RunningGang, service: Service) -> float:
+def attained(running: RunningGang, service: AttainedService) -> float:
     """Return how many device-seconds a gang has had, those before earlier suspensions included."""
     return service.device_s + running.ran_s * running.devices

@@ -1,0 +1,1 @@
+"""Which running gangs give way: to priority and quota, or for a while by attained service."""
