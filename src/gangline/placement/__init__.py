@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gangline.placement.decisions import Binding as Binding
     from gangline.placement.decisions import Decisions as Decisions
     from gangline.placement.decisions import Eviction as Eviction
+    from gangline.placement.decisions import Suspension as Suspension
     from gangline.placement.decisions import Unschedulable as Unschedulable
     from gangline.placement.decisions import Wait as Wait
     from gangline.placement.explanation import Explanation as Explanation
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from gangline.placement.prediction import Workload as Workload
     from gangline.placement.prediction import compare as compare
     from gangline.placement.prediction import outlook as outlook
+    from gangline.placement.service import AttainedService as AttainedService
     from gangline.placement.snapshot import NodeView as NodeView
     from gangline.placement.snapshot import PodView as PodView
     from gangline.placement.snapshot import Snapshot as Snapshot
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from gangline.placement.volumes import Storage as Storage
 
 _HOMES = {
+    "AttainedService": "service",
     "Binding": "decisions",
     "ClaimRefused": "claims.device_claims",
     "Comparison": "prediction",
@@ -69,6 +72,7 @@ _HOMES = {
     "Situation": "snapshot_file",
     "Snapshot": "snapshot",
     "Storage": "volumes",
+    "Suspension": "decisions",
     "Unschedulable": "decisions",
     "Wait": "decisions",
     "Workload": "prediction",

@@ -13,8 +13,8 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
+from gangline.placement import Policy
 from gangline.placement.fit import fewest
-from gangline.placement.policy import LONG_AFTER_DEVICE_S, RESTART_S
 from gangline.simulate.moves import Masks, Moves
 from gangline.simulate.site import Site
 from gangline.simulate.trace import TraceJob
@@ -178,12 +178,12 @@ class LeastServiceScheduler(FitScheduler):
     Args:
         site: the simulated cluster.
         share: which nodes.
-        boundary_gpu_s: a job that has had as many GPU-seconds is in the second queue.
+        policy: with the boundary of the queues, and what a restart costs.
     """
 
-    def __init__(self, site: Site, share: Share, boundary_gpu_s: float = LONG_AFTER_DEVICE_S) -> None:
+    def __init__(self, site: Site, share: Share, policy: Policy) -> None:
         super().__init__(site, share)
-        self._boundary_gpu_s = boundary_gpu_s
+        self._policy = policy
         self._gpus = site.gpus
         self._since_s: dict[str, float] = {}
         self._had_s: dict[str, float] = {}
@@ -205,7 +205,7 @@ class LeastServiceScheduler(FitScheduler):
                 left -= job.gpus
                 chosen.add(job.name)
         suspended = [job for name, (job, _) in self._running.items() if name not in chosen]
-        suspended = [job for job in suspended if now_s - self._since_s[job.name] > RESTART_S]
+        suspended = [job for job in suspended if now_s - self._since_s[job.name] > self._policy.restart_s]
         for job in suspended:
             self._had_s[job.name] = self._had(job, now_s)
             self.finish(job)
@@ -225,7 +225,7 @@ class LeastServiceScheduler(FitScheduler):
         return self._had_s.get(job.name, 0.0) + ran_s * job.gpus
 
     def _is_long(self, job: TraceJob, now_s: float) -> bool:
-        return self._had(job, now_s) >= self._boundary_gpu_s
+        return self._policy.is_long(self._had(job, now_s))
 
 
 def first_fit(room: Counts, wanted: int) -> dict[int, int]:

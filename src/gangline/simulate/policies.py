@@ -31,11 +31,19 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from gangline.placement import Binding, Gang, Group, NodeTable, PodView, Policy, SchedulingCycle
+from gangline.placement import (
+    AttainedService,
+    Binding,
+    Gang,
+    Group,
+    NodeTable,
+    PodView,
+    Policy,
+    SchedulingCycle,
+    Suspension,
+)
 from gangline.placement.allocations import Allocations
-from gangline.placement.decisions import Suspension
 from gangline.placement.fit import fewest
-from gangline.placement.service import AttainedService
 from gangline.simulate.moves import Masks, Moves
 from gangline.simulate.peers import (
     EasyScheduler,
@@ -186,8 +194,6 @@ POLICIES: dict[str, Callable[[Site, Policy], ReplayPolicy]] = {
     "easy-1.5": _easy(1.0, 1.5),
     "easy-10": _easy(1.0, 10.0),
     "easy-0.3-10": _easy(0.3, 10.0),
-    "least-service": lambda site, policy: LeastServiceScheduler(
-        site, by_domains(site), policy.long_after_device_s
-    ),
+    "least-service": lambda site, policy: LeastServiceScheduler(site, by_domains(site), policy),
 }
 """Fresh schedulers by name; those that keep no room have no use for the bounds of a :class:`Policy`."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gangline.errors import UserError
-from gangline.placement.policy import RESTART_S
+from gangline.placement import Policy
 from gangline.simulate.moves import Masks
 from gangline.simulate.policies import ReplayPolicy
 from gangline.simulate.site import Site
@@ -178,7 +178,7 @@ def replay(
     speeds: Speeds,
     *,
     has_fixed_durations: bool = False,
-    restart_s: float = RESTART_S,
+    restart_s: float = Policy().restart_s,
     watch: Callable[[int], None] = lambda ended: None,
 ) -> Replay:
     """Run a trace to the end of its last job.
