@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from gangline.placement import Policy
 
@@ -22,13 +23,14 @@ def suspension_options(command: F) -> F:
     return command
 
 
-def suspension_bounds(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of :class:`Policy` that the options set."""
-    return {
-        "long_after_device_s": HOUR_S * options["suspend_after"],
-        "min_run_s": float(options["min_run"]),
-        "suspensions_max": options["suspensions"],
-    }
+def with_suspension(policy: Policy, suspend_after: float, min_run: int, suspensions: int) -> Policy:
+    """Return the policy with what the options say."""
+    return replace(
+        policy,
+        long_after_device_s=HOUR_S * suspend_after,
+        min_run_s=float(min_run),
+        suspensions_max=suspensions,
+    )
 
 
 _OPTIONS = (
