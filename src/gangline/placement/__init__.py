@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gangline.placement.prediction import Workload as Workload
     from gangline.placement.prediction import compare as compare
     from gangline.placement.prediction import outlook as outlook
+    from gangline.placement.preemption.disruption import DisruptionBudget as DisruptionBudget
     from gangline.placement.service import AttainedService as AttainedService
     from gangline.placement.snapshot import NodeView as NodeView
     from gangline.placement.snapshot import PodView as PodView
@@ -56,6 +57,7 @@ _HOMES = {
     "Comparison": "prediction",
     "Decisions": "decisions",
     "DeviceClaims": "claims.device_claims",
+    "DisruptionBudget": "preemption.disruption",
     "Eviction": "decisions",
     "Explanation": "explanation",
     "Gang": "gangs",

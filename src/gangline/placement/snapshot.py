@@ -25,6 +25,7 @@ from gangline.clock import parse_time
 from gangline.errors import UserError
 from gangline.placement.affinity.terms import PREFERRED, REQUIRED, Relations, read_relations
 from gangline.placement.amounts import capacity_amounts, pod_request
+from gangline.placement.preemption.disruption import DisruptionBudget
 from gangline.placement.service import AttainedService
 from gangline.topology import NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
@@ -411,6 +412,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
             :func:`gangline.workloads.gang_names.succeeded_gang`.
         services: what gangs have had before their present runs, by key.
         leaving: gangs that are about to be suspended.
+        budgets: how many pods may go at once.
     """
 
     nodes: tuple[NodeView, ...] = ()
@@ -418,6 +420,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: dict[str, int] = {}
     services: dict[str, AttainedService] = {}
     leaving: frozenset[str] = frozenset()
+    budgets: tuple[DisruptionBudget, ...] = ()
 
     def models_under(self, uids: Collection[str]) -> dict[str, list[str]]:
         """Return the nodes, by the model of the devices that some pods hold there."""

@@ -18,12 +18,14 @@ from gangline.errors import UserError
 from gangline.placement.affinity.namespaces import Namespaces
 from gangline.placement.gangs import Group, Groups
 from gangline.placement.policy import Policy, Queue
+from gangline.placement.preemption.disruption import DisruptionBudget
 from gangline.placement.read_groups import read_group, read_workload
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.placement.volumes import Storage
 
 STORAGE = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
-KINDS = ("Node", "Pod", "PodGroup", "Workload", "PriorityClass", "Queue", "Namespace", *STORAGE)
+BUDGET = "PodDisruptionBudget"
+KINDS = ("Node", "Pod", "PodGroup", "Workload", "PriorityClass", "Queue", "Namespace", BUDGET, *STORAGE)
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -85,6 +87,7 @@ def read_snapshot(text: str, *, name: str = "the snapshot") -> Situation:
         snapshot=Snapshot(
             nodes=tuple(NodeView.from_node(node) for node in found["Node"]),
             pods=tuple(pod for pod in pods if pod.node_name),
+            budgets=tuple(filter(None, map(DisruptionBudget.from_object, found[BUDGET]))),
         ),
         waiting=tuple(storage.applied(pod) for pod in pods if not pod.node_name),
         groups=Groups({group.key: group for group in groups}),
@@ -119,7 +122,7 @@ def _identity(entry: dict[str, Any], where: str) -> tuple[str, str]:
         raise UserError(f"{where} has kind `{kind}`", hint=f"a snapshot has {known}, and lists of them")
     if not isinstance(meta, dict) or not meta.get("name"):
         raise UserError(f"{where}, a {kind}, has no metadata.name")
-    if kind in ("Pod", "PodGroup", "Workload", "PersistentVolumeClaim"):
+    if kind in ("Pod", "PodGroup", "Workload", "PersistentVolumeClaim", BUDGET):
         meta.setdefault("namespace", "default")
         return kind, f"{meta['namespace']}/{meta['name']}"
     return kind, str(meta["name"])

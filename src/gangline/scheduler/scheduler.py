@@ -39,6 +39,7 @@ from gangline.placement import (
 from gangline.scheduler.advice import Advice
 from gangline.scheduler.backoff import GangBackoff
 from gangline.scheduler.binder import Binder, regarding
+from gangline.scheduler.budget_watch import BudgetWatch
 from gangline.scheduler.claim_watch import ClaimWatch
 from gangline.scheduler.fence import Fence
 from gangline.scheduler.group_watch import GroupWatch
@@ -104,6 +105,7 @@ class Scheduler:
         self._storage = StorageWatch(client, self._state, self._wake)
         self._claims = ClaimWatch(client, self._state, self._wake)
         self._namespaces = NamespaceWatch(client, self._state, self._wake)
+        self._budgets = BudgetWatch(client, self._state)
         self._is_due = asyncio.Event()
         self._warned: dict[str, str] = {}
         self._taken_back: dict[str, frozenset[str]] = {}
@@ -137,6 +139,7 @@ class Scheduler:
             group.create_task(self._storage.run(), name="scheduler storage")
             group.create_task(self._claims.run(), name="scheduler claims")
             group.create_task(self._namespaces.run(), name="scheduler namespaces")
+            group.create_task(self._budgets.run(), name="scheduler budgets")
             group.create_task(self._taints.run(), name="scheduler taints")
             group.create_task(
                 watch_definitions(self._client, gang_crds(), self._on_strangers), name="scheduler definitions"
@@ -147,6 +150,7 @@ class Scheduler:
             await self._storage.ready()
             await self._claims.ready()
             await self._namespaces.ready()
+            await self._budgets.ready()
             self.is_synced = True
             for pod in self._refused_before:
                 self._on_refusal(None, pod)

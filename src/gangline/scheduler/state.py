@@ -303,6 +303,7 @@ class SchedulerState:
             nodes=tuple(self._nodes.values()),
             pods=tuple(self._allocations),
             succeeded=dict(self._allocations.succeeded),
+            budgets=tuple(self._allocations.budgets.values()),
         )
 
     def waiting(self) -> list[PodView]:

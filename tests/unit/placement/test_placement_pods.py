@@ -71,6 +71,22 @@ def test_four_workers_on_two_nodes_are_two_and_two_wherever_the_launcher_is():
     }
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"requests": {"cpu": "1"}, "overhead": {"cpu": "1500m"}},
+        {"requests": {"cpu": "1"}, "resources": {"requests": {"cpu": "2500m"}}},
+        {"resources": {"requests": {"cpu": "1"}}, "overhead": {"cpu": "1500m"}},
+    ],
+    ids=["overhead of its runtime", "amounts of the pod as a whole", "both"],
+)
+def test_whatever_a_pod_asks_for_beside_its_containers_must_be_free_too(spec: dict[str, Any]) -> None:
+    assert why(place([node("a", cpu="2")], [pod("one", **spec)])) == (
+        "0/1 nodes are available: 1 Insufficient cpu."
+    )
+    assert where(place([node("a", cpu="2500m")], [pod("one", **spec)])) == {"one": "a"}
+
+
 def test_a_pod_of_no_job_goes_to_the_first_node_with_room():
     assert where(
         place(

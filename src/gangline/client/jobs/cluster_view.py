@@ -19,6 +19,7 @@ from gangline.api.resources import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
@@ -34,6 +35,7 @@ from gangline.errors import ClusterError
 from gangline.kube.errors import ApiError, Forbidden
 from gangline.placement import (
     DeviceClaims,
+    DisruptionBudget,
     Group,
     Groups,
     Namespaces,
@@ -144,8 +146,9 @@ async def look(client: ObjectClient) -> ClusterView:
         PRIORITY_CLASSES,
         VOLCANO_QUEUES,
         WORKLOADS,
+        POD_DISRUPTION_BUDGETS,
     )
-    nodes, pods, plain, volcano, own, priorities, queues, workloads = await asyncio.gather(
+    nodes, pods, plain, volcano, own, priorities, queues, workloads, budgets = await asyncio.gather(
         *(_items(client, resource, lacking) for resource in kinds)
     )
     storage, namespaces = await _storage(client, pods), await _namespaces(client, pods)
@@ -159,6 +162,7 @@ async def look(client: ObjectClient) -> ClusterView:
         devices=await _devices(client, are_claimed=any(pod["spec"].get("resourceClaims") for pod in pods)),
         namespaces=namespaces,
         workloads=workloads,
+        budgets=tuple(filter(None, map(DisruptionBudget.from_object, budgets))),
     )
     return replace(view, lacking=tuple(sorted(lacking)))
 
@@ -174,6 +178,7 @@ def view_of(
     namespaces: Namespaces | None = None,
     devices: DeviceClaims | None = None,
     workloads: Iterable[Obj] = (),
+    budgets: tuple[DisruptionBudget, ...] = (),
 ) -> ClusterView:
     """Return the view of objects in wire form. Pure."""
     storage, namespaces, devices = storage or Storage(), namespaces or Namespaces(), devices or DeviceClaims()
@@ -204,6 +209,7 @@ def view_of(
             ),
             pods=tuple(view for view in views.values() if view.node_name),
             succeeded=Counter(gang for pod in read.values() if (gang := succeeded_gang(pod))),
+            budgets=budgets,
         ),
         groups=groups,
         policy=Policy(queues={queue.name: queue for queue in found}),

@@ -144,6 +144,11 @@ def read_relations(
     return (relations if relations != Relations() else None), waits
 
 
+def pods_of(selector: Mapping[str, Any], namespace: str) -> Term:
+    """Return the pods of one namespace for which a label selector holds."""
+    return _term({"labelSelector": selector}, namespace, {})
+
+
 def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Term:
     """Return a term; ``matchLabelKeys`` are those labels of the pod itself."""
     selector = term.get("labelSelector") or {}

@@ -1,13 +1,15 @@
 """Which running gangs to take room from: only a set whose room, checked with topology, admits another gang.
 
-Of the sets that are found the one wins whose highest priority is lowest, then the one that loses least work:
-device-seconds since the last checkpoint that was told, else since the start. No gang of a set can be spared.
+Of the sets that are found the one wins with the fewest pods beyond PodDisruptionBudgets, then the one whose
+highest priority is lowest, then the one that loses least work: device-seconds since the last checkpoint that
+was told, else since the start. No gang of a set can be spared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,6 +20,7 @@ from gangline.placement.amounts import CPU
 from gangline.placement.capacity import capacity
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import Bools, FreeResources, NodeTable
+from gangline.placement.preemption.disruption import Guarded, violations
 from gangline.placement.reserve import release, retake
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import device_count
@@ -28,6 +31,8 @@ DOMAINS_TRIED_MAX = 16
 ALONE_TRIED_MAX = 4
 """Gangs of one domain of which it is tried whether one alone is enough, where several would do."""
 
+
+_Cost = tuple[int, int, float, int]
 
 Fits = Callable[[FreeResources, Bools | None], bool]
 """(room, only on these nodes) -> whether the gang would be placed there now."""
@@ -42,6 +47,7 @@ class RunningGang(msgspec.Struct, frozen=True):
         devices: that it holds; 1 where it holds none.
         lost: device-seconds that its end would lose.
         pods: all of them.
+        guarded: the budgets that their end would use.
     """
 
     key: str
@@ -51,6 +57,7 @@ class RunningGang(msgspec.Struct, frozen=True):
     devices: int
     lost: float
     pods: tuple[PodView, ...]
+    guarded: Guarded = ()
 
     @property
     def order(self) -> tuple[int, float, str]:
@@ -71,6 +78,7 @@ def running_gang(key: str, pods: Sequence[PodView], allocations: Allocations, no
         devices=devices,
         lost=max((now - max(saved, started)).total_seconds(), 0.0) * devices,
         pods=tuple(pods),
+        guarded=allocations.guarded(pods),
     )
 
 
@@ -88,7 +96,7 @@ def search(
 
     Cost: some 20 trials for each domain that is looked at.
     """
-    best: tuple[tuple[int, float, int], list[RunningGang]] | None = None
+    best: tuple[_Cost, list[RunningGang]] | None = None
     on_node: dict[str, list[RunningGang]] = {}
     for running in candidates:
         for name in {pod.node_name for pod in running.pods}:
@@ -96,7 +104,7 @@ def search(
     for within in _domains(table, room, gang, candidates):
         there = (on_node.get(table.names[row], ()) for row in np.flatnonzero(within))
         local = {running.key: running for some in there for running in some}.values()
-        ordered = sorted(local, key=lambda running: running.order)
+        ordered = _in_turn(local, key=lambda running: running.order)
         chosen = _smallest(table, room, gang, ordered, within, fits)
         if chosen:
             cost = _cost(chosen)
@@ -105,9 +113,20 @@ def search(
     return best[1] if best else []
 
 
-def _cost(chosen: list[RunningGang]) -> tuple[int, float, int]:
-    """Return what a set costs: how important its gangs are, the work that is lost, how many they are."""
-    return max(running.priority for running in chosen), sum(running.lost for running in chosen), len(chosen)
+def _in_turn(candidates: Iterable[RunningGang], key: Callable[[RunningGang], Any]) -> list[RunningGang]:
+    """Return candidates in an order, those last whose end would break a budget after those before."""
+    ordered = sorted(candidates, key=key)
+    beyond = violations(running.guarded for running in ordered)
+    return [ordered[index] for index in sorted(range(len(ordered)), key=lambda index: (beyond[index], index))]
+
+
+def _cost(chosen: list[RunningGang]) -> _Cost:
+    """Return what a set costs: pods beyond their budgets, how important its gangs are, the work that is lost,
+    how many they are.
+    """
+    beyond = sum(violations(running.guarded for running in chosen))
+    highest, lost = max(running.priority for running in chosen), sum(running.lost for running in chosen)
+    return beyond, highest, lost, len(chosen)
 
 
 def _domains(
@@ -175,7 +194,7 @@ def _smallest(
             break
         if fits(_freed(table, room, [running]), within):
             return [running]
-    largest = sorted(allowed, key=lambda running: (-held[running.key], running.lost, running.key))
+    largest = _in_turn(allowed, key=lambda running: (-held[running.key], running.lost, running.key))
     fewer = _needed(table, room, largest, within, fits)
     return min((found for found in (chosen, fewer) if found), key=_cost)
 
