@@ -3,13 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-faults test-nodes test-containers test-clients test-conformance lint types bench wheel images release publish clean
+.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-conformance lint types bench wheel images release publish clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not nodes and not containers and not clients and not hostile"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not gangs and not nodes and not containers and not clients and not hostile"
 
 # 50,000 cases of every property of placement: an hour of two cores. GANGLINE_PROPERTY_CASES asks for fewer,
 # GANGLINE_PROPERTY_FIXED=1 for the same ones each time.
@@ -33,6 +33,11 @@ test-kubernetes: $(STAMP)-dev
 	test -n "$$KUBECONFIG$$KUBEBUILDER_ASSETS" || \
 		tests/kubernetes/build.sh etcd kube-apiserver kube-controller-manager
 	$(BIN)/python -m pytest -q tests -m "kubernetes and not slow"
+
+# Kubernetes 1.37, the first release whose own scheduler starts gangs whole.
+test-gangs: $(STAMP)-dev
+	tests/kubernetes/build.sh v1.37.1
+	$(BIN)/python -m pytest -q tests -m gangs
 
 # Half a minute without a server, a hundred killed operators, ten thousand fuzzed jobs; a quarter of an hour.
 test-faults: $(STAMP)-dev

@@ -26,7 +26,7 @@ NAMESPACE_LIMIT_S = 60.0
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave real clusters alone unless they are asked for: ``KUBECONFIG`` may name anybody's."""
-    for marker in ("kubernetes", "nodes"):
+    for marker in ("kubernetes", "nodes", "gangs"):
         if marker in config.option.markexpr:
             continue
         skip = pytest.mark.skip(reason=f"uses a real Kubernetes; `make test-{marker}` runs it")

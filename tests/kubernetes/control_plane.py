@@ -26,6 +26,9 @@ from pathlib import Path
 from typing import Any
 
 VERSION = "v1.35.4"
+WITH_GANGS = "v1.37.1"
+"""The release whose scheduler starts a PodGroup whole, with the gate ``GenericWorkload``."""
+
 START_LIMIT_S = 60.0
 START_TRIES = 3
 """A port that was free may be taken before its process binds it."""
@@ -39,19 +42,22 @@ class NotBuilt(Exception):
     """A program of the control plane is missing."""
 
 
-def programs() -> Path:
-    """Return the folder with the programs; it need not exist."""
-    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+def programs(release: str = VERSION) -> Path:
+    """Return the folder with the programs of a release; it need not exist."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets and release == VERSION:
         return Path(assets)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "gangline" / "kubernetes" / VERSION
+    return cache / "gangline" / "kubernetes" / release
 
 
-def require(names: Sequence[str]) -> None:
+def require(names: Sequence[str], release: str = VERSION) -> None:
     """Raise NotBuilt if one of these programs is missing."""
-    missing = [name for name in names if not (programs() / name).exists()]
+    folder = programs(release)
+    missing = [name for name in names if not (folder / name).exists()]
     if missing:
-        raise NotBuilt(f"{', '.join(missing)} not in {programs()}: run `make kubernetes`")
+        build = "make kubernetes" if release == VERSION else f"tests/kubernetes/build.sh {release}"
+        raise NotBuilt(f"{', '.join(missing)} not in {folder}: run `{build}`")
 
 
 class ControlPlane:
@@ -66,6 +72,8 @@ class ControlPlane:
         sync: have etcd wait for the disk, as in production; tests need not.
         apiserver_options: more options of kube-apiserver.
         parent: where its temporary folder lies; the default is the system's.
+        release: of Kubernetes.
+        gates: feature gates to open in all of its programs.
     """
 
     def __init__(
@@ -78,6 +86,8 @@ class ControlPlane:
         sync: bool = False,
         apiserver_options: Sequence[str] = (),
         parent: Path | None = None,
+        release: str = VERSION,
+        gates: Sequence[str] = (),
     ) -> None:
         self._address = address
         self._scheduler = scheduler
@@ -86,6 +96,8 @@ class ControlPlane:
         self._sync = sync
         self._options = apiserver_options
         self._parent = parent
+        self._release = release
+        self._gates = [f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}"] if gates else []
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._apiserver: list[str] = []
         self._etcd = ("", "")
@@ -113,7 +125,7 @@ class ControlPlane:
             RuntimeError: it does not come up; the message ends with the log.
         """
         names = ["etcd", "kube-apiserver", *(["kube-controller-manager"] if self._controllers else [])]
-        require([*names, *(["kube-scheduler"] if self._scheduler else [])])
+        require([*names, *(["kube-scheduler"] if self._scheduler else [])], self._release)
         for left in reversed(range(START_TRIES)):
             self.folder = Path(tempfile.mkdtemp(prefix="gangline-kubernetes-", dir=self._parent))
             try:
@@ -224,6 +236,7 @@ class ControlPlane:
             "--endpoint-reconciler-type=none",
             "--allow-privileged=true",
             *([] if self._controllers else ["--disable-admission-plugins=ServiceAccount"]),
+            *self._gates,
             *self._options,
         ]
 
@@ -244,6 +257,7 @@ class ControlPlane:
             "--leader-elect=false",
             "--kube-api-qps=500",
             "--kube-api-burst=1000",
+            *self._gates,
         ]
 
     def _write_files(self) -> None:
@@ -275,7 +289,7 @@ class ControlPlane:
     def _run(self, name: str, *options: str) -> None:
         with self.log(name).open("wb") as log:
             process = subprocess.Popen(
-                [programs() / name, *options],
+                [programs(self._release) / name, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -25,6 +25,12 @@ INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 """Condition of Kubernetes' own PodGroup; once True it stays so. Source: its API types, v0.37.1."""
 SCHEDULED_V1ALPHA2: Final = "PodGroupScheduled"
 """The same condition in ``v1alpha2``, of Kubernetes 1.36."""
+COMPOSITE_SCHEDULED: Final = "CompositePodGroupInitiallyScheduled"
+"""The same condition of a CompositePodGroup."""
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+"""Condition of pods and of Kubernetes' own PodGroup that are about to end through no fault of their own."""
+PREEMPTION: Final = "PreemptionByScheduler"
+"""Its reason where a scheduler makes room for others. Source: Kubernetes' API types, v0.37.1."""
 
 
 def _doc(text: str, **schema: Any) -> msgspec.Meta:

@@ -10,7 +10,7 @@ import numpy as np
 from gangline.placement.affinity.affinity_index import AffinityIndex
 from gangline.placement.affinity.preferences import preferences
 from gangline.placement.fit import SPREAD_STEP
-from gangline.placement.gangs import Group
+from gangline.placement.gangs import DEPTH_MAX, Group
 from gangline.placement.node_table import Ints, NodeTable
 from gangline.placement.policy import DEFAULT_QUEUE
 from gangline.placement.preemption.disruption import DisruptionBudget, Guarded
@@ -126,9 +126,20 @@ class Allocations:
         return (group.queue if group else "") or pod.queue or DEFAULT_QUEUE
 
     def priority_of(self, pod: PodView) -> int:
-        """Return the priority of a pod's gang, else its own."""
+        """Return the priority of the group of groups that a pod is in, else of its gang, else its own."""
         group = self.groups.get(pod.gang)
-        return group.priority if group is not None and group.priority is not None else pod.priority
+        if group is None:
+            return pod.priority
+        known = (one.priority for one in (*reversed(self.above(group)), group))
+        return next((priority for priority in known if priority is not None), pod.priority)
+
+    def above(self, group: Group | None) -> list[Group]:
+        """Return the groups of groups that a group is in, the nearest first."""
+        found: list[Group] = []
+        while group is not None and group.parent and len(found) < DEPTH_MAX:
+            group = self.groups.get(group.parent)
+            found += [group] if group is not None else []
+        return found
 
     def limit_of(self, pod: PodView) -> float | None:
         """Return for how many seconds a pod may run at most, or None when nobody knows."""
@@ -157,6 +168,20 @@ class Allocations:
         for key, count in self.succeeded.items():
             found[key] = found.get(key, 0) + count
         return found
+
+    def disrupted_together(self) -> Iterator[tuple[str, tuple[PodView, ...]]]:
+        """Yield what gives way as a whole, by its key: gangs, groups of them, pods of a loose group."""
+        wider: dict[str, list[PodView]] = {}
+        for key, pods in self.by_gang.items():
+            group = self.groups.get(key)
+            whole = next((one.key for one in reversed(self.above(group)) if one.is_disrupted_whole), key)
+            if whole != key:
+                wider.setdefault(whole, []).extend(pods.values())
+            elif group is None or group.is_disrupted_whole:
+                yield key, tuple(pods.values())
+            else:
+                yield from ((pod.key, (pod,)) for pod in pods.values())
+        yield from ((key, tuple(pods)) for key, pods in wider.items())
 
     def spread_counts(self, table: NodeTable, pod: PodView) -> Ints | None:
         """Return how crowded each node is for the pod, by its job and its preferences; None when equally."""

@@ -18,9 +18,12 @@ from gangline.clock import format_time, parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, take
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
-from gangline.placement.fit import by_shape, closeness, closest, has_rules, place
-from gangline.placement.gangs import Gang, GangShape, Group, collect_gangs
+from gangline.placement.fit import by_shape, closeness, closest, has_rules
+from gangline.placement.gangs import Gang, GangShape, Group
+from gangline.placement.groups.collect import collect_gangs
+from gangline.placement.groups.domains import domains_of
 from gangline.placement.node_table import SHAPES_MAX, Bools, NodeTable
+from gangline.placement.place import place
 from gangline.placement.policy import Policy
 from gangline.placement.preemption.by_attained_service import Suspender
 from gangline.placement.preemption.by_priority import find_victims
@@ -128,8 +131,10 @@ class SchedulingCycle:
 
     def _consider(self, gang: Gang, line: QueueLine) -> None:
         """Place what must start together, then the others as far as there is room."""
+        for part in gang.parts:
+            self._tie(part)
         core = gang.first(gang.needed)
-        refusal = _membership(gang, self._ending_where_lost(gang))
+        refusal = gang.refusal or _membership(gang, self._ending_where_lost(gang))
         if refusal is None and line.is_blocked(gang):
             refusal = "Behind", "its queue is strict, and an earlier gang of it waits"
         if refusal is None and core.pods:
@@ -141,11 +146,13 @@ class SchedulingCycle:
             self._no_room(gang, core, line)
             return
         members = {pod.uid for pod in core.pods}
-        others = [gang.only(pod) for pod in gang.pods if pod.uid not in members]
-        left = [other for other in others if not self._try_late(other)]
-        if left:
-            reason, message = shortfall(self._table, self._table.room, left[0])
-            self._wait(gang.only(*(other.pods[0] for other in left)), line, reason, message, blocks=False)
+        for one in gang.parts_of_pods:
+            others = [one.only(pod) for pod in one.pods if pod.uid not in members]
+            left = [other for other in others if not self._try_late(other)]
+            if left:
+                reason, message = shortfall(self._table, self._table.room, left[0])
+                waiting = one.only(*(other.pods[0] for other in left))
+                self._wait(waiting, line, reason, message, blocks=False)
 
     def _try_late(self, gang: Gang) -> bool:
         return quota_refusal(gang, self._policy, self._allocations, self._table) is None and self._try(gang)
@@ -189,13 +196,14 @@ class SchedulingCycle:
         Room only shrinks during a pass, so what was refused once need not be tried again.
         """
         shapes, level = Counter(pod.shape for pod in gang.pods), gang.group.required_level
-        if b"" in shapes or (level and gang.placed) or has_rules(self._table, gang):
+        is_bound_to_others = bool(gang.ties) or gang.has_levels or (level and gang.placed)
+        if b"" in shapes or is_bound_to_others or has_rules(self._table, gang):
             return None
         return frozenset(shapes.items()), level, self.whole_until(gang) is None
 
     def whole_until(self, gang: Gang) -> datetime | None:
         """Return until when a gang rather waits than is cut; None for one that may be cut now."""
-        is_one = gang.devices < 2 or len(gang.pods) < 2
+        is_one = gang.devices < 2 or len(gang.pods) < 2 or gang.has_levels
         if is_one or gang.placed or not self._policy.whole_for_s or not gang.created:
             return None
         until = parse_time(gang.created) + timedelta(seconds=self._policy.whole_s(gang.devices))
@@ -270,7 +278,7 @@ class SchedulingCycle:
         if gang.needed <= len(gang.pods):
             return []
         found = []
-        for pod in self._allocations.by_gang.get(gang.key, {}).values():
+        for pod in self._held(gang.keys):
             row = self._table.index(pod.node_name)
             if pod.is_ending and row >= 0 and is_away(self._table.views[row]):
                 found.append(UnconfirmedEnd(pod.key, pod.node_name, ""))
@@ -282,21 +290,41 @@ class SchedulingCycle:
         Where it has pods already it stays in the domain in which it must be, and with devices of their model
         if it can.
         """
-        held = self._allocations.by_gang.get(gang.key, {}).values()
-        rows = (self._table.index(pod.node_name) for pod in held if not pod.is_ending)
-        row = next((row for row in rows if row >= 0), -1)
+        joined = self._joined(gang)
+        row = self._row_of(gang.keys)
         if row < 0:
-            return [None]
-        level = self._table.level(gang.group.required_level)
-        joined: Bools | None = None
-        if level >= 0:
-            domains = self._table.domains[level]
-            joined = np.asarray(domains == domains[row])
+            return [joined]
         models, count = self._table.models()
         if count == 1 or not gang.devices:
             return [joined]
         alike = np.asarray(models == models[row])
         return [alike if joined is None else alike & joined, joined]
+
+    def _held(self, keys: Iterable[str]) -> list[PodView]:
+        """Return the pods of some groups that hold room."""
+        return [pod for key in keys for pod in self._allocations.by_gang.get(key, {}).values()]
+
+    def _row_of(self, keys: Iterable[str]) -> int:
+        """Return the row of a node on which some gangs have a pod that stays, or -1."""
+        rows = (self._table.index(pod.node_name) for pod in self._held(keys) if not pod.is_ending)
+        return next((row for row in rows if row >= 0), -1)
+
+    def _joined(self, gang: Gang) -> Bools | None:
+        """Return the nodes that lie where the pods do with which a gang must lie together; None for all."""
+        level, joined = gang.group.required_level, None
+        for label, keys in (*gang.ties, *(((level, gang.keys),) if level else ())):
+            row = self._row_of(keys)
+            if row >= 0:
+                domains, _ = domains_of(self._table, label)
+                same = np.asarray(domains == domains[row])
+                joined = same if joined is None else joined & same
+        return joined
+
+    def _tie(self, gang: Gang) -> None:
+        """Note where the parts of a gang may be."""
+        gang.within = self._joined(gang)
+        for part in gang.parts:
+            self._tie(part)
 
     def _indices(self, row: int, gpus: set[int]) -> tuple[int, ...]:
         """Return the device indices of some GPUs of a node."""
@@ -378,8 +406,8 @@ class SchedulingCycle:
         )
         if {eviction.gang for eviction in self._evictions}.intersection(victims):
             return 0  # they give way to another gang already, which the room is for
-        for key in victims:
-            pods = sorted(self._allocations.by_gang[key].values(), key=lambda pod: pod.key)
+        for key, found in victims.items():
+            pods = sorted(found, key=lambda pod: pod.key)
             names, uids = tuple(pod.key for pod in pods), tuple(pod.uid for pod in pods)
             self._evictions.append(Eviction(key, names, uids, gang.key))
         return len(victims)

@@ -13,10 +13,12 @@ from datetime import datetime
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import capacity
 from gangline.placement.cycle import SchedulingCycle
-from gangline.placement.fit import has_rules, place
+from gangline.placement.fit import has_rules
 from gangline.placement.fragmentation import left_over
-from gangline.placement.gangs import Gang, Group, collect_gangs
+from gangline.placement.gangs import Gang, Group
+from gangline.placement.groups.collect import collect_gangs
 from gangline.placement.node_table import FreeResources, NodeTable
+from gangline.placement.place import place
 from gangline.placement.policy import Policy
 from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.quota import queue_of
@@ -124,9 +126,10 @@ def explain(
     allocations.over.update(over)
     table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels)
     gangs = collect_gangs(pods, groups, allocations.placed())
-    gang = next((found for found in gangs if found.key == key), None)
+    gang = next((found for found in gangs if key in (found.key, *found.keys)), None)
     if gang is None:
         return None
+    key = gang.key
     cycle = SchedulingCycle(table, allocations, policy, now=now)
     decisions = cycle.run(gangs)
     queues = {found.key: queue_of(found) for found in gangs}
@@ -193,8 +196,7 @@ def _other_level(table: NodeTable, gang: Gang, workload: Workload, best_s: float
     group = gang.group
     if not group.required_level:
         return None
-    free = Group(**{name: getattr(group, name) for name in group.__struct_fields__} | {"required_level": ""})
-    spots = place(table, table.room, Gang(gang.key, gang.pods, free, placed=gang.placed))
+    spots = place(table, table.room, gang.anywhere())
     if spots is None:
         return None
     found = outlook(table, masks_of(spots), workload)

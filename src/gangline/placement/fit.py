@@ -40,7 +40,7 @@ MIXED_DOMAINS_MAX = 32
 """Domains of one level in which the shapes of a gang are packed together."""
 
 
-def place(
+def place_gang(
     table: NodeTable,
     room: FreeResources,
     gang: Gang,
@@ -48,12 +48,12 @@ def place(
     within: Bools | None = None,
     spread_counts: Ints | None = None,
 ) -> list[Spot] | None:
-    """Return a spot for every pod of the gang, or None; nothing is taken.
+    """Return a spot for every pod of one group of pods, or None; nothing is taken.
 
     Args:
         table: the nodes.
         room: what is left on them.
-        gang: its pods are placed whole.
+        gang: its pods are placed whole; what must be equal for their nodes is a level of the table.
         within: nodes that may be used; None for all.
         spread_counts: for spreading, how many pods of the same job each node has.
 

@@ -6,15 +6,17 @@ scheduler-plugins calls things ends in :class:`Group`.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU, device_count
+
+if TYPE_CHECKING:
+    from gangline.placement.node_table import Bools
 
 REPLICA_SLASHES = 3
 """In the key of a replica: ``NAMESPACE/WORKLOAD/POD-GROUP/REPLICA``."""
@@ -22,7 +24,8 @@ REPLICA_SLASHES = 3
 GangShape = tuple[frozenset[tuple[bytes, int]], str, bool]
 """How many pods of which shape a gang has, the level that must hold all, and whether it may be cut now."""
 
-_DIGITS = re.compile(r"(\d+)")
+DEPTH_MAX = 4
+"""Groups of groups in one another. Source: the API types of Kubernetes, v0.37.1."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +40,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         created: when it was made, RFC 3339.
         required_level: label of nodes that must be equal for all of its pods, or empty.
         limit_s: longest time it can run, or None when nobody knows.
+        parent: key of the group of groups that it is one of, or empty.
+        min_groups: of a group of groups, how many of them must be placed at the same moment, 0: each for
+            itself; None for a group of pods.
+        is_disrupted_whole: it gives way as a whole; else its groups, or the pods of a group that need not
+            start together, do each for itself.
+        refusal: what of it cannot be honoured, or empty.
     """
 
     key: str
@@ -47,6 +56,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     created: str = ""
     required_level: str = ""
     limit_s: float | None = None
+    parent: str = ""
+    min_groups: int | None = None
+    is_disrupted_whole: bool = True
+    refusal: str = ""
 
 
 class Groups(dict[str, Group]):
@@ -74,7 +87,13 @@ class Gang:
         group: what is said about it; None for a single pod, and for a group that does not exist.
         placed: pods of it that hold room already.
         is_known: False when the pods name a group that does not exist.
+        parts: gangs of a group of groups, which are decided together.
+        ties: (label, gangs): its nodes must agree in the label with those of the pods of these gangs.
+        refusal: (reason, message) why it cannot be tried, or None.
     """
+
+    within: Bools | None = None
+    """Nodes that it may use as a part, by the pods that it has already; a pass sets it."""
 
     def __init__(
         self,
@@ -84,8 +103,14 @@ class Gang:
         *,
         placed: int = 0,
         is_known: bool = True,
+        parts: Iterable[Gang] = (),
+        ties: tuple[tuple[str, tuple[str, ...]], ...] = (),
+        refusal: tuple[str, str] | None = None,
     ) -> None:
         self.key = key
+        self.parts = tuple(parts)
+        self.ties = ties
+        self.refusal = refusal
         self.pods = tuple(pods)
         self.group = group or Group(key=key)
         self.placed = placed
@@ -94,6 +119,8 @@ class Gang:
     @property
     def needed(self) -> int:
         """Pods that must be placed together now; the others of the gang may follow one by one."""
+        if self.parts:
+            return sum(part.needed for part in self.parts)
         return max(self.group.min_member - self.placed, 0)
 
     @cached_property
@@ -137,51 +164,47 @@ class Gang:
     @property
     def packs(self) -> bool:
         """Whether its pods belong close together; others are spread over the nodes."""
-        return bool(self.devices or self.group.required_level) or self.group.min_member > 1
+        return bool(self.devices or self.group.required_level or self.parts) or self.group.min_member > 1
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the groups of pods that it consists of."""
+        return tuple(part.key for part in self.parts_of_pods)
+
+    @property
+    def parts_of_pods(self) -> tuple[Gang, ...]:
+        """The groups of pods that it consists of: itself, or those below its parts."""
+        return tuple(one for part in self.parts for one in part.parts_of_pods) if self.parts else (self,)
+
+    @cached_property
+    def has_levels(self) -> bool:
+        """Whether a part of it must lie in one domain of its own."""
+        return any(
+            part.group.required_level or part.within is not None or part.has_levels for part in self.parts
+        )
 
     def first(self, count: int) -> Gang:
-        """Return the gang with only some of its pods: those that ask for most devices, the first ranks."""
+        """Return the gang with only some of its pods: those that ask for most devices, the first ranks.
+
+        Of a group of groups those that each part needs, whatever the count.
+        """
+        if self.parts:
+            parts = tuple(part.first(part.needed) for part in self.parts)
+            return self.but(parts=parts, pods=[pod for part in parts for pod in part.pods])
         chosen = sorted(range(len(self.pods)), key=lambda i: (-device_count(self.pods[i].request), i))[:count]
         return self.only(*(self.pods[index] for index in sorted(chosen)))
 
     def only(self, *pods: PodView) -> Gang:
         """Return the gang with these of its pods."""
-        return Gang(self.key, pods, self.group, placed=self.placed, is_known=self.is_known)
+        return self.but(pods=pods, parts=())
 
+    def anywhere(self) -> Gang:
+        """Return the gang without the label that must be equal for all of it; its parts keep theirs."""
+        return self.but(group=msgspec.structs.replace(self.group, required_level=""))
 
-def collect_gangs(
-    pods: Iterable[PodView], groups: Mapping[str, Group], placed: Mapping[str, int]
-) -> list[Gang]:
-    """Return the gangs that waiting pods form, in no particular order.
-
-    Args:
-        pods: without a node; those with scheduling gates count for nothing.
-        groups: what is said about gangs, by key.
-        placed: how many pods of each gang hold room already.
-    """
-    members: dict[str, list[PodView]] = {}
-    gangs = []
-    for pod in pods:
-        if pod.gated:
-            continue
-        if pod.gang:
-            members.setdefault(pod.gang, []).append(pod)
-        else:
-            gangs.append(Gang(pod.key, [pod]))
-    for key, found in members.items():
-        group = groups.get(key)
-        if group is None and (size := max(pod.gang_size for pod in found)):
-            group = Group(key=key, min_member=size)
-        level = next((pod.required_level for pod in found if pod.required_level), "")
-        if group is not None and level and not group.required_level:
-            group = msgspec.structs.replace(group, required_level=level)
-        found.sort(key=_rank_order)
-        gangs.append(Gang(key, found, group, placed=placed.get(key, 0), is_known=group is not None))
-    return gangs
-
-
-def _rank_order(pod: PodView) -> tuple[str, list[str | int]]:
-    """Order the pods of a gang as their ranks: ``worker-2`` before ``worker-10``."""
-    parts: list[str | int] = list(_DIGITS.split(pod.key))
-    parts[1::2] = [int(part) for part in parts[1::2]]
-    return pod.replica_type, parts
+    def but(self, **changes: Any) -> Gang:
+        """Return the gang with other attributes."""
+        names = ("pods", "group", "placed", "is_known", "parts", "ties", "refusal")
+        found = Gang(self.key, **{name: getattr(self, name) for name in names} | changes)
+        found.within = self.within
+        return found

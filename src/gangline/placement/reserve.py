@@ -18,9 +18,11 @@ import numpy as np
 from gangline.clock import parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, capacity, take
-from gangline.placement.fit import fewest, place
+from gangline.placement.fit import fewest
 from gangline.placement.gangs import Gang
+from gangline.placement.groups.domains import domains_of
 from gangline.placement.node_table import EVERYBODY, Bools, FreeResources, NodeTable
+from gangline.placement.place import place
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
 
@@ -214,8 +216,8 @@ def _nearest(table: NodeTable, gang: Gang, later: FreeResources) -> Bools | None
     pod = max(gang.pods, key=lambda pod: pod.request.get(GPU, 0))
     alike = [other for other in gang.pods if other.shape == pod.shape]
     counts = capacity(table, later, pod)
-    level = table.level(gang.group.required_level)
-    domains = table.domains[level] if level >= 0 else np.zeros(len(table), np.int32)
+    label = gang.group.required_level
+    domains = domains_of(table, label)[0] if label else np.zeros(len(table), np.int64)
     column = table.column(GPU if pod.request.get(GPU) else "cpu")
     best: tuple[int, Bools] | None = None
     for domain in np.unique(domains[domains >= 0]):

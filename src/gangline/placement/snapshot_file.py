@@ -17,15 +17,26 @@ from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.errors import UserError
 from gangline.placement.affinity.namespaces import Namespaces
 from gangline.placement.gangs import Group, Groups
+from gangline.placement.groups.read_groups import read_composite, read_group, read_workload
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.preemption.disruption import DisruptionBudget
-from gangline.placement.read_groups import read_group, read_workload
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
 from gangline.placement.volumes import Storage
 
 STORAGE = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 BUDGET = "PodDisruptionBudget"
-KINDS = ("Node", "Pod", "PodGroup", "Workload", "PriorityClass", "Queue", "Namespace", BUDGET, *STORAGE)
+KINDS = (
+    "Node",
+    "Pod",
+    "PodGroup",
+    "CompositePodGroup",
+    "Workload",
+    "PriorityClass",
+    "Queue",
+    "Namespace",
+    BUDGET,
+    *STORAGE,
+)
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -82,6 +93,7 @@ def read_snapshot(text: str, *, name: str = "the snapshot") -> Situation:
     pods = [namespaces.applied(PodView.from_pod(pod)) for pod in found["Pod"] if not pod.is_finished]
     storage = _storage(found)
     groups = [read_group(group, classes) for group in found["PodGroup"]]
+    groups += [read_composite(group, classes) for group in found["CompositePodGroup"]]
     groups += [group for workload in found["Workload"] for group in read_workload(workload, classes)]
     return Situation(
         snapshot=Snapshot(
@@ -122,7 +134,7 @@ def _identity(entry: dict[str, Any], where: str) -> tuple[str, str]:
         raise UserError(f"{where} has kind `{kind}`", hint=f"a snapshot has {known}, and lists of them")
     if not isinstance(meta, dict) or not meta.get("name"):
         raise UserError(f"{where}, a {kind}, has no metadata.name")
-    if kind in ("Pod", "PodGroup", "Workload", "PersistentVolumeClaim", BUDGET):
+    if kind in ("Pod", "PodGroup", "CompositePodGroup", "Workload", "PersistentVolumeClaim", BUDGET):
         meta.setdefault("namespace", "default")
         return kind, f"{meta['namespace']}/{meta['name']}"
     return kind, str(meta["name"])
@@ -137,7 +149,7 @@ def _typed(kind: str, entry: dict[str, Any], where: str) -> Any:
             meta = entry["metadata"]
             meta.setdefault("uid", f"{meta['namespace']}/{meta['name']}")
             return msgspec.convert(entry, Pod, strict=False)
-        if kind in ("PodGroup", "Workload"):
+        if kind in ("PodGroup", "CompositePodGroup", "Workload"):
             return msgspec.convert(entry, PodGroup, strict=False)
         if kind == "PriorityClass":
             return msgspec.convert(entry, PriorityClass, strict=False)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import msgspec
 
 from gangline.placement.allocations import Allocations
-from gangline.placement.fit import place
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import NodeTable
+from gangline.placement.place import place
 from gangline.placement.snapshot import NOT_READY_TAINT, UNREACHABLE_TAINT, NodeView
 from gangline.workloads.requests import GPU
 

@@ -12,9 +12,11 @@ from gangline.placement.affinity.why_rules import rule_refusals, rule_shortfall
 from gangline.placement.amounts import PODS
 from gangline.placement.capacity import capacity
 from gangline.placement.filters import filter_reason
-from gangline.placement.fit import place, visible_room
+from gangline.placement.fit import visible_room
 from gangline.placement.gangs import Gang
+from gangline.placement.groups.domains import domain_name, domains_of
 from gangline.placement.node_table import NO_DOMAIN, FreeResources, NodeTable
+from gangline.placement.place import place
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.workloads.requests import GPU
 
@@ -105,11 +107,7 @@ def _domain_shortfall(
 ) -> str:
     if not gang.group.required_level:
         return ""
-    level = table.level(gang.group.required_level)
-    if level < 0:
-        known = ", ".join(table.levels) or "none"
-        return f"must lie within one {gang.group.required_level}, which is no level here; --levels: {known}"
-    domains = table.domains[level]
+    domains, _ = domains_of(table, gang.group.required_level)
     inside = domains != NO_DOMAIN
     if not inside.any():
         return f"must lie within one {gang.group.required_level}, and no node has that label"
@@ -117,7 +115,7 @@ def _domain_shortfall(
     best = int(np.argmax(totals))
     if totals[best] >= wanted:
         return ""
-    name = "/".join(table.domain_names[level][best])
+    name = domain_name(table, gang.group.required_level, int(np.argmax(domains == best)))
     return (
         f"must lie within one {gang.group.required_level}; needs room for {wanted} pods, best is {name} with "
         f"room for {int(totals[best])}"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from gangline.api.pod_group import SCHEDULED_V1ALPHA2, PodGroup, PriorityClass
+from gangline.api.pod_group import COMPOSITE_SCHEDULED, SCHEDULED_V1ALPHA2, PodGroup, PriorityClass
 from gangline.api.resources import (
+    COMPOSITE_POD_GROUPS,
     KUBERNETES_POD_GROUPS,
     KUBERNETES_POD_GROUPS_V1ALPHA2,
     SCHEDULER_PLUGINS_POD_GROUPS,
@@ -22,7 +23,7 @@ from gangline.api.resources import (
     Resource,
 )
 from gangline.placement import Group, Wait
-from gangline.placement.read_groups import read_group, read_workload
+from gangline.placement.groups.read_groups import composite_key, read_composite, read_group, read_workload
 from gangline.scheduler.group_status import VOLCANO_WORDS, group_status, kubernetes_status
 from gangline.scheduler.tally import GangProgress
 
@@ -38,9 +39,19 @@ class WriteStatus(Protocol):
         min_member: int,
         now: str,
         known: Mapping[str, Any],
+        disruption: str | None,
+        generation: int,
     ) -> dict[str, Any]:
         """Return the fields."""
         ...
+
+
+def _own_key(pod_group: PodGroup) -> str:
+    return pod_group.metadata.key
+
+
+def _key_of_composite(composite: PodGroup) -> str:
+    return composite_key(composite.metadata.namespace, composite.metadata.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +62,24 @@ class GroupDialect:
         resource: the kind; it is followed from the moment the cluster has it.
         read: what an object says about its gangs, with all PriorityClasses by name.
         status: what is written to it; None where it has no status.
+        key: of an object, under which it is told of.
     """
 
     resource: Resource
     read: Callable[[PodGroup, Mapping[str, PriorityClass]], tuple[Group, ...]]
     status: WriteStatus | None
+    key: Callable[[PodGroup], str] = _own_key
+
+
+def _read_composite(pod_group: PodGroup, classes: Mapping[str, PriorityClass]) -> tuple[Group, ...]:
+    return (read_composite(pod_group, classes),)
 
 
 def _read_one(pod_group: PodGroup, classes: Mapping[str, PriorityClass]) -> tuple[Group, ...]:
     return (read_group(pod_group, classes),)
 
 
+_status_of_composite = partial(kubernetes_status, type_=COMPOSITE_SCHEDULED)
 _status_v1alpha2 = partial(kubernetes_status, type_=SCHEDULED_V1ALPHA2)
 
 DIALECTS = (
@@ -69,5 +87,6 @@ DIALECTS = (
     GroupDialect(VOLCANO_POD_GROUPS, _read_one, partial(group_status, words=VOLCANO_WORDS)),
     GroupDialect(KUBERNETES_POD_GROUPS, _read_one, kubernetes_status),
     GroupDialect(KUBERNETES_POD_GROUPS_V1ALPHA2, _read_one, _status_v1alpha2),
+    GroupDialect(COMPOSITE_POD_GROUPS, _read_composite, _status_of_composite, _key_of_composite),
     GroupDialect(WORKLOADS, read_workload, None),
 )

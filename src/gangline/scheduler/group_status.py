@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gangline.api.pod_group import INITIALLY_SCHEDULED
+from gangline.api.pod_group import DISRUPTION_TARGET, INITIALLY_SCHEDULED, PREEMPTION
 from gangline.placement import Wait
 from gangline.scheduler.tally import GangProgress
 
@@ -26,6 +26,9 @@ VOLCANO_WORDS: Final = {
 }
 """Volcano's words where they differ from those of scheduler-plugins."""
 
+NOT_DECIDED: Final = ("Refused", "BackOff")
+"""Reasons to wait that have nothing to do with room: a spec that is not honoured, a failed binding."""
+
 _NO_WORDS: Final[Mapping[str, str]] = {}
 
 
@@ -36,6 +39,8 @@ def group_status(
     min_member: int,
     now: str,
     known: Mapping[str, Any] | None = None,
+    disruption: str | None = None,
+    generation: int = 0,
     words: Mapping[str, str] = _NO_WORDS,
 ) -> dict[str, Any]:
     """Return the status fields that the scheduler owns.
@@ -46,9 +51,11 @@ def group_status(
         min_member: pods that must start together.
         now: time of a condition's change.
         known: what the status says already; all of it is said anew.
+        disruption: of no use, for these dialects do not say it.
+        generation: as well.
         words: of a dialect, in place of those of scheduler-plugins.
     """
-    del known
+    del known, disruption, generation
     phase = _phase(progress, wait, min_member)
     placed = progress.bound + progress.running
     status: dict[str, Any] = {
@@ -73,12 +80,16 @@ def kubernetes_status(
     min_member: int,
     now: str,
     known: Mapping[str, Any],
+    disruption: str | None = None,
+    generation: int = 0,
     type_: str = INITIALLY_SCHEDULED,
 ) -> dict[str, Any]:
     """Return the conditions of Kubernetes' own PodGroup; nothing while there is nothing new to say.
 
-    ``PodGroupInitiallyScheduled`` is False with reason ``Unschedulable`` while the gang waits, and True for
-    good once enough of its pods have had a node. Conditions of others stay.
+    ``PodGroupInitiallyScheduled`` is False with reason ``Unschedulable`` while the gang waits, or
+    ``SchedulerError`` where it cannot be decided about or bound; it is True for good once enough of its pods
+    have had a node. ``DisruptionTarget`` is True from the moment it gives way until it is placed again.
+    Conditions of others stay.
 
     Args:
         wait: why the gang waits, if it does.
@@ -86,24 +97,42 @@ def kubernetes_status(
         min_member: pods that must start together.
         now: time of the condition's change.
         known: the status as it stands.
+        disruption: that it gives way, and to whom; empty once it has been placed again, None before.
+        generation: of the spec that was looked at.
         type_: of the condition.
     """
-    listed = known.get("conditions") or []
-    before: dict[str, Any] = next((one for one in listed if one.get("type") == type_), {})
-    placed = progress.bound + progress.running + progress.succeeded + progress.failed
-    is_placed = placed >= max(min_member, 1)
-    if before.get("status") == "True":
-        return {}
-    if is_placed:
-        status, reason, message = "True", "Scheduled", f"{placed} pods are placed"
+    listed = list(known.get("conditions") or [])
+    placed = progress.placed
+    said = {one.get("type"): one for one in listed}
+    wanted: dict[str, tuple[str, str, str]] = {}
+    if said.get(type_, {}).get("status") == "True":
+        pass
+    elif placed >= max(min_member, 1):
+        wanted[type_] = "True", "Scheduled", f"{placed} pods are placed"
     elif wait is not None:
-        status, reason, message = "False", "Unschedulable", wait.message
-    else:
+        reason = "SchedulerError" if wait.reason in NOT_DECIDED else "Unschedulable"
+        wanted[type_] = "False", reason, wait.message
+    if disruption:
+        wanted[DISRUPTION_TARGET] = "True", PREEMPTION, disruption
+    if disruption == "" and DISRUPTION_TARGET in said:
+        listed.remove(said[DISRUPTION_TARGET])
+    elif not wanted:
         return {}
-    since = before.get("lastTransitionTime", now) if before.get("status") == status else now
-    words = {"status": status, "reason": reason, "message": message, "lastTransitionTime": since}
-    condition = {"type": type_, **words}
-    return {"conditions": [*(one for one in listed if one is not before), condition]}
+    return {"conditions": _changed(listed, wanted, now, generation)}
+
+
+def _changed(
+    listed: list[dict[str, Any]], wanted: Mapping[str, tuple[str, str, str]], now: str, generation: int
+) -> list[dict[str, Any]]:
+    """Return conditions with some as they are wanted; the time is that of the last change of the status."""
+    before = {one.get("type"): one for one in listed}
+    found = [one for one in listed if one.get("type") not in wanted]
+    for type_, (status, reason, message) in wanted.items():
+        known = before.get(type_, {})
+        since = known.get("lastTransitionTime", now) if known.get("status") == status else now
+        words = {"status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+        found.append({"type": type_, **words, **({"observedGeneration": generation} if generation else {})})
+    return found
 
 
 def is_same(status: dict[str, Any], known: dict[str, Any]) -> bool:

@@ -34,12 +34,12 @@ from gangline.kube.errors import (
 from gangline.kube.events import Recorder
 from gangline.kube.verbs import ObjectClient
 from gangline.placement import Policy, Queue, Wait
+from gangline.placement.groups.read_groups import read_queue
 from gangline.placement.policy import DEFAULT_QUEUE
-from gangline.placement.read_groups import read_queue
 from gangline.scheduler.dialects import DIALECTS, GroupDialect
 from gangline.scheduler.group_status import is_same
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.tally import GangTally
+from gangline.scheduler.tally import GangProgress, GangTally
 
 LOOK_AGAIN_S = 30.0
 """How often an absent definition is looked for."""
@@ -89,6 +89,7 @@ class GroupWatch:
         self._queues: dict[str, Queue] = {}
         self._told: dict[str, dict[str, Any]] = {}
         self._waits: dict[str, Wait] = {}
+        self._disrupted: dict[str, str] = {}
         self._tally = GangTally(names)
         self._due: set[str] = set()
         self._fresh: set[str] = set()
@@ -125,19 +126,28 @@ class GroupWatch:
 
     def tell(self, waiting: Iterable[Wait], placed: Iterable[str]) -> None:
         """Take what a pass said; the PodGroups whose gangs it is about get a new status."""
-        waits = {wait.gang: wait for wait in waiting}
-        self._note({*waits, *self._waits, *placed})
+        waits = {key: wait for wait in waiting for key in self._state.groups_of(wait.gang)}
+        started = {key for gang in placed for key in self._state.groups_of(gang)}
+        self._disrupted |= dict.fromkeys(self._disrupted.keys() & started, "")
+        self._note({*waits, *self._waits, *started})
         self._waits = waits
+
+    def disrupt(self, gang: str, message: str) -> None:
+        """Say of a gang that it gives way, until it is placed again."""
+        found = dict.fromkeys(self._state.groups_of(gang), message)
+        self._disrupted |= found
+        self._note(set(found))
 
     def hold(self, wait: Wait) -> None:
         """Say of a gang that it pauses; the next pass that sees it says something else."""
-        self._waits[wait.gang] = wait
-        self._note({wait.gang})
+        found = dict.fromkeys(self._state.groups_of(wait.gang), wait)
+        self._waits |= found
+        self._note(set(found))
 
     def take_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Take a pod as it is now."""
         if gang := self._tally.take(old, new):
-            self._note({gang})
+            self._note({gang, *self._state.groups_above(gang)})
 
     def _note(self, gangs: set[str]) -> None:
         """Have the status of gangs written in a moment: pods of one gang change together."""
@@ -161,13 +171,13 @@ class GroupWatch:
         for key in due:
             for dialect, groups in self._found.items():
                 if key in groups:
-                    self._refresh_one(dialect, groups[key])
+                    self._refresh_one(dialect, key, groups[key])
 
-    def _refresh_one(self, dialect: GroupDialect, group: PodGroup) -> None:
+    def _refresh_one(self, dialect: GroupDialect, key: str, group: PodGroup) -> None:
         if dialect.status is None:
             return
-        key, uid = group.metadata.key, group.metadata.uid
-        progress = self._tally.progress(key)
+        uid = group.metadata.uid
+        progress, least = self._progress(key)
         if not progress.pods and uid not in self._told:
             return  # another scheduler's, as far as we know
         known, wait = self._state.groups.get(key), self._waits.get(key)
@@ -177,9 +187,11 @@ class GroupWatch:
         status = dialect.status(
             wait=wait,
             progress=progress,
-            min_member=known.min_member if known else 1,
+            min_member=least,
             now=clock.format_time(clock.now()),
             known=before,
+            disruption=self._disrupted.get(key),
+            generation=group.metadata.generation or 0,
         )
         if is_same(status, before):
             return
@@ -193,6 +205,16 @@ class GroupWatch:
         task = asyncio.get_running_loop().create_task(self._write(dialect.resource, group, status))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
+
+    def _progress(self, key: str) -> tuple[GangProgress, int]:
+        """Return how far a group is, and how many must be placed: of its pods, or of its groups."""
+        group = self._state.groups.get(key)
+        if group is None or group.min_groups is None:
+            return self._tally.progress(key), group.min_member if group else 1
+        below = [child for child, one in self._state.groups.items() if one.parent == key]
+        found = [self._progress(child) for child in below]
+        placed = sum(one.placed >= max(least, 1) for one, least in found)
+        return GangProgress(pods=sum(one.pods for one, _ in found), bound=placed), group.min_groups
 
     def _warn_of_queue(self, dialect: GroupDialect, group: PodGroup, queue: str) -> None:
         """Say of a gang whose queue is not there that it counts against no quota."""
@@ -242,10 +264,11 @@ class GroupWatch:
             group = new or old
             if group is None:
                 return
-            key = group.metadata.key
+            key = dialect.key(group)
             if new is None:
                 self._found[dialect].pop(key, None)
                 self._told.pop(group.metadata.uid, None)
+                self._disrupted.pop(key, None)
                 gone = [one.key for one in dialect.read(group, self._classes)]
                 taken = [self._state.take_group(one, None) for one in gone]
                 is_news = any(taken)

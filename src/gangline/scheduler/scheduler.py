@@ -295,11 +295,14 @@ class Scheduler:
             if eviction.gang not in self._evicted:
                 self._evicted.add(eviction.gang)
                 self._statistics.gangs_preempted += 1
+                self._groups.disrupt(eviction.gang, _gave_way(eviction))
                 self._start(self._evict(eviction))
         forming = self._still_forming(decisions)
         for entry in decisions.unschedulable:
             if keys.get(entry.uid) not in forming and not self._state.is_said(entry.uid, entry.message):
                 self._start(self._report(entry))
+        if decisions.bindings and any(wait.reason == "Behind" for wait in decisions.waits):
+            self._wake()  # what starts after them may do so now
         told = tuple(wait for wait in decisions.waits if wait.gang not in forming)
         self._groups.tell(told, together.keys())
 
@@ -377,15 +380,19 @@ class Scheduler:
         self._wake()
 
     async def _evict(self, eviction: Eviction) -> None:
-        message = f"gave way to {eviction.beneficiary}, which has a higher priority"
         try:
-            await self._binder.take_away(zip(eviction.pods, eviction.uids, strict=True), message)
+            pods = zip(eviction.pods, eviction.uids, strict=True)
+            await self._binder.take_away(pods, _gave_way(eviction))
         finally:
             self._evicted.discard(eviction.gang)
 
     async def _report(self, entry: Unschedulable) -> None:
         if not await self._binder.report(entry):
             self._state.unsay(entry.uid)  # said again with the next pass
+
+
+def _gave_way(eviction: Eviction) -> str:
+    return f"gave way to {eviction.beneficiary}, which has a higher priority"
 
 
 async def _wait_synced(cache: Cache[Any]) -> None:

@@ -27,7 +27,8 @@ from gangline.placement import (
     Storage,
 )
 from gangline.placement.allocations import Allocations, gang_key
-from gangline.placement.gangs import REPLICA_SLASHES, collect_gangs
+from gangline.placement.gangs import REPLICA_SLASHES
+from gangline.placement.groups.collect import collect_gangs, leaves
 from gangline.placement.snapshot import HOSTNAME_LABEL, SAVED_ANNOTATION, given_gpus
 from gangline.workloads.gang_names import succeeded_gang
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
@@ -115,7 +116,21 @@ class SchedulerState:
             found = [gangs.get(key, {})]
         for pod in [pod for pods in found for pod in pods.values()]:
             self._allocations.add(pod)  # it may use another queue now
+        if group is not None and group.min_groups is not None:
+            return bool(self._pending)  # what waits may be one of its groups
         return any(pod.gang == key or pod.gang.startswith(replica) for pod in self._pending.values())
+
+    def groups_of(self, key: str) -> tuple[str, ...]:
+        """Return a group, those that it consists of and those above: what is said of it holds for all."""
+        group = self._groups.get(key)
+        if group is None or group.min_groups is None:
+            return (key,)
+        found = dict.fromkeys((key, *leaves(key, self._groups)))
+        return tuple(found | dict.fromkeys(up for leaf in found for up in self.groups_above(leaf)))
+
+    def groups_above(self, key: str) -> tuple[str, ...]:
+        """Return the groups of groups that a group is in, the nearest first."""
+        return tuple(group.key for group in self._allocations.above(self._groups.get(key)))
 
     def take_pod(self, old: Pod | None, new: Pod | None) -> bool:
         """Take a pod as it is now."""
@@ -322,16 +337,18 @@ class SchedulerState:
         Pods that are made anew beside others of their gang that run are younger than the binding of those;
         here one was there already, and was not bound with them.
         """
-        others = self._allocations.by_gang.get(gang.key, {}).values()
-        bound = [pod for pod in others if pod.node_name and not pod.is_ending]
+        others = (self._allocations.by_gang.get(key, {}) for key in gang.keys)
+        bound = [pod for pods in others for pod in pods.values() if pod.node_name and not pod.is_ending]
         since = min((pod.bound for pod in bound if pod.bound), default="")
         is_half = gang.needed > 0 and since and any(pod.created <= since for pod in gang.pods)
         return bound if is_half else []
 
     def members(self, gang: str) -> list[PodView]:
         """Return all pods of a gang that wait or hold room."""
-        waiting = [pod for pod in self._pending.values() if pod.gang == gang]
-        return [*self._allocations.by_gang.get(gang, {}).values(), *waiting]
+        keys = leaves(gang, self._groups)
+        waiting = [pod for pod in self._pending.values() if pod.gang in keys]
+        held = (self._allocations.by_gang.get(key, {}).values() for key in keys)
+        return [*(pod for pods in held for pod in pods), *waiting]
 
     def is_broken(self, gang: str, size: int) -> bool:
         """Return whether a gang is alive with fewer bound pods than must start together.
@@ -394,11 +411,11 @@ class SchedulerState:
 
     def pause(self, gang: str) -> None:
         """Place no pod of a gang, nor those that are made anew for it, until :meth:`resume`."""
-        self._paused.add(gang)
+        self._paused.update(leaves(gang, self._groups))
 
     def resume(self, gang: str) -> None:
         """Let a gang be placed again."""
-        self._paused.discard(gang)
+        self._paused.difference_update(leaves(gang, self._groups))
 
     def is_said(self, uid: str, message: str) -> bool:
         """Return whether the pod carries this message already, and note it otherwise."""

@@ -27,6 +27,11 @@ class GangProgress:
     succeeded: int = 0
     failed: int = 0
 
+    @property
+    def placed(self) -> int:
+        """How many have had a node."""
+        return self.bound + self.running + self.succeeded + self.failed
+
 
 class GangTally:
     """Counts the pods of gangs, one change at a time.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gangline.placement import Gang, NodeTable
-from gangline.placement.fit import place
+from gangline.placement.place import place
 from gangline.placement.prediction import STEP_S, masks_of
 from gangline.simulate.pods import pods_of
 from gangline.simulate.site import Site

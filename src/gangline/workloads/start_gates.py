@@ -164,17 +164,19 @@ def _unbound_claims(pods: Sequence[Obj], claims: Iterable[Obj]) -> list[StartGat
 
 def _other_scheduler(pods: Sequence[Obj], schedulers: Collection[str]) -> StartGate | None:
     others = {
-        scheduler_of(pod): pod["metadata"]["name"]
+        scheduler_of(pod): pod
         for pod in pods
         if schedulers and scheduler_of(pod) not in schedulers and not pod["spec"].get("nodeName")
     }
     if not others:
         return None
     name = min(others)
+    group = (others[name]["spec"].get("schedulingGroup") or {}).get("podGroupName")
+    by = f", together by PodGroup `{group}`," if group else ","
     return StartGate(
         "OtherScheduler",
-        f"`{name}` places its pods, and not Gangline; what follows is what Gangline's rules say",
-        (others[name],),
+        f"`{name}` places its pods{by} and not Gangline; what follows is what Gangline's rules say",
+        (others[name]["metadata"]["name"],),
     )
 
 

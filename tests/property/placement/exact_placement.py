@@ -16,9 +16,9 @@ from msgspec import structs
 from ortools.sat.python import cp_model
 
 from gangline.placement.cycle import schedule
-from gangline.placement.fit import place
 from gangline.placement.gangs import Gang, Group
 from gangline.placement.node_table import NodeTable
+from gangline.placement.place import place
 from gangline.placement.policy import Policy
 from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.snapshot import NodeView, PodView, Snapshot

@@ -34,10 +34,10 @@ from gangline.placement.affinity.terms import Relations, Term
 from gangline.placement.allocations import Allocations
 from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
-from gangline.placement.fit import place
-from gangline.placement.gangs import collect_gangs
 from gangline.placement.gpu_tables import tables_of
+from gangline.placement.groups.collect import collect_gangs
 from gangline.placement.node_table import NodeTable
+from gangline.placement.place import place
 from gangline.placement.policy import Policy
 from gangline.placement.preemption.by_priority import find_victims
 from gangline.placement.reserve import release, retake

@@ -4,9 +4,9 @@ from drawn_scenes import drawn, many
 from exact_placement import MixedCluster, fits_exactly, mixed_cluster
 from hypothesis import given
 
-from gangline.placement.fit import place
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import NodeTable
+from gangline.placement.place import place
 from gangline.workloads.requests import add_amounts
 
 clusters = drawn(lambda draws: mixed_cluster(draws.below), 64)

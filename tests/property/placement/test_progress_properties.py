@@ -12,7 +12,8 @@ from hypothesis import given
 from gangline.clock import format_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.cycle import SchedulingCycle, schedule
-from gangline.placement.gangs import Group, collect_gangs
+from gangline.placement.gangs import Group
+from gangline.placement.groups.collect import collect_gangs
 from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy
 from gangline.placement.snapshot import NodeView, PodView, Snapshot

@@ -239,13 +239,17 @@ def test_a_running_job_and_a_finished_one_that_are_both_in_the_way_are_both_name
     )
 
 
-def test_a_level_that_nobody_has_told_of_is_named():
-    nodes = [dgx("a", rack="1"), dgx("b", rack="1")]
+def test_a_label_that_must_be_equal_counts_though_it_is_no_level_and_one_that_no_node_has_is_named():
+    nodes = [dgx("a", rack="1"), dgx("b", rack="1"), dgx("c", rack="2")]
 
-    found = why("g", nodes, members("g", 12), group("g", 12, required_level="rack"))
+    assert why("g", nodes, members("g", 12), group("g", 12, required_level="rack")).reason == "Fits"
 
-    assert found.message == "must lie within one rack, which is no level here; --levels: none"
-    assert found.fixes[0].text.startswith("if it need not lie within one rack")
+    found = why("g", nodes, members("g", 20), group("g", 20, required_level="rack"))
+    assert found.message == "must lie within one rack; needs room for 20 pods, best is 1 with room for 16"
+
+    found = why("g", nodes, members("g", 12), group("g", 12, required_level="block"))
+    assert found.message == "must lie within one block, and no node has that label"
+    assert found.fixes[0].text.startswith("if it need not lie within one block")
 
 
 def test_a_quota_is_explained_by_what_has_to_come_back():

@@ -6,7 +6,7 @@ from gang_scenes import EARLIER, NOW, decide, dgx, gpus_of, group, held, members
 
 from gangline.placement.allocations import Allocations
 from gangline.placement.cycle import SchedulingCycle
-from gangline.placement.gangs import collect_gangs
+from gangline.placement.groups.collect import collect_gangs
 from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.snapshot import PodView

@@ -10,7 +10,7 @@ from gangline.api.core import Pod
 from gangline.api.pod_group import PodGroup
 from gangline.placement.cycle import schedule
 from gangline.placement.gangs import Groups
-from gangline.placement.read_groups import read_workload
+from gangline.placement.groups.read_groups import read_workload
 from gangline.placement.snapshot import PodView, Snapshot
 from gangline.placement.snapshot_file import read_snapshot
 from gangline.workloads.gang_names import gang_of

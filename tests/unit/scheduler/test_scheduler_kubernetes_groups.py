@@ -14,7 +14,7 @@ from gangline.api.core import Pod
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import KUBERNETES_POD_GROUPS, KUBERNETES_POD_GROUPS_V1ALPHA2, Resource
 from gangline.placement.decisions import Wait
-from gangline.placement.read_groups import read_group
+from gangline.placement.groups.read_groups import read_group
 from gangline.scheduler.dialects import DIALECTS
 from gangline.scheduler.tally import GangProgress
 from gangline.workloads.gang_names import gang_of

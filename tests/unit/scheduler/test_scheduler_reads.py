@@ -11,8 +11,8 @@ from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.placement.cycle import SchedulingCycle
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Gang
+from gangline.placement.groups.read_groups import read_group
 from gangline.placement.policy import Policy
-from gangline.placement.read_groups import read_group
 from gangline.placement.snapshot import NodeView
 from gangline.scheduler.state import SchedulerState
 

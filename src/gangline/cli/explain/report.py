@@ -62,6 +62,9 @@ def report(
         "unhealthy": _unhealthy(living, view),
         "models": view.snapshot.models_under({pod["metadata"]["uid"] for pod in living}),
     }
+    verdict = next((view.verdicts[key] for key in keys if key in view.verdicts), None)
+    if verdict is not None and any(gate.kind == "OtherScheduler" for gate in gates):
+        value["verdict"] = {"type": verdict.type, "message": verdict.message}
     if view.lacking:
         return value | _told(living, view)
     if found is None:
@@ -163,6 +166,8 @@ def print_report(value: dict[str, Any]) -> None:
         print(f"  scheduler     {one['name']} {one['message']}")
         if one["start"]:
             print(f"  start it      {one['start']}")
+    if verdict := value.get("verdict"):
+        print(f"  it said       {verdict['type']}: {verdict['message']}")
     for message in value.get("definitions", ()):
         print(f"  definition    {message}")
     for entry in value["unhealthy"]:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gangline.api.core import Node, Pod
+from gangline.api.core import Condition, Node, Pod
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import (
+    COMPOSITE_POD_GROUPS,
     DEVICE_CLASSES,
     KUBERNETES_POD_GROUPS,
+    KUBERNETES_POD_GROUPS_V1ALPHA2,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -32,6 +34,7 @@ from gangline.api.resources import (
     Resource,
 )
 from gangline.errors import ClusterError
+from gangline.jobs.gang import scheduler_verdict
 from gangline.kube.errors import ApiError, Forbidden
 from gangline.placement import (
     DeviceClaims,
@@ -47,7 +50,12 @@ from gangline.placement import (
     Storage,
 )
 from gangline.placement.allocations import gang_key
-from gangline.placement.read_groups import read_group, read_queue, read_workload
+from gangline.placement.groups.read_groups import (
+    read_composite,
+    read_group,
+    read_queue,
+    read_workload,
+)
 from gangline.placement.snapshot import HOSTNAME_LABEL
 from gangline.scheduler.published import Published
 from gangline.workloads.gang_names import succeeded_gang
@@ -69,6 +77,7 @@ class ClusterView:
         views: of the pods that are not over, by uid.
         snapshot: nodes, and the pods that hold room on them.
         groups: what is said about gangs, by key.
+        verdicts: what their schedulers said last, where they say it on the PodGroup.
         policy: with the queues of the cluster.
         lacking: rights without which nodes, or pods of other namespaces, are not seen.
     """
@@ -79,6 +88,7 @@ class ClusterView:
     snapshot: Snapshot
     groups: Mapping[str, Group]
     policy: Policy
+    verdicts: Mapping[str, Condition]
     lacking: tuple[str, ...] = ()
 
     def check_seen(self, what: str) -> None:
@@ -143,19 +153,31 @@ async def look(client: ObjectClient) -> ClusterView:
         SCHEDULER_PLUGINS_POD_GROUPS,
         VOLCANO_POD_GROUPS,
         KUBERNETES_POD_GROUPS,
+        KUBERNETES_POD_GROUPS_V1ALPHA2,
+        COMPOSITE_POD_GROUPS,
         PRIORITY_CLASSES,
         VOLCANO_QUEUES,
         WORKLOADS,
         POD_DISRUPTION_BUDGETS,
     )
-    nodes, pods, plain, volcano, own, priorities, queues, workloads, budgets = await asyncio.gather(
-        *(_items(client, resource, lacking) for resource in kinds)
-    )
+    (
+        nodes,
+        pods,
+        plain,
+        volcano,
+        own,
+        older,
+        composites,
+        priorities,
+        queues,
+        workloads,
+        budgets,
+    ) = await asyncio.gather(*(_items(client, resource, lacking) for resource in kinds))
     storage, namespaces = await _storage(client, pods), await _namespaces(client, pods)
     view = view_of(
         nodes,
         pods,
-        [*plain, *volcano, *own],
+        [*plain, *volcano, *older, *own],
         priorities,
         queues,
         storage=storage,
@@ -163,6 +185,7 @@ async def look(client: ObjectClient) -> ClusterView:
         namespaces=namespaces,
         workloads=workloads,
         budgets=tuple(filter(None, map(DisruptionBudget.from_object, budgets))),
+        composites=[msgspec.convert(entry, PodGroup, strict=False) for entry in composites],
     )
     return replace(view, lacking=tuple(sorted(lacking)))
 
@@ -179,15 +202,22 @@ def view_of(
     devices: DeviceClaims | None = None,
     workloads: Iterable[Obj] = (),
     budgets: tuple[DisruptionBudget, ...] = (),
+    composites: Iterable[PodGroup] = (),
 ) -> ClusterView:
     """Return the view of objects in wire form. Pure."""
     storage, namespaces, devices = storage or Storage(), namespaces or Namespaces(), devices or DeviceClaims()
     found_classes = [msgspec.convert(entry, PriorityClass, strict=False) for entry in priority_classes]
     classes = {entry.metadata.name: entry for entry in found_classes}
-    groups = Groups()
+    groups, verdicts = Groups(), {}
     for entry in pod_groups:
-        group = read_group(msgspec.convert(entry, PodGroup, strict=False), classes)
+        pod_group = msgspec.convert(entry, PodGroup, strict=False)
+        group = read_group(pod_group, classes)
         groups[group.key] = group
+        if verdict := scheduler_verdict(pod_group):
+            verdicts[group.key] = verdict
+    for one in composites:
+        composite = read_composite(one, classes)
+        groups[composite.key] = composite
     for entry in workloads:
         replicas = read_workload(msgspec.convert(entry, PodGroup, strict=False), classes)
         groups.update((group.key, group) for group in replicas)
@@ -213,6 +243,7 @@ def view_of(
         ),
         groups=groups,
         policy=Policy(queues={queue.name: queue for queue in found}),
+        verdicts=verdicts,
     ).with_levels(levels)
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from gangline.placement.affinity.pod_affinity import NO_RELATIONS, Rules
 from gangline.placement.affinity.terms import Relations, Term
 from gangline.placement.capacity import capacity
-from gangline.placement.fit import has_rules, place
+from gangline.placement.fit import has_rules
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import FreeResources, NodeTable
+from gangline.placement.place import place
 from gangline.placement.snapshot import PodView
 
 NOT_NEAR = "node(s) didn't match pod affinity rules"

@@ -19,9 +19,9 @@ import msgspec
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot
 from gangline.placement.decisions import Suspension
-from gangline.placement.fit import place
 from gangline.placement.gangs import Gang, GangShape
 from gangline.placement.node_table import Bools, FreeResources, NodeTable
+from gangline.placement.place import place
 from gangline.placement.policy import Policy
 from gangline.placement.preemption.victims import RunningGang, running_gang, search
 from gangline.placement.reserve import release

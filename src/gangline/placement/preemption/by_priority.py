@@ -11,12 +11,13 @@ from datetime import datetime
 
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot
-from gangline.placement.fit import place
 from gangline.placement.gangs import Gang
 from gangline.placement.node_table import Bools, FreeResources, NodeTable
+from gangline.placement.place import place
 from gangline.placement.policy import Policy
 from gangline.placement.preemption.victims import RunningGang, running_gang, search
 from gangline.placement.quota import borrows, is_over, queue_of
+from gangline.placement.snapshot import PodView
 
 
 def find_victims(
@@ -26,8 +27,11 @@ def find_victims(
     policy: Policy,
     now: datetime,
     is_cut: Callable[[Sequence[Spot]], bool] = lambda spots: False,
-) -> list[str]:
-    """Return the keys of the gangs that have to end so that this one fits; empty when none would help.
+) -> dict[str, tuple[PodView, ...]]:
+    """Return what has to end so that a gang fits, by key with its pods; empty when nothing would help.
+
+    As a rule a gang; the groups of a CompositePodGroup that gives way as a whole, or single pods of a group
+    that does not.
 
     Nobody ends for a place that the gang would not take now, since ``is_cut`` says that it is cut there.
 
@@ -35,20 +39,18 @@ def find_victims(
     """
     is_entitled = bool(policy.queues) and not _borrows(queue_of(gang), gang.request, allocations, policy)
     if any(pod.refusal for pod in gang.pods) or not (allocations.has_weaker(gang.priority) or is_entitled):
-        return []
+        return {}
     may_take = _permission(gang, allocations, policy)
-    running = (
-        running_gang(key, list(pods.values()), allocations, now) for key, pods in allocations.by_gang.items()
-    )
+    running = (running_gang(key, pods, allocations, now) for key, pods in allocations.disrupted_together())
     weaker = [one for one in running if may_take(one)]
     if not weaker:
-        return []
+        return {}
 
     def fits(room: FreeResources, within: Bools | None) -> bool:
         spots = place(table, room, gang, within=within)
         return spots is not None and not is_cut(spots)
 
-    return [one.key for one in search(table, table.room, gang, weaker, fits)]
+    return {one.key: one.pods for one in search(table, table.room, gang, weaker, fits)}
 
 
 def _borrows(name: str, request: Mapping[str, int], allocations: Allocations, policy: Policy) -> bool:

@@ -151,7 +151,7 @@ def _domains(
         fitting = np.flatnonzero(totals >= wanted)
         for domain in fitting[np.lexsort((fitting, needs[fitting]))][:DOMAINS_TRIED_MAX]:
             yield domains == domain
-    if not gang.group.required_level:
+    if table.level(gang.group.required_level) < 0:
         yield np.ones(len(table), np.bool_)
 
 

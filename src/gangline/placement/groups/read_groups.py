@@ -52,13 +52,56 @@ def _read_kubernetes(spec: dict[str, Any], group: Group) -> Group:
     gang = (spec.get("schedulingPolicy") or {}).get("gang")
     topology = (spec.get("schedulingConstraints") or {}).get("topology") or [{}]
     priority, preempts = spec.get("priority"), _text(spec.get("preemptionPolicy"))
+    parent = _text(spec.get("parentCompositePodGroupName"))
     return replace(
         group,
         min_member=_count(gang.get("minCount"), default=1) if gang is not None else 0,
         priority=priority if isinstance(priority, int) else group.priority,
         may_preempt=preempts != NEVER_PREEMPTS if preempts else group.may_preempt,
         required_level=_text(topology[0].get("key")) or group.required_level,
+        parent=composite_key(group.key.partition("/")[0], parent) if parent else "",
+        is_disrupted_whole=gang is not None or _is_disrupted_whole(spec),
+        refusal=_refusal(spec, topology),
     )
+
+
+def composite_key(namespace: str, name: str) -> str:
+    """Return the key of a CompositePodGroup, which a PodGroup of the same name does not have."""
+    return f"{namespace}/compositepodgroup/{name}"
+
+
+def read_composite(composite: PodGroup, classes: Mapping[str, PriorityClass]) -> Group:
+    """Return what a CompositePodGroup says: how many of its groups must be placed at once, and where.
+
+    Args:
+        composite: the object.
+        classes: every PriorityClass by name.
+    """
+    meta, spec = composite.metadata, composite.spec
+    group, gang = read_group(composite, classes), (spec.get("schedulingPolicy") or {}).get("gang")
+    return replace(
+        group,
+        key=composite_key(meta.namespace, meta.name),
+        min_groups=_count(gang.get("minGroupCount"), default=1) if gang is not None else 0,
+        is_disrupted_whole=_is_disrupted_whole(spec),
+    )
+
+
+def _is_disrupted_whole(spec: dict[str, Any]) -> bool:
+    """Return whether it gives way as a whole; ``v1alpha2`` has a word in place of the union."""
+    mode = spec.get("disruptionMode")
+    return mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
+
+
+def _refusal(spec: dict[str, Any], topology: list[dict[str, Any]]) -> str:
+    """Return what of a spec is not honoured: then the group is not placed at all."""
+    if spec.get("resourceClaims"):
+        return "spec.resourceClaims, claims that a group shares, are not allocated by this scheduler"
+    if len(topology) > 1:
+        return f"spec.schedulingConstraints.topology has {len(topology)} entries, and one is understood"
+    if not (spec.get("schedulingPolicy") or {}).keys() & {"gang", "basic"}:
+        return "spec.schedulingPolicy is neither gang nor basic"
+    return ""
 
 
 def read_workload(workload: PodGroup, classes: Mapping[str, PriorityClass]) -> tuple[Group, ...]:

@@ -1,0 +1,1 @@
+"""What is said about gangs, by objects of several kinds."""
