@@ -30,6 +30,7 @@ from gangline.jobs.hostfile import is_elastic
 from gangline.jobs.launcher_replacement import backoff_limit_of, count_failures, describe_replacements
 from gangline.jobs.observed_job import ObservedJob
 from gangline.jobs.status import StatusDraft
+from gangline.workloads.suspension import why_suspended
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +200,8 @@ def _fail_launcher(evidence: Evidence, draft: StatusDraft) -> None:
     draft.failed(failed._replace(message=failed.message + describe_replacements(evidence.job)))
 
 
-def _suspend(_evidence: Evidence, draft: StatusDraft) -> None:
-    draft.suspended()
+def _suspend(evidence: Evidence, draft: StatusDraft) -> None:
+    draft.suspended(why_suspended(evidence.job.metadata.annotations))
 
 
 def _fail_workers(evidence: Evidence, draft: StatusDraft) -> None:

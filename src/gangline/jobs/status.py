@@ -69,10 +69,11 @@ class StatusDraft:
             self.replicas.setdefault(LAUNCHER, ReplicaStatus())
         self.replicas.setdefault(WORKER, ReplicaStatus())
 
-    def suspended(self) -> None:
-        """Note that the job holds no pods by wish. Its end in the list says so, hence it comes last."""
+    def suspended(self, why: str) -> None:
+        """Note that the job holds no pods by wish, and why. Its end of the list says so: it comes last."""
         self._change(RUNNING, "False", "MPIJobSuspended", f"MPIJob {self.key} is suspended.")
-        self._change(SUSPENDED, "True", "MPIJobSuspended", "MPIJob suspended", event="Normal")
+        message = f"MPIJob suspended: {why}" if why else "MPIJob suspended"
+        self._change(SUSPENDED, "True", "MPIJobSuspended", message, event="Normal")
         self.replicas[WORKER] = ReplicaStatus()
 
     def resumed(self) -> None:

@@ -43,11 +43,13 @@ from gangline.scheduler.budget_watch import BudgetWatch
 from gangline.scheduler.claim_watch import ClaimWatch
 from gangline.scheduler.fence import Fence
 from gangline.scheduler.group_watch import GroupWatch
+from gangline.scheduler.job_watch import JobWatch
 from gangline.scheduler.namespace_watch import NamespaceWatch
 from gangline.scheduler.node_taints import NodeTaints
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.statistics import SchedulerStatistics
 from gangline.scheduler.storage_watch import StorageWatch
+from gangline.scheduler.suspended_gangs import SuspendedGangs
 from gangline.workloads.requests import GPU
 
 DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
@@ -106,6 +108,8 @@ class Scheduler:
         self._claims = ClaimWatch(client, self._state, self._wake)
         self._namespaces = NamespaceWatch(client, self._state, self._wake)
         self._budgets = BudgetWatch(client, self._state)
+        self._suspended = SuspendedGangs(self._state)
+        self._jobs = JobWatch(client, self._suspended, self._wake, self._recorder)
         self._is_due = asyncio.Event()
         self._warned: dict[str, str] = {}
         self._taken_back: dict[str, frozenset[str]] = {}
@@ -141,6 +145,7 @@ class Scheduler:
             group.create_task(self._namespaces.run(), name="scheduler namespaces")
             group.create_task(self._budgets.run(), name="scheduler budgets")
             group.create_task(self._taints.run(), name="scheduler taints")
+            group.create_task(self._jobs.run(), name="scheduler jobs")
             group.create_task(
                 watch_definitions(self._client, gang_crds(), self._on_strangers), name="scheduler definitions"
             )
@@ -151,6 +156,7 @@ class Scheduler:
             await self._claims.ready()
             await self._namespaces.ready()
             await self._budgets.ready()
+            await self._jobs.ready()
             self.is_synced = True
             for pod in self._refused_before:
                 self._on_refusal(None, pod)
@@ -211,6 +217,8 @@ class Scheduler:
             self._on_refusal(old, new)
         if self._state.take_pod(old, new):
             self._wake()
+        if new is not None:
+            self._suspended.take_pod(new)
         self._groups.take_pod(old, new)
         self._fence.take_pod(old, new)
         if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
@@ -254,7 +262,7 @@ class Scheduler:
 
     def _pass(self) -> None:
         """Decide once for all waiting gangs, and start the writes."""
-        gangs = self._state.gangs()
+        gangs = self._jobs.begin(self._state.gangs())
         if not gangs:
             self._fence.keep(())
             self._statistics.waiting = Counter(BackOff=len(self._pauses)) if self._pauses else Counter()
@@ -263,6 +271,7 @@ class Scheduler:
         policy = self._groups.policy(self._policy)
         table, allocations = self._state.table(), self._state.allocations
         decisions = SchedulingCycle(table, allocations, policy, now=clock.now()).run(gangs)
+        decisions = self._jobs.carried_out(decisions)
         decisions = self._advice.added(decisions, gangs, table, allocations)
         keys = {pod.uid: gang.key for gang in gangs for pod in gang.pods if pod.gang}
         self._carry_out(decisions, keys)

@@ -409,6 +409,10 @@ class SchedulerState:
             self._changed.add(view.node_name)
             self._pending[binding.uid] = view.placed("", ())
 
+    def give_back(self, uid: str) -> None:
+        """Give back the room that is held under an identity."""
+        self._remove(uid)
+
     def pause(self, gang: str) -> None:
         """Place no pod of a gang, nor those that are made anew for it, until :meth:`resume`."""
         self._paused.update(leaves(gang, self._groups))

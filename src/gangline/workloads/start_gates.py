@@ -11,11 +11,11 @@ from gangline.units import plural
 from gangline.workloads.job_state import KUBE_QUEUE_ANNOTATION, finished, is_suspended, scheduler_of
 from gangline.workloads.kinds import kind_of
 from gangline.workloads.pending import UNSCHEDULABLE, one_line, pending_reason_of
+from gangline.workloads.suspension import KUEUE_QUEUE_LABEL, why_suspended
 from gangline.workloads.unconfirmed_end import UnconfirmedEnd, unconfirmed_end
 
 Obj = dict[str, Any]
 
-KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KUEUE_GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
 SENDING_ANNOTATION = "gangline.dev/sending"
 """On a job whose code is on its way: ``gangline run`` takes it away together with the suspension."""
@@ -91,6 +91,8 @@ def _suspended(job: Obj) -> StartGate | None:
             "`gangline run` has not sent all of its code; where that command was ended, delete the job "
             "and run it again",
         )
+    if why := why_suspended(metadata.get("annotations") or {}):
+        return StartGate("Suspended", f"the scheduler has suspended it: it {why}")
     if queue:
         return StartGate(
             "Suspended",

@@ -52,6 +52,7 @@ from gangline.jobs.training.replicas import (
 )
 from gangline.jobs.training.rules import TrainingRules
 from gangline.jobs.waiting import note_waiting, why_waits
+from gangline.workloads.suspension import why_suspended
 
 VALIDATION_ERROR = "ValidationError"
 FIELDS_IGNORED = "FieldsIgnored"
@@ -141,7 +142,7 @@ def _advance(scene: _Scene) -> None:
     job, draft, replicas = scene.job, scene.draft, scene.replicas
     if job.is_suspended:
         draft.restarting_pods = []
-        draft.suspended()
+        draft.suspended(why_suspended(job.metadata.annotations))
         return
     draft.resumed()
     there = {pod.metadata.uid for _, pod in replicas.all_pods()}

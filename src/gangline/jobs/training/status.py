@@ -69,9 +69,9 @@ class TrainingStatusDraft:
             self._change(CREATED, f"{self.kind} {self._name} is created.")
             self.counts.append("created")
 
-    def suspended(self) -> None:
-        """Note that the job holds no pods by wish."""
-        message = f"{self.kind} {self._name} is suspended."
+    def suspended(self, why: str) -> None:
+        """Note that the job holds no pods by wish, and why."""
+        message = f"{self.kind} {self._name} is suspended{f': {why}' if why else '.'}"
         if is_true(self.conditions, RUNNING):
             self._change(RUNNING, message, status="False", suffix=SUSPENDED)
         self._change(SUSPENDED, message, event="Normal")
