@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 from gang_scenes import NOW, dgx, group, held, members, messages, reasons
 
+from gangline.placement.affinity.terms import pods_of
 from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
 from gangline.placement.policy import Policy
+from gangline.placement.preemption.disruption import DisruptionBudget
 from gangline.placement.service import AttainedService
 from gangline.placement.snapshot import PodView, Snapshot
 
@@ -30,6 +32,7 @@ def decide(
     nodes: tuple[Any, ...] = (A,),
     services: dict[str, AttainedService] | None = None,
     leaving: tuple[str, ...] = (),
+    budgets: tuple[DisruptionBudget, ...] = (),
     **bounds: Any,
 ) -> Decisions:
     snapshot = Snapshot(
@@ -37,6 +40,7 @@ def decide(
         pods=tuple(bound),
         services={"team/long": RESUMABLE} if services is None else services,
         leaving=frozenset(leaving),
+        budgets=budgets,
     )
     known = {one.key: one for one in (group("long", 8), group("new", 8), *groups)}
     return schedule(snapshot, waiting, now=NOW, policy=Policy(**bounds), groups=known)
@@ -76,6 +80,18 @@ def test_a_gang_that_has_had_much_is_suspended_for_one_that_has_had_nothing():
 )
 def test_a_gang_is_not_suspended_that(case, more):
     assert suspended(decide(members("new", 8), bound=running("long"), **more)) == []
+
+
+@pytest.mark.parametrize(("allowed", "expected"), [(8, ["long"]), (7, [])])
+def test_no_disruption_budget_is_broken(allowed, expected):
+    labelled = running("long", labels={"app": "x"})
+    budget = DisruptionBudget(
+        key="team/x", pods=pods_of({"matchLabels": {"app": "x"}}, "team"), allowed=allowed
+    )
+
+    found = decide(members("new", 8), bound=labelled, budgets=(budget,))
+
+    assert suspended(found) == expected
 
 
 def test_service_of_earlier_runs_counts_and_the_minimum_time_is_of_the_present_one():

@@ -23,6 +23,7 @@ from gangline.placement.gangs import Gang, GangShape
 from gangline.placement.node_table import Bools, FreeResources, NodeTable
 from gangline.placement.place import place
 from gangline.placement.policy import Policy
+from gangline.placement.preemption.disruption import violations
 from gangline.placement.preemption.victims import RunningGang, running_gang, search
 from gangline.placement.reserve import release
 from gangline.placement.service import AttainedService
@@ -119,7 +120,8 @@ class Suspender:
                 continue
             running = running_gang(key, list(pods.values()), allocations, self._now)
             is_due = running.ran_s >= policy.min_run_s and policy.is_long(attained(running, service))
-            if is_due and running.priority <= gang.priority:
+            breaks_a_budget = any(violations([running.guarded]))
+            if is_due and running.priority <= gang.priority and not breaks_a_budget:
                 lost = running.lost + policy.restart_s * running.devices
                 found.append(msgspec.structs.replace(running, lost=lost))
         return found
