@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -126,20 +126,32 @@ def _gang_kind(
     }
 
 
+_TRAIN_JOB_FIXED: Final = ("runtimeRef", "initializer", "trainer", "activeDeadlineSeconds", "managedBy")
+"""Fields of a TrainJob that nobody changes: a job that runs would no longer be the one that is written."""
+
+
+def _kept(field: str) -> str:
+    """Return the rule that an update leaves a field as it is."""
+    new, old = f"self.{field}", f"oldSelf.{field}"
+    return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
+
+
 def _train_job() -> dict[str, Any]:
     spec = schema_of(TrainJobSpec) | {
         "description": "What is to run.",
         "required": ["runtimeRef"],
         "x-kubernetes-validations": [
+            *({"rule": _kept(name), "message": f"{name} is immutable"} for name in _TRAIN_JOB_FIXED),
             {
-                "rule": "self.runtimeRef == oldSelf.runtimeRef",
-                "message": "runtimeRef is immutable",
-            }
+                "rule": f"(has(oldSelf.suspend) && oldSelf.suspend) || ({_kept('runtimePatches')})",
+                "message": "runtimePatches can be changed only while the job is suspended",
+            },
         ],
     }
     status = {"description": "How far it is.", **schema_of(TrainJobStatus)}
     columns = [
         _column("State", "string", ".status.conditions[-1:].type", 0),
+        _column("Progress %", "integer", ".status.trainerStatus.progressPercentage", 0),
         _column("Age", "date", ".metadata.creationTimestamp", 0),
         _column("Restarts", "integer", ".status.restarts", 1),
     ]

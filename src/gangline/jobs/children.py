@@ -27,7 +27,7 @@ from gangline.jobs.names import (
 from gangline.jobs.plan import Action, Create, EnsureKeyPair, Patch, merge_patch_between
 from gangline.jobs.remote_access import KUBEXEC_KEY, KUBEXEC_SCRIPT
 from gangline.jobs.settings import Settings
-from gangline.jobs.ssh_config import SSH_CONFIG
+from gangline.jobs.ssh_config import ssh_config
 
 Object = dict[str, Any]
 
@@ -72,7 +72,7 @@ def ensure_config_map(
 def ensure_secret(job: MPIJob, secret: Secret | None) -> list[Action]:
     """Return what gives the job an ssh key pair and ssh its configuration; a pair that is there is kept."""
     names = Names.of(job)
-    config = {SSH_CONFIG_KEY: base64.b64encode(SSH_CONFIG.encode()).decode()}
+    config = {SSH_CONFIG_KEY: base64.b64encode(ssh_config().encode()).decode()}
     kept = secret.data if secret is not None else {}
     has_pair = set(kept) - set(config) - {CERTIFICATE_KEY} == {PRIVATE_KEY, PUBLIC_KEY}
     if has_pair and (CERTIFICATE_KEY in kept or not job.has_agent):

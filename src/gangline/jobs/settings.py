@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gangline.api.training.job import StatusEndpoint
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -15,10 +17,12 @@ class Settings:
             PodGroups; empty places pods one by one.
         has_remote_shell: whether every pod can be entered without an ssh server, as on the one-machine
             cluster.
+        status_endpoint: where pods of TrainJobs tell how far they are; None where nobody listens.
         agent_programs: name and text of what the rank agent consists of.
     """
 
     cluster_domain: str = ""
     gang_scheduling: str = ""
     has_remote_shell: bool = False
+    status_endpoint: StatusEndpoint | None = None
     agent_programs: tuple[tuple[str, str], ...] = ()

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from typing import Final
 
-SSH_CONFIG: Final = (
-    "# The name of a host is known once its pod runs: wait for it, a minute at most.\n"
-    'Match host *.svc,*.svc.* exec "'
-    "command -v getent >/dev/null || exit 0; n=0; "
-    "until getent hosts %h >/dev/null || [ $n -ge 600 ]; do n=$((n+1)); sleep 0.1; done"
-    '"\n'
-    "  ConnectionAttempts 10\n"
-)
+_HOSTS: Final = "*.svc,*.svc.*"
+
+
+def ssh_config(hosts: str = _HOSTS) -> str:
+    """Return the file for hosts of these patterns, as ssh writes a list of them."""
+    return (
+        "# The name of a host is known once its pod runs: wait for it, a minute at most.\n"
+        f'Match host {hosts} exec "'
+        "command -v getent >/dev/null || exit 0; n=0; "
+        "until getent hosts %h >/dev/null || [ $n -ge 600 ]; do n=$((n+1)); sleep 0.1; done"
+        '"\n'
+        "  ConnectionAttempts 10\n"
+    )

@@ -1,4 +1,4 @@
-"""Health and metrics over HTTP: a few fixed paths, GET only, one answer for each connection.
+"""Health and metrics over HTTP, and short messages that are posted: one answer for each connection.
 
 A server library would cost more memory than the rest of this; probes and scrapers ask for nothing more.
 """
@@ -6,9 +6,14 @@ A server library would cost more memory than the rest of this; probes and scrape
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from email.message import Message
 from http import HTTPStatus
+from http.client import HTTPException, parse_headers
+from io import BytesIO
+from socket import socket
 from typing import NamedTuple
 
 from gangline.errors import UserError
@@ -17,6 +22,7 @@ request_timeout_s = 10.0
 """A client that takes longer to ask or to take the answer is cut off."""
 
 request_bytes_max = 16 << 10
+posted_bytes_max = 64 << 10
 
 
 class PathAnswer(NamedTuple):
@@ -28,6 +34,18 @@ class PathAnswer(NamedTuple):
 
 
 Paths = Mapping[str, Callable[[], PathAnswer]]
+
+
+class Posted(NamedTuple):
+    """A message: the path that it was sent to, its headers and its body."""
+
+    path: str
+    headers: Message
+    body: bytes
+
+
+Take = Callable[[Posted], Awaitable[PathAnswer]]
+_Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -43,25 +61,69 @@ async def serve_paths(address: str, port: int, paths: Paths) -> AsyncIterator[in
         UserError: the port cannot be listened on.
     """
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(request_timeout_s):
-                request = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_respond(request, paths))
-                await writer.drain()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass
-        finally:
-            writer.close()
+    async def answer(reader: asyncio.StreamReader) -> bytes:
+        return _respond(await reader.readuntil(b"\r\n\r\n"), paths)
 
     try:
-        server = await asyncio.start_server(handle, address, port, limit=request_bytes_max)
+        server = await asyncio.start_server(_once(answer), address, port, limit=request_bytes_max)
     except OSError as error:
         raise UserError(
             f"cannot listen on {address}:{port}: {error.strerror or error}", hint="choose another port"
         ) from error
     async with server:
         yield int(server.sockets[0].getsockname()[1])
+
+
+@asynccontextmanager
+async def serve_posts(sockets: Sequence[socket], context: ssl.SSLContext, take: Take) -> AsyncIterator[None]:
+    """Take messages over TLS while the context is open.
+
+    Args:
+        sockets: that are bound.
+        context: of the server.
+        take: answers each message; a body is at most ``posted_bytes_max``.
+    """
+
+    async def answer(reader: asyncio.StreamReader) -> bytes:
+        head = await reader.readuntil(b"\r\n\r\n")
+        line, _, rest = head.partition(b"\r\n")
+        words = line.decode("latin-1").split()
+        try:
+            headers = parse_headers(BytesIO(rest))
+        except HTTPException:
+            return _encode(PathAnswer(HTTPStatus.BAD_REQUEST, b"the headers cannot be read\n"))
+        length = headers.get("Content-Length", "")
+        if len(words) != 3 or words[0] != "POST":
+            return _encode(PathAnswer(HTTPStatus.METHOD_NOT_ALLOWED, b"only POST is served here\n"))
+        if not (length.isascii() and length.isdigit()):
+            return _encode(PathAnswer(HTTPStatus.LENGTH_REQUIRED, b"Content-Length must be set\n"))
+        if int(length) > posted_bytes_max:
+            rule = f"{length} bytes are more than {posted_bytes_max}\n"
+            return _encode(PathAnswer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, rule.encode()))
+        body = await reader.readexactly(int(length))
+        return _encode(await take(Posted(words[1].partition("?")[0], headers, body)))
+
+    async with AsyncExitStack() as stack:
+        for sock in sockets:
+            started = asyncio.start_server(_once(answer), sock=sock, ssl=context, limit=request_bytes_max)
+            await stack.enter_async_context(await started)
+        yield
+
+
+def _once(answer: Callable[[asyncio.StreamReader], Awaitable[bytes]]) -> _Connected:
+    """Return what reads one request of a connection, answers and closes it."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(request_timeout_s):
+                writer.write(await answer(reader))
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            writer.close()
+
+    return handle
 
 
 def _respond(request: bytes, paths: Paths) -> bytes:
@@ -74,10 +136,14 @@ def _respond(request: bytes, paths: Paths) -> bytes:
         answer = PathAnswer(404, b"not found; served: " + " ".join(sorted(paths)).encode() + b"\n")
     else:
         answer = handler()
+    return _encode(answer, has_body=method != "HEAD")
+
+
+def _encode(answer: PathAnswer, *, has_body: bool = True) -> bytes:
     head = (
         f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\n"
         f"Content-Type: {answer.content_type}\r\n"
         f"Content-Length: {len(answer.body)}\r\n"
         "Connection: close\r\n\r\n"
     )
-    return head.encode() + (b"" if method == "HEAD" else answer.body)
+    return head.encode() + (answer.body if has_body else b"")

@@ -22,6 +22,7 @@ from gangline.api.definitions import DefinitionOrigin
 from gangline.api.mpijob import AnyJob
 from gangline.api.resources import CRDS, Resource
 from gangline.jobs.gang import dialect_of, how_to_serve
+from gangline.jobs.observed import is_controlled_by
 from gangline.jobs.plan import Emit, Object, Plan
 from gangline.jobs.registry import JOB_KINDS, MPI_JOB, JobKind
 from gangline.jobs.settings import Settings
@@ -116,6 +117,15 @@ class Operator:
         if not found:
             _log().info("definitions are Gangline's again")
         self.notes = tuple(verdict.message for verdict in found)
+
+    def has_pod(self, key: JobKey, name: str, uid: str) -> bool:
+        """Return whether a job has a pod of that name and uid now."""
+        kind = self._kinds[key.kind]
+        job = kind.jobs.get(key.object_key)
+        pod = kind.children.observe(key).pods.get(name) if job else None
+        if job is None or pod is None:
+            return False
+        return pod.metadata.uid == uid and is_controlled_by(pod.metadata, job.metadata.uid)
 
     async def reconcile(self, key: JobKey) -> float | None:
         """Look at one job and do what is needed; return after how many seconds to look again.

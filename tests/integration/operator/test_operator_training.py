@@ -17,7 +17,7 @@ from gangline.api.resources import (
     Resource,
 )
 from gangline.api.trainer.bundled import bundled_runtimes
-from gangline.kube.errors import NotFound
+from gangline.kube.errors import Invalid, NotFound
 
 KINDS = [
     (PYTORCHJOBS, "pytorchReplicaSpecs", "pytorch", "master"),
@@ -155,6 +155,42 @@ async def test_a_trainjob_waits_for_its_runtime_runs_restarts_a_pod_and_complete
     await cluster.set_phase(made_again, "Succeeded")
     done = await until_condition(cluster, TRAINJOBS, "Complete")
     assert done["status"]["jobsStatus"][0]["succeeded"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"runtimeRef": {"name": "other"}}, "runtimeRef is immutable"),
+        ({"trainer": {"numNodes": 3}}, "trainer is immutable"),
+        ({"trainer": None}, "trainer is immutable"),
+        ({"initializer": {"dataset": {"storageUri": "hf://a"}}}, "initializer is immutable"),
+        ({"activeDeadlineSeconds": 9}, "activeDeadlineSeconds is immutable"),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, "managedBy is immutable"),
+        ({"runtimePatches": []}, "only while the job is suspended"),
+    ],
+)
+async def test_a_trainjob_is_changed_only_where_and_when_it_may(
+    cluster: Any, changed: dict[str, Any], message: str
+) -> None:
+    """Its patches of the runtime while it is suspended, and whether it is; of two by one manager neither."""
+    namespace = cluster.namespace
+    patch = {"manager": "queue", "trainingRuntimeSpec": {"mlPolicy": {"numNodes": 1}}}
+    spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 2}, "suspend": True}
+    job = {
+        "apiVersion": TRAINJOBS.api_version,
+        "kind": TRAINJOBS.kind,
+        "metadata": {"name": "train", "namespace": namespace},
+        "spec": spec | {"runtimePatches": [patch]},
+    }
+    await cluster.client.create(TRAINJOBS, job)
+    twice = {"spec": {"runtimePatches": [patch, patch]}}
+    with pytest.raises(Invalid, match="Duplicate"):
+        await cluster.client.patch(TRAINJOBS, "train", twice, namespace)
+    other = {"spec": {"suspend": False, "runtimePatches": [patch | {"manager": "mine"}]}}
+    await cluster.client.patch(TRAINJOBS, "train", other, namespace)
+
+    with pytest.raises(Invalid, match=message):
+        await cluster.client.patch(TRAINJOBS, "train", {"spec": changed}, namespace)
 
 
 async def test_an_mpijob_whose_pods_name_another_job_has_says_so(cluster: Any) -> None:

@@ -84,7 +84,7 @@ class Initializer(Wire, frozen=True, kw_only=True):
 class RuntimePatch(Wire, frozen=True, kw_only=True):
     """What somebody changes in the runtime for this job."""
 
-    manager: Annotated[str, _doc("Who changes it.")] = ""
+    manager: Annotated[str, _doc("Who changes it.")]
     time: str | None = None
     training_runtime_spec: Annotated[Obj, _doc("The changed part of the runtime's spec.")] = {}
 
@@ -95,7 +95,13 @@ class TrainJobSpec(Wire, frozen=True, kw_only=True):
     runtime_ref: Annotated[RuntimeRef, _doc("The runtime.")] = RuntimeRef()
     initializer: Annotated[Initializer, _doc("What is fetched before the training begins.")] = Initializer()
     trainer: Annotated[Trainer, _doc("What trains.")] = Trainer()
-    runtime_patches: Annotated[list[RuntimePatch], _doc("Changes of the runtime, the last one wins.")] = []
+    runtime_patches: Annotated[
+        list[RuntimePatch],
+        _doc(
+            "Changes of the runtime, one of each manager, the last wins; written while the job is suspended.",
+            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["manager"]},
+        ),
+    ] = []
     suspend: Annotated[bool, _doc("Whether the job holds no pods.")] = False
     active_deadline_seconds: Annotated[
         Int64 | None, _doc("The job fails when it has run for so many seconds.", minimum=1)
@@ -103,12 +109,28 @@ class TrainJobSpec(Wire, frozen=True, kw_only=True):
     managed_by: Annotated[str | None, _doc("Who runs the job.")] = None
 
 
+class TrainerMetric(Wire, frozen=True, kw_only=True):
+    """A figure that a training tells."""
+
+    name: Annotated[str, _doc("Such as loss.", minLength=1)]
+    value: Annotated[str, _doc("As text.", minLength=1)]
+
+
+class TrainerStatus(Wire, frozen=True, kw_only=True):
+    """How far a training is, as its pods tell it."""
+
+    progress_percentage: Annotated[Int32 | None, _doc("Of the whole.", minimum=0, maximum=100)] = None
+    estimated_remaining_seconds: Annotated[Int32 | None, _doc("Until its end.", minimum=0)] = None
+    metrics: Annotated[list[TrainerMetric], _doc("The last figures.")] = []
+    last_updated_time: Annotated[str | None, _doc("When that was told.", format="date-time")] = None
+
+
 class TrainJobStatus(Wire, frozen=True, kw_only=True):
     """``status`` of a TrainJob; all from the start time on are Gangline's own."""
 
     conditions: Annotated[list[Condition], _doc("Suspended, Complete, Failed.")] = []
     jobs_status: Annotated[list[Obj], _doc("Pods of each replicated job, as one Job counts.")] = []
-    trainer_status: Annotated[Obj | None, _doc("Kept for readers.")] = None
+    trainer_status: Annotated[TrainerStatus | None, _doc("How far the training is, by its own word.")] = None
     start_time: Annotated[str | None, _doc("When the job started or was resumed.")] = None
     completion_time: Annotated[str | None, _doc("When the job ended.")] = None
     restarts: Annotated[Int32, _doc("How often pods were made again.")] = 0

@@ -188,6 +188,18 @@ class MpiLaunch(msgspec.Struct, frozen=True, kw_only=True):
     is_host: bool = False
 
 
+class StatusEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the pods of TrainJobs tell how far they are.
+
+    Attributes:
+        url: scheme, host and port.
+        authority: the certificate, in PEM, by which the server is known.
+    """
+
+    url: str
+    authority: str
+
+
 class RoleOrder(msgspec.Struct, frozen=True, kw_only=True):
     """In which order the roles of a TrainJob start, and which of them end it.
 
@@ -218,6 +230,7 @@ class TrainingJob(Wire, frozen=True, kw_only=True):
         processes: of a TrainJob: those of each pod, as torchrun reads it; empty without torchrun.
         mpi: of a TrainJob that mpirun starts.
         order: of a TrainJob's roles; all start at once in every other job.
+        status_endpoint: where the pods of a TrainJob tell how far they are; None where nobody listens.
     """
 
     metadata: ObjectMeta = ObjectMeta()
@@ -229,6 +242,7 @@ class TrainingJob(Wire, frozen=True, kw_only=True):
     processes: str = ""
     mpi: MpiLaunch | None = None
     order: RoleOrder = RoleOrder()
+    status_endpoint: StatusEndpoint | None = None
 
     @property
     def is_suspended(self) -> bool:

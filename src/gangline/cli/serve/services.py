@@ -19,6 +19,7 @@ from gangline.cli.serve.agent_supervisor import AgentSupervisor
 from gangline.cli.serve.control_plane import ControlPlane
 from gangline.cli.serve.idle_end import end_when_idle
 from gangline.cli.serve.service import collect_rarely
+from gangline.cli.serve.trainer_status import StatusListener
 from gangline.cluster.api_access import api_connection
 from gangline.cluster.control_plane import identities
 from gangline.cluster.daemon.readiness import CONTROLLERS_STARTED
@@ -40,7 +41,11 @@ if TYPE_CHECKING:
 
 
 async def run_services(
-    plane: ControlPlane, paths: ClusterPaths, supervisor: AgentSupervisor, has_operator: bool
+    plane: ControlPlane,
+    paths: ClusterPaths,
+    supervisor: AgentSupervisor,
+    has_operator: bool,
+    addresses: list[str],
 ) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
     collect_rarely()
@@ -55,9 +60,11 @@ async def run_services(
             return clients[connection]
 
         client = await client_of(identities.OPERATOR)
-        operator = Operator(
-            client, settings=Settings(has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0])
+        desk = StatusListener(paths, addresses)
+        settings = Settings(
+            has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0], status_endpoint=desk.endpoint
         )
+        operator = Operator(client, settings=settings)
         plane.show("/metrics", _metrics_answer(operator, client))
         # all nodes are this machine: no wire between them is worth waiting for
         policy = Policy(levels=DEFAULT_LEVELS, whole_for_s=0.0)
@@ -70,6 +77,7 @@ async def run_services(
                 services.create_task(controllers, name="controllers")
                 if has_operator:
                     services.create_task(operator.run(), name="operator")
+                    services.create_task(desk.run(client, operator), name="trainer status")
                 services.create_task(scheduler.run(), name="scheduler")
                 services.create_task(supervisor.run(), name="agent supervisor")
                 services.create_task(end_when_idle(client, paths), name="idle end")

@@ -22,6 +22,7 @@ from gangline.api.resources import (
     RUNTIME_CLASSES,
     SECRETS,
     SERVICE_ACCOUNTS,
+    TOKEN_REVIEWS,
 )
 from gangline.api.volumes import HostPathVolume
 from gangline.cluster.account_tokens import API_AUDIENCE, LIFETIME_S, AccountToken, TokenKey, renew_at_s
@@ -182,7 +183,7 @@ class Objects:
                 "expirationSeconds": lifetime_s,
                 "boundObjectRef": bound,
             }
-            request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+            request = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": "TokenRequest", "spec": spec}
             with suppress(NotFound, Conflict, Forbidden):  # account, pod or namespace are gone or going
                 answer = await self._client.create_subresource(
                     SERVICE_ACCOUNTS, _account(pod), "token", request, meta.namespace

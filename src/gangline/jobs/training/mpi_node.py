@@ -17,7 +17,7 @@ from gangline.jobs.environment import HOSTFILE_PATH, open_mpi_environment
 from gangline.jobs.names import HOSTFILE_KEY, PRIVATE_KEY, PUBLIC_KEY, SSH_CONFIG_KEY, child_metadata
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Action, Create, EnsureKeyPair, Patch
-from gangline.jobs.ssh_config import SSH_CONFIG
+from gangline.jobs.ssh_config import ssh_config
 from gangline.jobs.training.replicas import job_labels
 from gangline.jobs.training.torch_node import host_name
 
@@ -49,7 +49,7 @@ def ensure_mpi_objects(job: TrainingJob, observed: ObservedChildren) -> list[Act
             "metadata": child_metadata(job.metadata, f"{name}-{_KEYS}", labels, TRAINJOBS),
             "type": "kubernetes.io/ssh-auth",
             "immutable": True,
-            "data": {SSH_CONFIG_KEY: base64.b64encode(SSH_CONFIG.encode()).decode()},
+            "data": {SSH_CONFIG_KEY: base64.b64encode(ssh_config(f"*.{name}").encode()).decode()},
         }
         actions.append(EnsureKeyPair(secret))
     data = {HOSTFILE_KEY: render_trainjob_hostfile(job)}

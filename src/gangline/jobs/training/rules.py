@@ -24,6 +24,7 @@ from gangline.jobs.training.pytorch import (
 )
 from gangline.jobs.training.replicas import ObservedReplicas, replica_name
 from gangline.jobs.training.status import TrainingStatusDraft
+from gangline.jobs.training.status_access import ensure_authority, mount_status_access
 from gangline.jobs.training.tensorflow import (
     is_tensorflow_master,
     tensorflow_environment,
@@ -108,9 +109,11 @@ TRAINJOB_RULES: Final = TrainingRules(
     progress=trainjob_progress,
     failure=trainjob_failure,
     name=node_name,
-    place=lambda pod, job, type_, index: mount_mpi(place_node(pod, job, type_, index), job, type_),
+    place=lambda pod, job, type_, index: mount_status_access(
+        mount_mpi(place_node(pod, job, type_, index), job, type_), job
+    ),
     has_one_service=True,
     draft=TrainJobDraft,
-    objects=ensure_mpi_objects,
+    objects=lambda job, observed: [*ensure_mpi_objects(job, observed), *ensure_authority(job, observed)],
 )
 TRAINING_RULES: Final = (PYTORCH_RULES, TENSORFLOW_RULES)

@@ -131,6 +131,11 @@ class TrainJobDraft(TrainingStatusDraft):
         wire: Object = msgspec.to_builtins(rest)
         return wire | ({"conditions": conditions} if conditions else {})
 
+    def difference(self, old: Any) -> Object:
+        """Return the merge patch from the status as it is written now; what pods tell stays."""
+        kept = {key: value for key, value in old.items() if key != "trainerStatus"} if old else old
+        return super().difference(kept)
+
     def _job(self, type_: str, found: TrainingReplicaStatus) -> Object:
         wanted = self.wanted.get(type_, 0)
         is_over = is_true(self.conditions, FAILED)

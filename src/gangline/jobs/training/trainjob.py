@@ -65,6 +65,8 @@ def reconcile(
         told = () if read.spec.suspend else (Emit("Warning", RUNTIME_NOT_FOUND, message),)
         return Plan(warnings=told, requeue_after_s=runtime_retry_s)
     translated = training_job_of(read, runtime or {})
+    job = replace(translated.job, status_endpoint=settings.status_endpoint)
+    translated = replace(translated, job=job)
     return family.reconcile(
         TRAINJOB_RULES, translated, observed, now, raw_status=raw_status, settings=settings
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import msgspec
@@ -135,6 +136,8 @@ def test_launcher_and_hosts_have_the_keys_and_the_launcher_the_list_of_hosts() -
     [pair] = [action for action in plan.actions if isinstance(action, EnsureKeyPair)]
     assert pair.secret["metadata"]["name"] == "train-mpi-ssh-auth"
     assert (pair.secret["type"], pair.secret["immutable"]) == ("kubernetes.io/ssh-auth", True)
+    config = base64.b64decode(pair.secret["data"]["ssh-config"]).decode()
+    assert "Match host *.train exec" in config, "ssh waits for the names of these hosts"
     assert created(plan, "ConfigMap")["train-mpi-hostfile"]["data"]["hostfile"].splitlines() == [
         "train-launcher-0-0.train slots=2",
         "train-node-0-0.train slots=2",
