@@ -21,6 +21,7 @@ from gangline.api.crds import crds
 from gangline.api.definitions import DefinitionOrigin
 from gangline.api.mpijob import AnyJob
 from gangline.api.resources import CRDS, Resource
+from gangline.api.trainer.job import Runtime
 from gangline.jobs.gang import dialect_of, how_to_serve
 from gangline.jobs.observed import is_controlled_by
 from gangline.jobs.plan import Emit, Object, Plan
@@ -347,6 +348,9 @@ class _Kind:
         self._queue = queue
         self._are_synced = False
         self.jobs.on_change(self._job_changed)
+        for runtime in entry.runtimes:
+            if cache := self.children.caches.get(runtime.plural):
+                cache.on_change(self._runtime_changed)
 
     @property
     def caches(self) -> list[Cache[Any]]:
@@ -369,6 +373,13 @@ class _Kind:
         job = new or old
         if job:
             self._queue.add(JobKey(self.entry.resource.kind, job.metadata.namespace, job.metadata.name))
+
+    def _runtime_changed(self, old: Runtime | None, new: Runtime | None) -> None:
+        """Have all jobs looked at that may name it: runtimes change seldom."""
+        namespace = next(one.metadata.namespace for one in (new, old) if one)
+        for job in self.jobs.items():
+            if namespace in ("", job.metadata.namespace):
+                self._job_changed(None, job)
 
 
 class _Memory(msgspec.Struct):

@@ -24,7 +24,7 @@ from gangline.cluster.server.resources import STORED_KINDS
 from gangline.kube.apply import apply
 from gangline.kube.client import Client
 from gangline.kube.config import Connection
-from gangline.kube.errors import NotFound
+from gangline.kube.errors import Conflict, NotFound
 from gangline.operator.operator import Operator
 
 WAIT_S = 60.0
@@ -70,9 +70,9 @@ class Cluster:
         self.namespace = namespace
         self.operator = operator
 
-    async def until(self, condition: Callable[[], Awaitable[Any]]) -> Any:
+    async def until(self, condition: Callable[[], Awaitable[Any]], limit_s: float = WAIT_S) -> Any:
         """Wait until the condition gives something true, and return it."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(limit_s):
             while True:
                 if found := await condition():
                     return found
@@ -88,15 +88,23 @@ class Cluster:
         await self.client.patch(MPIJOBS, name, patch, self.namespace)
 
     async def condition(self, type_: str, status: str = "True", name: str = "pi") -> dict[str, Any]:
+        return await self.has(MPIJOBS, type_, status, name)
+
+    async def has(
+        self, resource: Resource, type_: str, status: str = "True", name: str = "train"
+    ) -> dict[str, Any]:
+        """Wait until a job has the condition, and return that."""
+
         async def found() -> Any:
-            job = await self.job(name)
+            job = await self.client.get(resource, name, self.namespace)
             conditions = job.get("status", {}).get("conditions", [])
             return next((c for c in conditions if c["type"] == type_ and c["status"] == status), None)
 
         try:
             return await self.until(found)
         except TimeoutError:
-            raise AssertionError(f"no {type_}={status}: {await self.job(name)}") from None
+            job = await self.client.get(resource, name, self.namespace)
+            raise AssertionError(f"no {type_}={status}: {job}") from None
 
     async def get(self, resource: Resource, name: str) -> dict[str, Any] | None:
         try:
@@ -106,6 +114,33 @@ class Cluster:
 
     async def exists(self, resource: Resource, name: str) -> dict[str, Any]:
         return await self.until(lambda: self.get(resource, name))
+
+    async def another(
+        self, resource: Resource, name: str, uid: str, limit_s: float = WAIT_S
+    ) -> dict[str, Any]:
+        """Wait until the name is that of another object than the one of this uid."""
+
+        async def found() -> Any:
+            one = await self.get(resource, name)
+            return one if one and one["metadata"]["uid"] != uid else None
+
+        return await self.until(found, limit_s)
+
+    async def bind(self, pod: dict[str, Any], node: str) -> None:
+        """Place a pod as a scheduler does: from now on it goes when its node says so."""
+        name = pod["metadata"]["name"]
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        await self.client.create_subresource(PODS, name, "binding", body, self.namespace)
+
+    async def set_node_ready(self, node: str, ready: str) -> None:
+        patch = {"status": {"conditions": [{"type": "Ready", "status": ready}]}}
+        await self.client.patch(NODES, node, patch, subresource="status")
+
+    async def delete_pod(self, name: str, uid: str) -> None:
+        """Have a pod go at once, unless it has gone already."""
+        with contextlib.suppress(NotFound, Conflict):
+            await self.client.delete(PODS, name, self.namespace, grace_period_s=0, uid=uid)
 
     async def gone(self, resource: Resource, name: str) -> None:
         async def is_gone() -> bool:
@@ -214,6 +249,17 @@ async def cluster(
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+@pytest.fixture
+async def node(cluster: Cluster) -> AsyncIterator[str]:
+    """Return a node whose agent the test plays: pods that are bound to it go when the test says so."""
+    name = f"node-of-{cluster.namespace}"
+    await cluster.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    await cluster.set_node_ready(name, "True")
+    yield name
+    with contextlib.suppress(NotFound):
+        await cluster.client.delete(NODES, name)
 
 
 async def _until_served(client: Client) -> None:

@@ -101,4 +101,4 @@ def pytorch_progress(
 
 def pytorch_failure(job: TrainingJob, type_: str, count: int) -> str:
     """Return why a job fails whose pods are not to be made again."""
-    return f"PyTorchJob {job.metadata.name} is failing because {count} {type_} replica(s) failed."
+    return f"PyTorchJob {job.metadata.name} is failed because {count} {type_} replica(s) failed."

@@ -51,7 +51,7 @@ from gangline.jobs.training.replicas import (
     sort_replicas,
 )
 from gangline.jobs.training.rules import TrainingRules
-from gangline.jobs.waiting import note_waiting, why_waits
+from gangline.jobs.waiting import late_end, note_waiting, why_waits
 from gangline.workloads.suspension import why_suspended
 
 VALIDATION_ERROR = "ValidationError"
@@ -75,6 +75,7 @@ class _Scene:
         self.draft = rules.draft(rules.kind, read.job, now)
         self.replicas = sort_replicas(rules.kind, read.job, observed)
         self.failed = list(failed_replicas(rules, self.replicas))
+        self.late, self.late_s = late_end((pod for _, pod in self.replicas.all_pods()), now)
         self.dialect: Dialect | None = dialect_of(settings.gang_scheduling)
 
     @property
@@ -168,8 +169,10 @@ def _advance(scene: _Scene) -> None:
 
 def _note_waiting(scene: _Scene) -> None:
     draft, pods = scene.draft, [pod for _, pod in scene.replicas.all_pods()]
-    phases = [type_ for type_ in (SUCCEEDED, FAILED, SUSPENDED, RUNNING) if is_true(draft.conditions, type_)]
-    why = why_waits(scheduler_verdict(scene.pod_group), pods, scene.observed.refused)
+    # While others run, a pod that cannot be made again is what a job waits for.
+    ends = (SUCCEEDED, FAILED, SUSPENDED, *(() if scene.late else (RUNNING,)))
+    phases = [type_ for type_ in ends if is_true(draft.conditions, type_)]
+    why = scene.late or why_waits(scheduler_verdict(scene.pod_group), pods, scene.observed.refused)
     note_waiting(draft, phases[0] if phases else "Waiting", why)
 
 
@@ -227,6 +230,7 @@ def _next_look_s(scene: _Scene) -> float | None:
     left_s = seconds_left(draft.start_time, policy.active_deadline_seconds, scene.now)
     waits = [max(left_s, 0.0)] if left_s is not None else []
     waits += [pause_s] if (pause_s := _pause_s(scene)) else []
+    waits += [scene.late_s] if scene.late_s is not None else []
     return min(waits, default=None)
 
 
@@ -289,6 +293,8 @@ def _warnings(scene: _Scene) -> list[Emit]:
                 "and it will not be overwritten"
             )
             told.append(Emit("Warning", f"{verb}PodTemplateSchedulerName", message))
+    if scene.late and not (scene.draft.is_finished or job.is_suspended):
+        told.append(Emit("Warning", scene.late.kind, cut(str(scene.late))))
     if scene.pod_group and (scene.draft.is_finished or job.is_suspended):
         told.append(Emit("Normal", "JobTerminated", "Job has been terminated. Deleting PodGroup"))
     for _, pod in scene.replicas.all_pods():

@@ -64,7 +64,7 @@ def reconcile(
         message = f"spec.runtimeRef: there is no {ref.kind} `{ref.name}`; kubectl get clustertrainingruntimes"
         told = () if read.spec.suspend else (Emit("Warning", RUNTIME_NOT_FOUND, message),)
         return Plan(warnings=told, requeue_after_s=runtime_retry_s)
-    translated = training_job_of(read, runtime or {})
+    translated = training_job_of(read, runtime)
     job = replace(translated.job, status_endpoint=settings.status_endpoint)
     translated = replace(translated, job=job)
     return family.reconcile(
@@ -84,16 +84,20 @@ def find_runtime(ref: RuntimeRef, runtimes: Mapping[tuple[str, str], Runtime]) -
     return None
 
 
-def training_job_of(read: ReadTrainJob, runtime: Obj) -> ReadTrainingJob:
-    """Return a TrainJob and its runtime's spec as one training job, with what is wrong with either."""
-    spec = read.spec
+def training_job_of(read: ReadTrainJob, found: Obj | None) -> ReadTrainingJob:
+    """Return a TrainJob and its runtime's spec as one training job, with what is wrong with either.
+
+    Of a runtime that is not there nothing is said: the job is broken, or over.
+    """
+    spec, runtime = read.spec, found or {}
     for patch in spec.runtime_patches:
         runtime = merged(runtime, patch.training_runtime_spec)
     policy = {name: value for name, value in (runtime.get("mlPolicy") or {}).items() if value is not None}
     jobset = (runtime.get("template") or {}).get("spec") or {}
     roles, wrong = read_roles(spec, policy, jobset)
     order, disordered = read_order(jobset)
-    errors = [*read.errors, *not_served(policy, jobset), *wrong, *disordered]
+    of_runtime = [*not_served(policy, jobset), *wrong, *disordered] if found is not None else []
+    errors = [*read.errors, *of_runtime]
     failures = jobset.get("failurePolicy")
     limits = [
         ((job.get("template") or {}).get("spec") or {}).get("backoffLimit", BACKOFF_LIMIT)
@@ -149,7 +153,8 @@ def _status(read: ReadTrainJob, roles: Mapping[str, TrainingReplicaSpec]) -> Tra
         for one in status.conditions
         if one.type in (SUSPENDED, _COMPLETE, FAILED)
     ]
-    if conditions or status.start_time:
+    is_rejected = not status.start_time and [one.reason for one in conditions] == [family.VALIDATION_ERROR]
+    if status.start_time or (conditions and not is_rejected):
         conditions.insert(0, Condition(type=CREATED, status="True", reason=CREATED))
     counts = {one.get("name"): one for one in status.jobs_status}
     return TrainingJobStatus(

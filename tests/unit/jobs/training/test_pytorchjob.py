@@ -167,7 +167,7 @@ def test_a_failed_pod_is_made_again_unless_never(training: Scene, policy: str, s
 
     assert scene.conditions()[state] == "True"
     if state == "Failed":
-        message = "PyTorchJob train is failing because 2 Worker replica(s) failed."
+        message = "PyTorchJob train is failed because 2 Worker replica(s) failed."
         assert scene.condition("Failed") == ("True", "PyTorchJobFailed", message)
         assert scene.status["completionTime"]
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from gangline.api.core import PodSpec
 from gangline.jobs.plan import Patch
 from gangline.jobs.settings import Settings
 
-from .conftest import TrainingScene
+from .conftest import TrainingScene, created
 
 Scene = Callable[..., TrainingScene]
 KINDS = [("PyTorchJob", {"Master": 1, "Worker": 2}), ("TFJob", {"Chief": 1, "Worker": 2})]
@@ -52,6 +53,28 @@ def test_a_job_says_why_its_gang_waits_before_what_else_it_says(
     assert scene.condition("Waiting") == ("True", "NoRoom", "1 GPU is missing")
     scene.pods_of(next(iter(roles)), "R").pods_of("Worker", "RR").settle()
     assert scene.condition("Waiting")[:2] == ("False", f"{kind}Running")
+
+
+@each_kind
+def test_a_job_says_which_pod_its_node_does_not_let_go_while_the_others_run(
+    training: Scene, kind: str, roles: dict[str, int]
+) -> None:
+    scene = training(kind, roles).pods_of(next(iter(roles)), "R").pods_of("Worker", "R")
+    scene.pod("Worker", 1, "Running", deleted=True)
+    pod = scene.pods["train-worker-1"]
+    scene.pods["train-worker-1"] = msgspec.structs.replace(pod, spec=PodSpec(node_name="node-7"))
+
+    assert scene.settle().requeue_after_s == 30
+    assert list(scene.conditions()) == ["Created", "Running"]
+    scene.later(31)
+    plan = scene.settle()
+
+    assert scene.conditions() == {"Waiting": "True", "Created": "True", "Running": "True"}
+    told = scene.condition("Waiting")
+    assert told[1] == "Terminating"
+    assert told[2].startswith("pod train-worker-1 was deleted, and node node-7 does not confirm its end")
+    assert (told[1], told[2]) in [(warning.reason, warning.message) for warning in plan.warnings]
+    assert not created(plan, "Pod")
 
 
 @pytest.mark.parametrize(("policy", "sizes"), [({}, (4, 2)), ({"minAvailable": 3}, (3, 2))])

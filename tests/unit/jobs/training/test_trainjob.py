@@ -249,6 +249,27 @@ def test_a_runtime_that_is_not_there_is_waited_for_and_said() -> None:
     assert not suspended.warnings
 
 
+def test_of_a_runtime_that_is_not_there_nothing_is_said_beside_the_errors_of_the_job() -> None:
+    broken = {"env": [{"name": "PET_NNODES", "value": "1"}]}
+    plan = TrainJobScene(runtimeRef={"name": "none"}, trainer=broken).plan()
+
+    [failed] = [one for one in (plan.status or {})["conditions"] if one["type"] == "Failed"]
+    assert "spec.trainer.env[0].name" in failed["message"]
+    assert "runtime.spec" not in failed["message"]
+
+
+def test_a_job_whose_runtime_breaks_rules_fails_and_starts_when_that_is_mended() -> None:
+    scene = TrainJobScene(runtime(startupPolicy={}))
+    scene.settle()
+    assert scene.condition("Failed")[:2] == ("True", "ValidationError")
+
+    scene.runtime = runtime()
+    scene.carry_out()
+
+    assert list(scene.pods) == ["train-node-0-0"]
+    assert "conditions" not in scene.status
+
+
 def test_all_errors_of_a_manifest_at_once() -> None:
     read = read_train_job(
         {
