@@ -82,14 +82,15 @@ def scaling(ranks: str, model: str, batch_size: int, num_batches: int, python: s
     """
     from gangline.bench.models import find
     from gangline.bench.scaling import series_of, table_lines
-    from gangline.cli.run.prepare import start_cluster
+    from gangline.cli.output import say
     from gangline.client.run.gpus import GpuOptions
+    from gangline.client.run.start import start_cluster
     from gangline.client.target import ClusterTarget
     from gangline.cluster.daemon.cluster import Cluster
 
     counts = _counts(ranks)
     find(model)
-    start_cluster(Cluster(ClusterTarget().paths), 1, GpuOptions())
+    start_cluster(Cluster(ClusterTarget().paths), 1, GpuOptions(), say)
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     results = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-Say = Callable[[str], object]
+Say = Callable[[str], None]
 """Takes a line; the command line prints it on standard error."""
 
 

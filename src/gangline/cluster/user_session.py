@@ -28,6 +28,9 @@ MACHINE = "machine"
 NODE = "node"
 """The pod has the machine's files, and where the isolation allows an address and a host name of its own."""
 
+FUNCTION = ".function"
+"""End of the name of a file beside a session: the function that the ranks call."""
+
 _LIMITS = {
     "as": "RLIMIT_AS",
     "core": "RLIMIT_CORE",
@@ -124,6 +127,20 @@ def write_session(paths: ClusterPaths, job_uid: str, session: UserSession) -> No
     with os.fdopen(descriptor, "w", encoding="ascii") as file:  # other characters are escaped
         json.dump(asdict(session), file)
     draft.replace(session_file(paths, job_uid))
+
+
+def write_function(paths: ClusterPaths, job_uid: str, data: bytes) -> Path:
+    """Keep the function that the ranks of a job call, beside its session and as long; return where it lies.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    paths.sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = session_file(paths, job_uid).with_suffix(FUNCTION)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(data)
+    return file
 
 
 def session_file(paths: ClusterPaths, job_uid: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.cli.logs.text import LogText, lines_to_ask_for
+from gangline.client.jobs.log_text import LogText, lines_to_ask_for
 from gangline.train.records import format_record
 
 RECORD = format_record("progress", step=3)

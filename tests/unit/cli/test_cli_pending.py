@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.api.resources import MPIJOBS
-from gangline.cli.run.view import advice_for
+from gangline.client.run.advice import advice_for
 from gangline.client.run.follow import Follower
 from gangline.workloads.pending import GANG_WAITED, is_silent, pending_reason_of, tries
 

@@ -12,10 +12,10 @@ import click
 
 from gangline.cli.jobs.job_names import complete_job_name
 from gangline.cli.logs.progress_bar import ProgressBar
-from gangline.cli.logs.text import LogText, lines_to_ask_for
 from gangline.cli.options.durations import seconds_of
 from gangline.cli.options.job_types import qualified, type_option
 from gangline.cli.options.target import target_options
+from gangline.client.jobs.log_text import LogText, lines_to_ask_for
 from gangline.client.target import ClusterTarget
 from gangline.errors import ClusterError, UserError
 from gangline.launch.rank_tags import ANNOTATION

@@ -17,7 +17,7 @@ from gangline.cli.options.images import ImageOptions, image_check_of, image_opti
 from gangline.cli.options.pods import pod_options
 from gangline.cli.options.ranks import gpus_of_each, rank_options, ranks_and_nodes
 from gangline.cli.options.target import target_options
-from gangline.cli.run.prepare import TryOptions, prepared, settle, start_cluster
+from gangline.cli.run.prepare import TryOptions, prepared, settle
 from gangline.client.run.git_code import GitCode, code_of, folder_of
 from gangline.client.run.gpus import GpuOptions
 from gangline.client.run.pod_options import PodOptions
@@ -326,11 +326,12 @@ def _run(
     from gangline.cli.output import say
     from gangline.client.run.capacity import check_capacity
     from gangline.client.run.gpus import fitting
+    from gangline.client.run.start import start_cluster
     from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.runs.history import History
 
     cluster = Cluster(target.paths)
-    start_cluster(cluster, nodes, gpus)
+    start_cluster(cluster, nodes, gpus, say)
     if job is not None:
         names = job.names(History(cluster.paths), target.namespace or "default")
         documents = [job.document(next(names))]

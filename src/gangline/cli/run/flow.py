@@ -6,20 +6,20 @@ import asyncio
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gangline.api.codec import Document
 from gangline.api.resources import Resource
 from gangline.cli.options.images import substitutions
 from gangline.cli.output import say
-from gangline.cli.run.view import PlainView, advice_for, open_view, result_line
+from gangline.cli.run.view import PlainView, open_view, result_line
 from gangline.client.jobs.gpu_kind import gpu_kind
-from gangline.client.manifests import WORKLOADS, in_order
-from gangline.client.run.create_or_attach import apply_object, claim_job, create_job, delete_job
-from gangline.client.run.follow import LOG_DRAIN_S, Follower
+from gangline.client.run.create_or_attach import delete_job
+from gangline.client.run.follow import LOG_DRAIN_S
 from gangline.client.run.kept_run import KeptRun
 from gangline.client.run.program_session import HandOver, no_handover
 from gangline.client.run.result import failure_of, last_lines
+from gangline.client.run.submission import Claimed, bring_back, create_objects, follow_job, way_back
 from gangline.client.target import ClusterTarget, open_client
 from gangline.cluster.trials.first_try import note_of
 from gangline.errors import GanglineError, UnschedulableError
@@ -28,7 +28,6 @@ from gangline.workloads.job_outcome import JobOutcome
 from gangline.workloads.job_start import job_ref
 from gangline.workloads.job_view import lifetime_s
 from gangline.workloads.kinds import find_kind, kind_of
-from gangline.workloads.pending import IMAGE_REFUSED, PendingReason
 from gangline.workloads.removed_writes import removed_writes
 
 if TYPE_CHECKING:
@@ -36,14 +35,6 @@ if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
-
-
-class Claimed(NamedTuple):
-    """A job that this command follows, and whether another one had started it."""
-
-    resource: Resource
-    job: Obj
-    was_there: bool = False
 
 
 READY_LIMIT_S = 60.0
@@ -103,8 +94,13 @@ async def run_documents(
     """
     interrupts = Interrupts()
     interrupts.install()
-    async with open_client(target, bring_back=_bring_back(target)) as client:
-        claimed = await _create(client, documents, target, hand_over, next_obj)
+
+    async def applied(client: ObjectClient, resource: Resource, document: Document) -> None:
+        if find_kind(document.kind):
+            await _wait_ready(client, resource, document, target)
+
+    async with open_client(target, bring_back=bring_back(target, say)) as client:
+        claimed = await create_objects(client, documents, target, hand_over, next_obj, say, applied)
         if is_detached:
             for one in claimed:
                 KeptRun(target.kept).saw(one.job, ())
@@ -123,35 +119,6 @@ async def run_documents(
         finally:
             with suppress(BrokenPipeError):
                 view.close()
-
-
-async def _create(
-    client: ObjectClient,
-    documents: Sequence[Document],
-    target: ClusterTarget,
-    hand_over: HandOver,
-    next_obj: Callable[[], Obj] | None,
-) -> list[Claimed]:
-    from gangline.kube.discovery import resource_for
-
-    claimed: list[Claimed] = []
-    for document in in_order(documents):
-        resource = await resource_for(client, document.api_version, document.kind)
-        if document.kind in WORKLOADS:
-            was_there = False
-            if next_obj is not None:
-                job = await create_job(client, resource, document.value, next_obj)
-            else:
-                hint = f"{document.name}{way_back(document.value, target)}"
-                job, was_there = await claim_job(client, resource, document.value, logs_hint=hint, say=say)
-            if not was_there:
-                await hand_over(client, job)
-            claimed.append(Claimed(resource, job, was_there))
-        else:
-            await apply_object(client, resource, document.value, say=say)
-            if find_kind(document.kind):
-                await _wait_ready(client, resource, document, target)
-    return claimed
 
 
 async def _wait_ready(
@@ -185,7 +152,7 @@ async def _wait(
     started_s: float,
     images: ImageMap | None,
 ) -> int:
-    follows = [asyncio.create_task(_follow(client, one, target, view)) for one in claimed]
+    follows = [asyncio.create_task(follow_job(client, one, target, view, say)) for one in claimed]
     following = asyncio.gather(*follows)
     interrupted = asyncio.create_task(interrupts.first.wait())
     try:
@@ -214,44 +181,6 @@ async def _results(
             if not was_there:
                 await delete_job(client, resource, job)
         raise
-
-
-async def _follow(
-    client: ObjectClient, claimed: Claimed, target: ClusterTarget, view: PlainView
-) -> JobOutcome:
-    resource, job, was_there = claimed
-    if not target.is_local:
-        return await Follower(client, resource, job, view, kept=KeptRun(target.kept)).run()
-
-    async def recover() -> None:
-        await asyncio.to_thread(_bring_back(target))
-
-    has_history = not was_there and kind_of(job).pod_labels is not None  # of which the job itself is no part
-    return await Follower(
-        client,
-        resource,
-        job,
-        view,
-        recover=recover,
-        on_stuck=_refuse_image,
-        has_history=has_history,
-        sees_ends=True,
-    ).run()
-
-
-def _bring_back(target: ClusterTarget) -> Callable[[], object]:
-    """Return what starts the server again that was killed under this run; its pods go on meanwhile."""
-    from gangline.cluster.daemon.cluster import Cluster
-
-    return lambda: Cluster(target.paths).ensure_up(say=say)
-
-
-def _refuse_image(job: Obj, pod: Obj, reason: PendingReason) -> None:
-    """End the wait for an image that this machine will never have: nothing here pulls it."""
-    if reason.kind in IMAGE_REFUSED:
-        raise UnschedulableError(
-            f"{job_ref(job)} can never start: {reason}", hint=advice_for(job, pod, reason)
-        )
 
 
 async def _interrupted(
@@ -306,12 +235,6 @@ def _say_detached(claimed: list[Claimed], target: ClusterTarget, state: str) -> 
         name = f"{job['metadata']['name']}{way_back(job, target)}"
         say(f"detached from {job_ref(job)}, {state}")
         say(f"hint: see it with `gangline logs -f {name}`, delete it with `gangline delete {name}`")
-
-
-def way_back(job: Obj, target: ClusterTarget) -> str:
-    """Return the options that lead another command to this job, with a space in front, or nothing."""
-    namespace = job["metadata"].get("namespace") or "default"
-    return (f" -n {namespace}" if namespace != "default" else "") + target.options
 
 
 def _conclude(outcomes: list[JobOutcome], took_s: float, view: PlainView, images: ImageMap | None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -55,6 +54,7 @@ def prepared(
     from gangline.cli.output import say
     from gangline.cli.run.refusal import refuse
     from gangline.client.manifests import check_manifests
+    from gangline.client.run.start import start_cluster
     from gangline.cluster.daemon.cluster import Cluster
     from gangline.cluster.trials import first_try, missing
     from gangline.errors import InvalidObjectError
@@ -72,7 +72,7 @@ def prepared(
             raise  # nothing else can be missing that a cluster would have to be asked about
         invalid = error
     cluster = Cluster(target.paths)
-    start_cluster(cluster, nodes, gpus)
+    start_cluster(cluster, nodes, gpus, say)
     shown = cluster.call(lambda client: client.list(NODES)).items
     absent = cluster.call(lambda client: missing.absent_objects(client, documents))
     found = missing.find_missing(documents, shown, absent, problem)
@@ -120,24 +120,3 @@ def settle(target: ClusterTarget) -> None:
     from gangline.cluster.trials.added_gpus import settle_gpus
 
     settle_gpus(Cluster(target.paths))
-
-
-def start_cluster(cluster: Cluster, nodes: int, gpus: GpuOptions) -> None:
-    """Start the cluster if it is not up, and say that it was, how long it took and how to end it."""
-    from gangline.cli.output import say
-    from gangline.client.run.gpus import simulated
-    from gangline.cluster.process_lock import read_lock
-
-    was_up = read_lock(cluster.paths.lock("server")).state == "held"
-    started_s = time.monotonic()
-    facts = cluster.ensure_up(nodes=nodes, simulation=gpus.simulation, say=say)
-    if not was_up:
-        mode = cluster.isolation_in_use() or facts.isolation
-        took_s = time.monotonic() - started_s
-        named = ClusterTarget(cluster=facts.name).options
-        say(
-            f"started cluster `{facts.name}` in {took_s:.1f} s, isolation `{mode}`{simulated(facts)}; "
-            f"`gangline status{named}` shows it, `gangline down{named}` ends it"
-        )
-        if outside := cluster.outside():
-            say(f"outside of this machine: {outside}")

@@ -8,6 +8,7 @@ import hashlib
 import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -45,6 +46,7 @@ def cluster_program(
     environment: Mapping[str, str],
     pods: PodOptions,
     kind: str,
+    added: Mapping[str, bytes] = MappingProxyType({}),
 ) -> ClusterProgram:
     """Return what to run, its code packed.
 
@@ -57,6 +59,7 @@ def cluster_program(
         environment: for every rank.
         pods: further options.
         kind: word of the job's kind.
+        added: files that travel beside the code, by their paths in it.
 
     Raises:
         UserError: no image, or several; code that cannot be packed; a script that is not in it.
@@ -73,7 +76,7 @@ def cluster_program(
         raise UserError("--code and --code-claim exclude each other", hint="leave one of them out")
     git = code.pinned() if isinstance(code, GitCode) else None
     folder = code if isinstance(code, Path) else Path()
-    bundle = None if git or pods.code_claim else _packed(folder, program)
+    bundle = None if git or pods.code_claim else _packed(folder, program, added)
     is_mpi = pods.is_mpi if pods.is_mpi is not None else bool(bundle) and uses_mpi(program, folder)
     is_led = PROGRAM_KINDS[kind].has_operator
     return ClusterProgram(
@@ -105,13 +108,13 @@ def _agent_key() -> dict[str, str]:
     return {file: base64.b64decode(pair[key]).decode() for file, key in files.items()}
 
 
-def _packed(folder: Path, program: tuple[str, ...]) -> CodeBundle:
+def _packed(folder: Path, program: tuple[str, ...], added: Mapping[str, bytes]) -> CodeBundle:
     """Return the code of a folder, in which the script of the program is.
 
     Raises:
         UserError: it cannot be packed, or the script is not in it.
     """
-    bundle = pack_folder(folder)
+    bundle = pack_folder(folder, added)
     script = next((word for word in program[1:] if not word.startswith("-")), "")
     path = PurePosixPath(script)
     is_script = program[0].rpartition("/")[2].startswith("python") and script.endswith(".py")
@@ -135,13 +138,13 @@ def named(run: ClusterProgram, name: str) -> Obj:
     return job
 
 
-def names(run: ClusterProgram, name: str | None) -> Iterator[str]:
-    """Yield the names to try: the given one, else the program's, then with -2, -3, ... behind."""
+def names(run: ClusterProgram, name: str | None, base: str = "") -> Iterator[str]:
+    """Yield the names to try: the given one, else `base` or the program's, then with -2, -3, ... behind."""
     check_name(name)
     if name:
         yield name
         return
-    yield from names_after(name_of_program(run.program), ())
+    yield from names_after(base or name_of_program(run.program), ())
 
 
 def objects(run: ClusterProgram, name: str | None) -> list[Document]:

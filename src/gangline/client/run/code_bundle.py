@@ -14,9 +14,10 @@ import os
 import stat
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from pathspec import GitIgnoreSpec
 
@@ -45,8 +46,8 @@ class CodeBundle:
         return [self.archive[at : at + CHUNK_BYTES] for at in range(0, len(self.archive), CHUNK_BYTES)]
 
 
-def pack_folder(folder: Path) -> CodeBundle:
-    """Return the bundle of `folder`.
+def pack_folder(folder: Path, added: Mapping[str, bytes] = MappingProxyType({})) -> CodeBundle:
+    """Return the bundle of `folder`, and of files that are `added` to it by their paths in it.
 
     Raises UserError for what is no folder, a symbolic link that leaves it, and more than the bounds.
     """
@@ -65,6 +66,10 @@ def pack_folder(folder: Path) -> CodeBundle:
             raise _too_large(folder, f"{_mib(sizes.total())} before compression", MAX_PACKED_BYTES, sizes)
         for path in paths:
             _add(archive, folder, path)
+        for name, content in sorted(added.items()):
+            sizes[_top(PurePosixPath(name))] += len(content)
+            paths.append(PurePosixPath(name))
+            _add_content(archive, tarfile.TarInfo(name), content)
     if len(packed.getvalue()) > MAX_ARCHIVE_BYTES:
         raise _too_large(folder, f"{_mib(len(packed.getvalue()))} compressed", MAX_ARCHIVE_BYTES, sizes)
     digest = hashlib.sha256(packed.getvalue()).hexdigest()
@@ -116,9 +121,13 @@ def _add(archive: tarfile.TarFile, folder: Path, path: PurePosixPath) -> None:
             )
         archive.addfile(entry)
     elif stat.S_ISREG(state.st_mode):
-        content = here.read_bytes()
-        entry.size, entry.mode = len(content), 0o755 if state.st_mode & stat.S_IXUSR else 0o644
-        archive.addfile(entry, io.BytesIO(content))
+        entry.mode = 0o755 if state.st_mode & stat.S_IXUSR else 0o644
+        _add_content(archive, entry, here.read_bytes())
+
+
+def _add_content(archive: tarfile.TarFile, entry: tarfile.TarInfo, content: bytes) -> None:
+    entry.size = len(content)
+    archive.addfile(entry, io.BytesIO(content))
 
 
 def _top(path: PurePosixPath) -> str:

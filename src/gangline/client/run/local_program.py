@@ -43,6 +43,7 @@ def local_program(
     environment: dict[str, str],
     session: str,
     kind: str | None,
+    function: bytes | None = None,
 ) -> ProgramJob:
     """Return the job of a program.
 
@@ -55,6 +56,7 @@ def local_program(
         environment: of ``chosen_environment``.
         session: value of the annotation of user sessions, empty for isolated pods.
         kind: of the job, None for an MPIJob.
+        function: what its ranks call, in a session alone; see ``call_function``.
     """
     from gangline.client.run import program_job
     from gangline.client.run.program_name import ProgramJob
@@ -76,7 +78,7 @@ def local_program(
     defaults = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(max(1, cores() // ranks))}
     hand_over: HandOver = no_handover
     if session:
-        hand_over = handover_of(target.paths, libraries | defaults | dict(os.environ) | environment)
+        hand_over = handover_of(target.paths, libraries | defaults | dict(os.environ) | environment, function)
         libraries = defaults = environment = {}
     run = program_job.ProgramRun(
         name=name or program_job.name_of_program(program),

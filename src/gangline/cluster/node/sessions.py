@@ -15,7 +15,14 @@ from gangline.api.core import Pod
 from gangline.api.resources import JOBS, MPIJOBS, PYTORCHJOBS
 from gangline.cluster.node.pods.container_env import ConfigError
 from gangline.cluster.paths import ClusterPaths
-from gangline.cluster.user_session import ANNOTATION, MACHINE, UserSession, read_session, session_file
+from gangline.cluster.user_session import (
+    ANNOTATION,
+    FUNCTION,
+    MACHINE,
+    UserSession,
+    read_session,
+    session_file,
+)
 from gangline.jobs.names import JOB_NAME_LABEL
 from gangline.kube.errors import ApiError, NotFound
 from gangline.workloads.job_state import finished
@@ -113,6 +120,7 @@ class Sessions:
             if session is not None and await self._is_wanted(session, file.stem):
                 continue
             file.unlink(missing_ok=True)
+            file.with_suffix(FUNCTION).unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
         return list(self._paths.sessions.glob("*.json")) if self._paths.sessions.is_dir() else []

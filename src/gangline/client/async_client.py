@@ -1,0 +1,214 @@
+"""The Python client for event loops: functions, programs and manifests on ranks; jobs, there and past."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar, Unpack, overload
+
+import msgspec
+
+from gangline.client.async_job import AsyncJobHandle
+from gangline.client.followed_job import FollowedJob, returned
+from gangline.client.notices import Say
+from gangline.client.run.call import Call, RunOptions, call_of, create_call
+from gangline.client.run.create_or_attach import delete_job
+from gangline.client.run.gpus import GpuOptions
+from gangline.client.run.result import failure_of
+from gangline.client.run.start import start_cluster
+from gangline.client.run.submission import bring_back, follow_job
+from gangline.client.target import ClusterTarget, open_client
+from gangline.cluster.daemon.cluster import Cluster
+from gangline.cluster.paths import DEFAULT_CLUSTER
+from gangline.errors import UserError
+from gangline.kube.client import Client as KubeClient
+from gangline.units import plural
+from gangline.workloads.job_outcome import JobOutcome
+from gangline.workloads.job_start import job_ref
+
+T = TypeVar("T")
+
+
+def on_standard_error(line: str) -> None:
+    """Write a line for people there, where nothing else was asked for."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def on_standard_output(text: str) -> None:
+    """Write a piece of a log there, where nothing else was asked for."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+class AsyncClient:
+    """A cluster, seen from Python: this machine's own one, or one of a kubeconfig.
+
+    It holds no connection between calls, so that it survives restarts of the cluster, and needs no closing.
+    The one-machine cluster is started by what needs it, and ends itself when nobody uses it.
+
+    Args:
+        cluster: name of the one-machine cluster; empty for ``$GANGLINE_CLUSTER``, else `default`.
+        context: a context of the kubeconfig instead.
+        kubeconfig: the file instead of ``$KUBECONFIG`` or ``~/.kube/config``.
+        namespace: of the jobs; empty for that of the context, here `default`.
+        image: of the pods of functions and programs on a cluster of a kubeconfig.
+        say: is told what happens on the way, a line at a time; by default it is written to standard error.
+
+    Raises:
+        UserError: `cluster` stands beside a context or kubeconfig.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: str = "",
+        context: str = "",
+        kubeconfig: str | Path = "",
+        namespace: str = "",
+        image: str = "",
+        say: Say = on_standard_error,
+    ) -> None:
+        if cluster and (context or kubeconfig):
+            raise UserError("cluster is this machine's, context and kubeconfig are not: use one")
+        self._target = ClusterTarget(
+            cluster=cluster or os.environ.get("GANGLINE_CLUSTER") or DEFAULT_CLUSTER,
+            context=context or None,
+            kubeconfig=Path(kubeconfig) if kubeconfig else None,
+            namespace=namespace,
+        )
+        self._image = image
+        self._say = say
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._target.title}>"
+
+    @overload
+    async def run(
+        self,
+        what: Callable[..., T],
+        ranks: int = 1,
+        *,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+        timeout_s: float | None = None,
+        write: Callable[[str], object] = on_standard_output,
+        **options: Unpack[RunOptions],
+    ) -> list[T]: ...
+
+    @overload
+    async def run(
+        self,
+        what: Sequence[str],
+        ranks: int = 1,
+        *,
+        timeout_s: float | None = None,
+        write: Callable[[str], object] = on_standard_output,
+        **options: Unpack[RunOptions],
+    ) -> AsyncJobHandle: ...
+
+    async def run(
+        self,
+        what: Callable[..., T] | Sequence[str],
+        ranks: int = 1,
+        *,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+        timeout_s: float | None = None,
+        write: Callable[[str], object] = on_standard_output,
+        **options: Unpack[RunOptions],
+    ) -> list[T] | AsyncJobHandle:
+        """Run a function or a program on ranks, wait for its end, and return what the ranks returned.
+
+        A call that is cancelled, or takes too long, deletes the job before it ends.
+
+        Args:
+            what: a function, which travels with its closure; or the words of a program.
+            ranks: how many, in all.
+            args: arguments of the function.
+            kwargs: named arguments of the function.
+            timeout_s: from the call on, after which the job is deleted; None for no bound.
+            write: takes what the ranks print, as it comes.
+            options: see `RunOptions`.
+
+        Returns:
+            What each rank returned, by rank; of a program its job, which succeeded.
+
+        Raises:
+            RanksFailedError: a rank of a function raised, or was ended; its errors and results are in it.
+            JobFailedError: a program failed.
+            TimeoutError: it took longer than `timeout_s`.
+            UserError: it cannot be run as it was asked for.
+            UnschedulableError: it asks for more than there will ever be.
+            ClusterError: the cluster refuses it, or cannot be reached.
+        """
+        call = self._call(what, ranks, args, kwargs, options)
+        if call.function is None:
+            return await self._run_program(call, timeout_s, write)
+        results: list[T] = await self._run_function(call, timeout_s, write)
+        return results
+
+    def _call(
+        self,
+        what: Callable[..., object] | Sequence[str],
+        ranks: int,
+        args: Sequence[object],
+        kwargs: Mapping[str, object] | None,
+        options: RunOptions,
+    ) -> Call:
+        """Return what `run` and `start` ask for, checked, a function pickled by this very thread."""
+        is_local = self._target.is_local
+        asked = Call(**options, ranks=ranks)
+        if not is_local:
+            asked = msgspec.structs.replace(asked, image=asked.image or self._image)
+        asked.check(is_local=is_local)
+        return call_of(what, args, kwargs or {}, is_local=is_local, options=asked)
+
+    async def _run_function(
+        self, call: Call, timeout_s: float | None, write: Callable[[str], object]
+    ) -> list[T]:
+        """Run a function as `run` does."""
+        view: FollowedJob[T] = FollowedJob(write, self._say)
+        outcome = await self._carry_out(call, timeout_s, view)
+        return returned(view.results, outcome)
+
+    async def _run_program(
+        self, call: Call, timeout_s: float | None, write: Callable[[str], object]
+    ) -> AsyncJobHandle:
+        """Run a program as `run` does."""
+        outcome = await self._carry_out(call, timeout_s, FollowedJob(write, self._say))
+        if failure := failure_of(outcome):
+            raise failure
+        return AsyncJobHandle(self._target, job_ref(outcome.job))
+
+    async def _carry_out(self, call: Call, timeout_s: float | None, view: FollowedJob[T]) -> JobOutcome:
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit, self._open(call.nodes) as client:
+                claimed = await create_call(client, self._target, call, self._say)
+                try:
+                    return await follow_job(client, claimed, self._target, view, self._say)
+                except BaseException:
+                    await asyncio.shield(delete_job(client, claimed.resource, claimed.job))
+                    raise
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            what = f"{call.base} on {plural(call.ranks, 'rank')}"
+            raise TimeoutError(f"{what} took longer than {timeout_s:g} s; its job is deleted") from error
+
+    @asynccontextmanager
+    async def _open(self, nodes: int = 1) -> AsyncIterator[KubeClient]:
+        """Open a client of the API server; the one-machine cluster is started first."""
+        if not self._target.is_local:
+            async with open_client(self._target) as client:
+                yield client
+            return
+        cluster = Cluster(self._target.paths)
+        await asyncio.to_thread(start_cluster, cluster, nodes or 1, GpuOptions(), self._say)
+        async with open_client(self._target, bring_back=bring_back(self._target, self._say)) as client:
+            yield client

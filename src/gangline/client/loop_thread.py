@@ -1,0 +1,103 @@
+"""An event loop in a thread of its own, for callers that have none, or whose own runs, as in a notebook."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from contextvars import ContextVar
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_Relay = SimpleQueue[Callable[[], object] | None]
+
+CLEAN_UP_LIMIT_S = 60.0
+"""For what a call that was interrupted has to clean up: the removal of its job."""
+
+_RELAY: ContextVar[_Relay] = ContextVar("relay")
+"""Of the call that a task belongs to: what its calling thread is to do meanwhile."""
+
+
+def in_calling_thread(function: Callable[P, object]) -> Callable[P, None]:
+    """Return a function that has the thread call the given one which waits for the coroutine.
+
+    Output of another thread would go to another cell of a notebook.
+    """
+
+    def relayed(*args: P.args, **kwargs: P.kwargs) -> None:
+        _RELAY.get().put(lambda: function(*args, **kwargs))
+
+    return relayed
+
+
+class LoopThread:
+    """Runs coroutines for the calling thread; started by the first, a daemon that ends with the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns.
+
+        When the waiting thread is interrupted (Ctrl-C, a kernel's stop button) the coroutine is cancelled and
+        has 60 s to clean up; a second interrupt ends the wait for that, and the clean-up goes on.
+        """
+        task: list[asyncio.Task[Any] | None] = []
+
+        async def carried() -> T:
+            task.append(asyncio.current_task())
+            return await coroutine
+
+        relay: _Relay = SimpleQueue()
+        token = _RELAY.set(relay)  # a task has the context of the thread that asks for it
+        try:
+            future = asyncio.run_coroutine_threadsafe(carried(), self._running())
+        finally:
+            _RELAY.reset(token)
+        future.add_done_callback(lambda _: relay.put(None))
+        try:
+            while told := relay.get():
+                told()
+            return future.result()
+        except BaseException:  # of the wait, or of what it was told
+            if not future.done():
+                self._cancel(future, task)
+            raise
+
+    def iterate(self, pieces: AsyncGenerator[T, None]) -> Iterator[T]:
+        """Yield what an asynchronous generator yields; it is closed with this one."""
+
+        async def following() -> T:
+            return await anext(pieces)
+
+        try:
+            while True:
+                try:
+                    piece = self.call(following())
+                except StopAsyncIteration:
+                    return
+                yield piece
+        finally:
+            self.call(pieces.aclose())
+
+    def _cancel(self, future: Future[T], task: list[asyncio.Task[Any] | None]) -> None:
+        self._running().call_soon_threadsafe(lambda: [one.cancel() for one in task if one])
+        with suppress(CancelledError, TimeoutError):
+            future.exception(CLEAN_UP_LIMIT_S)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=loop.run_forever, name="gangline client", daemon=True).start()
+                self._loop = loop
+            return self._loop
+
+
+LOOP = LoopThread()
+"""Of this process; every client uses it."""
