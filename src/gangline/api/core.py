@@ -159,6 +159,8 @@ class WorkloadReference(Wire, frozen=True, kw_only=True):
     pod_group_replica_key: str = ""
 
 
+DEFAULT_SCHEDULER = "default-scheduler"
+"""``schedulerName`` of pods that name none."""
 NEVER_PREEMPTS = "Never"
 """``preemptionPolicy`` of pods that make nobody give way; an empty one is ``PreemptLowerPriority``."""
 
@@ -181,7 +183,7 @@ class PodSpec(Wire, frozen=True, kw_only=True):
     restart_policy: str = "Always"
     node_name: str = ""
     node_selector: dict[str, str] = {}
-    scheduler_name: str = "default-scheduler"
+    scheduler_name: str = DEFAULT_SCHEDULER
     scheduling_gates: list[dict[str, str]] = []
     readiness_gates: list[dict[str, str]] = []
     workload_ref: WorkloadReference | None = None

@@ -34,6 +34,7 @@ from gangline.workloads.gpu_source import SOURCE_LABEL
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.gpus import VISIBLE_ANNOTATION, gpu_shares, read_gpus
 from gangline.workloads.requests import GPU, device_count
+from gangline.workloads.workload_sets import NO_GANG, WorkloadSets
 
 JOB_NAME_LABELS = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
 REPLICA_LABELS = ("training.kubeflow.org/job-role", "training.kubeflow.org/replica-type")
@@ -255,8 +256,13 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     saved: str = ""
 
     @classmethod
-    def from_pod(cls, pod: Pod) -> PodView:
-        """Return the view of a pod. Cost: 15 µs for a worker of a training job."""
+    def from_pod(cls, pod: Pod, sets: WorkloadSets | None = None) -> PodView:
+        """Return the view of a pod. Cost: 15 µs for a worker of a training job.
+
+        Args:
+            pod: as it is.
+            sets: that make gangs of pods which name none; None for none.
+        """
         spec, refusal, request, shares = pod.spec, "", {}, {}
         try:
             request = pod_request(spec)
@@ -277,6 +283,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         affinity = (spec.node_selector, terms, preferences, spec.tolerations, relations)
         visible = pod.metadata.annotations.get(VISIBLE_ANNOTATION)
         shape = (request, sorted(ports), affinity, refusal, visible)
+        named = gang_of(pod)
+        of_set = sets.gang_of(pod) if sets is not None and not named else NO_GANG
         job = next((labels[name] for name in JOB_NAME_LABELS if labels.get(name)), "")
         return cls(
             key=pod.metadata.key,
@@ -300,8 +308,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             may_preempt=spec.preemption_policy != NEVER_PREEMPTS,
             created=pod.metadata.creation_timestamp or "",
             shape=_encoder.encode(shape),
-            gang=gang_of(pod),
-            gang_size=gang_size(pod),
+            gang=named or of_set.key,
+            gang_size=gang_size(pod) or of_set.size,
             queue=pod.metadata.annotations.get(QUEUE_ANNOTATION, ""),
             device_claims=_device_claims(pod) if spec.resource_claims else (),
             claim_users=_claim_users(spec) if spec.resource_claims else (),

@@ -38,8 +38,10 @@ from gangline.placement.groups.read_groups import read_queue
 from gangline.placement.policy import DEFAULT_QUEUE
 from gangline.scheduler.dialects import DIALECTS, GroupDialect
 from gangline.scheduler.group_status import is_same
+from gangline.scheduler.set_gangs import Obj
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.tally import GangProgress, GangTally
+from gangline.workloads.workload_sets import SET_LABELS
 
 LOOK_AGAIN_S = 30.0
 """How often an absent definition is looked for."""
@@ -97,7 +99,12 @@ class GroupWatch:
         self._is_over = False
         self._first: dict[Resource, asyncio.Event] = {
             resource: asyncio.Event()
-            for resource in (*(dialect.resource for dialect in DIALECTS), PRIORITY_CLASSES, VOLCANO_QUEUES)
+            for resource in (
+                *(dialect.resource for dialect in DIALECTS),
+                *SET_LABELS,
+                PRIORITY_CLASSES,
+                VOLCANO_QUEUES,
+            )
         }
 
     async def run(self) -> None:
@@ -106,6 +113,8 @@ class GroupWatch:
             async with asyncio.TaskGroup() as group:
                 for dialect in DIALECTS:
                     group.create_task(self._follow(dialect.resource, PodGroup, self._group_callback(dialect)))
+                for kind in SET_LABELS:
+                    group.create_task(self._follow(kind, dict, self._set_callback(kind)))
                 group.create_task(self._follow(PRIORITY_CLASSES, PriorityClass, self._on_priority))
                 group.create_task(self._follow(VOLCANO_QUEUES, dict, self._on_queue))
         finally:
@@ -202,7 +211,7 @@ class GroupWatch:
         ):  # a definition of others may have no room for conditions
             about = (dialect.resource.api_version, dialect.resource.kind, group.metadata)
             self._recorder.event(about, "Warning", "Unschedulable", wait.message)
-        task = asyncio.get_running_loop().create_task(self._write(dialect.resource, group, status))
+        task = asyncio.get_running_loop().create_task(self._write(dialect.resource, key, group, status))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
 
@@ -224,7 +233,7 @@ class GroupWatch:
         message = f"Queue {queue} does not exist: the gang is placed without a quota"
         self._recorder.event(about, "Warning", "QueueNotFound", message)
 
-    async def _write(self, resource: Resource, group: PodGroup, status: dict[str, Any]) -> None:
+    async def _write(self, resource: Resource, key: str, group: PodGroup, status: dict[str, Any]) -> None:
         meta = group.metadata
         patch = {"metadata": {"uid": meta.uid}, "status": status}
         try:
@@ -234,7 +243,7 @@ class GroupWatch:
         except (ApiError, KubeconfigError) as error:
             self._told.pop(meta.uid, None)
             if isinstance(error, ServerError | TooManyRequests | Unavailable | KubeconfigError):
-                asyncio.get_running_loop().call_later(WRITE_AGAIN_S, self._note, {meta.key})
+                asyncio.get_running_loop().call_later(WRITE_AGAIN_S, self._note, {key})
 
     async def _follow(self, resource: Resource, type_: Any, on_change: Callable[[Any, Any], None]) -> None:
         while not await self._is_served(resource):
@@ -258,6 +267,13 @@ class GroupWatch:
         except ApiError:
             return False
         return True
+
+    def _set_callback(self, resource: Resource) -> Callable[[Obj | None, Obj | None], None]:
+        def on_change(old: Obj | None, new: Obj | None) -> None:
+            if self._state.take_set(resource, old, new):
+                self._wake()
+
+        return on_change
 
     def _group_callback(self, dialect: GroupDialect) -> Callable[[PodGroup | None, PodGroup | None], None]:
         def on_change(old: PodGroup | None, new: PodGroup | None) -> None:

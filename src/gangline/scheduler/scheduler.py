@@ -226,7 +226,7 @@ class Scheduler:
 
     def _on_refusal(self, old: Pod | None, new: Pod) -> None:
         """Take back a gang of which a node has refused a pod: another scheduler filled the node meanwhile."""
-        pod = PodView.from_pod(new)
+        pod = self._state.view_of(new)
         if not pod.gang or new.spec.scheduler_name not in self._names:
             return
         if not self.is_synced:

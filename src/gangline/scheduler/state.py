@@ -7,12 +7,12 @@ the rows of nodes that have changed, or whose pods have, are written anew.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from gangline.api.core import Node, Pod, find_condition
+from gangline.api.resources import Resource
 from gangline.placement import (
     Binding,
     DeviceClaims,
@@ -30,7 +30,7 @@ from gangline.placement.allocations import Allocations, gang_key
 from gangline.placement.gangs import REPLICA_SLASHES
 from gangline.placement.groups.collect import collect_gangs, leaves
 from gangline.placement.snapshot import HOSTNAME_LABEL, SAVED_ANNOTATION, given_gpus
-from gangline.workloads.gang_names import succeeded_gang
+from gangline.scheduler.set_gangs import Obj, SetGangs
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 
 MAIN_ROLES = ("launcher", "master", "chief")
@@ -70,7 +70,7 @@ class SchedulerState:
         self._bare_nodes: dict[str, NodeView] = {}  # nodes that publish devices, without them
         self.namespaces = Namespaces()
         """Labels of namespaces; whoever changes them calls :meth:`take_namespaces`."""
-        self._succeeded: dict[str, str] = {}  # gangs of pods that keep their places, by uid
+        self._set_gangs = SetGangs(self._allocations.succeeded)
         self._selecting: dict[str, PodView] = {}  # pods that select namespaces, as they say it
 
     @property
@@ -138,7 +138,7 @@ class SchedulerState:
         if pod is None:
             return False
         uid = pod.metadata.uid
-        self._note_success(uid, new)
+        self._set_gangs.take_pod(uid, new)
         if new is None or new.is_finished:
             self._note_end(pod, is_over=new is not None and new.status.phase == "Succeeded")
             held = self._remove(uid)
@@ -151,24 +151,13 @@ class SchedulerState:
             waited = self._drop_pending(uid)  # True where another scheduler has bound it
             self._assumed.discard(uid)
             if not self._is_known(new):
-                self._add(self._named(PodView.from_pod(new)))
+                self._add(self._named(self.view_of(new)))
             return waited and bool(self._pending)
         if new.spec.scheduler_name not in self._names or new.metadata.deletion_timestamp:
             return self._drop_pending(uid) and bool(self._pending)
         if uid in self._assumed:
             return False
         return self._take_waiting(old, new)
-
-    def _note_success(self, uid: str, pod: Pod | None) -> None:
-        """Note in which gang a pod keeps its place, for as long as it is there."""
-        gang = succeeded_gang(pod) if pod is not None else ""
-        known = self._succeeded.pop(uid, "")
-        if gang:
-            self._succeeded[uid] = gang
-        if gang != known:
-            self._allocations.succeeded.update({gang: 1} if gang else {})
-            self._allocations.succeeded.subtract({known: 1} if known else {})
-            self._allocations.succeeded += Counter()  # drops zeros
 
     def _note_end(self, pod: Pod, *, is_over: bool) -> None:
         """Note whether a job is over because its main pod has succeeded; its workers may stay, and idle."""
@@ -203,12 +192,28 @@ class SchedulerState:
             )
             if before == after:
                 return False
-        view = self._named(PodView.from_pod(new))
+        view = self._named(self.view_of(new))
         if view.claims:
             self._with_claims[uid] = view
         self._pending[uid] = self.storage.applied(view)
         self._know_level(view.required_level)
         return not self._pending[uid].gated
+
+    def view_of(self, pod: Pod) -> PodView:
+        """Return the view of a pod, with the gang that it is in by what it is of."""
+        return PodView.from_pod(pod, self._set_gangs.sets)
+
+    def take_set(self, resource: Resource, old: Obj | None, new: Obj | None) -> bool:
+        """Take a JobSet or a LeaderWorkerSet as it is now, and look at the gangs of its pods again."""
+        is_news = False
+        for uid, gang in self._set_gangs.take_set(resource, old, new):
+            held, waiting = self._allocations.get(uid), self._pending.get(uid)
+            if held is not None and (held.gang, held.gang_size) != gang:
+                self._allocations.add(msgspec.structs.replace(held, gang=gang.key, gang_size=gang.size))
+            if waiting is not None and (waiting.gang, waiting.gang_size) != gang:
+                self._pending[uid] = msgspec.structs.replace(waiting, gang=gang.key, gang_size=gang.size)
+                is_news = True
+        return is_news
 
     def take_storage(self) -> bool:
         """Look at the claims of waiting pods again."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+from gangline.api.core import DEFAULT_SCHEDULER
 from gangline.workloads.kinds import is_worker, kind_of
 from gangline.workloads.requests import pod_gpus
 
@@ -141,7 +142,7 @@ def is_suspended(job: Obj) -> bool:
 
 def scheduler_of(pod: Obj) -> str:
     """Return which scheduler places a pod."""
-    return str(pod["spec"].get("schedulerName") or "default-scheduler")
+    return str(pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER)
 
 
 def is_controlled(obj: Obj) -> bool:

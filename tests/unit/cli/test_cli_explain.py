@@ -213,6 +213,22 @@ def test_pods_of_any_kind_are_found_by_their_owner(owner, kind, name, want):
     assert _is_of(owned, kind, name) is want
 
 
+@pytest.mark.parametrize(
+    ("label", "kind", "want"),
+    [
+        ("jobset.sigs.k8s.io/jobset-name", "jobset", True),
+        ("jobset.sigs.k8s.io/jobset-name", "", True),
+        ("leaderworkerset.sigs.k8s.io/name", "lws", True),
+        ("leaderworkerset.sigs.k8s.io/name", "jobset", False),
+    ],
+)
+def test_pods_of_a_set_are_found_by_its_label(label: str, kind: str, want: bool) -> None:
+    member = pod("p-0")
+    member["metadata"]["labels"] = {label: "train"}
+
+    assert _is_of(member, kind, "train") is want
+
+
 def test_gpus_that_are_real_are_not_called_simulated():
     real = node("a")
     real["metadata"]["annotations"]["gangline.dev/gpu-topology"] = real["metadata"]["annotations"][

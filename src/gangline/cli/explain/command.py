@@ -312,9 +312,11 @@ def _is_of(pod: Obj, kind: str, name: str) -> bool:
     """Return whether a pod's labels or owners name a job; a Deployment's pods are its ReplicaSet's."""
     from gangline.api.resources import REPLICA_SETS
     from gangline.placement.snapshot import JOB_NAME_LABELS
+    from gangline.workloads.workload_sets import KIND_LABELS
 
     labels = pod["metadata"].get("labels") or {}
-    if not kind and any(labels.get(key) == name for key in JOB_NAME_LABELS):
+    keys = (*JOB_NAME_LABELS, *KIND_LABELS.values()) if not kind else (KIND_LABELS.get(kind, ""),)
+    if any(labels.get(key) == name for key in keys):
         return True
     for owner in pod["metadata"].get("ownerReferences") or []:
         if owner.get("name") == name and kind in ("", str(owner.get("kind")).lower()):

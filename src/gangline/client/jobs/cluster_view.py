@@ -60,6 +60,7 @@ from gangline.placement.snapshot import HOSTNAME_LABEL
 from gangline.scheduler.published import Published
 from gangline.workloads.gang_names import succeeded_gang
 from gangline.workloads.job_state import scheduler_of
+from gangline.workloads.workload_sets import SET_LABELS, WorkloadSets
 
 if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
@@ -186,6 +187,7 @@ async def look(client: ObjectClient) -> ClusterView:
         workloads=workloads,
         budgets=tuple(filter(None, map(DisruptionBudget.from_object, budgets))),
         composites=[msgspec.convert(entry, PodGroup, strict=False) for entry in composites],
+        sets=await _sets(client, pods),
     )
     return replace(view, lacking=tuple(sorted(lacking)))
 
@@ -203,8 +205,10 @@ def view_of(
     workloads: Iterable[Obj] = (),
     budgets: tuple[DisruptionBudget, ...] = (),
     composites: Iterable[PodGroup] = (),
+    sets: WorkloadSets | None = None,
 ) -> ClusterView:
     """Return the view of objects in wire form. Pure."""
+    sets = sets or WorkloadSets()
     storage, namespaces, devices = storage or Storage(), namespaces or Namespaces(), devices or DeviceClaims()
     found_classes = [msgspec.convert(entry, PriorityClass, strict=False) for entry in priority_classes]
     classes = {entry.metadata.name: entry for entry in found_classes}
@@ -224,7 +228,7 @@ def view_of(
     found = [queue for entry in queues if isinstance(queue := read_queue(entry), Queue)]
     read = {pod["metadata"]["uid"]: msgspec.convert(pod, Pod, strict=False) for pod in pods}
     views = {
-        uid: storage.applied(namespaces.applied(devices.applied(PodView.from_pod(pod))))
+        uid: storage.applied(namespaces.applied(devices.applied(PodView.from_pod(pod, sets))))
         for uid, pod in read.items()
         if not pod.is_finished
     }
@@ -238,13 +242,24 @@ def view_of(
                 for node in nodes
             ),
             pods=tuple(view for view in views.values() if view.node_name),
-            succeeded=Counter(gang for pod in read.values() if (gang := succeeded_gang(pod))),
+            succeeded=Counter(
+                gang for pod in read.values() if (gang := succeeded_gang(pod) or sets.succeeded_gang(pod))
+            ),
             budgets=budgets,
         ),
         groups=groups,
         policy=Policy(queues={queue.name: queue for queue in found}),
         verdicts=verdicts,
     ).with_levels(levels)
+
+
+async def _sets(client: ObjectClient, pods: Sequence[Obj]) -> WorkloadSets:
+    """Return the JobSets and LeaderWorkerSets, where a pod is of one and they may be read."""
+    sets = WorkloadSets()
+    for resource, label in SET_LABELS.items():
+        if any(label in (pod["metadata"].get("labels") or {}) for pod in pods):
+            sets.take(resource, await _items(client, resource, []))
+    return sets
 
 
 async def _namespaces(client: ObjectClient, pods: Sequence[Obj]) -> Namespaces:
