@@ -34,7 +34,7 @@ from gangline.workloads.gpu_source import SOURCE_LABEL
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.gpus import VISIBLE_ANNOTATION, gpu_shares, read_gpus
 from gangline.workloads.requests import GPU, device_count
-from gangline.workloads.workload_sets import NO_GANG, WorkloadSets
+from gangline.workloads.workload_sets import SetGang, WorkloadSets
 
 JOB_NAME_LABELS = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
 REPLICA_LABELS = ("training.kubeflow.org/job-role", "training.kubeflow.org/replica-type")
@@ -257,12 +257,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def from_pod(cls, pod: Pod, sets: WorkloadSets | None = None) -> PodView:
-        """Return the view of a pod. Cost: 15 µs for a worker of a training job.
-
-        Args:
-            pod: as it is.
-            sets: that make gangs of pods which name none; None for none.
-        """
+        """Return the view of a pod, in the gang of its set if it names none. Cost: 15 µs for a worker."""
         spec, refusal, request, shares = pod.spec, "", {}, {}
         try:
             request = pod_request(spec)
@@ -270,10 +265,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         except ValueError as error:
             refusal = str(error)
         labels, namespace = pod.metadata.labels, pod.metadata.namespace
-        terms, preferences = (
-            _node_terms(spec.affinity),
-            _node_preferences(spec.affinity) if spec.affinity else (),
-        )
+        terms = _node_terms(spec.affinity)
+        preferences = _node_preferences(spec.affinity) if spec.affinity else ()
         relations, unknown = None, ""
         if spec.affinity or spec.topology_spread_constraints:
             spread = spec.topology_spread_constraints
@@ -283,8 +276,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         affinity = (spec.node_selector, terms, preferences, spec.tolerations, relations)
         visible = pod.metadata.annotations.get(VISIBLE_ANNOTATION)
         shape = (request, sorted(ports), affinity, refusal, visible)
-        named = gang_of(pod)
-        of_set = sets.gang_of(pod) if sets is not None and not named else NO_GANG
+        gang = _gang(pod, sets)
         job = next((labels[name] for name in JOB_NAME_LABELS if labels.get(name)), "")
         return cls(
             key=pod.metadata.key,
@@ -308,8 +300,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             may_preempt=spec.preemption_policy != NEVER_PREEMPTS,
             created=pod.metadata.creation_timestamp or "",
             shape=_encoder.encode(shape),
-            gang=named or of_set.key,
-            gang_size=gang_size(pod) or of_set.size,
+            gang=gang.key,
+            gang_size=gang.size,
             queue=pod.metadata.annotations.get(QUEUE_ANNOTATION, ""),
             device_claims=_device_claims(pod) if spec.resource_claims else (),
             claim_users=_claim_users(spec) if spec.resource_claims else (),
@@ -333,6 +325,11 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def placed(self, node: str, gpu_uuids: tuple[str, ...], started: str = "") -> PodView:
         """Return the pod as it is once it is bound to a node, with these GPUs."""
         return msgspec.structs.replace(self, node_name=node, gpu_uuids=gpu_uuids, started=started)
+
+
+def _gang(pod: Pod, sets: WorkloadSets | None) -> SetGang:
+    named = gang_of(pod)
+    return sets.gang_of(pod) if sets is not None and not named else SetGang(named, gang_size(pod))
 
 
 def _time(text: str) -> str:

@@ -1,4 +1,4 @@
-"""JobSets and LeaderWorkerSets, whose pods are gangs by what they are of; their controllers' part is played."""
+"""JobSets and LeaderWorkerSets: their pods are gangs by what they are of. The controllers' part is played."""
 
 from __future__ import annotations
 
@@ -84,12 +84,9 @@ async def test_jobs_in_order_do_not_wait_for_those_that_are_not_made_yet(cluster
 
 async def test_a_set_that_comes_after_its_pods_makes_them_a_gang(cluster: Any) -> None:
     prefix = "leaderworkerset.sigs.k8s.io"
+    group = {f"{prefix}/name": "serve", f"{prefix}/group-index": "0"}
     for index in range(3):
-        labels = {
-            f"{prefix}/name": "serve",
-            f"{prefix}/group-index": "0",
-            f"{prefix}/worker-index": str(index),
-        }
+        labels = group | {f"{prefix}/worker-index": str(index)}
         await cluster.add_pod(f"serve-0-{index}", cpu="1", labels=labels)
     await cluster.until_unschedulable("serve-0-0")  # no node is there
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +187,7 @@ async def look(client: ObjectClient) -> ClusterView:
         workloads=workloads,
         budgets=tuple(filter(None, map(DisruptionBudget.from_object, budgets))),
         composites=[msgspec.convert(entry, PodGroup, strict=False) for entry in composites],
-        sets=await _sets(client, pods),
+        sets=await _sets(client, {label for pod in pods for label in pod["metadata"].get("labels") or ()}),
     )
     return replace(view, lacking=tuple(sorted(lacking)))
 
@@ -253,11 +253,11 @@ def view_of(
     ).with_levels(levels)
 
 
-async def _sets(client: ObjectClient, pods: Sequence[Obj]) -> WorkloadSets:
-    """Return the JobSets and LeaderWorkerSets, where a pod is of one and they may be read."""
+async def _sets(client: ObjectClient, labels: Collection[str]) -> WorkloadSets:
+    """Return the JobSets and LeaderWorkerSets, where a pod has the label of one and they may be read."""
     sets = WorkloadSets()
     for resource, label in SET_LABELS.items():
-        if any(label in (pod["metadata"].get("labels") or {}) for pod in pods):
+        if label in labels:
             sets.take(resource, await _items(client, resource, []))
     return sets
 
