@@ -32,6 +32,7 @@ SCENARIOS = [
     "scheduler_day",
     "device_plugin",
     "scheduler_core",
+    "scheduler_scale",
     "scheduler_binding",
 ]
 

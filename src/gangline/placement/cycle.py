@@ -8,7 +8,6 @@ may start where they do not delay it. Where allowed, gangs of lower priority giv
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -22,7 +21,7 @@ from gangline.placement.fit import by_shape, closeness, closest, has_rules
 from gangline.placement.gangs import Gang, GangShape, Group
 from gangline.placement.groups.collect import collect_gangs
 from gangline.placement.groups.domains import domains_of
-from gangline.placement.node_table import SHAPES_MAX, Bools, NodeTable
+from gangline.placement.node_table import Bools, NodeTable
 from gangline.placement.place import place
 from gangline.placement.policy import Policy
 from gangline.placement.preemption.by_attained_service import Suspender
@@ -40,6 +39,9 @@ DEFAULT_POLICY = Policy()
 HEADS_MAX = 4
 """Gangs that wait for which, one after another, room is looked for in the future or taken from others: nobody
 may know when there will be room for the first. Those that would not fit an idle cluster do not count."""
+
+FORMS_MAX = 1 << 14
+"""Forms of gangs of which it is remembered whether they would fit if nothing ran."""
 
 NOT_PREEMPTING = "preemption: not eligible due to preemptionPolicy=Never"
 """Said of a gang that could otherwise have others give way; kube-scheduler's words."""
@@ -195,11 +197,11 @@ class SchedulingCycle:
 
         Room only shrinks during a pass, so what was refused once need not be tried again.
         """
-        shapes, level = Counter(pod.shape for pod in gang.pods), gang.group.required_level
+        is_told, level = all(shape for shape, _ in gang.shapes), gang.group.required_level
         is_bound_to_others = bool(gang.ties) or gang.has_levels or (level and gang.placed)
-        if b"" in shapes or is_bound_to_others or has_rules(self._table, gang):
+        if not is_told or is_bound_to_others or has_rules(self._table, gang):
             return None
-        return frozenset(shapes.items()), level, self.whole_until(gang) is None
+        return gang.shapes, level, self.whole_until(gang) is None
 
     def whole_until(self, gang: Gang) -> datetime | None:
         """Return until when a gang rather waits than is cut; None for one that may be cut now."""
@@ -244,7 +246,7 @@ class SchedulingCycle:
             return place(self._table, idle, gang) is not None
         known = self._table.fits_idle
         if form not in known:
-            if len(known) >= SHAPES_MAX:
+            if len(known) >= FORMS_MAX:
                 known.clear()
             known[form] = place(self._table, idle, gang) is not None
         return known[form]

@@ -5,7 +5,7 @@ Source: Kubernetes documentation, "Taints and Tolerations" and "Assigning Pods t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,15 +18,30 @@ if TYPE_CHECKING:
     from gangline.placement.snapshot import NodeView, PodView
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
-LABELS_MAX = 256
-"""Sets of labels for which it is remembered which nodes are alike."""
+NO_DOMAIN = -1
+"""Domain of nodes that lack a label."""
+
+NAME = "metadata.name"
+"""Field of a node that terms may ask for as if it were a label."""
 
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def filter_reason(node: NodeView, pod: PodView) -> str:
     """Return why the pod may not use the node, or an empty text. Cost: 1 µs without rules."""
+    if reason := _refusal(node, pod):
+        return reason
+    if not matches_node(node, pod):
+        return "node(s) didn't match Pod's node affinity/selector"
+    if not all(any(term_holds(term, node) for term in terms) for terms in pod.volume_terms):
+        return "node(s) had volume node affinity conflict"
+    return ""
+
+
+def _refusal(node: NodeView, pod: PodView) -> str:
+    """Return the reason that neither labels nor the name of the node have a part in."""
     if node.unschedulable and not is_tolerated(UNSCHEDULABLE_TAINT, pod.tolerations):
         return "node(s) were unschedulable"
     for taint in node.taints:
@@ -36,42 +51,32 @@ def filter_reason(node: NodeView, pod: PodView) -> str:
         return "node(s) publish no GPUs for resource claims"
     if node.by_claim and not pod.device_claims and pod.request.get(GPU):
         return "node(s) give their GPUs to resource claims alone"
-    if not matches_node(node, pod):
-        return "node(s) didn't match Pod's node affinity/selector"
-    if not all(any(term_holds(term, node) for term in terms) for terms in pod.volume_terms):
-        return "node(s) had volume node affinity conflict"
     return ""
 
 
-def rule_labels(pod: PodView) -> frozenset[str] | None:
-    """Return the labels of nodes that :func:`filter_reason` reads for a pod; None where it reads names."""
-    terms = [*(pod.node_terms or ()), *(term for terms in pod.volume_terms for term in terms)]
-    if any(term.get("matchFields") for term in terms):
-        return None
-    rules = (rule for term in terms for rule in term.get("matchExpressions") or [])
-    return frozenset([*pod.node_selector, *(rule.get("key", "") for rule in rules)])
-
-
-class LikeNodes:
-    """Which nodes are alike in what the rules of pods read of them, so that a rule is looked at once for all.
+class NodeRules:
+    """What the rules of pods read of nodes, as arrays: a rule is looked at once for all nodes that are alike.
 
     Args:
         count: rows to begin with.
     """
 
     def __init__(self, count: int = 0) -> None:
-        self._class_of = np.zeros(count, np.int64)  # by all that is read but labels
+        self._class_of = np.zeros(count, np.int64)  # by all that is read but labels and names
         self._classes: dict[object, int] = {}
-        self._found: dict[frozenset[str], tuple[Sequence[int], Ints]] = {}
+        self._samples: list[NodeView] = []  # one node of each class
+        self._domains: dict[str, tuple[Ints, dict[str, int]]] = {}
 
     def put(self, row: int, node: NodeView) -> None:
         """Take the node of a row as it is now."""
         rules = node.taints, node.unschedulable, node.by_claim
-        self._class_of[row] = self._classes.setdefault(rules, len(self._classes))
+        found = self._class_of[row] = self._classes.setdefault(rules, len(self._classes))
+        if found == len(self._samples):
+            self._samples.append(node)
 
     def forget(self) -> None:
-        """Forget which are alike: a node has changed, come or gone."""
-        self._found.clear()
+        """Forget the labels: a node has changed, come or gone."""
+        self._domains.clear()
 
     def insert(self, row: int) -> None:
         """Make room for a row."""
@@ -81,24 +86,52 @@ class LikeNodes:
         """Forget a row."""
         self._class_of = np.delete(self._class_of, row)
 
-    def by(
-        self, labels: frozenset[str], domains_of: Callable[[str], tuple[Ints, int]]
-    ) -> tuple[Sequence[int], Ints]:
-        """Return the first node of each kind in these labels, and the kind of each node: int64 (N,).
+    def domains(self, key: str, views: Sequence[NodeView]) -> tuple[Ints, dict[str, int]]:
+        """Return the domain of each node by a label, int64 (N,), and the number of each of its values.
 
-        Cost: 0.1 µs a node for each label the first time after a node has changed, then nothing.
+        Cost: 0.3 µs a node the first time after a node has changed.
         """
-        known = self._found.get(labels)
-        if known is None:
-            codes = self._class_of
-            for key in sorted(labels):
-                domains, count = domains_of(key)
-                _, codes = np.unique(codes * (count + 1) + domains + 1, return_inverse=True)
-            _, first, kinds = np.unique(codes, return_index=True, return_inverse=True)
-            if len(self._found) >= LABELS_MAX:
-                self._found.clear()
-            known = self._found[labels] = (first.tolist(), kinds)
-        return known
+        found = self._domains.get(key)
+        if found is None:
+            ids: dict[str, int] = {}
+            values = (view.name if key == NAME else view.labels.get(key) for view in views)
+            domains = [NO_DOMAIN if value is None else ids.setdefault(value, len(ids)) for value in values]
+            found = self._domains[key] = (np.array(domains, np.int64), ids)
+        return found
+
+    def permit(self, pod: PodView, views: Sequence[NodeView]) -> Bools:
+        """Return which nodes a pod may use: those for which :func:`filter_reason` has none.
+
+        Cost: 1 µs for each kind of taints, and 5 µs for each rule at 2,000 nodes.
+        """
+        kept = np.fromiter((not _refusal(node, pod) for node in self._samples), np.bool_, len(self._samples))
+        found = kept[self._class_of]
+        for key, value in pod.node_selector.items():
+            domains, ids = self.domains(key, views)
+            found &= domains == ids.get(value, len(ids))
+        for terms in (*((pod.node_terms,) if pod.node_terms is not None else ()), *pod.volume_terms):
+            among = np.zeros(len(views), np.bool_)
+            for term in terms:
+                among |= self._term(term, views)
+            found &= among
+        return found
+
+    def _term(self, term: dict[str, Any], views: Sequence[NodeView]) -> Bools:
+        """Return on which nodes a term holds, as :func:`term_holds` does."""
+        labels, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
+        found = np.full(
+            len(views), bool(labels or fields) and all(rule.get("key") == NAME for rule in fields)
+        )
+        for rule in (*labels, *fields):
+            key, operator, values = rule.get("key", ""), rule.get("operator", ""), rule.get("values") or []
+            domains, ids = self.domains(key, views)
+            if operator in ("In", "NotIn"):
+                wanted = [ids[value] for value in values if value in ids]
+                found &= np.isin(domains, wanted, invert=operator == "NotIn")
+            else:
+                answers = [holds(operator, values, value) for value in (*ids, None)]
+                found &= np.array(answers, np.bool_)[domains]  # the last for nodes without the label
+        return found
 
 
 def is_tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
@@ -132,7 +165,7 @@ def term_holds(term: dict[str, Any], node: NodeView) -> bool:
     if not expressions and not fields:
         return False
     return all(_holds(rule, node.labels.get(rule.get("key", ""))) for rule in expressions) and all(
-        rule.get("key") == "metadata.name" and _holds(rule, node.name) for rule in fields
+        rule.get("key") == NAME and _holds(rule, node.name) for rule in fields
     )
 
 

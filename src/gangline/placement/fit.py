@@ -19,9 +19,10 @@ import numpy as np
 from gangline.placement.affinity.pod_affinity import assign
 from gangline.placement.affinity.preferences import wishes
 from gangline.placement.capacity import UNBOUNDED, Spot, capacity, node_scores, take
+from gangline.placement.filters import NO_DOMAIN
 from gangline.placement.gangs import Gang
 from gangline.placement.multi_shape import mixes_on
-from gangline.placement.node_table import NO_DOMAIN, Bools, Floats, FreeResources, Ints, NodeTable
+from gangline.placement.node_table import Bools, Floats, FreeResources, Ints, NodeTable
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU, device_count
 

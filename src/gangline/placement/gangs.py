@@ -6,6 +6,7 @@ scheduler-plugins calls things ends in :class:`Group`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -150,6 +151,11 @@ class Gang:
             for name, amount in pod.request.items():
                 total[name] = total.get(name, 0) + amount
         return total
+
+    @cached_property
+    def shapes(self) -> frozenset[tuple[bytes, int]]:
+        """How many of the waiting pods have which shape."""
+        return frozenset(Counter(pod.shape for pod in self.pods).items())
 
     @property
     def gpus(self) -> int:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gangline.placement.affinity.affinity_index import AffinityIndex
 from gangline.placement.amounts import CPU, MEMORY, PODS
-from gangline.placement.filters import LikeNodes, filter_reason, rule_labels
+from gangline.placement.filters import NO_DOMAIN, NodeRules, filter_reason
 from gangline.placement.gpu_tables import GpuTables, tables_of
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology import NodeGpus, choices
@@ -28,7 +28,6 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-NO_DOMAIN = -1
 CHANGES_MAX = 1 << 16
 """Changes of rows that are remembered; beyond, what is derived from rows is worked out anew."""
 SHAPES_MAX = 256
@@ -65,13 +64,12 @@ class NodeTable:
         self.kinds: list[GpuTables] = []
         self.room = FreeResources(np.zeros((0, len(self.columns)), np.int64), np.zeros(0, np.int64))
         self._model_ids: dict[str, int] = {}
-        self._likes = LikeNodes()
+        self._rules = NodeRules()
         self._domain_ids: list[dict[tuple[str, ...], int]] = [{} for _ in self.levels]
         self._eligible: dict[bytes, tuple[PodView, Bools]] = {}
         self._assumed: dict[str, dict[str, int]] = {}  # GPUs by node and pod, where a plugin chose them
         self._idle: FreeResources | None = None
         self.fits_idle: dict[object, bool] = {}
-        self._label_domains: dict[str, tuple[Ints, int]] = {}
         self._of_nodes: dict[bytes, Ints] = {}
 
     @classmethod
@@ -91,7 +89,7 @@ class NodeTable:
         count = len(ordered)
         table.kind_of = np.full(count, -1, np.int32)
         table.model_of = np.zeros(count, np.int64)
-        table._likes = LikeNodes(count)
+        table._rules = NodeRules(count)
         table.domains = np.full((len(table.levels), count), NO_DOMAIN, np.int32)
         table.room = FreeResources(np.zeros((count, len(table.columns)), np.int64), np.zeros(count, np.int64))
         for index, node in enumerate(ordered):
@@ -152,7 +150,7 @@ class NodeTable:
         self.views.insert(index, node)
         self.kind_of = np.insert(self.kind_of, index, -1)
         self.model_of = np.insert(self.model_of, index, 0)
-        self._likes.insert(index)
+        self._rules.insert(index)
         self.domains = np.insert(self.domains, index, NO_DOMAIN, axis=1)
         self.room.insert(index)
         for shape, (pod, mask) in self._eligible.items():
@@ -169,7 +167,7 @@ class NodeTable:
         del self.names[index], self.views[index]
         self.kind_of = np.delete(self.kind_of, index)
         self.model_of = np.delete(self.model_of, index)
-        self._likes.delete(index)
+        self._rules.delete(index)
         self.domains = np.delete(self.domains, index, axis=1)
         self.room.delete(index)
         self._eligible = {
@@ -180,8 +178,7 @@ class NodeTable:
         """Forget what is worked out from all nodes."""
         self._idle = None
         self.fits_idle.clear()
-        self._label_domains.clear()
-        self._likes.forget()
+        self._rules.forget()
         self._of_nodes.clear()
 
     def hold(self, pod: PodView) -> None:
@@ -215,20 +212,12 @@ class NodeTable:
         if known is not None:
             return known[1]
         allowed = not pod.refusal
-        mask = self._permitted(pod) if allowed else np.zeros(len(self.views), np.bool_)
+        mask = self._rules.permit(pod, self.views) if allowed else np.zeros(len(self.views), np.bool_)
         if pod.shape:
             while len(self._eligible) >= SHAPES_MAX:
                 del self._eligible[next(iter(self._eligible))]
             self._eligible[pod.shape] = (pod, mask)
         return mask
-
-    def _permitted(self, pod: PodView) -> Bools:
-        """Return which nodes the pod's rules permit; those that are alike in what the rules read, at once."""
-        keys = rule_labels(pod)
-        every = range(len(self.views)), None
-        first, alike = self._likes.by(keys, self.label_domains) if keys is not None else every
-        found = np.fromiter((not filter_reason(self.views[row], pod) for row in first), np.bool_, len(first))
-        return found if alike is None else found[alike]
 
     def level(self, key: str) -> int:
         """Return the position of a label among the levels, or -1."""
@@ -239,13 +228,8 @@ class NodeTable:
 
         Cost: 0.3 µs a node the first time after a node has changed.
         """
-        found = self._label_domains.get(key)
-        if found is None:
-            ids: dict[str, int] = {}
-            values = (view.labels.get(key) for view in self.views)
-            domains = [NO_DOMAIN if value is None else ids.setdefault(value, len(ids)) for value in values]
-            found = self._label_domains[key] = (np.array(domains, np.int64), len(ids))
-        return found
+        domains, ids = self._rules.domains(key, self.views)
+        return domains, len(ids)
 
     def models(self) -> tuple[Ints, int]:
         """Return the model of each node's devices as a number, int64 (N,), and how many there are.
@@ -292,7 +276,7 @@ class NodeTable:
         self.kind_of[index] = self._kind(node.gpus, by_wires=node.by_wires) if node.gpus else -1
         model = self._model_ids.setdefault(node.model, len(self._model_ids)) if node.devices else 0
         self.model_of[index] = model
-        self._likes.put(index, node)
+        self._rules.put(index, node)
         path: tuple[str, ...] = ()
         for position, key in enumerate(self.levels):
             path = (*path, node.labels.get(key, ""))

@@ -11,11 +11,11 @@ import numpy as np
 from gangline.placement.affinity.why_rules import rule_refusals, rule_shortfall
 from gangline.placement.amounts import PODS
 from gangline.placement.capacity import capacity
-from gangline.placement.filters import filter_reason
+from gangline.placement.filters import NO_DOMAIN, filter_reason
 from gangline.placement.fit import visible_room
 from gangline.placement.gangs import Gang
 from gangline.placement.groups.domains import domain_name, domains_of
-from gangline.placement.node_table import NO_DOMAIN, FreeResources, NodeTable
+from gangline.placement.node_table import FreeResources, NodeTable
 from gangline.placement.place import place
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.workloads.requests import GPU
@@ -127,16 +127,17 @@ def _one_pod(
 ) -> str:
     """Return the resource that a single pod lacks most widely, and the node that is nearest to having it."""
     rows = np.flatnonzero(eligible)
-    lacking: list[tuple[int, str, int, str, int]] = []
-    for name, amount in pod.request.items():
-        free = room.free[rows, table.column(name)]
-        if name == GPU:
-            ids = np.bitwise_count(room.gpus[rows].astype(np.uint64)).astype(np.int64)
-            free = np.where(table.kind_of[rows] >= 0, np.minimum(free, ids), free)
-        short = int((free < amount).sum())
-        best = int(np.argmax(free))
-        lacking.append((short, name, amount, table.names[rows[best]], max(int(free[best]), 0)))
-    short, name, amount, node, free_there = max(lacking, key=lambda entry: (entry[0], entry[1]))
+    asked = list(pod.request.items())
+    columns = [table.column(name) for name, _ in asked]
+    free = room.free[rows[:, None], columns]
+    if GPU in pod.request:
+        place, is_known = list(pod.request).index(GPU), table.kind_of[rows] >= 0
+        ids = np.bitwise_count(room.gpus[rows].astype(np.uint64)).astype(np.int64)
+        free[:, place] = np.where(is_known, np.minimum(free[:, place], ids), free[:, place])
+    shorts = (free < [amount for _, amount in asked]).sum(axis=0).tolist()
+    place = max(range(len(asked)), key=lambda place: (shorts[place], asked[place][0]))
+    best, short, (name, amount) = int(np.argmax(free[:, place])), shorts[place], asked[place]
+    node, free_there = table.names[rows[best]], max(int(free[best, place]), 0)
     if short == 0:
         return pod_message(table, pod)
     if free_there >= amount:

@@ -15,8 +15,9 @@ import numpy as np
 from gangline.placement.affinity.preferences import wishes
 from gangline.placement.affinity.terms import Relations, Spread, Term
 from gangline.placement.capacity import Spot, capacity, node_scores, take
+from gangline.placement.filters import NO_DOMAIN
 from gangline.placement.gangs import Gang
-from gangline.placement.node_table import NO_DOMAIN, Bools, Floats, FreeResources, Ints, NodeTable
+from gangline.placement.node_table import Bools, Floats, FreeResources, Ints, NodeTable
 from gangline.placement.snapshot import PodView
 from gangline.topology import members
 from gangline.workloads.requests import GPU
