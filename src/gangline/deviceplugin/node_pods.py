@@ -32,9 +32,14 @@ from gangline.devices.inventory import (
 from gangline.errors import GanglineError
 from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.verbs import ObjectClient
+from gangline.train.checkpoint_log import CheckpointLogs
 from gangline.workloads.gpus import ANNOTATION, GPU_GROUP_ANNOTATION, read_gpus
+from gangline.workloads.suspension import CHECKPOINT_ANNOTATION
 
 POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+
+POD_LOGS = Path("/var/log/pods")
+"""``NAMESPACE_POD_UID/CONTAINER/N.log``. Source: Kubernetes, "Logging Architecture"."""
 
 ASK_TIMEOUT_S = 2.0
 """A pod does not wait longer for what was chosen for it; then the wires decide."""
@@ -97,15 +102,23 @@ class NodePods:
         node: the node's name.
         say: takes each line of the log.
         socket: of the kubelet, where it lists what its pods have.
+        logs: of all pods of the node, as kubelets name them.
     """
 
     def __init__(
-        self, client: ObjectClient, node: str, say: Callable[[str], None], socket: Path = POD_RESOURCES_SOCKET
+        self,
+        client: ObjectClient,
+        node: str,
+        say: Callable[[str], None],
+        socket: Path = POD_RESOURCES_SOCKET,
+        logs: Path = POD_LOGS,
     ) -> None:
         self._client = client
         self._node = node
         self._say = say
         self._socket = socket
+        self._logs = logs
+        self._checkpoints = CheckpointLogs()
         self._indices: dict[str, int] = {}
         self._awaited: set[str] = set()
         self._allocated = asyncio.Event()
@@ -159,12 +172,11 @@ class NodePods:
         try:
             held = await self._held()
             self._awaited -= {one for has in held.values() for ids in has.values() for one in ids}
-            for pod, notes in untrue(await self._pods(), held, self._indices):
-                metadata = {"uid": pod.metadata.uid, "annotations": notes}
-                with suppress(NotFound, Conflict):  # gone, or another pod of its name
-                    await self._client.patch(
-                        PODS, pod.metadata.name, {"metadata": metadata}, pod.metadata.namespace
-                    )
+            pods = await self._pods()
+            for pod, notes in untrue(pods, held, self._indices):
+                await self._write(pod, notes)
+            for pod, time in await self._saved(pods, held):
+                await self._write(pod, {CHECKPOINT_ANNOTATION: time})
         except grpc.aio.AioRpcError as error:
             self._tell(f"{self._socket} cannot be asked which GPUs pods have: {error.details()}")
             return False
@@ -172,6 +184,25 @@ class NodePods:
             self._tell(f"Pods cannot be told which GPUs they have: {error}")
             return False
         return True
+
+    async def _write(self, pod: Pod, notes: Mapping[str, str]) -> None:
+        metadata = {"uid": pod.metadata.uid, "annotations": notes}
+        with suppress(NotFound, Conflict):  # gone, or another pod of its name
+            await self._client.patch(PODS, pod.metadata.name, {"metadata": metadata}, pod.metadata.namespace)
+
+    async def _saved(self, pods: Iterable[Pod], held: Held) -> list[tuple[Pod, str]]:
+        """Return the pods with GPUs whose training has saved its state since the last look, and when."""
+        found = {
+            pod.metadata.uid: pod
+            for pod in pods
+            if (pod.metadata.namespace, pod.metadata.name) in held and not pod.is_finished
+        }
+        folders = {
+            uid: self._logs / f"{pod.metadata.namespace}_{pod.metadata.name}_{uid}"
+            for uid, pod in found.items()
+        }
+        times = await asyncio.to_thread(self._checkpoints.news, folders)
+        return [(found[uid], time) for uid, time in times.items()]
 
     async def _pods(self) -> list[Pod]:
         return (await self._client.list_as(PODS, Pod, field_selector=f"spec.nodeName={self._node}")).items

@@ -122,6 +122,9 @@ def _name_of(resource: Resource) -> str:
     return f"{resource.plural}.{resource.group}"
 
 
+POD_LOGS = "/var/log/pods"
+
+
 def objects(installation: Installation) -> list[Obj]:
     """Return all objects but the definitions, in the order in which they are to be made."""
     if installation.is_namespaced:
@@ -147,6 +150,11 @@ def device_plugin() -> list[Obj]:
         "pod-resources": f"{KUBELET_FOLDER}/pod-resources",
     }
     daemons = _daemons(name, "device-plugin", folders, "Directory")
+    pod = daemons["spec"]["template"]["spec"]
+    # Read alone: trainings tell in their logs when they saved their state.
+    pod["volumes"].append({"name": "pod-logs", "hostPath": {"path": POD_LOGS, "type": "DirectoryOrCreate"}})
+    mount = {"name": "pod-logs", "mountPath": POD_LOGS, "readOnly": True}
+    pod["containers"][0]["volumeMounts"].append(mount)
     return [*_account(name, rights()["device-plugin"]), daemons]
 
 

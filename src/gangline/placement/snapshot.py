@@ -34,6 +34,7 @@ from gangline.workloads.gpu_source import SOURCE_LABEL
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.gpus import VISIBLE_ANNOTATION, gpu_shares, read_gpus
 from gangline.workloads.requests import GPU, device_count
+from gangline.workloads.suspension import CHECKPOINT_ANNOTATION
 from gangline.workloads.workload_sets import SetGang, WorkloadSets
 
 JOB_NAME_LABELS = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
@@ -73,9 +74,6 @@ MODEL_LABELS = (
     "cloud.google.com/gke-accelerator",
 )
 """Labels of nodes that name the model of their devices: GPU feature discovery's, the makers', GKE's."""
-
-SAVED_ANNOTATION = "gangline.dev/checkpoint-time"
-"""On any pod of a gang: when its training last saved its state, RFC 3339. What came before is not lost."""
 
 OWN_TAINTS = frozenset([BY_WIRES_TAINT.key, HELD_TAINT.key])
 
@@ -312,7 +310,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             limit_s=spec.active_deadline_seconds,
             bound=_bound_at(pod) if spec.node_name else "",
             is_ending=bool(pod.metadata.deletion_timestamp),
-            saved=_time(pod.metadata.annotations.get(SAVED_ANNOTATION, "")),
+            saved=_time(pod.metadata.annotations.get(CHECKPOINT_ANNOTATION, "")),
             required_level=required_level(pod.metadata.annotations),
             is_controlled=pod.metadata.controller is not None,
         )

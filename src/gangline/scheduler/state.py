@@ -29,9 +29,10 @@ from gangline.placement import (
 from gangline.placement.allocations import Allocations, gang_key
 from gangline.placement.gangs import REPLICA_SLASHES
 from gangline.placement.groups.collect import collect_gangs, leaves
-from gangline.placement.snapshot import HOSTNAME_LABEL, SAVED_ANNOTATION, given_gpus
+from gangline.placement.snapshot import HOSTNAME_LABEL, given_gpus
 from gangline.scheduler.set_gangs import Obj, SetGangs
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
+from gangline.workloads.suspension import CHECKPOINT_ANNOTATION
 
 MAIN_ROLES = ("launcher", "master", "chief")
 """Parts of a job whose success is the job's."""
@@ -176,7 +177,7 @@ class SchedulerState:
                 or set(known.gpu_uuids) == set(given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)))
             )
             and known.is_ending == bool(pod.metadata.deletion_timestamp)
-            and known.saved == pod.metadata.annotations.get(SAVED_ANNOTATION, known.saved)
+            and known.saved == pod.metadata.annotations.get(CHECKPOINT_ANNOTATION, known.saved)
             and known.is_controlled == (pod.metadata.controller is not None)
             and (known.limit_s is None or known.started == (pod.status.start_time or known.started))
         )

@@ -16,10 +16,15 @@ import msgspec
 from gangline.api.core import Pod
 from gangline.api.resources import Resource
 from gangline.placement import AttainedService, Decisions, Gang, Group, PodView, Suspension
-from gangline.placement.snapshot import SAVED_ANNOTATION
 from gangline.scheduler.state import SchedulerState
 from gangline.workloads.gang_names import gang_of
-from gangline.workloads.suspension import SuspendableJob, forget_patch, resume_patch, suspend_patch
+from gangline.workloads.suspension import (
+    CHECKPOINT_ANNOTATION,
+    SuspendableJob,
+    forget_patch,
+    resume_patch,
+    suspend_patch,
+)
 
 OWNERS_MAX = 4096
 """Controllers of gangs that are remembered although they are no jobs that can be suspended."""
@@ -108,7 +113,7 @@ class SuspendedGangs:
             self._gangs = {uid: known for uid, known in self._gangs.items() if uid in self._jobs}
             self._saving &= self._jobs.keys()
         self._gangs[controller.uid] = gang
-        if SAVED_ANNOTATION in pod.metadata.annotations:
+        if CHECKPOINT_ANNOTATION in pod.metadata.annotations:
             self._saving.add(controller.uid)
 
     def begin(self, gangs: Iterable[Gang]) -> list[Gang]:

@@ -23,6 +23,9 @@ RESUMABLE_ANNOTATION = "gangline.dev/resumable"
 """On a job: ``true`` where it goes on from a checkpoint when its pods are made anew, ``false`` where it must
 not be suspended. Without it a job can be resumed whose training tells of its checkpoints."""
 
+CHECKPOINT_ANNOTATION = "gangline.dev/checkpoint-time"
+"""On any pod of a gang: when its training last saved its state, RFC 3339. What came before is not lost."""
+
 SERVICE_ANNOTATION = "gangline.dev/attained-service"
 """On a job that was suspended: what it has had, as JSON ``{"deviceSeconds": 144000, "suspensions": 1}``."""
 

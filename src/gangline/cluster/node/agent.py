@@ -16,6 +16,7 @@ from typing import Any
 from gangline import clock
 from gangline.api.core import ConfigMap, Node, Pod, Secret, Service, host_ports
 from gangline.cluster.images.image_map import MAP_NAME, MAP_NAMESPACE
+from gangline.cluster.node.checkpoint_times import tell_checkpoint_times
 from gangline.cluster.node.context import AgentContext, affected
 from gangline.cluster.node.isolation import peer_of
 from gangline.cluster.node.leftovers import (
@@ -121,6 +122,9 @@ class NodeAgent:
                 services.create_task(self._context.own_fork_server.watch())
                 services.create_task(self._context.gpus.keep_claim())
                 services.create_task(self._context.rank_reports.run(self._context.recorder, self._pods.get))
+                services.create_task(
+                    tell_checkpoint_times(self._context.client, self._context.paths, self._running)
+                )
         finally:
             await self._let_go()
             await self._context.images.close()
@@ -232,9 +236,11 @@ class NodeAgent:
         self._context.objects.forget(kind, new.metadata.key)
         if kind == "cm" and new.metadata.key == f"{MAP_NAMESPACE}/{MAP_NAME}":
             self._context.images.prepare(new.data.get("runtime", ""))
-        mine = [runner.pod for runner in self._runners.values()]
-        for pod in affected(mine, kind, new.metadata.key):
+        for pod in affected(self._running(), kind, new.metadata.key):
             self._runners[pod.metadata.uid].refresh()
+
+    def _running(self) -> list[Pod]:
+        return [runner.pod for runner in self._runners.values()]
 
     def _begin(self, runner: PodRunner) -> None:
         uid = runner.pod.metadata.uid

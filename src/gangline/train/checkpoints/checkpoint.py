@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from gangline.errors import GanglineError, UserError
+from gangline.train.checkpoint_log import KIND
 from gangline.train.checkpoints import checkpoint_contents, same_state, sharded_state
 from gangline.train.checkpoints.checkpoint_file import Name, digest_of, is_sharded, is_whole, name_of, remove
 from gangline.train.checkpoints.checkpoint_save import Saving
 from gangline.train.environment import Ranks
 from gangline.train.peers import Peers
+from gangline.train.records import format_record
 from gangline.train.rendezvous import exchange
 
 WRITE_LIMIT_S = 3600.0
@@ -128,6 +130,9 @@ class Checkpoints:
         except GanglineError:
             saving.drop()
             raise
+        if self._ranks.rank == 0:  # what came before is not lost: who chooses whom to end reads it
+            sys.stdout.write(format_record(KIND, step=step))
+            sys.stdout.flush()
         self._prune()
 
     def resume(self) -> Checkpoint | None:
