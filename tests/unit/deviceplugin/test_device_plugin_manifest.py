@@ -10,7 +10,7 @@ import yaml
 
 from gangline.cli.commands import COMMANDS
 from gangline.cli.serve.device_plugin import command
-from gangline.deviceplugin.node_pods import POD_RESOURCES_SOCKET
+from gangline.deviceplugin.node_pods import POD_LOGS, POD_RESOURCES_SOCKET
 from gangline.devices.inventory import PLUGIN_FOLDER
 
 MANIFEST = Path(__file__).parents[3] / "deploy/device-plugin.yaml"
@@ -33,7 +33,16 @@ def test_it_starts_a_command_with_options_that_it_has(pod: Any) -> None:
 def test_it_mounts_the_folder_of_the_kubelet_where_the_command_looks(pod: Any) -> None:
     (container,), paths = pod["containers"], [PLUGIN_FOLDER, str(POD_RESOURCES_SOCKET.parent)]
 
-    assert [volume["hostPath"] for volume in pod["volumes"]] == [
+    assert [volume["hostPath"] for volume in pod["volumes"][:2]] == [
         {"path": path, "type": "Directory"} for path in paths
     ]
-    assert [mount["mountPath"] for mount in container["volumeMounts"]] == paths
+    assert [mount["mountPath"] for mount in container["volumeMounts"][:2]] == paths
+
+
+def test_it_may_read_the_logs_in_which_trainings_tell_of_their_checkpoints(pod: Any) -> None:
+    assert pod["volumes"][2]["hostPath"]["path"] == str(POD_LOGS)
+    assert pod["containers"][0]["volumeMounts"][2] == {
+        "name": "pod-logs",
+        "mountPath": str(POD_LOGS),
+        "readOnly": True,
+    }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +14,9 @@ pytest.importorskip("grpc", reason="needs grpcio")
 
 from gangline.api.core import ObjectMeta, Pod, PodStatus
 from gangline.deviceplugin.answers import preferred
-from gangline.deviceplugin.node_pods import promised_sets, untrue
+from gangline.deviceplugin.node_pods import NodePods, promised_sets, untrue
 from gangline.devices.simulated import simulate
+from gangline.train.records import format_record
 
 GPUS = "gangline.dev/gpus"
 NODE = simulate("n", 8, "v100-dgx1")
@@ -81,3 +85,44 @@ def test_an_annotation_is_true_when_it_has_what_the_kubelet_says() -> None:
 
 
 HELD = {"a": (3, 2), "b": (0, 1), "same": (4, 5), "stranger": (7,), "odd": (6,), "gone": (1,)}
+
+
+class SpokenTo:
+    """A cluster with some pods that notes what is written on them."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self.pods = pods
+        self.written: dict[str, dict[str, str]] = {}
+
+    async def list_as(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(items=list(self.pods))
+
+    async def patch(self, _: Any, name: str, patch: Any, namespace: str) -> None:
+        assert namespace == "d"
+        self.written.setdefault(name, {}).update(patch["metadata"]["annotations"])
+
+
+async def test_a_pod_with_gpus_is_told_when_its_training_saved_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gangline.deviceplugin.node_pods.PAUSES_S", (0.0,))
+    saved = format_record("checkpoint", step=3)
+    for name in ("with", "without"):
+        log = tmp_path / f"d_{name}_{name}" / "main" / "0.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(f"2026-01-01T12:00:05.5+00:00 stdout F {saved}")
+    cluster = SpokenTo(pod("with", 0), pod("without"))
+    pods = NodePods(cluster, "n", print, logs=tmp_path)  # type: ignore[arg-type]
+
+    async def held() -> Any:
+        return {("d", "with"): {"main": [IDS[0]]}}
+
+    monkeypatch.setattr(pods, "_held", held)
+    task = asyncio.create_task(pods.keep_true())
+    pods.note([])
+    async with asyncio.timeout(10):
+        while not cluster.written:
+            await asyncio.sleep(0.01)
+    task.cancel()
+
+    assert cluster.written == {"with": {"gangline.dev/checkpoint-time": "2026-01-01T12:00:05Z"}}
