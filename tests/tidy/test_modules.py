@@ -63,7 +63,6 @@ OPEN_NAMES: dict[str, set[str]] = {
         "snapshot.JOB_NAME_LABELS",
         "snapshot.MODE_LABEL",
         "snapshot.OWN_TAINTS",
-        "snapshot.SAVED_ANNOTATION",
         "snapshot.given_gpus",
         "snapshot.unknown_mode",
         "volumes.read_claim",
@@ -87,6 +86,7 @@ OPEN_NAMES: dict[str, set[str]] = {
         "step_time.PARAMETERS",
     },
     "train": {
+        "checkpoint_log.CheckpointLogs",
         "environment.tf_roles",
         "rank_processes.RANKS_OF",
         "rank_watch.*",
