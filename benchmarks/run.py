@@ -34,6 +34,7 @@ SCENARIOS = [
     "scheduler_core",
     "scheduler_scale",
     "scheduler_binding",
+    "gang_claims",
 ]
 
 

@@ -31,7 +31,7 @@ ACTING = [
 TABLE = [value for value in vars(resources).values() if isinstance(value, resources.Resource)]
 KIND_NAMES = {resource.kind for resource in TABLE} | {kind.name for kind in KINDS}
 GROUPS = {resource.group for resource in TABLE} - {""}
-RESOURCE_NAMES = {*requests.GPU_RESOURCES, *requests.GPU_ALIASES, requests.RDMA}
+RESOURCE_NAMES = {*requests.WHOLE_GPUS, *requests.GPU_ALIASES, requests.RDMA}
 
 # Literals that are left, by file. The list may only shrink.
 LEFT = {

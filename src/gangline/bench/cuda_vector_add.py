@@ -8,6 +8,7 @@ nothing of a GPU.
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ ELEMENTS = 50_000
 THREADS = 256
 BLOCKS = (ELEMENTS + THREADS - 1) // THREADS
 TOLERANCE = 1e-5
+SIMULATED = "GPU-simulated-"
+"""So the ids of GPUs begin that exist in name only (``devices/simulated.py``)."""
 
 _KERNEL = """
 extern "C" __global__ void vector_add(const float* a, const float* b, float* sum, int count)
@@ -64,7 +67,9 @@ def _has_gpu() -> bool:
 
 
 def _on_cpu(first: list[float], second: list[float]) -> list[float]:
-    entry.say("No GPU that torch can use: added on the CPU, with nothing copied or launched")
+    given = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+    why = f"{given} is simulated" if given.startswith(SIMULATED) else "No GPU that torch can use"
+    entry.say(f"{why}: added on the CPU, with nothing copied or launched")
     return [a + b for a, b in zip(first, second, strict=True)]
 
 

@@ -22,7 +22,6 @@ from gangline.placement import Binding, Unschedulable
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.gpus import GPU_GROUP_ANNOTATION
 from gangline.workloads.pending import GANG_WAITED, UNSCHEDULABLE
-from gangline.workloads.requests import GPU
 
 WRITES_AT_ONCE_MAX = 48
 
@@ -54,8 +53,8 @@ class Binder:
         self._quiet.set()
         self._gangs = 0
 
-    async def bind(self, binding: Binding, *, gpus: int = 0) -> ApiError | None:
-        """Bind one pod that asks for so many GPUs; return why it could not be."""
+    async def bind(self, binding: Binding, *, gpus: Sequence[str] = ()) -> ApiError | None:
+        """Bind one pod that asks for GPUs by these names; return why it could not be."""
         namespace, name = binding.pod.split("/", 1)
         metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": binding.uid}
         if binding.gpus:  # of a claim too: whoever looks at the pod sees its GPUs
@@ -73,23 +72,23 @@ class Binder:
             return error
         message = f"Successfully assigned {binding.pod} to {binding.node}"
         if gpus and not binding.uuids:
-            message += f"; which {GPU} it gets there, the device plugin of the node chooses"
+            message += f"; which {' and '.join(gpus)} it gets there, the device plugin of the node chooses"
         self._recorder.event(regarding(binding.pod, binding.uid), "Normal", "Scheduled", message)
         return None
 
     async def bind_all(
-        self, bindings: Sequence[Binding], gpus: Mapping[str, int]
+        self, bindings: Sequence[Binding], gpus: Mapping[str, Sequence[str]]
     ) -> list[tuple[Binding, ApiError]]:
         """Bind the pods of a gang at once; return those that could not be, with the reason.
 
         Args:
             bindings: of the gang.
-            gpus: how many GPUs each pod asks for, by uid.
+            gpus: by which names each pod asks for GPUs, by uid.
         """
         self._gangs += 1
         self._quiet.clear()
         try:
-            results = await asyncio.gather(*(self.bind(one, gpus=gpus.get(one.uid, 0)) for one in bindings))
+            results = await asyncio.gather(*(self.bind(one, gpus=gpus.get(one.uid, ())) for one in bindings))
         finally:
             self._gangs -= 1
             if not self._gangs:

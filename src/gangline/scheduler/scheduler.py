@@ -50,7 +50,7 @@ from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.statistics import SchedulerStatistics
 from gangline.scheduler.storage_watch import StorageWatch
 from gangline.scheduler.suspended_gangs import SuspendedGangs
-from gangline.workloads.requests import GPU
+from gangline.workloads.requests import counts_as_gpu
 
 DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
 """``spec.schedulerName`` of the pods that are placed here."""
@@ -347,7 +347,11 @@ class Scheduler:
     async def _commit(self, key: str, bindings: list[Binding]) -> None:
         """Bind a gang; when a pod of it cannot be bound, take all of this attempt back."""
         allocations = self._state.allocations
-        asked = {one.uid: pod.request.get(GPU, 0) for one in bindings if (pod := allocations.get(one.uid))}
+        asked = {
+            one.uid: sorted(filter(counts_as_gpu, pod.request))
+            for one in bindings
+            if (pod := allocations.get(one.uid))
+        }
         failed = (
             await self._storage.select(bindings)
             or await self._claims.allocate(bindings)

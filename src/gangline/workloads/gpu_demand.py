@@ -10,7 +10,7 @@ import msgspec
 from gangline.units import quantity_ceil
 from gangline.workloads.gpu_source import SOURCE_LABEL, gpus_in_words, kind_of
 from gangline.workloads.kinds import find_kind, pod_templates
-from gangline.workloads.requests import GPU, GPU_RESOURCES, pod_gpus, pod_requests, read_spec
+from gangline.workloads.requests import GPU, counts_as_gpu, pod_gpus, pod_requests, read_spec
 
 Obj = dict[str, Any]
 
@@ -130,9 +130,10 @@ def template_gpus(template: Obj) -> int:
 
 
 def _resource_of(obj: Obj) -> str:
-    """Return by which name a manifest asks for GPUs: the first that its pods use."""
+    """Return by which name a manifest asks for GPUs: NVIDIA's where one does, else the first."""
     asked = [pod_requests(read_spec(template.get("spec"))) for _, template in pod_templates(obj)]
-    return next((name for name in GPU_RESOURCES if any(name in amounts for amounts in asked)), GPU)
+    names = [name for amounts in asked for name in amounts if counts_as_gpu(name)]
+    return GPU if GPU in names else next(iter(names), GPU)
 
 
 def nodes_for(demand: GpuDemand) -> tuple[int, int]:

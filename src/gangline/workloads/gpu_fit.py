@@ -19,11 +19,10 @@ from gangline.api.resources import MPIJOBS
 from gangline.errors import UnschedulableError
 from gangline.workloads.gpu_demand import GpuDemand, GpuRoom
 from gangline.workloads.kinds import pod_templates
-from gangline.workloads.requests import GPU, GPU_ALIASES, GPU_RESOURCES, pod_gpus
+from gangline.workloads.requests import GPU, GPU_ALIASES, counts_as_gpu, pod_gpus
 
 Obj = dict[str, Any]
 
-_GPU_NAMES = (*GPU_RESOURCES, *GPU_ALIASES)
 _LAUNCHERS = ("mpirun", "mpiexec", "horovodrun")
 _COUNTS = ("-n", "-np", "--n", "--np", "-c")
 
@@ -138,7 +137,7 @@ def _resize_v1alpha1(spec: Obj, workers: int, after: JobSize) -> None:
     if counted == "replicas":
         spec["replicas"] = after.workers
         return
-    is_gpus = counted == "gpus" or spec.get("processingResourceType", GPU) in _GPU_NAMES
+    is_gpus = counted == "gpus" or _names_gpus(spec.get("processingResourceType", GPU))
     each = after.gpus if is_gpus else spec[counted] // workers
     spec.pop(UNITS_PER_NODE[counted], None)
     if each:
@@ -169,11 +168,15 @@ def _set_gpus(template: Obj, count: int) -> None:
         given = min(left, pod_gpus({"containers": [container]}))
         left -= given if container not in starting else 0
         for amounts in (container.get("resources") or {}).values():
-            names = [name for name in _GPU_NAMES if isinstance(amounts, dict) and name in amounts]
+            names = [name for name in amounts if _names_gpus(name)] if isinstance(amounts, dict) else []
             for name in names:
                 del amounts[name]
             if names and given:
                 amounts[names[0]] = given
+
+
+def _names_gpus(resource: str) -> bool:
+    return resource in GPU_ALIASES or counts_as_gpu(resource)
 
 
 def _set_ranks(template: Obj, before: int, after: int) -> bool:

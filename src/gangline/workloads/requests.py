@@ -7,6 +7,7 @@ Amounts of the pod as a whole stand in place of the sum, and the overhead of its
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
@@ -22,8 +23,11 @@ GPU = "nvidia.com/gpu"
 GPU_ALIASES = ("aliyun.com/gpu",)
 """Other names by which pods ask for the same GPUs, and count as :data:`GPU`."""
 
-GPU_RESOURCES = (GPU, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
-"""Whole GPUs by the names of their makers' device plugins."""
+WHOLE_GPUS = frozenset([GPU, "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"])
+"""By the names of their makers' device plugins."""
+
+_GPU_SLICE = re.compile(r"nvidia\.com/mig-.+|amd\.com/[a-z]px_nps\d")
+"""``nvidia.com/mig-1g.10gb``; ``amd.com/cpx_nps4``, as AMD's plugin calls partitions if told to."""
 
 RDMA = "rdma/hca"
 """A host channel adapter, as Mellanox' plugin for shared devices calls it and arena asks for it."""
@@ -88,13 +92,24 @@ def read_spec(spec: Any) -> PodSpec:
 
 
 def gpu_count(amounts: Mapping[str, Decimal | int]) -> int:
-    """Return how many GPUs there are in amounts, whoever made them; a part of one counts as one.
+    """Return how many GPUs there are in amounts, whoever made them; a slice counts as one.
 
     Example:
         >>> gpu_count({"nvidia.com/gpu": Decimal(2), "amd.com/gpu": Decimal(1), "cpu": Decimal(4)})
         3
     """
-    return sum(round_up(amounts[name]) for name in GPU_RESOURCES if name in amounts)
+    return sum(round_up(amount) for name, amount in amounts.items() if counts_as_gpu(name))
+
+
+@lru_cache(maxsize=256)
+def counts_as_gpu(name: str) -> bool:
+    """Return whether a resource is GPUs, or slices of some, by the name of a maker's device plugin.
+
+    Example:
+        >>> [counts_as_gpu(name) for name in ("amd.com/gpu", "nvidia.com/mig-1g.10gb", "rdma/hca")]
+        [True, True, False]
+    """
+    return name in WHOLE_GPUS or _GPU_SLICE.fullmatch(name) is not None
 
 
 def device_count(amounts: Mapping[str, Decimal | int]) -> int:
@@ -111,7 +126,7 @@ def device_count(amounts: Mapping[str, Decimal | int]) -> int:
 
 def read_gpu_count(quantities: Mapping[str, str | int | float]) -> int:
     """Return how many GPUs there are in amounts as written, for example what a node has."""
-    return gpu_count({name: _parse(quantities[name]) for name in GPU_RESOURCES if name in quantities})
+    return gpu_count({name: _parse(text) for name, text in quantities.items() if counts_as_gpu(name)})
 
 
 def pod_gpus(spec: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -70,6 +71,19 @@ def image(nodes: Nodes) -> Callable[[str], str]:
         return image_name(mpi)
 
     return load
+
+
+@pytest.fixture
+def kubectl(nodes: Nodes) -> Callable[..., str]:
+    """Run kubectl as an administrator; its output."""
+
+    def run(*words: str) -> str:
+        command = ["kubectl", "--kubeconfig", str(nodes.kubeconfig), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    return run
 
 
 @pytest.fixture

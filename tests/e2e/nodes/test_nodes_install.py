@@ -19,19 +19,6 @@ Kubectl = Callable[..., str]
 
 
 @pytest.fixture
-def kubectl(nodes: Nodes) -> Kubectl:
-    """Run kubectl as an administrator; its output."""
-
-    def run(*words: str) -> str:
-        command = ["kubectl", "--kubeconfig", str(nodes.kubeconfig), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
-        return done.stdout
-
-    return run
-
-
-@pytest.fixture
 def device_plugin(nodes: Nodes, archives: list[Path], kubectl: Kubectl, tmp_path: Path) -> Iterator[str]:
     """The device plugin as docs/guides/gpus.md installs it, with two simulated GPUs; the node that has it."""
     name, file = nodes.names[1], tmp_path / "device-plugin.yaml"

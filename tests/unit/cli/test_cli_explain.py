@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangline.cli.explain.command import _is_of, read_workload
-from gangline.cli.explain.report import placement_report, print_report, report
+from gangline.cli.explain.report import placement_report, print_placement, print_report, report
 from gangline.cli.explain.training_progress import TrainingProgress
 from gangline.client.jobs.cluster_view import view_of
 from gangline.errors import UserError
@@ -274,6 +274,19 @@ def test_nodes_whose_plugin_chooses_are_named_with_the_placement():
     value = placement_report(pods, view_of([plain], pods), Workload())
 
     assert (value["chosen"], value["nodesByPlugin"]) == (None, ["a"])
+
+
+@pytest.mark.parametrize("resource", ["amd.com/gpu", "nvidia.com/mig-1g.10gb"])
+def test_gpus_of_others_and_slices_have_a_placement_too(resource: str, capsys: pytest.CaptureFixture[str]):
+    plain, holder = node("a"), pod("x-0", 4, on="a")
+    plain["metadata"]["annotations"].clear()
+    plain["status"]["allocatable"] |= {resource: "8"}
+    holder["spec"]["containers"][0]["resources"] = {"limits": {resource: "4"}}
+
+    print_placement(placement_report([holder], view_of([plain], [holder]), Workload()))
+
+    said = capsys.readouterr().out
+    assert "4 GPUs; which ones, or their links, is known to the device plugin of a alone" in said
 
 
 def test_a_resource_quota_that_keeps_pods_from_being_made_is_a_gate():

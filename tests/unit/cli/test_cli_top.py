@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from gangline.cli.top.command import _print_nodes
+from gangline.cli.top.command import _details, _print_nodes
 from gangline.cli.top.view import NodeGpuView, grid, node_report, view_nodes
 from gangline.client.jobs.cluster_view import view_of
 from gangline.topology.known import known_machine
@@ -120,3 +120,25 @@ def test_modes_and_unhealthy_gpus_have_a_column_where_there_are_some(capsys):
     assert lines[0].split()[-2:] == ["GPU(Mode)", "UNHEALTHY"]
     assert [line.split()[-2:] for line in lines[1:3]] == [["topology", "0"], ["exclusive", "1"]]
     assert "Unhealthy/Total GPUs In Cluster:" in lines
+
+
+def test_slices_and_other_makers_gpus_are_shown_as_theirs():
+    mixed = node("a", known=False)
+    mixed["status"]["allocatable"] = {
+        "nvidia.com/gpu": "2",
+        "nvidia.com/mig-1g.10gb": "7",
+        "amd.com/cpx_nps4": "8",
+        "rdma/hca": "4",
+    }
+    holder = pod("h", "a", gpus=1)
+    holder["spec"]["containers"][0]["resources"] = {
+        "limits": {"nvidia.com/mig-1g.10gb": "2", "amd.com/cpx_nps4": "1"}
+    }
+
+    (row,) = seen(mixed, holder)
+
+    found = node_report(row)
+    assert (found["totalGPUs"], found["allocatedGPUs"]) == (17, 3)
+    assert found["resources"] == {"amd.com/cpx_nps4": 8, "nvidia.com/gpu": 2, "nvidia.com/mig-1g.10gb": 7}
+    assert found["idsChosenBy"] == "device plugin"
+    assert "Has:      8 amd.com/cpx_nps4, 2 nvidia.com/gpu, 7 nvidia.com/mig-1g.10gb" in _details(row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gangline.cli.commands import COMMANDS
 from gangline.cli.serve.device_plugin import command
 from gangline.deviceplugin.node_pods import POD_LOGS, POD_RESOURCES_SOCKET
 from gangline.devices.inventory import PLUGIN_FOLDER
+from gangline.errors import UserError
 
 MANIFEST = Path(__file__).parents[3] / "deploy/device-plugin.yaml"
 
@@ -46,3 +48,14 @@ def test_it_may_read_the_logs_in_which_trainings_tell_of_their_checkpoints(pod: 
         "mountPath": str(POD_LOGS),
         "readOnly": True,
     }
+
+
+def test_a_user_who_may_not_make_sockets_is_told_to_be_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK)
+
+    with pytest.raises(UserError, match="may not make the plugin's socket in") as refused:
+        command.main(["--folder", str(tmp_path)], standalone_mode=False)
+
+    assert "runAsUser: 0" in refused.value.hint

@@ -97,6 +97,13 @@ def test_gpus_of_all_makers_count() -> None:
     assert read_gpu_count({GPU: "8", "cpu": "64"}) == 8
 
 
+def test_a_slice_of_a_gpu_counts_as_one() -> None:
+    spec = {"containers": [asks({"nvidia.com/mig-3g.40gb": "2", "amd.com/cpx_nps4": 1, "rdma/hca": 4})]}
+
+    assert pod_gpus(spec) == 3
+    assert read_gpu_count({"nvidia.com/mig-1g.10gb": "7", "nvidia.com/migrate": "1"}) == 7
+
+
 def shares(*containers: dict[str, Any], init: Any = ()) -> dict[str, list[int]]:
     spec = read_spec({"containers": list(containers), "initContainers": list(init)})
     found = gpu_shares(spec)

@@ -204,14 +204,14 @@ async def _guessed(client: ObjectClient, view: ClusterView) -> ClusterView:
     from gangline.cli.explain.training_progress import read_progress
     from gangline.clock import parse_time
     from gangline.workloads.job_state import sort_pods
-    from gangline.workloads.requests import GPU
+    from gangline.workloads.requests import gpu_count
 
     held: dict[str, int] = {}
     for pod in view.snapshot.pods:
         group = view.groups.get(pod.gang)
         is_limited = pod.limit_s is not None or (group is not None and group.limit_s is not None)
         if pod.job and pod.started and not is_limited:
-            held[pod.job] = held.get(pod.job, 0) + pod.request.get(GPU, 0)
+            held[pod.job] = held.get(pod.job, 0) + gpu_count(pod.request)
     jobs = sorted((job for job, gpus in held.items() if gpus), key=lambda job: (-held[job], job))[:JOBS_ASKED]
     members = {job: [pod for pod in view.pods if _job_of(view, pod) == job] for job in jobs}
     answers = await asyncio.gather(*(read_progress(client, sort_pods(members[job])) for job in jobs))

@@ -15,7 +15,7 @@ from gangline.placement.why import with_simulated
 from gangline.units import plural
 from gangline.workloads.job_state import finished
 from gangline.workloads.pending import pending_reason_of
-from gangline.workloads.requests import GPU
+from gangline.workloads.requests import GPU, gpu_count
 from gangline.workloads.unconfirmed_end import TERMINATING
 
 if TYPE_CHECKING:
@@ -221,14 +221,15 @@ def placement_report(
     placed = [view.views[pod["metadata"]["uid"]] for pod in pods if pod["metadata"]["uid"] in view.views]
     allocations = Allocations(view.snapshot.pods, view.groups)
     table = NodeTable.of(view.snapshot.nodes, view.snapshot.pods, view.policy.levels)
-    with_gpus = [pod for pod in placed if pod.request.get(GPU)]
+    with_gpus = [pod for pod in placed if gpu_count(pod.request)]
     used = {pod.node_name for pod in with_gpus}
-    if with_gpus and all(pod.node_name for pod in with_gpus):
+    is_known = all(pod.request.get(GPU) for pod in with_gpus)  # links are of NVIDIA's whole GPUs alone
+    if with_gpus and is_known and all(pod.node_name for pod in with_gpus):
         found = compare(table, allocations, with_gpus, workload)
     else:
         found = Comparison(None, None, None)
     return {
-        "gpus": sum(pod.request.get(GPU, 0) for pod in with_gpus),
+        "gpus": sum(gpu_count(pod.request) for pod in with_gpus),
         "isOver": bool(pods) and not placed,
         "isPlaced": bool(with_gpus) and all(pod.node_name for pod in with_gpus),
         "simulated": any(node.gpus and node.gpus.source == "simulated" for node in table.views),

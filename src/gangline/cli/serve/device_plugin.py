@@ -16,6 +16,7 @@ from gangline.cli.options.gpus import simulation_options
 from gangline.cli.serve.service import connection_options, service_connection
 from gangline.client.run.gpus import GpuOptions
 from gangline.devices.inventory import NODE_FILE, PLUGIN_FOLDER
+from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.deviceplugin.gpu_source import GpuSource
@@ -77,6 +78,11 @@ def command(
     _check(unused)
     if not dra and not folder.is_dir():
         raise click.BadParameter(f"Directory '{folder}' does not exist.", param_hint="'--folder'")
+    if not dra and not os.access(folder, os.W_OK):
+        raise UserError(
+            f"user {os.geteuid()} may not make the plugin's socket in {folder}, the kubelet's folder",
+            hint="run it as root: in a pod `securityContext: {runAsUser: 0}` (deploy/device-plugin.yaml)",
+        )
     if image := os.environ.get("GANGLINE_IMAGE"):
         _say(f"image {image} is served on this machine by Gangline's own device plugin")
     if simulation := gpus.simulation:

@@ -161,6 +161,7 @@ def _heads(row: NodeGpuView) -> list[tuple[str, str]]:
         ("Type", f"{row.mode} ({row.note})" if row.note else row.mode),
         ("Model", f"simulated {row.model}" if row.kind == "simulated" else row.model or "N/A"),
         ("Address", row.address or "N/A"),
+        ("Has", ", ".join(f"{count} {name}" for name, count in row.resources.items()) or "no GPU"),
     ]
 
 

@@ -11,7 +11,7 @@ from gangline.client.jobs.gpu_kind import kind_of_nodes
 from gangline.placement import NodeView, PodView
 from gangline.placement.snapshot import BY_WIRES, unknown_mode
 from gangline.topology.rings import pair_matrix
-from gangline.workloads.requests import gpu_count
+from gangline.workloads.requests import counts_as_gpu, gpu_count
 
 if TYPE_CHECKING:
     from gangline.client.jobs.cluster_view import ClusterView
@@ -64,6 +64,7 @@ class NodeGpuView:
         gpus: each one; empty where only their number is known.
         links: names of links, row by row; empty where unknown.
         bandwidths: predicted GB/s one way between each two.
+        resources: by which names it has how many: whole ones, and slices, of which each counts as one.
         note: what is wrong with its label of the mode, or empty.
     """
 
@@ -81,6 +82,7 @@ class NodeGpuView:
     links: tuple[tuple[str, ...], ...] = ()
     bandwidths: tuple[tuple[float, ...], ...] = field(default=())
     note: str = ""
+    resources: dict[str, int] = field(default_factory=dict)
 
     @property
     def unhealthy(self) -> int:
@@ -129,6 +131,7 @@ def _view(node: Obj, seen: NodeView, pods: Sequence[PodView]) -> NodeGpuView:
         links=gpus.machine.links if gpus else (),
         bandwidths=tuple(map(tuple, pair_matrix(gpus.machine))) if gpus else (),
         note=unknown_mode(seen.labels),
+        resources={name: count for name, count in sorted(seen.allocatable.items()) if counts_as_gpu(name)},
     )
 
 
@@ -198,6 +201,7 @@ def node_report(node: NodeGpuView) -> dict[str, Any]:
         "totalGPUs": node.total,
         "allocatedGPUs": node.allocated,
         "unhealthyGPUs": node.unhealthy,
+        "resources": node.resources,
         "instances": [
             {
                 "namespace": holder.namespace,

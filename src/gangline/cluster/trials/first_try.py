@@ -23,7 +23,7 @@ from gangline.workloads.capacity import gang_never_fits, gang_requests, never_fi
 from gangline.workloads.gpu_demand import GpuDemand, GpuRoom
 from gangline.workloads.gpu_source import gpus_in_words
 from gangline.workloads.kinds import pod_templates
-from gangline.workloads.requests import GPU_RESOURCES
+from gangline.workloads.requests import counts_as_gpu
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
@@ -53,9 +53,9 @@ def adapted(document: Document, nodes: Sequence[Obj]) -> Document:
         changes.append(f"named {name}")
     templates = [template for _, template in pod_templates(value)]
     amounts = [pod_requests(template.get("spec") or {}) for template in templates]
-    plain = [{name: one for name, one in pod.items() if name not in GPU_RESOURCES} for pod in amounts]
+    plain = [{name: one for name, one in pod.items() if not counts_as_gpu(name)} for pod in amounts]
     gang = [
-        ({name: one for name, one in pod.items() if name not in GPU_RESOURCES}, count)
+        ({name: one for name, one in pod.items() if not counts_as_gpu(name)}, count)
         for pod, count in gang_requests(value)
     ]
     is_too_large = any(never_fits(pod, nodes) for pod in plain) or bool(gang_never_fits(gang, nodes))
@@ -81,7 +81,7 @@ def adapted(document: Document, nodes: Sequence[Obj]) -> Document:
 
 def _drop_amounts(container: Obj) -> None:
     for amounts in (container.get("resources") or {}).values():
-        for name in [name for name in amounts if name not in GPU_RESOURCES]:
+        for name in [name for name in amounts if not counts_as_gpu(name)]:
             del amounts[name]
 
 

@@ -24,7 +24,7 @@ from gangline.cluster.trials.added_gpus import added
 from gangline.workloads.capacity import gang_never_fits, gang_requests, never_fits, pod_requests
 from gangline.workloads.gpu_demand import GpuDemand, GpuRoom
 from gangline.workloads.kinds import pod_templates
-from gangline.workloads.requests import GPU, GPU_RESOURCES
+from gangline.workloads.requests import GPU, counts_as_gpu
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
@@ -186,7 +186,7 @@ def valid_name(name: str) -> str:
 
 
 def _without_gpus(amounts: Any) -> Any:
-    return {name: amount for name, amount in amounts.items() if name not in GPU_RESOURCES}
+    return {name: amount for name, amount in amounts.items() if not counts_as_gpu(name)}
 
 
 def _is_chosen(node: Obj, wanted: Obj) -> bool:
