@@ -11,7 +11,7 @@ Pods without devices that form no gang are spread: fewest pods of the same job f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -157,8 +157,9 @@ def _on_rows(table: NodeTable, room: FreeResources, assigned: list[list[tuple[Po
         by_row: dict[int, list[PodView]] = {}
         for pod, row in group:
             by_row.setdefault(row, []).append(pod)
+        common = _common_gpus(table, left, by_row)
         for row, pods in by_row.items():
-            found = _on_node(table, left, pods, row)
+            found = _on_node(table, left, pods, row, common.get(row))
             take(table, left, found)
             spots += found
     return spots
@@ -330,8 +331,10 @@ def _spots_of(
     found = sorted(found, key=lambda entry: table.names[entry[0]])
     for place, pods in enumerate(shapes):
         first = 0
+        common = _common_gpus(table, left, [row for row, mix in found if mix[place]])
         for row, mix in found:
-            here = _on_node(table, left, pods[first : first + mix[place]], row) if mix[place] else []
+            mine = pods[first : first + mix[place]]
+            here = _on_node(table, left, mine, row, common.get(row)) if mine else []
             take(table, left, here)
             spots += here
             first += mix[place]
@@ -351,9 +354,10 @@ def _pack(table: NodeTable, room: FreeResources, pods: list[PodView], rows: Ints
     shares = fewest(counts, len(pods))
     spots: list[Spot] = []
     first = 0
+    common = _common_gpus(table, room, [int(rows[position]) for position in shares])
     for position in sorted(shares, key=lambda position: table.names[rows[position]]):
         count, row = shares[position], int(rows[position])
-        spots += _on_node(table, room, pods[first : first + count], row)
+        spots += _on_node(table, room, pods[first : first + count], row, common.get(row))
         first += count
     return spots
 
@@ -377,12 +381,28 @@ def fewest(counts: Ints, wanted: int) -> dict[int, int]:
     return shares
 
 
-def _on_node(table: NodeTable, room: FreeResources, pods: list[PodView], row: int) -> list[Spot]:
+def _common_gpus(table: NodeTable, room: FreeResources, rows: Collection[int]) -> dict[int, int]:
+    """Return for each of the nodes that share a gang what is free on all of its kind; {} for one."""
+    if len(rows) < 2:
+        return {}
+    common: dict[int, int] = {}
+    for row in rows:
+        kind = int(table.kind_of[row])
+        common[kind] = common.get(kind, -1) & int(room.gpus[row])
+    return {row: common[int(table.kind_of[row])] for row in rows}
+
+
+def _on_node(
+    table: NodeTable, room: FreeResources, pods: list[PodView], row: int, common: int | None = None
+) -> list[Spot]:
+    """Return the spots of pods on one node; ``common`` of :func:`_common_gpus` where others are elsewhere."""
     gpus = pods[0].request.get(GPU, 0)
     tables = table.tables(row)
     if not gpus or tables is None:
         return [Spot(pod, row) for pod in pods]
-    chosen = tables.ring(tables.choose(int(room.gpus[row]), gpus * len(pods)))
+    free, count = int(room.gpus[row]), gpus * len(pods)
+    mask = tables.choose(free, count) if common is None else tables.choose_cut(free, count, common)
+    chosen = tables.ring(mask)
     return [Spot(pod, row, chosen[index * gpus : (index + 1) * gpus]) for index, pod in enumerate(pods)]
 
 

@@ -48,6 +48,12 @@ class GpuTables:
         """Return the mask of the GPUs that a gang of ``count`` gets from the free ones; 0 when too few."""
         return self._choices.best(free, count) if self.by_wires else self._choices.lowest(free, count)
 
+    def choose_cut(self, free: int, count: int, common: int) -> int:
+        """Return those of a gang that is on other nodes too, where ``common`` are free as well."""
+        if not self.by_wires:
+            return self._choices.lowest(free, count)
+        return self._choices.best_cut(free, count, common)
+
     def ring(self, mask: int) -> tuple[int, ...]:
         """Return the GPUs of a set in the order of its ring, so that neighbouring ranks are close."""
         if not self.by_wires or mask.bit_count() < 3:

@@ -22,6 +22,7 @@ from gangline.placement.filters import NO_DOMAIN, NodeRules, filter_reason
 from gangline.placement.gpu_tables import GpuTables, tables_of
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology import NodeGpus, choices
+from gangline.topology.network import with_cards
 from gangline.workloads.requests import GPU
 
 Ints = npt.NDArray[np.int64]
@@ -273,7 +274,7 @@ class NodeTable:
     def _fill(self, index: int, node: NodeView) -> None:
         self.views[index] = node
         self._offer(self.room, index, node)
-        self.kind_of[index] = self._kind(node.gpus, by_wires=node.by_wires) if node.gpus else -1
+        self.kind_of[index] = self._kind(node, node.gpus) if node.gpus else -1
         model = self._model_ids.setdefault(node.model, len(self._model_ids)) if node.devices else 0
         self.model_of[index] = model
         self._rules.put(index, node)
@@ -292,8 +293,8 @@ class NodeTable:
             room.free[index, column] = amount
         room.gpus[index] = node.gpus.healthy if node.gpus else 0
 
-    def _kind(self, gpus: NodeGpus, *, by_wires: bool) -> int:
-        tables = tables_of(gpus.machine, by_wires)
+    def _kind(self, node: NodeView, gpus: NodeGpus) -> int:
+        tables = tables_of(with_cards(gpus.machine, node.labels), node.by_wires)
         if tables not in self.kinds:
             self.kinds.append(tables)
         return self.kinds.index(tables)

@@ -30,6 +30,7 @@ from gangline.topology import (
     predict,
     rank_order,
 )
+from gangline.topology.measured import with_rates
 from gangline.topology.network import CLIQUE_LABEL, on_network
 from gangline.topology.step_time import BYTES_FP32, PARAMETERS
 from gangline.workloads.requests import GPU
@@ -89,10 +90,11 @@ class Comparison:
 
 
 def machine_on(node: NodeView) -> Machine | None:
-    """Return the machine of a node with the network that its labels tell; None without known GPUs."""
+    """Return the machine of a node, as measured, else as its labels tell; None without known GPUs."""
     if node.gpus is None:
         return None
-    return on_network(node.gpus.machine, node.labels)
+    found = on_network(node.gpus.machine, node.labels)
+    return with_rates(found, node.gpus.rates, node.gpus.indices) if node.gpus.rates else found
 
 
 def outlook(table: NodeTable, masks: Mapping[int, int], workload: Workload) -> Outlook | None:

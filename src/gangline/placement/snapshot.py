@@ -6,6 +6,7 @@ Views are made once for each version of an object and shared by all snapshots, s
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from gangline.placement.preemption.disruption import DisruptionBudget
 from gangline.placement.service import AttainedService
 from gangline.topology import NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
+from gangline.topology.measured import ANNOTATION as RATES_ANNOTATION
 from gangline.workloads.gang_names import gang_of, gang_size
 from gangline.workloads.gpu_source import SOURCE_LABEL
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
@@ -166,13 +168,15 @@ def _way(labels: Mapping[str, str]) -> str:
 
 def _gpus(node: Node) -> NodeGpus | None:
     """Return what the node tells about its GPUs; what cannot be read is told nobody here, see ``explain``."""
-    text = node.metadata.annotations.get(TOPOLOGY_ANNOTATION)
+    notes = node.metadata.annotations
+    text, name = notes.get(TOPOLOGY_ANNOTATION), node.metadata.name
     if not text:
         return None
-    try:
-        return read_annotation(text, node=node.metadata.name)
-    except UserError:
-        return None
+    with suppress(UserError):
+        return read_annotation(text, node=name, rates=notes.get(RATES_ANNOTATION, ""))
+    with suppress(UserError):
+        return read_annotation(text, node=name)
+    return None
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -23,7 +23,7 @@ from math import ceil, inf, log2
 from gangline.topology.link_resources import hops_of, members
 from gangline.topology.machine import Machine
 from gangline.topology.rates import BITS_PER_BYTE, IN_SWITCH_US, PROTOCOLS, TREE_EFFICIENCY, Protocol
-from gangline.topology.rings import DeviceChain, Rings, best_chain, best_rings
+from gangline.topology.rings import DeviceChain, Rings, best_chain, best_rings, in_switch_gb_s
 
 ALGORITHMS = ("ring", "tree", "nvls", "two-level")
 DEFAULT_ALGORITHMS = ("ring", "tree", "nvls")
@@ -80,14 +80,14 @@ def _island(parts: Sequence[Part]) -> _Island:
     first = min(parts, key=lambda part: part.machine.gpu.nvlink_count * part.machine.gpu.nvlink_gb_s)
     gpu, count = first.machine.gpu, sum(part.count for part in parts)
     if len(parts) == 1:
-        links = first.machine.nvswitch_links
+        in_switch = in_switch_gb_s(first.machine, first.mask)
         rings, chain = best_rings(first.machine, first.mask), best_chain(first.machine, first.mask)
     else:
         links = gpu.nvlink_count
+        in_switch = links * gpu.nvlink_gb_s * gpu.in_switch / (1 + 1 / count)
         rate, name = links * gpu.nvlink_gb_s, f"{links} x {gpu.link} into the NVLink domain"
         rings = Rings(rate, ((),), name, True)
         chain = DeviceChain(rate / 2 if count > 2 else rate, (), name)  # inside, a GPU sends both ways
-    in_switch = links * gpu.nvlink_gb_s * gpu.in_switch / (1 + 1 / count) if count > 1 else 0.0
     network = sum(part.machine.network_of(members(part.mask)) for part in parts) / BITS_PER_BYTE
     return _Island(count, rings, chain, in_switch, network)
 

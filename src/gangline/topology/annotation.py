@@ -7,7 +7,7 @@ The value is JSON: ``{"model", "source", "gpus": [{"uuid", "index", "numa", "hea
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import msgspec
@@ -16,6 +16,7 @@ from gangline.errors import UserError
 from gangline.topology.known import machine_of_links
 from gangline.topology.links import Matrix
 from gangline.topology.machine import Machine, machine_from_matrix
+from gangline.topology.measured import WireRates, contradicts, read_rates, with_rates
 
 ANNOTATION = "gangline.dev/gpu-topology"
 GPUS_MAX = 64
@@ -47,11 +48,12 @@ class NodeGpus:
     """The GPUs of one node. Bit i of a mask, and row i of the machine's links, is ``uuids[i]``.
 
     Attributes:
-        machine: their links.
+        machine: their links, by which they are chosen: with measured rates where these contradict the model.
         uuids: identities, in the order of the matrix.
         indices: device index of each.
         healthy: mask of those that may be used.
         source: ``nvml``, ``file`` or ``simulated``.
+        rates: what was measured on them and on the network of the node, None where nobody did.
     """
 
     machine: Machine
@@ -59,6 +61,7 @@ class NodeGpus:
     indices: tuple[int, ...]
     healthy: int
     source: str
+    rates: WireRates | None = None
 
     def mask_of(self, uuids: Collection[str]) -> int:
         """Return the mask of some of the GPUs; a UUID that is not on this node is left out."""
@@ -73,12 +76,13 @@ class NodeGpus:
         return tuple(uuid for bit, uuid in enumerate(self.uuids) if mask >> bit & 1)
 
 
-def read_annotation(text: str | bytes, *, node: str = "") -> NodeGpus:
+def read_annotation(text: str | bytes, *, node: str = "", rates: str = "") -> NodeGpus:
     """Return what the annotation of a node says.
 
     Args:
         text: its value.
         node: the node's name, for messages.
+        rates: value of the annotation of measured rates, see :mod:`gangline.topology.measured`.
 
     Raises:
         UserError: the value is not of the documented shape, or its matrix is not sound.
@@ -102,12 +106,17 @@ def read_annotation(text: str | bytes, *, node: str = "") -> NodeGpus:
         machine = _machine(value.model, value.links, tuple(gpu.numa for gpu in value.gpus))
     except UserError as error:
         raise UserError(f"{what}: {error.message}", hint=error.hint) from None
+    indices = tuple(gpu.index for gpu in value.gpus)
+    measured = read_rates(rates, node=node) if rates else None
+    if measured is not None and contradicts(measured):
+        machine = replace(machine, measured=with_rates(machine, measured, indices).measured)
     return NodeGpus(
         machine=machine,
         uuids=uuids,
-        indices=tuple(gpu.index for gpu in value.gpus),
+        indices=indices,
         healthy=sum(1 << bit for bit, gpu in enumerate(value.gpus) if gpu.healthy),
         source=value.source,
+        rates=measured,
     )
 
 

@@ -9,6 +9,9 @@ The order of preference is:
 
 It is exact for machines of at most :data:`TABLE_MAX` GPUs. Larger ones behind an NVSwitch, where all sets of
 one size are equally fast, get whole switches and NUMA nodes first.
+
+A gang on several nodes is bounded by the network cards next to its GPUs: there what the cards and the chain
+through the set carry between nodes comes first, so that its GPUs sit on cards of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from itertools import combinations
 
 from gangline.topology.link_resources import MACHINES_MAX, mask_of, members
 from gangline.topology.machine import Machine
-from gangline.topology.rings import bus_gb_s, worth_gb_s
+from gangline.topology.rates import BITS_PER_BYTE
+from gangline.topology.rings import best_chain, bus_gb_s, worth_gb_s
 
 TABLE_MAX = 8
 """GPUs of a machine for which every subset is looked at."""
@@ -34,6 +38,8 @@ DIGITS = 6
 """Decimals of GB/s that count; sums of the same numbers in another order differ in later ones."""
 
 Left = tuple[float, ...]
+Rank = tuple[float, float, int]
+"""What carries between nodes, bandwidth (both negated), NUMA nodes: the least is the best."""
 
 
 class Choices:
@@ -47,7 +53,7 @@ class Choices:
         self._best: dict[int, int] = {}
         self._left: dict[int, Left] = {}
         self._cuts: dict[tuple[int, int], float] = {}
-        self._ordered: dict[int, list[tuple[tuple[float, int], int]]] = {}
+        self._ordered: dict[tuple[int, bool], list[tuple[Rank, int]]] = {}
 
     def bus_gb_s(self, mask: int) -> float:
         """Return the bus bandwidth of a set; endless for one GPU."""
@@ -68,6 +74,26 @@ class Choices:
         if found is None:
             found = self._best[key] = self._choose(free, count)
         return found
+
+    def best_cut(self, free: int, count: int, common: int) -> int:
+        """Return the mask of the best ``count`` GPUs of ``free`` for a gang that is on other nodes too, or 0.
+
+        Args:
+            free: the GPUs to choose from.
+            count: how many.
+            common: those that are free on the other nodes as well. Where they carry as much, the GPUs are
+                taken from them, so that each node uses the same cards and each card sends to its like.
+        """
+        if self.machine.cards < 2:
+            return self.best(free, count)
+        key = free << 8 | count | 1 << 80
+        if key not in self._best:
+            self._best[key] = self._choose(free, count, cut=True)
+        chosen = self._best[key]
+        if free & ~common and (free & common).bit_count() >= count:
+            alike = self.best_cut(free & common, count, common)
+            return alike if self._between(alike) <= self._between(chosen) else chosen
+        return chosen
 
     def lowest(self, free: int, count: int) -> int:
         """Return the ``count`` lowest GPUs of ``free``, as a stock plugin hands them out, or 0."""
@@ -100,17 +126,17 @@ class Choices:
             )
         return found
 
-    def _choose(self, free: int, count: int) -> int:
+    def _choose(self, free: int, count: int, *, cut: bool = False) -> int:
         available = free.bit_count()
         if count <= 0 or count > available:
             return 0
         if count == available:
             return free
         if self.machine.count > TABLE_MAX:
-            return self._choose_many(free, count)
+            return self._choose_many(free, count, cut=cut)
         equals: list[int] = []
-        first: tuple[float, int] | None = None
-        for rank, mask in self._in_order(count):
+        first: Rank | None = None
+        for rank, mask in self._in_order(count, cut):
             if mask & ~free:
                 continue
             if first is not None and rank > first:
@@ -121,16 +147,22 @@ class Choices:
         kept = [mask for mask in equals if self.left(free & ~mask) == most]
         return min(kept, key=lambda mask: (self._spread(mask)[1], members(mask)))
 
-    def _in_order(self, count: int) -> list[tuple[tuple[float, int], int]]:
-        """Return all sets of a size with their bandwidth (negated) and NUMA nodes, the best first."""
-        found = self._ordered.get(count)
+    def _in_order(self, count: int, cut: bool) -> list[tuple[Rank, int]]:
+        """Return all sets of a size with what they are ranked by, the best first."""
+        found = self._ordered.get((count, cut))
         if found is None:
             masks = (mask_of(indices) for indices in combinations(range(self.machine.count), count))
-            found = self._ordered[count] = sorted((self._rank(mask), mask) for mask in masks)
+            found = self._ordered[count, cut] = sorted((self._rank(mask, cut), mask) for mask in masks)
         return found
 
-    def _rank(self, mask: int) -> tuple[float, int]:
-        return -round(self.worth_gb_s(mask), DIGITS), self._spread(mask)[0]
+    def _rank(self, mask: int, cut: bool) -> Rank:
+        between = self._between(mask) if cut else 0.0
+        return between, -round(self.worth_gb_s(mask), DIGITS), self._spread(mask)[0]
+
+    def _between(self, mask: int) -> float:
+        """Return what a set carries between nodes, GB/s, negated: rings use its chain both ways."""
+        network = self.machine.network_of(members(mask)) / BITS_PER_BYTE
+        return -round(min(network, 2 * best_chain(self.machine, mask).gb_s), DIGITS)
 
     def _spread(self, mask: int) -> tuple[int, int]:
         """Return how many NUMA nodes and how many switches a set touches."""
@@ -159,8 +191,19 @@ class Choices:
             self._cuts[mask, size] = found
         return found
 
-    def _choose_many(self, free: int, count: int) -> int:
-        """Return a good set of a machine with many GPUs: few NUMA nodes, few switches, those used already."""
+    def _choose_many(self, free: int, count: int, *, cut: bool = False) -> int:
+        """Return a good set of a machine with many GPUs: few NUMA nodes, few switches, those used already.
+
+        A gang that is cut gets one of each card first.
+        """
+        if cut:
+            turns: dict[int, int] = {}
+            order = []
+            for gpu in members(free):
+                card = gpu * self.machine.cards // self.machine.count
+                order.append((turns.setdefault(card, 0), gpu))
+                turns[card] += 1
+            return mask_of(gpu for _, gpu in sorted(order)[:count])
         return mask_of(_pick(members(free), count, (self.machine.numa, self.machine.switches)))
 
     def _cut_many(self, mask: int, size: int) -> float:

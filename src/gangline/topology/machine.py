@@ -33,6 +33,7 @@ class Machine:
         network_gbit_s: what all its network cards for GPU traffic carry together, one way.
         cards: number of these cards; each GPU uses those next to it.
         flow_gbit_s: what one connection carries; None where the cards set the bound.
+        measured: (mask, bus bandwidth in GB/s) of sets of its GPUs, see :mod:`gangline.topology.measured`.
     """
 
     model: str
@@ -44,6 +45,7 @@ class Machine:
     network_gbit_s: float = NETWORK_GBIT_S
     cards: int = 1
     flow_gbit_s: float | None = None
+    measured: tuple[tuple[int, float], ...] = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -57,6 +59,11 @@ class Machine:
     def count(self) -> int:
         """Number of GPUs."""
         return len(self.links)
+
+    @cached_property
+    def unmeasured(self) -> Machine:
+        """The machine as it is predicted."""
+        return replace(self, measured=())
 
     @property
     def everything(self) -> int:
@@ -117,6 +124,7 @@ class Machine:
             links=tuple(tuple(self.links[a][b] for b in indices) for a in indices),
             numa=tuple(self.numa[index] for index in indices),
             switches=tuple(self.switches[index] for index in indices),
+            measured=(),
         )
 
     def annotation(

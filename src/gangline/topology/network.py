@@ -129,6 +129,16 @@ def on_network(machine: Machine, labels: Mapping[str, str]) -> Machine:
     return machine
 
 
+def with_cards(machine: Machine, labels: Mapping[str, str]) -> Machine:
+    """Return a node's machine with as many network cards as its labels tell; all else stays, so that nodes of
+    one kind share it.
+    """
+    if INSTANCE_LABEL not in labels and CARDS_LABEL not in labels:
+        return machine
+    cards = on_network(machine, labels).cards
+    return machine if cards == machine.cards else replace(machine, cards=cards)
+
+
 def _stated(labels: Mapping[str, str], key: str) -> float:
     """Return a number that a label states; 0 where it states none."""
     try:

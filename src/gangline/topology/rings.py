@@ -9,12 +9,19 @@ Beyond, a ring in the order of NUMA nodes, switches and indices is taken: the be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from math import inf
+from statistics import fmean
 
-from gangline.topology.link_resources import LinkResources, hops_of, link_resources, members
+from gangline.topology.link_resources import (
+    MACHINES_MAX,
+    LinkResources,
+    hops_of,
+    link_resources,
+    members,
+)
 from gangline.topology.machine import Machine
 from gangline.topology.order_search import best_order
 from gangline.topology.rates import TREE_EFFICIENCY
@@ -71,6 +78,9 @@ def best_rings(machine: Machine, mask: int) -> Rings:
     gpus = members(mask)
     if len(gpus) < 2:
         return Rings(inf, (gpus,), "none", True)
+    if machine.measured:
+        found = best_rings(machine.unmeasured, mask)
+        return replace(found, gb_s=found.gb_s * measured_share(machine, mask))
     if machine.nvswitch_links or len(gpus) == 2:
         return _alike(machine, gpus)
     nvlink = _nvlink_rings(machine, gpus) if len(gpus) <= EXACT_MAX else None
@@ -83,6 +93,9 @@ def best_chain(machine: Machine, mask: int) -> DeviceChain:
     gpus = members(mask)
     if len(gpus) < 2:
         return DeviceChain(inf, gpus, "none")
+    if machine.measured:
+        chain = best_chain(machine.unmeasured, mask)
+        return replace(chain, gb_s=chain.gb_s * measured_share(machine, mask))
     if machine.nvswitch_links or len(gpus) == 2:
         rings = _alike(machine, gpus)
         flows = 2 if len(gpus) > 2 else 1  # a GPU inside the chain sends both ways at once
@@ -103,6 +116,64 @@ def bus_gb_s(machine: Machine, mask: int) -> float:
     if count < 2:
         return inf
     return max(best_rings(machine, mask).gb_s, _chain_bus_gb_s(machine, mask))
+
+
+def in_switch_gb_s(machine: Machine, mask: int) -> float:
+    """Return the bytes of a tensor that the NVSwitch adds up in a second, GB/s; 0 where it cannot.
+
+    Every GPU sends (1 + 1/n) of them.
+    """
+    count = mask.bit_count()
+    if count < 2:
+        return 0.0
+    rate = machine.nvswitch_links * machine.gpu.nvlink_gb_s * machine.gpu.in_switch
+    return rate / (1 + 1 / count) * measured_share(machine, mask)
+
+
+def kind_of_set(machine: Machine, mask: int) -> tuple[float, ...]:
+    """Return what the model tells sets of GPUs apart by: size, bandwidth, NUMA nodes and PCIe switches."""
+    gpus = members(mask)
+    places = len({machine.numa[gpu] for gpu in gpus}), len({machine.switches[gpu] for gpu in gpus})
+    return len(gpus), round(worth_gb_s(machine, mask), 3), *places
+
+
+@lru_cache(maxsize=SETS_MAX)
+def measured_share(machine: Machine, mask: int) -> float:
+    """Return what part of its predicted bandwidth a set was measured to have; 1 without measures.
+
+    A set that was not measured is taken as those of its kind, else as those of its size, else as all are
+    on average.
+    """
+    if not machine.measured or mask.bit_count() < 2:
+        return 1.0
+    own, kinds, sizes, mean = _measured_shares(machine)
+    plain = machine.unmeasured
+    return own.get(mask) or kinds.get(kind_of_set(plain, mask)) or sizes.get(mask.bit_count()) or mean
+
+
+@lru_cache(maxsize=MACHINES_MAX)
+def _measured_shares(
+    machine: Machine,
+) -> tuple[dict[int, float], dict[tuple[float, ...], float], dict[int, float], float]:
+    """Return the shares by set, by kind, by size, and their mean."""
+    plain = machine.unmeasured
+    own = {mask: rate / _large_bus_gb_s(plain, mask) for mask, rate in machine.measured}
+    kinds: dict[tuple[float, ...], list[float]] = {}
+    sizes: dict[int, list[float]] = {}
+    for mask, share in own.items():
+        kinds.setdefault(kind_of_set(plain, mask), []).append(share)
+        sizes.setdefault(mask.bit_count(), []).append(share)
+    return (
+        own,
+        {kind: fmean(shares) for kind, shares in kinds.items()},
+        {size: fmean(shares) for size, shares in sizes.items()},
+        fmean(own.values()),
+    )
+
+
+def _large_bus_gb_s(machine: Machine, mask: int) -> float:
+    count = mask.bit_count()
+    return max(bus_gb_s(machine, mask), 2 * (count - 1) / count * in_switch_gb_s(machine, mask))
 
 
 def worth_gb_s(machine: Machine, mask: int) -> float:

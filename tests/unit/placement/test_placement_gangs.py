@@ -316,3 +316,13 @@ def test_a_gang_waits_for_devices_of_one_model():
     found = decide(nodes, pods, its_group, bound=busy)
 
     assert "waits for room with devices of one model, until" in messages(found)["g"]
+
+
+def test_a_gang_on_several_nodes_sits_on_a_card_for_each_gpu():
+    """A DGX-1 has a card for each two GPUs; of each node another GPU is taken."""
+    nodes = [dgx("a"), dgx("b"), dgx("c")]
+    bound = [held("x", "a", 0), held("y", "b", 2), held("z", "c", 5)]
+
+    found = gpus_of(decide(nodes, members("g", 3, 4), group("g", 3), bound=bound), "g")
+
+    assert [{gpu // 2 for gpu in found[node]} for node in "abc"] == [{0, 1, 2, 3}] * 3
