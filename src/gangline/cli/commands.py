@@ -62,7 +62,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "crds": CommandEntry("install.crds", "print the custom resource definitions", "Services"),
     "topology": CommandEntry("topology", "show what the links between the GPUs of a machine carry", "Other"),
     "simulate": CommandEntry("simulate", "replay a day of jobs on a simulated cluster", "Other"),
-    "bench": CommandEntry("bench", "make benchmark data, measure scaling, draw results", "Other"),
+    "bench": CommandEntry(
+        "bench.command", "make benchmark data, measure scaling and wires, draw results", "Other"
+    ),
     "completion": CommandEntry("completion", "print the completion script of a shell", "Other"),
     "version": CommandEntry("version", "show the versions of Gangline, Python and the MPI found", "Other"),
     "serve-cluster": CommandEntry("serve.cluster", "", ""),

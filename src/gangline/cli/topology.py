@@ -116,7 +116,7 @@ def _machine(source: str, gpu_model: str) -> tuple[Machine, str]:
 def _from_json(text: str, name: str) -> tuple[Machine, str]:
     import json
 
-    from gangline.topology import read_annotation
+    from gangline.topology import RATES_ANNOTATION, read_annotation, with_rates
     from gangline.topology.annotation import ANNOTATION
 
     try:
@@ -126,14 +126,18 @@ def _from_json(text: str, name: str) -> tuple[Machine, str]:
     metadata = value.get("metadata")
     if isinstance(metadata, dict):
         node = metadata.get("name", name)
-        text = (metadata.get("annotations") or {}).get(ANNOTATION) or ""
+        notes = metadata.get("annotations") or {}
+        text = notes.get(ANNOTATION) or ""
         if not text:
             raise UserError(
                 f"node `{node}` has no annotation `{ANNOTATION}`",
                 hint="the node agent and the device plugin write it on nodes with GPUs",
             )
-        found = read_annotation(text, node=node)
-        return found.machine, f"node {node}, {found.source}"
+        found = read_annotation(text, node=node, rates=notes.get(RATES_ANNOTATION, ""))
+        if found.rates is None:
+            return found.machine, f"node {node}, {found.source}"
+        machine = with_rates(found.machine, found.rates, found.indices)
+        return machine, f"node {node}, {found.source}, rates measured ({found.rates.way})"
     found = read_annotation(text)
     return found.machine, f"from {name}, {found.source}"
 

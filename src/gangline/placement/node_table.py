@@ -21,8 +21,7 @@ from gangline.placement.amounts import CPU, MEMORY, PODS
 from gangline.placement.filters import NO_DOMAIN, NodeRules, filter_reason
 from gangline.placement.gpu_tables import GpuTables, tables_of
 from gangline.placement.snapshot import NodeView, PodView
-from gangline.topology import NodeGpus, choices
-from gangline.topology.network import with_cards
+from gangline.topology import NodeGpus, choices, with_cards
 from gangline.workloads.requests import GPU
 
 Ints = npt.NDArray[np.int64]

@@ -29,8 +29,8 @@ from gangline.topology import (
     members,
     predict,
     rank_order,
+    with_rates,
 )
-from gangline.topology.measured import with_rates
 from gangline.topology.network import CLIQUE_LABEL, on_network
 from gangline.topology.step_time import BYTES_FP32, PARAMETERS
 from gangline.workloads.requests import GPU

@@ -28,9 +28,8 @@ from gangline.placement.affinity.terms import PREFERRED, REQUIRED, Relations, re
 from gangline.placement.amounts import capacity_amounts, pod_request
 from gangline.placement.preemption.disruption import DisruptionBudget
 from gangline.placement.service import AttainedService
-from gangline.topology import NodeGpus, read_annotation
+from gangline.topology import RATES_ANNOTATION, NodeGpus, read_annotation
 from gangline.topology.annotation import ANNOTATION as TOPOLOGY_ANNOTATION
-from gangline.topology.measured import ANNOTATION as RATES_ANNOTATION
 from gangline.workloads.gang_names import gang_of, gang_size
 from gangline.workloads.gpu_source import SOURCE_LABEL
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION

@@ -2,7 +2,8 @@
 
 Pure: values in, values out. What a user of the library needs is imported from here, on first use; the
 modules behind it may change. Reading order: ``links`` (names), ``machine`` (one node), ``known`` (machines by
-name), ``annotation``, ``smi``, ``nvml`` (machines read from a node), ``link_resources`` and ``rings`` (what
+name), ``annotation``, ``smi``, ``nvml`` (machines read from a node), ``measured`` (rates
+measured on a node), ``link_resources`` and ``rings`` (what
 the links carry together), ``gpu_choices`` (which GPUs to take), ``network`` (racks and blocks),
 ``all_reduce_time`` and ``step_time`` (how long it takes), ``rates`` (every constant with its source).
 """
@@ -26,9 +27,18 @@ if TYPE_CHECKING:
     from gangline.topology.link_resources import members as members
     from gangline.topology.machine import Machine as Machine
     from gangline.topology.machine import machine_from_matrix as machine_from_matrix
+    from gangline.topology.measured import RATES_ANNOTATION as RATES_ANNOTATION
+    from gangline.topology.measured import NetworkRate as NetworkRate
+    from gangline.topology.measured import SetRate as SetRate
+    from gangline.topology.measured import WireRates as WireRates
+    from gangline.topology.measured import predicted_gb_s as predicted_gb_s
+    from gangline.topology.measured import read_rates as read_rates
+    from gangline.topology.measured import sets_to_measure as sets_to_measure
+    from gangline.topology.measured import with_rates as with_rates
     from gangline.topology.network import Level as Level
     from gangline.topology.network import NetworkDomains as NetworkDomains
     from gangline.topology.network import parse_levels as parse_levels
+    from gangline.topology.network import with_cards as with_cards
     from gangline.topology.nvml import NvmlGpu as NvmlGpu
     from gangline.topology.nvml import machine_of_nvml as machine_of_nvml
     from gangline.topology.rings import DeviceChain as DeviceChain
@@ -49,12 +59,16 @@ _HOMES = {
     "Level": "network",
     "Machine": "machine",
     "NetworkDomains": "network",
+    "NetworkRate": "measured",
     "NodeGpus": "annotation",
     "NvmlGpu": "nvml",
     "Part": "all_reduce_time",
     "Prediction": "step_time",
+    "RATES_ANNOTATION": "measured",
     "Rings": "rings",
+    "SetRate": "measured",
     "Training": "step_time",
+    "WireRates": "measured",
     "all_reduce": "all_reduce_time",
     "best_chain": "rings",
     "best_rings": "rings",
@@ -69,9 +83,14 @@ _HOMES = {
     "members": "link_resources",
     "parse_levels": "network",
     "predict": "step_time",
+    "predicted_gb_s": "measured",
     "rank_order": "rings",
     "read_annotation": "annotation",
+    "read_rates": "measured",
     "read_smi": "smi",
+    "sets_to_measure": "measured",
+    "with_cards": "network",
+    "with_rates": "measured",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - from one table; a test holds what it says

@@ -24,7 +24,7 @@ from gangline.topology.machine import Machine
 from gangline.topology.rates import BITS_PER_BYTE
 from gangline.topology.rings import kind_of_set
 
-ANNOTATION = "gangline.dev/wire-rates"
+RATES_ANNOTATION = "gangline.dev/wire-rates"
 CPU = "cpu"
 """The device of rates between processes that took no GPU: they predict, and choose nothing."""
 
@@ -74,10 +74,12 @@ class WireRates(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def way(self) -> str:
         """How it was measured, for people."""
-        who = (
-            f"between {self.device} GPUs" if self.device != CPU else "between CPU processes, no GPU took part"
-        )
-        return f"{self.backend}, {who}"
+        return f"{self.backend} on {self.device if self.is_of_gpus else 'CPUs, no GPU took part'}"
+
+    @property
+    def is_of_gpus(self) -> bool:
+        """Whether GPUs took part."""
+        return self.device != CPU
 
 
 _decoder = msgspec.json.Decoder(WireRates)
@@ -90,7 +92,7 @@ def read_rates(text: str, *, node: str = "") -> WireRates:
     Raises:
         UserError: the value is not of the documented shape, or a rate is no number above 0.
     """
-    what = f"annotation `{ANNOTATION}`" + (f" of node `{node}`" if node else "")
+    what = f"annotation `{RATES_ANNOTATION}`" + (f" of node `{node}`" if node else "")
     hint = "gangline bench wires NODE writes it anew"
     try:
         rates = _decoder.decode(text)
@@ -175,7 +177,7 @@ def contradicts(rates: WireRates) -> bool:
 
     Only rates of the GPUs themselves can say so.
     """
-    if rates.device == CPU:
+    if not rates.is_of_gpus:
         return False
     for count in {len(one.gpus) for one in rates.sets}:
         least = inf

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gangline.cli import bench
-from gangline.cli.bench import _follow, _measure
+from gangline.cli.bench.command import _follow, _measure
 from gangline.errors import UserError
 
 RUN = """

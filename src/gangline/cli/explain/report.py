@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gangline.cli.output import Column, print_table
 from gangline.clock import format_time
@@ -12,6 +14,7 @@ from gangline.placement import Comparison, Explanation, NodeTable, Outlook, Work
 from gangline.placement.allocations import Allocations
 from gangline.placement.explanation import in_one_line
 from gangline.placement.why import with_simulated
+from gangline.topology import WireRates
 from gangline.units import plural
 from gangline.workloads.job_state import finished
 from gangline.workloads.pending import pending_reason_of
@@ -245,6 +248,11 @@ def placement_report(
         "measured": {"stepSeconds": round(measured.step_s, 6), "overSteps": measured.over}
         if measured and measured.step_s is not None
         else None,
+        "rates": {
+            node.name: msgspec.to_builtins(node.gpus.rates)
+            for node in table.views
+            if node.name in used and node.gpus is not None and node.gpus.rates is not None
+        },
         "ways": {
             way: sorted(node.name for node in table.views if node.name in used and node.way == way)
             for way in sorted({node.way for node in table.views if node.name in used and node.way})
@@ -311,11 +319,23 @@ def print_placement(value: dict[str, Any]) -> None:
         print(f"\nIt runs at {share} of the speed that it would have on the best GPUs.")
     print(f"\nPredicted, not measured: {value['predictedFor']}, {step:.0f} ms a step on one GPU alone;")
     print("from all of the all-reduce that the backward pass can hide, to none of it hidden.")
+    for way, nodes in _ways_of_rates(value["rates"]).items():
+        print(f"Measured rates of {', '.join(nodes)}: {way}.")
     for way, nodes in value["ways"].items():
         print(f"GPUs of {', '.join(nodes)} are chosen {way}.")
     for guess in value["assumed"]:
         print(f"Assumed: {guess}.")
     _print_measured(value)
+
+
+def _ways_of_rates(rates: Mapping[str, object]) -> dict[str, list[str]]:
+    """Return the nodes by how their rates were measured, and on which day."""
+    found: dict[str, list[str]] = {}
+    for node, value in rates.items():
+        measured = msgspec.convert(value, WireRates)
+        what = "links" if measured.network is None else "links and network" if measured.sets else "network"
+        found.setdefault(f"{what}; {measured.way}; {measured.at[:10]}", []).append(node)
+    return found
 
 
 def _range(low: float, high: float, form: str) -> str:

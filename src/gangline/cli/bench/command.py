@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline.cli.bench.wires import wires
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import EXIT_INTERRUPTED, UserError
 from gangline.units import plural
@@ -26,7 +27,10 @@ DELETE_LIMIT_S = 30.0
 
 @click.group("bench", cls=Subcommands)
 def command() -> None:
-    """Make data for the benchmarks, measure how they scale, draw their results."""
+    """Make data for the benchmarks, measure how they scale and what wires carry, draw results."""
+
+
+command.add_command(wires)
 
 
 @command.command("make-data", short_help="write labelled JPEG images in ImageNet's form")

@@ -1,0 +1,1 @@
+"""What the wires of a cluster's nodes carry, measured by pods."""
