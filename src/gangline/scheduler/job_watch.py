@@ -110,9 +110,13 @@ class JobWatch:
             if write.reason:
                 self._recorder.event(about, "Warning", f"Not{write.reason}", f"{write.message}: {error}")
             self._wake()
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again, meta.uid)
             return
         if write.reason:
             self._recorder.event(about, "Normal", write.reason, write.message)
+
+    def _look_again(self, uid: str) -> None:
+        self._start(self._gangs.look_again(uid))
 
     def _release(self, gang: str) -> None:
         self._gangs.release(gang)

@@ -79,6 +79,7 @@ class SuspendedGangs:
         self._jobs: dict[str, tuple[Resource, SuspendableJob]] = {}
         self._gangs: dict[str, str] = {}
         self._saving: set[str] = set()
+        self._services: dict[str, AttainedService] = {}
         self._suspended: dict[str, _Suspended] = {}
         self._held: dict[str, list[str]] = {}
 
@@ -86,9 +87,11 @@ class SuspendedGangs:
         """Take a job as it is now; return what is to be written because of that."""
         if new is None or not new.is_free:
             self._jobs.pop(uid, None)
+            self._services.pop(uid, None)
             self._forget(uid)
             return []
         self._jobs[uid] = (resource, new)
+        self._note_service(uid)
         known = self._suspended.get(uid)
         is_ours = new.is_suspended_by_us(resource)
         if known is not None and new.is_suspended:
@@ -113,8 +116,9 @@ class SuspendedGangs:
             self._gangs = {uid: known for uid, known in self._gangs.items() if uid in self._jobs}
             self._saving &= self._jobs.keys()
         self._gangs[controller.uid] = gang
-        if CHECKPOINT_ANNOTATION in pod.metadata.annotations:
+        if CHECKPOINT_ANNOTATION in pod.metadata.annotations and controller.uid not in self._saving:
             self._saving.add(controller.uid)
+            self._note_service(controller.uid)
 
     def begin(self, gangs: Iterable[Gang]) -> list[Gang]:
         """Tell the allocations what is known before a pass; return the suspended gangs that take part in it.
@@ -122,22 +126,15 @@ class SuspendedGangs:
         Args:
             gangs: that wait with their pods; where one is complete for which room is held, it may take it.
 
-        Cost: one step for each job that can be suspended.
+        Cost: one step for each job that can be suspended, or was.
         """
         allocations = self._state.allocations
         for gang in gangs:
             if gang.key in self._held and gang.needed <= len(gang.pods):
                 self.release(gang.key)
-        services: dict[str, AttainedService] = {}
-        for uid, (_, job) in self._jobs.items():
-            if uid in self._gangs:
-                device_s, suspensions = job.service()
-                said = job.says_resumable
-                services[self._gangs[uid]] = AttainedService(
-                    is_resumable=uid in self._saving if said is None else said,
-                    device_s=device_s,
-                    suspensions=suspensions,
-                )
+        services = {
+            self._gangs[uid]: service for uid, service in self._services.items() if uid in self._gangs
+        }
         taking_part = []
         for known in self._suspended.values():
             if known.key in allocations.by_gang or not known.is_seen or known.is_going_on:
@@ -145,7 +142,7 @@ class SuspendedGangs:
             allocations.leaving.discard(known.key)
             services[known.gang.key] = known.service
             taking_part.append(known.gang)
-        allocations.services = {key: one for key, one in services.items() if one != AttainedService()}
+        allocations.services = services
         return taking_part
 
     def carried_out(self, decisions: Decisions, now: str) -> tuple[Decisions, list[JobWrite]]:
@@ -155,7 +152,7 @@ class SuspendedGangs:
             decisions: of a pass.
             now: its time, RFC 3339.
         """
-        writes = [write for one in decisions.suspensions if (write := self._suspend(one, now)) is not None]
+        writes = [self._suspend(one, now) for one in decisions.suspensions]
         jobs = {pod.uid: uid for uid, known in self._suspended.items() for pod in known.gang.pods}
         if not jobs:
             return decisions, writes
@@ -179,6 +176,10 @@ class SuspendedGangs:
         )
         return left, writes
 
+    def look_again(self, uid: str) -> list[JobWrite]:
+        """Return what is to be written now because of a job as it was seen last."""
+        return self.take_job(*self._jobs[uid], uid) if uid in self._jobs else []
+
     def fail(self, uid: str) -> None:
         """Take back that a job is suspended or resumed, which could not be written."""
         known = self._suspended.get(uid)
@@ -200,14 +201,10 @@ class SuspendedGangs:
         known = self._suspended.get(uid)
         return known.key if known is not None and known.key in self._held else ""
 
-    def _suspend(self, suspension: Suspension, now: str) -> JobWrite | None:
+    def _suspend(self, suspension: Suspension, now: str) -> JobWrite:
         allocations = self._state.allocations
-        uid = next((uid for uid, gang in self._gangs.items() if gang == suspension.gang), "")
-        found = self._jobs.get(uid)
-        if found is None:
-            allocations.leaving.discard(suspension.gang)
-            return None
-        resource, job = found
+        uid = next(uid for uid in self._services if self._gangs.get(uid) == suspension.gang)
+        resource, job = self._jobs[uid]
         pods = list(allocations.by_gang[suspension.gang].values())
         service = AttainedService(
             is_resumable=True, device_s=suspension.device_s, suspensions=suspension.number
@@ -222,6 +219,22 @@ class SuspendedGangs:
             suspensions=suspension.number,
         )
         return JobWrite(resource, job, patch, "Suspended", suspension.message)
+
+    def _note_service(self, uid: str) -> None:
+        """Note what a job has had and whether it can go on, if anything is known of that."""
+        if uid not in self._jobs:
+            return
+        job = self._jobs[uid][1]
+        device_s, suspensions = job.service()
+        said = job.says_resumable
+        service = AttainedService(
+            is_resumable=uid in self._saving if said is None else said,
+            device_s=device_s,
+            suspensions=suspensions,
+        )
+        self._services.pop(uid, None)
+        if service != AttainedService():
+            self._services[uid] = service
 
     def _forget(self, uid: str) -> None:
         known = self._suspended.pop(uid, None)
