@@ -1,7 +1,13 @@
 """Machines that people rent and buy, by the names that they guess.
 
 Sources: DGX-1 and DGX-2 link graphs from the test fixtures of NVIDIA/go-gpuallocator and published prints
-of ``nvidia-smi topo -m``; HGX boards, cloud instances, PCIe generations and network rates from data sheets.
+of ``nvidia-smi topo -m``. GPUs, cards and their rates: of HGX and DGX the user guides "DGX A100", "DGX
+H100/H200", "DGX B200", "DGX B300" and the data sheets "GB200 NVL72", "GB300 NVL72", "GH200"; of AMD the
+data sheets "Instinct MI300X Platform" and "Instinct MI355X Platform"; of AWS the pages "Accelerated
+computing instances" (network bandwidth) and "Elastic Fabric Adapter: network cards"; of Google Cloud "GPU
+machine types" and "GPU networking bandwidth"; of Azure "ND-series" sizes. Cards of PCIe servers (L40S,
+A40, RTX PRO 6000, T4, L4) are those of the reference designs; where yours differ, the node's labels say
+so.
 A vendor's image may number the GPUs of a mesh differently: on a real node the matrix is always read.
 """
 
