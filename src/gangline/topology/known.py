@@ -1,13 +1,11 @@
 """Machines that people rent and buy, by the names that they guess.
 
 Sources: DGX-1 and DGX-2 link graphs from the test fixtures of NVIDIA/go-gpuallocator and published prints
-of ``nvidia-smi topo -m``. GPUs, cards and their rates: of HGX and DGX the user guides "DGX A100", "DGX
-H100/H200", "DGX B200", "DGX B300" and the data sheets "GB200 NVL72", "GB300 NVL72", "GH200"; of AMD the
-data sheets "Instinct MI300X Platform" and "Instinct MI355X Platform"; of AWS the pages "Accelerated
-computing instances" (network bandwidth) and "Elastic Fabric Adapter: network cards"; of Google Cloud "GPU
-machine types" and "GPU networking bandwidth"; of Azure "ND-series" sizes. Cards of PCIe servers (L40S,
-A40, RTX PRO 6000, T4, L4) are those of the reference designs; where yours differ, the node's labels say
-so.
+of ``nvidia-smi topo -m``; HGX boards, cloud instances, PCIe generations and network rates from data sheets.
+Network cards were read again, in November 2026, for p5 (AWS, "Maximize network bandwidth on instances with
+multiple network cards": 32), ND MI300X v5 (Azure: 8 x 400 Gbit/s), a3-ultragpu-8g (Google's cluster toolkit
+1.44.1: one for each GPU), a4x-highgpu-4g (NVIDIA AI Cluster Runtime: four RDMA networks) and HGX B200 (system
+descriptions of MLPerf Inference 6.0: 8 x 400 Gbit/s); the others were not.
 A vendor's image may number the GPUs of a mesh differently: on a real node the matrix is always read.
 """
 
