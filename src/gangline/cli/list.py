@@ -39,27 +39,15 @@ def command(all_namespaces: bool, kind: str, output: str | None, target: Cluster
 
 
 async def _list(target: ClusterTarget, *, all_namespaces: bool, only: str, output: str | None) -> None:
-    from gangline.api.resources import PODS
     from gangline.client.jobs.gpu_kind import gpu_kind
-    from gangline.client.jobs.job_lookup import list_jobs, warnings_about
-    from gangline.client.jobs.past_failure import why_all_failed
-    from gangline.clock import now
-    from gangline.workloads.job_state import pods_by_job
-    from gangline.workloads.job_view import job_report, view_job
+    from gangline.client.jobs.listing import read_jobs
+    from gangline.workloads.job_view import job_report
 
     async with open_client(target) as client:
         namespace = None if all_namespaces else client.connection.namespace
-        jobs, pods = await asyncio.gather(list_jobs(client, namespace), client.list(PODS, namespace))
-        jobs = [job for job in jobs if only in ("", job["kind"])]
-        kind = await gpu_kind(client, jobs)
         needs_reasons = output in ("wide", "json", "yaml")
-        members = pods_by_job(jobs, pods.items)
-        warnings = await warnings_about(client, namespace, pods.items) if needs_reasons else []
-        causes = await why_all_failed(client, jobs, members) if needs_reasons else [None for _ in jobs]
-    views = [
-        view_job(job, own, now(), warnings, cause)
-        for job, own, cause in zip(jobs, members, causes, strict=True)
-    ]
+        jobs, views = await read_jobs(client, namespace, only=only, with_reasons=needs_reasons)
+        kind = await gpu_kind(client, jobs)
     if output == "name":
         print("".join(f"{view.kind.lower()}/{view.name}\n" for view in views), end="")
     elif output in ("json", "yaml"):

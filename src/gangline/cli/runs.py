@@ -6,22 +6,19 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import replace
 
 from gangline.cli.options.target import target_options
 from gangline.cli.output import Column, print_table, print_value, say, terminal_width
 from gangline.cli.subcommands import Subcommands
-from gangline.client.target import ClusterTarget, open_client
-from gangline.errors import ClusterError, UserError
+from gangline.client.target import ClusterTarget
+from gangline.errors import UserError
 from gangline.units import plural
 
 if TYPE_CHECKING:
-    from gangline.cluster.runs.history import History, RunFile
-    from gangline.cluster.runs.record import RunRecord
+    from gangline.cluster.runs.history import RunFile
 
 LIMIT = 20
 ID_CHARS = 8
@@ -89,28 +86,9 @@ def command(
 async def _list(
     target: ClusterTarget, pattern: str | None, *, only_failed: bool, limit: int, output: str | None
 ) -> None:
-    from gangline.cluster.runs.history import DamagedRunError, History
+    from gangline.client.jobs.past_runs import read_runs
 
-    history = History(target.kept)
-    is_up = target.is_up()
-    if not target.is_local:
-        await _look_again(target, history)
-    reports: list[dict[str, Any]] = []
-    for file in history.files():
-        if len(reports) == limit:
-            break
-        if pattern and not fnmatchcase(file.name, pattern):
-            continue
-        try:
-            record = history.read(file)
-        except FileNotFoundError:  # removed by another command
-            continue
-        except DamagedRunError as error:
-            say(f"left out: {error.message}; {error.hint}")
-            continue
-        report = await _report(target, record, is_up=is_up)
-        if not only_failed or report["status"] in ("FAILED", "CANCELLED", "LOST"):
-            reports.append(report)
+    reports = await read_runs(target, pattern, only_failed=only_failed, limit=limit, say=say)
     if output in ("json", "yaml"):
         print_value(reports, output)
     elif output == "name":
@@ -123,67 +101,6 @@ async def _list(
         wide = output == "wide"
         rows = [[row[index] for index in shown] for row in (_row(report, wide=wide) for report in reports)]
         print_table([COLUMNS[index] for index in shown], rows, wide=wide)
-
-
-async def _look_again(target: ClusterTarget, history: History) -> None:
-    """Bring the records up to date of runs that went on when nobody followed them any more."""
-    from gangline.client.jobs.job_lookup import pods_of
-    from gangline.clock import format_time, now
-    from gangline.cluster.runs.history import DamagedRunError
-    from gangline.cluster.runs.record import RunRecord, without_environment
-    from gangline.kube.errors import NotFound
-    from gangline.workloads.kinds import kind_of
-
-    left = []
-    for file in history.files():
-        with suppress(FileNotFoundError, DamagedRunError):
-            left += [record] if not (record := history.read(file)).is_over else []
-    if not left:
-        return
-    try:
-        async with open_client(target) as client:
-            for record in left:
-                metadata = record.job["metadata"]
-                found: dict[str, Any] = {}
-                with suppress(NotFound):
-                    resource = kind_of(record.job).resource
-                    found = await client.get(resource, metadata["name"], metadata["namespace"])
-                    found.setdefault("kind", record.job["kind"])
-                if found.get("metadata", {}).get("uid") == record.uid:
-                    pods = [without_environment(pod) for pod in await pods_of(client, found)]
-                    history.write(RunRecord(job=without_environment(found), pods=pods or record.pods))
-                else:
-                    history.write(replace(record, gone_at=format_time(now()), is_lost=True))
-    except ClusterError as error:
-        say(f"shown as last seen: {error.message}")
-
-
-async def _report(target: ClusterTarget, record: RunRecord, *, is_up: bool) -> dict[str, Any]:
-    from gangline.client.jobs.past_failure import why_failed
-    from gangline.clock import now
-    from gangline.cluster.runs.reading import PastRun
-    from gangline.cluster.runs.record import summary_of
-    from gangline.workloads.job_state import primary_pods
-
-    run, past = summary_of(record, now(), is_up=is_up), PastRun(target.kept, record)
-    primaries = primary_pods(record.job, record.pods)
-    metrics = past.last_metrics(primaries[-1]) if primaries else {}
-    cause = await why_failed(past, record.job, record.pods)
-    return {
-        "name": run.name,
-        "id": run.id,
-        "namespace": run.namespace,
-        "kind": run.kind,
-        "command": run.command,
-        "status": run.status,
-        "exitCode": run.exit_code,
-        "failedRank": cause.rank if cause else None,
-        "reason": str(cause or run.cancelled_why),
-        "began": run.began,
-        "ended": run.ended or None,
-        "durationSeconds": run.duration_s,
-        "metrics": {key: value for key, value in metrics.items() if key not in ("kind", "eta_s")},
-    }
 
 
 def _row(report: dict[str, Any], *, wide: bool) -> list[str]:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from gangline.cli.explain.command import _is_of, read_workload
-from gangline.cli.explain.report import placement_report, print_placement, print_report, report
-from gangline.cli.explain.training_progress import TrainingProgress
+from gangline.cli.explain.text import print_placement, print_report
+from gangline.client.explain.explanation import _is_of
+from gangline.client.explain.report import placement_report, report
+from gangline.client.explain.training_progress import TrainingProgress
+from gangline.client.explain.workload import read_workload
 from gangline.client.jobs.cluster_view import view_of
 from gangline.errors import UserError
 from gangline.placement.prediction import Workload

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gangline.cli.explain.scheduler import SchedulerLiveness, judge, published_by, with_schedulers
+from gangline.client.explain.scheduler import SchedulerLiveness, judge, published_by, with_schedulers
 from gangline.clock import format_micro_time
 from gangline.scheduler.published import Published
 

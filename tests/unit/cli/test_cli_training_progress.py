@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gangline.cli.explain.training_progress import progress_of
+from gangline.client.explain.training_progress import progress_of
 from gangline.train.records import format_record
 
 

@@ -15,19 +15,11 @@ from gangline.cli.logs.progress_bar import ProgressBar
 from gangline.cli.options.durations import seconds_of
 from gangline.cli.options.job_types import qualified, type_option
 from gangline.cli.options.target import target_options
-from gangline.client.jobs.log_text import LogText, lines_to_ask_for
 from gangline.client.target import ClusterTarget
 from gangline.errors import ClusterError, UserError
-from gangline.launch.rank_tags import ANNOTATION
-from gangline.workloads.job_state import has_started, index_of
 
 if TYPE_CHECKING:
-    from gangline.cluster.runs.record import RunRecord
-
-START_TIMEOUT_S = 3600.0
-START_LOOK_S = 0.1
-TAIL_SPARE_LINES = 10
-"""Asked for beside twice the lines of ``-t``: a training writes a record to each of its own lines at most."""
+    from gangline.kube.verbs import ObjectReader
 
 
 @click.command("logs")
@@ -92,13 +84,14 @@ async def _logs(
 ) -> None:
     """Print what is `wanted` of a log: ``text``, ``records`` or ``summary``."""
     from gangline.client.jobs.job_lookup import open_job
+    from gangline.client.jobs.log_reading import check_log, choose_pods
 
     async with open_job(target, name) as found:
         client, job, namespace = found.reader, found.job, found.namespace
         if found.past is not None:
             options["follow"] = False  # nothing comes any more
             check_log(found.past.record)
-        pods = await _choose_pods(client, job, instance, wait=options["follow"])
+        pods = await choose_pods(client, job, instance, wait=options["follow"])
         output = _Output(wanted, has_bar=options["follow"] and sys.stdout.isatty() and sys.stderr.isatty())
         try:
             if wanted == "summary":
@@ -124,25 +117,25 @@ async def _logs(
 
 
 async def _copy(
-    client: Any, pod: dict[str, Any], options: dict[str, Any], output: _Output, wanted: str, *, is_alone: bool
+    client: ObjectReader,
+    pod: dict[str, Any],
+    options: dict[str, Any],
+    output: _Output,
+    wanted: str,
+    *,
+    is_alone: bool,
 ) -> None:
     """Write the log of one pod, beside others only whole lines of it."""
-    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    has_tags = ANNOTATION in (pod["metadata"].get("annotations") or {})
-    text = LogText(has_tags=has_tags, has_timestamps=options["timestamps"])
-    tail = options["tail_lines"]
-    if tail is not None and wanted == "text":
-        tail = await _raw_tail(client, name, namespace, options)
+    from gangline.client.jobs.log_reading import read_log
+
     held = b""
-    async with aclosing(client.logs(name, namespace, **{**options, "tail_lines": tail})) as pieces:
-        async for piece in pieces:
-            shown, records = text.feed(piece)
+    async with aclosing(read_log(client, pod, options, counts_lines=wanted == "text")) as pieces:
+        async for shown, records in pieces:
             if not is_alone:
                 whole, newline, held = (held + shown).rpartition(b"\n")
                 shown = whole + newline
             output.add(shown, records)
-    shown, records = text.flush()
-    output.add(held + shown, records)
+    output.add(held, [])
 
 
 class _Output:
@@ -174,21 +167,6 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-async def _raw_tail(client: Any, pod: str, namespace: str, options: dict[str, Any]) -> int | None:
-    """Return how many lines to ask the server for, which counts records as lines; None for all."""
-    wanted, asked = options["tail_lines"], 2 * options["tail_lines"] + TAIL_SPARE_LINES
-    while wanted:
-        look = options | {"tail_lines": asked, "follow": False, "timestamps": False}
-        async with aclosing(client.logs(pod, namespace, **look)) as pieces:
-            log = b"".join([piece async for piece in pieces])
-        if found := lines_to_ask_for(log, wanted):
-            return found
-        if log.count(b"\n") < asked:
-            return None
-        asked *= 4
-    return 0
-
-
 def _print_summary(name: str, log: bytes) -> None:
     """Print the figures in a log.
 
@@ -205,68 +183,3 @@ def _print_summary(name: str, log: bytes) -> None:
             f"`gangline logs {name}` shows the log",
         )
     print("\n".join(summary_lines(figures)))
-
-
-def check_log(record: RunRecord) -> None:
-    """Refuse a past run of which no pod was started.
-
-    Raises:
-        UserError: it has no log.
-    """
-    if not any(has_started(pod) for pod in record.pods):
-        name = record.job["metadata"]["name"]
-        raise UserError(
-            f"run `{name}` has no log: it ended before any of its pods was started",
-            hint=f"`gangline get {name}` shows what is known of it",
-        )
-
-
-def _no_instance(job: dict[str, Any], pods: list[dict[str, Any]], instance: str) -> UserError:
-    """Return the error for a pod that the job does not have, or not any more."""
-    from gangline.api.mpijob_reading import current_spec
-    from gangline.workloads.job_state import finished
-    from gangline.workloads.kinds import kind_of
-
-    known = ", ".join(f"`{pod['metadata']['name']}`" for pod in pods) or "none"
-    hint = f"it has {known}"
-    if kind_of(job).primary and "worker" in instance and finished(job):
-        policy = ((current_spec(job).get("runPolicy") or {}).get("cleanPodPolicy")) or "None"
-        hint += f"; its `cleanPodPolicy: {policy}` removed workers at its end, `None` keeps them"
-    return UserError(f"job `{job['metadata']['name']}` has no instance `{instance}`", hint=hint)
-
-
-async def _choose_pods(
-    client: Any, job: dict[str, Any], instance: str | None, *, wait: bool
-) -> list[dict[str, Any]]:
-    """Return the pods whose log is meant; with ``wait`` those that have not started yet are waited for.
-
-    That is one, but for an indexed Job whose pods hold ranks of one program: then the newest of each index.
-    """
-    from gangline.client.jobs.job_lookup import pods_of
-    from gangline.workloads.job_state import finished, primary_pods
-
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + START_TIMEOUT_S
-    while True:
-        pods = await pods_of(client, job)
-        chosen = pods if instance else primary_pods(job, pods)
-        if instance:
-            chosen = [
-                pod
-                for pod in pods
-                if pod["metadata"]["name"] in (instance, f"{job['metadata']['name']}-{instance}")
-            ]
-            if not chosen:
-                raise _no_instance(job, pods, instance)
-        newest = {index: pod for pod in chosen if (index := index_of(pod)) is not None and not instance}
-        if newest and ANNOTATION in (job["metadata"].get("annotations") or {}):
-            if all(map(has_started, newest.values())) or not wait:
-                return [pod for _, pod in sorted(newest.items()) if has_started(pod)] or chosen[-1:]
-        elif chosen and (has_started(chosen[-1]) or not wait):
-            return chosen[-1:]
-        if not wait or finished(job) or loop.time() > deadline:
-            raise ClusterError(
-                f"job `{job['metadata']['name']}` has no log yet: its launcher has not been started",
-                hint="wait for it with -f",
-            )
-        await asyncio.sleep(START_LOOK_S)
