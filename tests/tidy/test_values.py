@@ -38,7 +38,7 @@ UNTYPED: dict[str, int] = {
     "cli/logs/progress_bar.py": 2,
     "cli/node.py": 1,
     "cli/options/gpus.py": 2,
-    "cli/options/images.py": 6,
+    "cli/options/images.py": 2,
     "cli/options/pods.py": 1,
     "cli/options/target.py": 1,
     "cli/output.py": 1,
@@ -60,6 +60,8 @@ UNTYPED: dict[str, int] = {
     "cli/top/command.py": 1,
     "cli/top/view.py": 2,
     "cli/topology.py": 1,
+    "client/async_client.py": 1,
+    "client/async_job.py": 4,
     "client/explain/explanation.py": 7,
     "client/explain/past.py": 1,
     "client/explain/report.py": 13,
@@ -72,8 +74,9 @@ UNTYPED: dict[str, int] = {
     "client/jobs/listing.py": 1,
     "client/jobs/log_reading.py": 7,
     "client/jobs/log_text.py": 2,
-    "client/jobs/past_failure.py": 7,
+    "client/jobs/past_failure.py": 9,
     "client/jobs/past_runs.py": 2,
+    "client/live_picture.py": 3,
     "client/loop_thread.py": 2,
     "client/manifests.py": 4,
     "client/run/advice.py": 2,
@@ -82,6 +85,7 @@ UNTYPED: dict[str, int] = {
     "client/run/cluster_run.py": 2,
     "client/run/create_or_attach.py": 15,
     "client/run/follow.py": 12,
+    "client/run/images.py": 4,
     "client/run/kept_run.py": 3,  # keeps jobs as they came
     "client/run/local_program.py": 2,
     "client/run/pod_options.py": 2,
@@ -89,6 +93,8 @@ UNTYPED: dict[str, int] = {
     "client/run/program_kinds.py": 13,
     "client/run/program_session.py": 2,
     "client/run/submission.py": 4,
+    "client/run_report.py": 1,
+    "client/sync_job.py": 2,
     "client/wires/pods.py": 1,  # writes pods in wire form
 }
 

@@ -69,23 +69,16 @@ async def _get(
     target: ClusterTarget, name: str, *, all_namespaces: bool, events: bool, gpus: bool, output: str | None
 ) -> None:
     from gangline.client.jobs.gpu_kind import gpu_kind
-    from gangline.client.jobs.job_lookup import open_job, pods_of, warnings_about
-    from gangline.client.jobs.past_failure import why_failed
-    from gangline.clock import now
-    from gangline.workloads.job_view import job_report, view_job
+    from gangline.client.jobs.job_lookup import open_job, pods_of
+    from gangline.client.jobs.one_job import read_job
+    from gangline.workloads.job_view import job_report
 
     async with open_job(target, name, any_namespace=all_namespaces) as place:
         job, reader = place.job, place.reader
-        pods = await pods_of(reader, job)
-        warnings = await warnings_about(reader, place.namespace, pods)
+        view = await read_job(place)
+        pods = await pods_of(reader, job) if gpus or events or output in ("json", "yaml") else []
         kind = await gpu_kind(reader, [job])
-        cause = await why_failed(reader, job, pods)
         found = await _events(reader, job, pods) if events or output in ("json", "yaml") else []
-    view = view_job(job, pods, now(), warnings, cause)
-    if place.past is not None:
-        from gangline.cluster.runs.record import view_of_run
-
-        view = view_of_run(view, place.past.record, now())
     if output == "name":
         print(f"{view.kind.lower()}/{view.name}")
     elif output in ("json", "yaml"):

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gangline.client.async_client import AsyncClient
     from gangline.client.async_job import AsyncJobHandle
+    from gangline.client.columns import Columns
     from gangline.client.functions import RankError, RanksFailedError
+    from gangline.client.jobs.job_lookup import NoSuchJobError
     from gangline.client.run.call import RunOptions
     from gangline.client.run.pod_options import PodOptions
+    from gangline.client.run_report import RunReport
     from gangline.client.sync_client import Client
     from gangline.client.sync_job import JobHandle
 
 _PLACES = {
+    "NoSuchJobError": "jobs.job_lookup",
+    "RunReport": "run_report",
+    "Columns": "columns",
     "AsyncClient": "async_client",
     "AsyncJobHandle": "async_job",
     "Client": "sync_client",
@@ -32,11 +38,14 @@ __all__ = [
     "AsyncClient",
     "AsyncJobHandle",
     "Client",
+    "Columns",
     "JobHandle",
+    "NoSuchJobError",
     "PodOptions",
     "RankError",
     "RanksFailedError",
     "RunOptions",
+    "RunReport",
 ]
 
 

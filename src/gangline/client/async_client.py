@@ -12,15 +12,25 @@ from typing import TypeVar, Unpack, overload
 
 import msgspec
 
+from gangline.api.codec import Document
 from gangline.client.async_job import AsyncJobHandle
 from gangline.client.followed_job import FollowedJob, returned
+from gangline.client.jobs.job_lookup import open_job
+from gangline.client.jobs.listing import read_jobs
+from gangline.client.jobs.one_job import read_job
+from gangline.client.jobs.past_runs import read_runs
+from gangline.client.manifests import WORKLOADS
 from gangline.client.notices import Say
 from gangline.client.run.call import Call, RunOptions, call_of, create_call
+from gangline.client.run.capacity import check_capacity
 from gangline.client.run.create_or_attach import delete_job
 from gangline.client.run.gpus import GpuOptions
+from gangline.client.run.manifest import Manifest, checked, documents_of
+from gangline.client.run.program_session import no_handover
 from gangline.client.run.result import failure_of
 from gangline.client.run.start import start_cluster
-from gangline.client.run.submission import bring_back, follow_job
+from gangline.client.run.submission import bring_back, create_objects, follow_job
+from gangline.client.run_report import RunReport, report_of
 from gangline.client.target import ClusterTarget, open_client
 from gangline.cluster.daemon.cluster import Cluster
 from gangline.cluster.paths import DEFAULT_CLUSTER
@@ -28,7 +38,8 @@ from gangline.errors import UserError
 from gangline.kube.client import Client as KubeClient
 from gangline.units import plural
 from gangline.workloads.job_outcome import JobOutcome
-from gangline.workloads.job_start import job_ref
+from gangline.workloads.job_start import Obj, job_ref
+from gangline.workloads.job_view import JobView
 
 T = TypeVar("T")
 
@@ -152,6 +163,90 @@ class AsyncClient:
         results: list[T] = await self._run_function(call, timeout_s, write)
         return results
 
+    async def start(
+        self,
+        what: Callable[..., object] | Sequence[str],
+        ranks: int = 1,
+        *,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AsyncJobHandle:
+        """Begin what `run` does, and return its job, which goes on by itself. Arguments as there."""
+        return await self._start(self._call(what, ranks, args, kwargs, options))
+
+    async def submit(self, manifest: Manifest) -> AsyncJobHandle:
+        """Create the objects of a manifest, and return its one job, which goes on by itself.
+
+        Args:
+            manifest: a file, a folder with files, an object, or several objects.
+
+        Raises:
+            UserError: it has no job, or several; it breaks a rule; another job of that name goes on.
+            ClusterError: the cluster refuses it, or cannot be reached.
+        """
+        documents = documents_of(manifest)
+        jobs = [document for document in documents if document.kind in WORKLOADS]
+        if len(jobs) != 1:
+            raise UserError(
+                f"a manifest with one job was expected, and this one has {len(jobs)}",
+                hint="submit_all takes any number",
+            )
+        return (await self._submit(documents))[0]
+
+    async def submit_all(self, manifest: Manifest) -> list[AsyncJobHandle]:
+        """Create the objects of a manifest, and return its jobs, of which there may be none; as `submit`."""
+        return await self._submit(documents_of(manifest))
+
+    async def job(self, name: str) -> AsyncJobHandle:
+        """Return a job by its name, `KIND/NAME`, or the id of a run: one that is there, else the newest run.
+
+        Raises:
+            NoSuchJobError: there is neither.
+            ClusterError: the cluster cannot be reached, and no such run is kept.
+        """
+        async with open_job(self._target, name) as found:
+            view = await read_job(found)
+        return self._handle(found.job, view)
+
+    async def jobs(self, *, all_namespaces: bool = False) -> list[AsyncJobHandle]:
+        """Return the jobs of the namespace, or of all, oldest first, each with a `view` of how it stands.
+
+        Raises:
+            ClusterError: the cluster cannot be reached.
+        """
+        async with open_client(self._target) as client:
+            namespace = None if all_namespaces else client.connection.namespace
+            jobs, views = await read_jobs(client, namespace)
+        return [self._handle(job, view) for job, view in zip(jobs, views, strict=True)]
+
+    async def runs(self, name: str = "", *, failed: bool = False, limit: int = 20) -> list[RunReport]:
+        """Return what ran, the newest first: also runs whose jobs are gone, and while the cluster is down.
+
+        Args:
+            name: of the runs; `train*` for all that begin so; empty for all.
+            failed: only those that failed, were cancelled or lost.
+            limit: how many at most.
+        """
+        found = await read_runs(self._target, name or None, only_failed=failed, limit=limit, say=self._say)
+        return [report_of(values) for values in found]
+
+    def _handle(self, job: Obj, view: JobView | None = None) -> AsyncJobHandle:
+        return AsyncJobHandle(self._target, job_ref(job), view, self._say)
+
+    async def _start(self, call: Call) -> AsyncJobHandle:
+        async with self._open(call.nodes) as client:
+            claimed = await create_call(client, self._target, call, self._say)
+        return self._handle(claimed.job)
+
+    async def _submit(self, documents: list[Document]) -> list[AsyncJobHandle]:
+        documents = await asyncio.to_thread(checked, self._target, documents, self._say)
+        async with self._open() as client:
+            if self._target.is_local:
+                await asyncio.to_thread(check_capacity, Cluster(self._target.paths), documents)
+            claimed = await create_objects(client, documents, self._target, no_handover, say=self._say)
+        return [self._handle(one.job) for one in claimed]
+
     def _call(
         self,
         what: Callable[..., object] | Sequence[str],
@@ -183,7 +278,7 @@ class AsyncClient:
         outcome = await self._carry_out(call, timeout_s, FollowedJob(write, self._say))
         if failure := failure_of(outcome):
             raise failure
-        return AsyncJobHandle(self._target, job_ref(outcome.job))
+        return self._handle(outcome.job)
 
     async def _carry_out(self, call: Call, timeout_s: float | None, view: FollowedJob[T]) -> JobOutcome:
         limit = asyncio.timeout(timeout_s)

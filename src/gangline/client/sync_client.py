@@ -10,6 +10,8 @@ from gangline.client.async_client import AsyncClient, on_standard_error, on_stan
 from gangline.client.loop_thread import LOOP, in_calling_thread
 from gangline.client.notices import Say
 from gangline.client.run.call import RunOptions
+from gangline.client.run.manifest import Manifest
+from gangline.client.run_report import RunReport
 from gangline.client.sync_job import JobHandle
 
 T = TypeVar("T")
@@ -110,3 +112,60 @@ class Client:
         else:
             found = LOOP.call(self._client._run_function(call, timeout_s, in_calling_thread(write)))
         return found
+
+    def start(
+        self,
+        what: Callable[..., object] | Sequence[str],
+        ranks: int = 1,
+        *,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> JobHandle:
+        """Begin what `run` does, and return its job, which goes on by itself. Arguments as there."""
+        call = self._client._call(what, ranks, args, kwargs, options)
+        return JobHandle(LOOP.call(self._client._start(call)))
+
+    def submit(self, manifest: Manifest) -> JobHandle:
+        """Create the objects of a manifest, and return its one job, which goes on by itself.
+
+        Args:
+            manifest: a file, a folder with files, an object, or several objects.
+
+        Raises:
+            UserError: it has no job, or several; it breaks a rule; another job of that name goes on.
+            ClusterError: the cluster refuses it, or cannot be reached.
+        """
+        return JobHandle(LOOP.call(self._client.submit(manifest)))
+
+    def submit_all(self, manifest: Manifest) -> list[JobHandle]:
+        """Create the objects of a manifest, and return its jobs, of which there may be none; as `submit`."""
+        return [JobHandle(job) for job in LOOP.call(self._client.submit_all(manifest))]
+
+    def job(self, name: str) -> JobHandle:
+        """Return a job by its name, `KIND/NAME`, or the id of a run: one that is there, else the newest run.
+
+        Raises:
+            NoSuchJobError: there is neither.
+            ClusterError: the cluster cannot be reached, and no such run is kept.
+        """
+        return JobHandle(LOOP.call(self._client.job(name)))
+
+    def jobs(self, *, all_namespaces: bool = False) -> list[JobHandle]:
+        """Return the jobs of the namespace, or of all, oldest first, each with a `view` of how it stands.
+
+        Raises:
+            ClusterError: the cluster cannot be reached.
+        """
+        found = LOOP.call(self._client.jobs(all_namespaces=all_namespaces))
+        return [JobHandle(job) for job in found]
+
+    def runs(self, name: str = "", *, failed: bool = False, limit: int = 20) -> list[RunReport]:
+        """Return what ran, the newest first: also runs whose jobs are gone, and while the cluster is down.
+
+        Args:
+            name: of the runs; `train*` for all that begin so; empty for all.
+            failed: only those that failed, were cancelled or lost.
+            limit: how many at most.
+        """
+        return LOOP.call(self._client.runs(name, failed=failed, limit=limit))

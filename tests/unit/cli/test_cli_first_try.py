@@ -13,8 +13,8 @@ from fake_client import FakeClient
 
 from gangline.api.codec import Document, load_file
 from gangline.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, SECRETS
-from gangline.cli.options.images import image_check, served_by
 from gangline.cli.run.refusal import MissingError, refuse
+from gangline.client.run.images import image_check, served_by
 from gangline.cluster.images.image_map import ImageMap, UserImage
 from gangline.cluster.trials import added_gpus, first_try
 from gangline.cluster.trials.missing import Absent, Missing, find_missing

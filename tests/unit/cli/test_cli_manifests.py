@@ -5,8 +5,8 @@ from decimal import Decimal
 import pytest
 
 from gangline.api.codec import load_documents
-from gangline.cli.options.images import image_check
 from gangline.client.manifests import check_manifests, in_order, read_manifests, with_namespace
+from gangline.client.run.images import image_check
 from gangline.cluster.images.image_map import ImageMap
 from gangline.errors import InvalidObjectError, ManifestError, UserError
 from gangline.workloads.capacity import gang_never_fits, never_fits, pod_requests

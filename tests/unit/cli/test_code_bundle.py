@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gangline.client.run import code_bundle
-from gangline.client.run.code_bundle import CHUNK_BYTES, CodeBundle, pack_folder
+from gangline.client.code import code_bundle
+from gangline.client.code.code_bundle import CHUNK_BYTES, CodeBundle, pack_folder
 from gangline.errors import UserError
 
 

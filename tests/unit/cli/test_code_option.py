@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.client.run.git_code import GitCode, read_git
+from gangline.client.code.git_code import GitCode, read_git
 from gangline.errors import UserError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.client.run.mpi_use import uses_mpi
+from gangline.client.code.mpi_use import uses_mpi
 
 FILES = {
     "plain.py": "import torch\n# import mpi4py\n",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.client.run.code_bundle import pack_folder
+from gangline.client.code.code_bundle import pack_folder
 from gangline.launch.pods.unpack_code import fetch, unpack
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gangline.api.core import Container
-from gangline.cli.options.images import image_check
+from gangline.client.run.images import image_check
 from gangline.cluster.images.image import Image
 from gangline.cluster.images.image_map import ImageMap
 from gangline.cluster.images.program_check import needs_of, why_not

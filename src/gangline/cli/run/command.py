@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gangline.cli.options.gpus import gpu_options
-from gangline.cli.options.images import ImageOptions, image_check_of, image_options, substitutions
+from gangline.cli.options.images import ImageOptions, image_check_of, image_options
 from gangline.cli.options.pods import pod_options
 from gangline.cli.options.ranks import gpus_of_each, rank_options, ranks_and_nodes
 from gangline.cli.options.target import target_options
 from gangline.cli.run.prepare import TryOptions, prepared, settle
-from gangline.client.run.git_code import GitCode, code_of, folder_of
+from gangline.client.code.git_code import GitCode, code_of, folder_of
 from gangline.client.run.gpus import GpuOptions
+from gangline.client.run.images import substitutions
 from gangline.client.run.pod_options import PodOptions
 from gangline.client.run.program_session import HandOver, no_handover
 from gangline.client.target import ClusterTarget

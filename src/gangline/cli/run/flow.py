@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from gangline.api.codec import Document
 from gangline.api.resources import Resource
-from gangline.cli.options.images import substitutions
 from gangline.cli.output import say
 from gangline.cli.run.view import PlainView, open_view, result_line
 from gangline.client.jobs.gpu_kind import gpu_kind
 from gangline.client.run.create_or_attach import delete_job
 from gangline.client.run.follow import LOG_DRAIN_S
+from gangline.client.run.images import substitutions
 from gangline.client.run.kept_run import KeptRun
 from gangline.client.run.program_session import HandOver, no_handover
 from gangline.client.run.result import failure_of, last_lines

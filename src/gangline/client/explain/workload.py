@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from gangline.placement import Workload
 
 
+DEFAULT_MODEL = "vgg16"
+"""Whose training is predicted unless another is named."""
+
+
 def read_workload(model: str, step_ms: float | None, levels: str) -> Workload:
     """Return the training that predictions are made for.
 

@@ -11,7 +11,7 @@ from gangline.errors import ClusterError, UserError
 from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.rank_failure import LAUNCHER_LINES_MAX, LauncherOutput
 from gangline.launch.rank_tags import ANNOTATION, split_line
-from gangline.workloads.job_outcome import JobOutcome, cause_of
+from gangline.workloads.job_outcome import EndStatus, JobOutcome, cause_of
 from gangline.workloads.job_state import exit_code_of, finished, primary_pods
 from gangline.workloads.outcome import Cause
 
@@ -28,14 +28,19 @@ async def why_failed(client: ObjectReader, job: Obj, pods: Sequence[Obj]) -> Cau
 
     Reads the last 400 lines of one log. Where that is gone only pods and conditions tell.
     """
-    if finished(job) != "FAILED":
-        return None
+    return cause_of(await past_outcome(client, job, pods)) if finished(job) == "FAILED" else None
+
+
+async def past_outcome(client: ObjectReader, job: Obj, pods: Sequence[Obj]) -> JobOutcome:
+    """Return how a job ended that is over or gone; of one that failed, with what the end of its log tells."""
     primaries = primary_pods(job, pods)
-    log = await _end_of_log(client, primaries[-1]) if primaries else b""
     code = exit_code_of(primaries[-1]) if primaries else None
+    status: EndStatus = finished(job) or "DELETED"
+    if status != "FAILED":
+        return JobOutcome(job, list(pods), status, code)
+    log = await _end_of_log(client, primaries[-1]) if primaries else b""
     has_tags = ANNOTATION in (job["metadata"].get("annotations") or {})
-    failure = read_output(log, has_tags=has_tags).failure(code)
-    return cause_of(JobOutcome(job, list(pods), "FAILED", code, failure))
+    return JobOutcome(job, list(pods), status, code, read_output(log, has_tags=has_tags).failure(code))
 
 
 async def why_all_failed(

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from gangline.api.resources import SECRETS, SERVICES, TRAINING_RUNTIMES, Resource
-from gangline.client.run.code_bundle import CodeBundle
-from gangline.client.run.git_code import GitCode
-from gangline.client.run.mpi_files import mpi_files
+from gangline.client.code.code_bundle import CodeBundle
+from gangline.client.code.git_code import GitCode
+from gangline.client.code.mpi_files import mpi_files
 from gangline.client.run.pod_options import PodOptions
 from gangline.client.run.program_job import GPU, literal
 from gangline.client.run.program_kinds import PROGRAM_KINDS, Pods, ProgramKind

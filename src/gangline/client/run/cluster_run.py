@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from gangline.api.codec import Document
+from gangline.client.code.code_bundle import CodeBundle, pack_folder
+from gangline.client.code.git_code import GitCode
+from gangline.client.code.mpi_use import uses_mpi
 from gangline.client.run.cluster_program import ClusterProgram
-from gangline.client.run.code_bundle import CodeBundle, pack_folder
 from gangline.client.run.create_or_attach import delete_job
-from gangline.client.run.git_code import GitCode
 from gangline.client.run.gpus import COMMAND_LINE
-from gangline.client.run.mpi_use import uses_mpi
 from gangline.client.run.program_job import check_name, check_ranks, name_of_program
 from gangline.client.run.program_kinds import PROGRAM_KINDS
 from gangline.client.target import ClusterTarget
