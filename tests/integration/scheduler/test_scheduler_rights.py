@@ -7,12 +7,14 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from service_account import installed, make_namespace, refusals, serving, until
 
 from gangline.api.crds import gang_crds
 from gangline.api.resources import (
     EVENTS,
+    JOBS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -26,6 +28,7 @@ from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Forbidden, NotFound
 from gangline.scheduler.published import Published
 from gangline.scheduler.service import SchedulerOptions, SchedulerService
+from gangline.workloads.suspension import FIELD_MANAGER, SuspendableJob, resume_patch, suspend_patch
 
 WHERE = "gangline-system"
 
@@ -152,3 +155,36 @@ async def test_it_may_not_do_what_it_need_not(admin: Client, scene: tuple[Client
         with pytest.raises((Forbidden, ApiError)) as caught:
             await attempt
         assert caught.value.status == 403
+
+
+async def test_it_suspends_and_resumes_jobs_and_knows_what_others_have_suspended(
+    admin: Client, scene: tuple[Client, str]
+) -> None:
+    client, where = scene
+    template = pod(where, "x", "x", SCHEDULER_PLUGINS_POD_GROUPS, restartPolicy="Never")["spec"]
+    metadata = {"name": "job", "namespace": where}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
+    made = await admin.create(JOBS, {**body, "spec": {"template": {"spec": template}}})
+    uid = made["metadata"]["uid"]
+
+    async def is_ours() -> bool:
+        found = await client.get(JOBS, "job", where)
+        job = msgspec.json.decode(msgspec.json.encode(found), type=SuspendableJob)
+        assert job.service() == (144_000, 1)
+        return job.is_suspended_by_us(JOBS)
+
+    suspend = suspend_patch(JOBS, uid, "gives way", device_s=144_000, suspensions=1)
+    await client.patch(JOBS, "job", suspend, where, field_manager=FIELD_MANAGER)
+    assert await is_ours()
+
+    labels = {"metadata": {"labels": {"a": "b"}}, "spec": {"suspend": True}}
+    await admin.patch(JOBS, "job", labels, where, field_manager="kubectl-patch")
+    assert await is_ours()  # which changes nothing of it
+
+    for value in (False, True):
+        await admin.patch(JOBS, "job", {"spec": {"suspend": value}}, where, field_manager="kubectl-patch")
+    assert not await is_ours()
+
+    await client.patch(JOBS, "job", resume_patch(JOBS, uid), where, field_manager=FIELD_MANAGER)
+    assert (await client.get(JOBS, "job", where))["spec"]["suspend"] is False
+    assert refusals(client) == {}
