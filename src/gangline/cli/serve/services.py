@@ -59,13 +59,13 @@ async def run_services(
                 clients[connection] = await held.enter_async_context(client)
             return clients[connection]
 
-        client = await client_of(identities.OPERATOR)
+        of_operator = await client_of(identities.OPERATOR)
         desk = StatusListener(paths, addresses)
         settings = Settings(
             has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0], status_endpoint=desk.endpoint
         )
-        operator = Operator(client, settings=settings)
-        plane.show("/metrics", _metrics_answer(operator, client))
+        operator = Operator(of_operator, settings=settings)
+        plane.show("/metrics", _metrics_answer(operator, of_operator))
         # all nodes are this machine: no wire between them is worth waiting for
         policy = Policy(levels=DEFAULT_LEVELS, whole_for_s=0.0)
         scheduler = Scheduler(await client_of(identities.SCHEDULER), policy=policy)
@@ -77,7 +77,7 @@ async def run_services(
                 services.create_task(controllers, name="controllers")
                 if has_operator:
                     services.create_task(operator.run(), name="operator")
-                    services.create_task(desk.run(client, operator), name="trainer status")
+                    services.create_task(desk.run(of_operator, operator), name="trainer status")
                 services.create_task(scheduler.run(), name="scheduler")
                 services.create_task(supervisor.run(), name="agent supervisor")
                 services.create_task(end_when_idle(client, paths), name="idle end")

@@ -2,6 +2,8 @@
 
 from kubeflow.trainer import CustomTrainer, KubernetesBackendConfig, TrainerClient
 
+from kubernetes import client
+
 own = TrainerClient(backend_config=KubernetesBackendConfig(namespace="default"))
 
 assert "torch-distributed" in [runtime.name for runtime in own.list_runtimes()]
@@ -10,8 +12,22 @@ assert runtime.trainer.framework == "torch", runtime
 
 
 def train(greeting, fails=False):
+    import json
     import os
+    import pathlib
+    import ssl
     import time
+    import urllib.request
+
+    # As documented for programs without the SDK, which is not in the pods here.
+    told = {"progressPercentage": 40, "metrics": [{"name": "loss", "value": "0.5"}]}
+    token = pathlib.Path(os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"]).read_text()
+    login = {"Authorization": f"Bearer {token}"}
+    body = json.dumps({"trainerStatus": told}).encode()
+    asked = urllib.request.Request(os.environ["KUBEFLOW_TRAINER_SERVER_URL"], body, login)
+    known = ssl.create_default_context(cafile=os.environ["KUBEFLOW_TRAINER_SERVER_CA_CERT"])
+    with urllib.request.urlopen(asked, context=known) as answer:
+        assert answer.status == 200, answer.status
 
     print("trained", os.environ.get("RANK"), os.environ.get("WORLD_SIZE"), greeting, flush=True)
     time.sleep(3)
@@ -34,6 +50,15 @@ for index in (0, 1):
     assert lines == [f"trained {index} 2 hi"], lines
 assert [job.name for job in own.list_jobs()] == [name]
 assert own.get_job_events(name)
+status = client.CustomObjectsApi().get_namespaced_custom_object(
+    "trainer.kubeflow.org", "v1alpha1", "default", "trainjobs", name
+)["status"]["trainerStatus"]
+assert status["progressPercentage"] == 40, status
+assert status["metrics"] == [{"name": "loss", "value": "0.5"}], status
+
+bad = sent(fails=True)
+assert own.wait_for_job_status(bad, status={"Failed"}, timeout=120, polling_interval=1).status == "Failed"
+own.delete_job(bad)
 
 own.delete_job(name)
 assert own.list_jobs() == []
