@@ -32,8 +32,16 @@ def made_once(target: Path, size: str, build: Callable[[Path], None]) -> Path:
             shutil.rmtree(part, ignore_errors=True)
             print(f"making {target} ({size} to download, once for this machine)", file=sys.stderr)
             build(part)
+            _name_python(part, target)
             part.rename(target)
     return target
+
+
+def _name_python(part: Path, target: Path) -> None:
+    """Let the programs of an environment start by the Python of its final place."""
+    for program in (part / "bin").glob("*"):
+        if program.is_file() and not program.is_symlink():
+            program.write_bytes(program.read_bytes().replace(bytes(part), bytes(target)))
 
 
 def make_environment(folder: Path, *packages: str | Path) -> Path:
