@@ -29,6 +29,7 @@ from gangline.jobs.gang import (
     explain_not_served,
     scheduler_verdict,
 )
+from gangline.jobs.launcher_edit import edited_event, is_edited
 from gangline.jobs.launcher_replacement import rejection_events, replacement_wait_s
 from gangline.jobs.mpijob_gang import gang_of_mpijob, mpijob_gang_warnings
 from gangline.jobs.observed import ObservedChildren
@@ -217,6 +218,8 @@ def _ensure(observed_job: ObservedJob, draft: StatusDraft) -> list[list[Action]]
         *ensure_config_map(job, config_map, observed_job.running, observed_job.settings),
         *ensure_secret(job, observed.secrets.get(names.secret)),
     ]
+    if is_edited(observed_job):
+        return [[*first, *_delete_edited(observed_job, draft)]]
     if job.is_suspended:
         return [
             [*first, *_suspend_launcher(observed_job, draft)],
@@ -268,6 +271,14 @@ def _create_launcher(observed_job: ObservedJob, draft: StatusDraft) -> list[Acti
         message = "Restart policy in pod template overridden by restart policy in replica spec"
         draft.events.append(Emit("Warning", "SetPodTemplateRestartPolicy", message))
     return [Create(JOBS, build_launcher(job, observed_job.dialect))]
+
+
+def _delete_edited(observed_job: ObservedJob, draft: StatusDraft) -> list[Action]:
+    """Delete a launcher that never ran: the next one is of the template of now."""
+    assert observed_job.launcher is not None
+    meta = observed_job.launcher.metadata
+    draft.events.append(edited_event(meta.name))
+    return [Delete(JOBS, meta.namespace, meta.name, meta.uid)]
 
 
 def _suspend_launcher(observed_job: ObservedJob, draft: StatusDraft) -> list[Action]:

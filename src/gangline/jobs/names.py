@@ -23,6 +23,8 @@ LAUNCHER_ATTEMPT_ANNOTATION: Final = "gangline.dev/launcher-attempt"
 """On a launcher Job that replaces others, as nodes refused their pods: how many."""
 LAUNCHER_FAILURES_ANNOTATION: Final = "gangline.dev/launcher-failures"
 """On such a Job: how often the program failed in the Jobs before it."""
+LAUNCHER_TEMPLATE_ANNOTATION: Final = "gangline.dev/launcher-template"
+"""On a launcher Job: a digest of the template that it was made of."""
 
 _UNDERSCORED: Final = ("group_name", "mpi_job_name", "mpi_role_type")
 _DASHED: Final = ("group-name", "mpi-job-name", "mpi-job-role")

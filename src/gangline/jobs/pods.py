@@ -8,6 +8,7 @@ from gangline.api.mpijob import DEFAULT_SSH_MOUNT_PATH, LAUNCHER, WORKER, MPIJob
 from gangline.api.mpijob_validation import CONFIG_MOUNT_PATH, CONFIG_VOLUME, SSH_VOLUME
 from gangline.jobs.environment import ROLE_VARIABLE, launcher_environment
 from gangline.jobs.gang import Dialect, join_gang
+from gangline.jobs.launcher_edit import template_digest
 from gangline.jobs.launcher_replacement import backoff_limit_of
 from gangline.jobs.names import (
     ATTEMPT_ANNOTATION,
@@ -15,6 +16,7 @@ from gangline.jobs.names import (
     HOSTFILE_KEY,
     LAUNCHER_ATTEMPT_ANNOTATION,
     LAUNCHER_FAILURES_ANNOTATION,
+    LAUNCHER_TEMPLATE_ANNOTATION,
     PRIVATE_KEY,
     PUBLIC_KEY,
     REPLICA_INDEX_LABEL,
@@ -110,6 +112,7 @@ def build_launcher(job: MPIJob, dialect: Dialect | None = None) -> Object:
     mark_count(metadata, ATTEMPT_ANNOTATION, job.status.restarts)
     mark_count(metadata, LAUNCHER_ATTEMPT_ANNOTATION, job.status.launcher_replacements)
     mark_count(metadata, LAUNCHER_FAILURES_ANNOTATION, failures)
+    metadata.setdefault("annotations", {})[LAUNCHER_TEMPLATE_ANNOTATION] = template_digest(job)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

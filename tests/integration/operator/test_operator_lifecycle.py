@@ -240,3 +240,28 @@ async def test_the_manager_of_a_job_cannot_change(cluster: Any, make_job: Build)
 
     assert "spec: Invalid value: runPolicy.managedBy is immutable" in str(refused.value.message)
     await cluster.edit({"spec": {"slotsPerWorker": 2}})
+
+
+async def test_the_launcher_of_a_job_that_waits_takes_an_edit_of_its_command(
+    cluster: Any, make_job: Any
+) -> None:
+    await cluster.submit(make_job())
+    before = await cluster.exists(JOBS, "pi-launcher")
+
+    job = await cluster.job()
+    container = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    changed = [{**container, "command": ["mpirun", "hostname"]}]
+    launcher = {"Launcher": {"template": {"spec": {"containers": changed}}}}
+    await cluster.edit({"spec": {"mpiReplicaSpecs": launcher}})
+
+    after = await cluster.another(JOBS, "pi-launcher", before["metadata"]["uid"])
+    assert after["spec"]["template"]["spec"]["containers"][0]["command"] == ["mpirun", "hostname"]
+
+    async def pods() -> list[dict[str, Any]]:
+        found = (await cluster.client.list(PODS, cluster.namespace)).items
+        return [pod for pod in found if pod["metadata"]["name"].startswith("pi-launcher")]
+
+    async def is_replaced() -> bool:
+        return [pod["spec"]["containers"][0]["command"] for pod in await pods()] == [["mpirun", "hostname"]]
+
+    await cluster.until(is_replaced)

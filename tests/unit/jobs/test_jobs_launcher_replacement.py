@@ -113,7 +113,7 @@ def test_then_the_launcher_is_made_anew_with_its_whole_limit(scene: Build) -> No
     (launcher,) = launchers(replaced(scene).plan(after(11)))
 
     assert launcher["spec"]["backoffLimit"] == 0
-    assert launcher["metadata"]["annotations"] == {"gangline.dev/launcher-attempt": "1"}
+    assert launcher["metadata"]["annotations"]["gangline.dev/launcher-attempt"] == "1"
 
 
 def test_failures_of_the_program_are_not_forgiven_with_it(scene: Build) -> None:
