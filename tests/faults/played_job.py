@@ -1,7 +1,7 @@
-"""MPIJobs that are played through, and the world in which they are: users and nodes are the test's.
+"""Jobs that are played through, and the world in which they are: users and nodes are the test's.
 
-It has a connection of its own: pods run as soon as they are there, launchers and workers end as scripts say.
-``job_mix`` has the scripts.
+It has a connection of its own: pods run as soon as they are there, and end as scripts say. ``job_mix`` has
+the scripts of MPIJobs, ``training_mix`` those of the other kinds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,20 @@ from gangline.api.resources import (
     JOBS,
     MPIJOBS,
     PODS,
+    PYTORCHJOBS,
     SCHEDULER_PLUGINS_POD_GROUPS,
     SECRETS,
     SERVICES,
+    TFJOBS,
+    TRAINJOBS,
+    Resource,
 )
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
 
+JOB_RESOURCES = (MPIJOBS, PYTORCHJOBS, TFJOBS, TRAINJOBS)
+_COMPONENTS = ("mpi-job-controller", *(f"{one.kind.lower()}-controller" for one in JOB_RESOURCES[1:]))
 _CHILDREN = (SERVICES, CONFIG_MAPS, SECRETS, JOBS, PODS, SCHEDULER_PLUGINS_POD_GROUPS)
 _LABEL = "training.kubeflow.org/job-name"
 _ROLE = "training.kubeflow.org/job-role"
@@ -47,7 +53,9 @@ class Shape:
         ends: status and reason of each condition at the end; none for an empty status.
         made: how many objects of each kind are ever made for it.
         left: how many of them are there at the end.
-        restarts: of the gang.
+        restarts: of the gang, or of pods.
+        spec: laid over an MPIJob's; of any other kind the whole spec.
+        resource: of the job.
     """
 
     name: str
@@ -61,6 +69,7 @@ class Shape:
     launcher: dict[str, Any] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ("mpirun", "true")
+    resource: Resource = MPIJOBS
 
 
 def children(workers: int, launchers: int = 1, jobs: int = 1) -> dict[str, int]:
@@ -78,7 +87,7 @@ class World:
         self.changes = 0
         self._woken = asyncio.Event()
         self.ever: dict[str, dict[str, Any]] = {}
-        self.jobs: Cache[dict[str, Any]] = self._cache(MPIJOBS)
+        self.jobs = {resource.kind: self._cache(resource) for resource in JOB_RESOURCES}
         self.children = {resource.kind: self._cache(resource) for resource in _CHILDREN}
 
     def _cache(self, resource: Any) -> Cache[dict[str, Any]]:
@@ -128,24 +137,30 @@ class World:
         told: set[str] = set()
         while True:
             changes = self.changes
-            for job in self.jobs.items():
-                name = job["metadata"]["name"]
-                if not self.has_mounts(name):
-                    continue
-                workers = self.pods(name, "worker")
-                wanted = (job["spec"]["mpiReplicaSpecs"].get("Worker") or {}).get("replicas", 0)
-                are_up = sum(_phase(pod) == "Running" for pod in workers) >= wanted
-                for pod in [*workers, *(self.pods(name, "launcher") if are_up else [])]:
-                    uid = pod["metadata"]["uid"]
-                    if _phase(pod) == "Pending" and uid not in told:
-                        told.add(uid)
-                        await self.set_phase(pod, "Running")
+            for kind, jobs in self.jobs.items():
+                for job in jobs.items():
+                    name = job["metadata"]["name"]
+                    pods = self._startable(job) if kind == MPIJOBS.kind else self.pods(name)
+                    for pod in pods:
+                        uid = pod["metadata"]["uid"]
+                        if _phase(pod) == "Pending" and uid not in told:
+                            told.add(uid)
+                            await self.set_phase(pod, "Running")
             if self.changes == changes:
                 await self._woken.wait()
 
+    def _startable(self, job: dict[str, Any]) -> list[dict[str, Any]]:
+        name = job["metadata"]["name"]
+        if not self.has_mounts(name):
+            return []
+        workers = self.pods(name, "worker")
+        wanted = (job["spec"]["mpiReplicaSpecs"].get("Worker") or {}).get("replicas", 0)
+        are_up = sum(_phase(pod) == "Running" for pod in workers) >= wanted
+        return [*workers, *(self.pods(name, "launcher") if are_up else [])]
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[World]:
-        caches = [self.jobs, *self.children.values()]
+        caches = [*self.jobs.values(), *self.children.values()]
         tasks = [asyncio.create_task(cache.run()) for cache in caches]
         try:
             await asyncio.gather(*(cache.wait_synced() for cache in caches))
@@ -170,7 +185,8 @@ class Played:
 
     @property
     def object(self) -> dict[str, Any]:
-        return self.world.jobs.get(f"{self.world.namespace}/{self.name}") or {}
+        jobs = self.world.jobs[self.shape.resource.kind]
+        return jobs.get(f"{self.world.namespace}/{self.name}") or {}
 
     @property
     def conditions(self) -> dict[str, tuple[str, str]]:
@@ -182,7 +198,8 @@ class Played:
 
     async def play(self) -> None:
         """Submit the job and go through its script."""
-        made = await self.world.client.create(MPIJOBS, manifest(self.shape, self.name, self.world.namespace))
+        job = manifest(self.shape, self.name, self.world.namespace)
+        made = await self.world.client.create(self.shape.resource, job)
         self.uid = made["metadata"]["uid"]
         await self.shape.script(self)
 
@@ -206,8 +223,23 @@ class Played:
         (pod,) = await self.until(running)
         return dict(pod)
 
+    async def pod(self, end: str, but: str = "") -> dict[str, Any]:
+        """Wait until the pod whose name ends so runs, not the one of that uid, and return it."""
+
+        def running() -> list[dict[str, Any]]:
+            return [
+                pod
+                for pod in self.world.pods(self.name)
+                if pod["metadata"]["name"] == f"{self.name}-{end}"
+                and pod["metadata"]["uid"] != but
+                and _phase(pod) == "Running"
+            ]
+
+        (pod,) = await self.until(running)
+        return dict(pod)
+
     async def edit(self, spec: dict[str, Any]) -> None:
-        await self.world.client.patch(MPIJOBS, self.name, {"spec": spec}, self.world.namespace)
+        await self.world.client.patch(self.shape.resource, self.name, {"spec": spec}, self.world.namespace)
 
     def problems(self) -> list[str]:
         """Return what is not as it must be at the end."""
@@ -257,18 +289,20 @@ def _phase(pod: dict[str, Any]) -> str:
 
 
 def manifest(shape: Shape, name: str, namespace: str) -> dict[str, Any]:
-    """Return the MPIJob of a shape."""
+    """Return the job of a shape."""
+    head = {
+        "apiVersion": shape.resource.api_version,
+        "kind": shape.resource.kind,
+        "metadata": {"name": name, "namespace": namespace, "annotations": shape.annotations},
+    }
+    if shape.resource is not MPIJOBS:
+        return {**head, "spec": shape.spec}
     container = {"name": "main", "image": "gangline/base"}
     launcher = {"template": {"spec": {"containers": [{**container, "command": [*shape.command]}]}}}
     roles: dict[str, Any] = {"Launcher": {**launcher, **shape.launcher}}
     if shape.workers:
         roles["Worker"] = {"replicas": shape.workers, "template": {"spec": {"containers": [container]}}}
-    return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": {"name": name, "namespace": namespace, "annotations": shape.annotations},
-        "spec": {"mpiReplicaSpecs": roles, **shape.spec},
-    }
+    return {**head, "spec": {"mpiReplicaSpecs": roles, **shape.spec}}
 
 
 async def settle(world: World, played: list[Played], limit_s: float = until_limit_s) -> None:
@@ -284,7 +318,7 @@ async def events_of(world: World) -> Counter[tuple[str, str, str]]:
     """Return how often each thing was said: by job, type and reason."""
     told: Counter[tuple[str, str, str]] = Counter()
     for event in (await world.client.list(EVENTS, world.namespace)).items:
-        if event.get("source", {}).get("component") == "mpi-job-controller":
+        if event.get("source", {}).get("component") in _COMPONENTS:
             key = event["involvedObject"]["name"], event["type"], event["reason"] + event["message"]
             told[key] += event.get("count", 1)
     return told

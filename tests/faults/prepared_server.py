@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from played_job import JOB_RESOURCES
+
 from gangline.api.crds import crds, gang_crds
-from gangline.api.resources import CRDS, MPIJOBS, NODES, SCHEDULER_PLUGINS_POD_GROUPS
+from gangline.api.resources import CRDS, NODES, SCHEDULER_PLUGINS_POD_GROUPS
 from gangline.cluster.controllers.all import run_controllers
 from gangline.cluster.server.resources import STORED_KINDS
 from gangline.kube.apply import apply
@@ -24,7 +26,7 @@ async def prepared(client: Client, *, embedded: bool) -> AsyncIterator[None]:
     for crd in [*crds(), *gang_crds()]:
         await apply(client, CRDS, crd)
     async with asyncio.timeout(60):
-        for resource in (MPIJOBS, SCHEDULER_PLUGINS_POD_GROUPS):
+        for resource in (*JOB_RESOURCES, SCHEDULER_PLUGINS_POD_GROUPS):
             while True:
                 with contextlib.suppress(NotFound):
                     await client.list(resource, limit=1)

@@ -20,12 +20,14 @@ from typing import Any
 import pytest
 from fault_proxy import FaultProxy, Request, faulty, nothing
 from job_mix import SHAPES
-from played_job import Played, World, events_of, settle
+from played_job import Played, Shape, World, events_of, settle
 from prepared_server import direct, prepared
 from service_process import LEADERSHIP_LOST, PROGRAM
+from training_mix import TRAINING_SHAPES
 
 from gangline.kube.client import Client
 
+MIXES = {"MPIJobs": SHAPES, "training jobs": TRAINING_SHAPES}
 job_count = 50
 jobs_at_once = 5
 kill_count = 100
@@ -144,9 +146,9 @@ async def play_all(jobs: list[Played], is_due: Callable[[int], bool] = lambda in
     await asyncio.gather(*(play(index, job) for index, job in enumerate(jobs)))
 
 
-async def check_killed(api: Any, tmp_path: Path, *, jobs: int, kills: int) -> Killer:
+async def check_killed(api: Any, tmp_path: Path, mix: tuple[Shape, ...], *, jobs: int, kills: int) -> Killer:
     async with behind_proxy(api) as (proxy, world):
-        shapes = [SHAPES[index % len(SHAPES)] for index in range(jobs)]
+        shapes = [mix[index % len(mix)] for index in range(jobs)]
         played = [Played(world, shape, f"{shape.name}-{index}") for index, shape in enumerate(shapes)]
         killer = Killer(proxy, api.namespace, seed=1, log=tmp_path / "operator.log")
         try:
@@ -168,18 +170,24 @@ async def check_killed(api: Any, tmp_path: Path, *, jobs: int, kills: int) -> Ki
 
 
 def told_max(key: tuple[str, str, str], lives: int) -> int:
-    """A change of a job is told once; a warning that still holds, once by each process."""
-    return 3 if key[1] == "Normal" else lives
+    """A change of a job is told once; what still holds, once by each process."""
+    return 3 if key[1] == "Normal" and not key[2].startswith("ExitedWithCode") else lives
 
 
-async def test_jobs_end_though_the_operator_is_killed_at_its_writes(api: Any, tmp_path: Path) -> None:
-    await check_killed(api, tmp_path, jobs=len(SHAPES), kills=6)
+@pytest.mark.parametrize("mix", MIXES)
+async def test_jobs_end_though_the_operator_is_killed_at_its_writes(
+    api: Any, tmp_path: Path, mix: str
+) -> None:
+    await check_killed(api, tmp_path, MIXES[mix], jobs=len(MIXES[mix]), kills=6)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_jobs_end_though_the_operator_is_killed_a_hundred_times(api: Any, tmp_path: Path) -> None:
-    killer = await check_killed(api, tmp_path, jobs=job_count, kills=kill_count)
+@pytest.mark.parametrize("mix", MIXES)
+async def test_jobs_end_though_the_operator_is_killed_a_hundred_times(
+    api: Any, tmp_path: Path, mix: str
+) -> None:
+    killer = await check_killed(api, tmp_path, MIXES[mix], jobs=job_count, kills=kill_count)
     assert killer.at_writes > kill_count // 2
 
 
