@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from gangline import clock
+from gangline.api.metadata import ObjectMeta
 from gangline.api.resources import Resource
 from gangline.kube.cache import Cache
 from gangline.kube.errors import ApiError, KubeconfigError
@@ -98,7 +99,8 @@ class JobWatch:
 
     async def _write(self, write: JobWrite) -> None:
         meta, resource = write.job.metadata, write.resource
-        about = (resource.api_version, resource.kind, meta)
+        identity = ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid)
+        about = (resource.api_version, resource.kind, identity)
         if gang := self._gangs.held_for(meta.uid):
             asyncio.get_running_loop().call_later(HELD_S, self._release, gang)
         try:

@@ -93,7 +93,7 @@ class SuspendedGangs:
         self._jobs[uid] = (resource, new)
         self._note_service(uid)
         known = self._suspended.get(uid)
-        is_ours = new.is_suspended_by_us(resource)
+        is_ours = new.is_suspended_by_us
         if known is not None and new.is_suspended:
             known.is_seen = True
             if not is_ours:  # somebody else has suspended it since: it is theirs

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.metadata import ObjectMeta, Wire
+from gangline.api.metadata import OwnerReference, Wire
 from gangline.api.resources import JOBS, MPIJOBS, PYTORCHJOBS, TFJOBS, TRAINJOBS, Resource
 
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -45,13 +45,53 @@ SUSPENDABLE: Mapping[Resource, tuple[str, ...]] = {
 """Kinds whose objects can be suspended, and where in ``spec``."""
 
 
+class _SuspendField(Wire, frozen=True, kw_only=True):
+    suspend: dict[str, Any] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="f:suspend")
+
+
+class _SpecFields(_SuspendField, frozen=True, kw_only=True):
+    run_policy: _SuspendField = msgspec.field(default=_SuspendField(), name="f:runPolicy")
+
+
+class _Fields(Wire, frozen=True, kw_only=True):
+    spec: _SpecFields = msgspec.field(default=_SpecFields(), name="f:spec")
+
+
 class _ManagedFields(Wire, frozen=True, kw_only=True):
     manager: str = ""
-    fields_v1: msgspec.Raw = msgspec.Raw()
+    fields_v1: _Fields = _Fields()
+
+    @property
+    def has_suspend(self) -> bool:
+        """Whether this manager wrote `suspend` last, of a kind that has it at either place."""
+        spec = self.fields_v1.spec
+        return spec.suspend is not msgspec.UNSET or spec.run_policy.suspend is not msgspec.UNSET
 
 
-class _Metadata(ObjectMeta, frozen=True, kw_only=True):
+class _Labels(Wire, frozen=True, kw_only=True):
+    queue: str = msgspec.field(default="", name=KUEUE_QUEUE_LABEL)
+
+
+class _Annotations(Wire, frozen=True, kw_only=True):
+    resumable: str = msgspec.field(default="", name=RESUMABLE_ANNOTATION)
+    service: str = msgspec.field(default="{}", name=SERVICE_ANNOTATION)
+    suspended: str = msgspec.field(default="", name=SUSPENDED_ANNOTATION)
+
+
+class _Metadata(Wire, frozen=True, kw_only=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: _Labels = _Labels()
+    annotations: _Annotations = _Annotations()
+    owner_references: list[OwnerReference] = []
     managed_fields: list[_ManagedFields] = []
+
+    @property
+    def key(self) -> str:
+        """``NAMESPACE/NAME``."""
+        return f"{self.namespace}/{self.name}"
 
 
 class _RunPolicy(Wire, frozen=True, kw_only=True):
@@ -64,7 +104,10 @@ class _Spec(_RunPolicy, frozen=True, kw_only=True):
 
 
 class SuspendableJob(Wire, frozen=True, kw_only=True):
-    """What of a job of any kind in :data:`SUSPENDABLE` decides whether it is suspended, and by whom."""
+    """What of a job of any kind in :data:`SUSPENDABLE` decides whether it is suspended, and by whom.
+
+    No more than that is kept: a cluster may have 100,000 Jobs that are over.
+    """
 
     metadata: _Metadata = _Metadata()
     spec: _Spec = _Spec()
@@ -78,36 +121,32 @@ class SuspendableJob(Wire, frozen=True, kw_only=True):
     def is_free(self) -> bool:
         """Whether nobody else decides when it runs: another object of which it is a part, or Kueue."""
         managers = (self.spec.managed_by, self.spec.run_policy.managed_by)
-        is_admitted = KUEUE_QUEUE_LABEL in self.metadata.labels
-        return (
-            self.metadata.controller is None
-            and not is_admitted
-            and not any(name and name.startswith(KUEUE) for name in managers)
-        )
+        is_part = any(owner.controller for owner in self.metadata.owner_references)
+        is_kueues = any(name and name.startswith(KUEUE) for name in managers)
+        return not (is_part or is_kueues or self.metadata.labels.queue)
 
     @property
     def says_resumable(self) -> bool | None:
         """What its annotation says; None where it says nothing."""
-        return {"true": True, "false": False}.get(self.metadata.annotations.get(RESUMABLE_ANNOTATION, ""))
+        return {"true": True, "false": False}.get(self.metadata.annotations.resumable)
 
     @property
     def is_marked(self) -> bool:
         """Whether it carries why the scheduler has suspended it."""
-        return SUSPENDED_ANNOTATION in self.metadata.annotations
+        return bool(self.metadata.annotations.suspended)
 
-    def is_suspended_by_us(self, resource: Resource) -> bool:
-        """Return whether the scheduler has suspended it, and nobody has written that since."""
+    @property
+    def is_suspended_by_us(self) -> bool:
+        """Whether the scheduler has suspended it, and nobody has written that since."""
         if not self.is_suspended or not self.is_marked:
             return False
-        path = [f"f:{name}" for name in ("spec", *SUSPENDABLE[resource])]
-        return {one.manager for one in self.metadata.managed_fields if _has(one.fields_v1, path)} == {
-            FIELD_MANAGER
-        }
+        writers = {one.manager for one in self.metadata.managed_fields if one.has_suspend}
+        return writers == {FIELD_MANAGER}
 
     def service(self) -> tuple[float, int]:
         """Return the device-seconds that it had before its present run, and how often it was suspended."""
         try:
-            had = msgspec.json.decode(self.metadata.annotations.get(SERVICE_ANNOTATION, "{}"), type=_Had)
+            had = msgspec.json.decode(self.metadata.annotations.service, type=_Had)
         except msgspec.DecodeError:
             return 0.0, 0  # somebody else wrote it
         return max(had.device_seconds, 0.0), max(had.suspensions, 0)
@@ -149,12 +188,3 @@ def _patch(
     for name in reversed(SUSPENDABLE[resource]):
         spec = {name: spec}
     return {"metadata": {"uid": uid, "annotations": annotations}, "spec": spec}
-
-
-def _has(fields: msgspec.Raw, path: list[str]) -> bool:
-    found: Any = msgspec.json.decode(fields) if bytes(fields) else {}
-    for name in path:
-        if not isinstance(found, dict) or name not in found:
-            return False
-        found = found[name]
-    return True

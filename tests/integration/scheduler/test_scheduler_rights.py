@@ -171,7 +171,7 @@ async def test_it_suspends_and_resumes_jobs_and_knows_what_others_have_suspended
         found = await client.get(JOBS, "job", where)
         job = msgspec.json.decode(msgspec.json.encode(found), type=SuspendableJob)
         assert job.service() == (144_000, 1)
-        return job.is_suspended_by_us(JOBS)
+        return job.is_suspended_by_us
 
     suspend = suspend_patch(JOBS, uid, "gives way", device_s=144_000, suspensions=1)
     await client.patch(JOBS, "job", suspend, where, field_manager=FIELD_MANAGER)

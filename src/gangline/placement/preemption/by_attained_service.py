@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cached_property
 
 import msgspec
 
@@ -73,7 +74,7 @@ class Suspender:
         Cost: nothing while no gang can be suspended; else that of a search for victims.
         """
         allocations = self._allocations
-        if any(pod.refusal for pod in gang.pods) or not allocations.services:
+        if not allocations.services or any(pod.refusal for pod in gang.pods):
             return "", set()
         had = allocations.services.get(gang.key)
         if had is not None and self._policy.is_long(had.device_s):
@@ -108,20 +109,27 @@ class Suspender:
 
     def _candidates(self, gang: Gang) -> list[RunningGang]:
         """Return who may be suspended for a gang."""
+        leaving = self._allocations.leaving
+        return [
+            running
+            for running in self._due
+            if running.priority <= gang.priority and running.key != gang.key and running.key not in leaving
+        ]
+
+    @cached_property
+    def _due(self) -> list[RunningGang]:
+        """Who may be suspended for anybody. Cost: 10 µs for each gang that can go on."""
         allocations, policy = self._allocations, self._policy
         found = []
         for key, service in allocations.services.items():
             if not service.is_resumable or service.suspensions >= policy.suspensions_max:
                 continue
             pods = allocations.by_gang.get(key)
-            if not pods or key == gang.key or key in allocations.leaving:
-                continue
-            if any(pod.is_ending for pod in pods.values()):
+            if not pods or any(pod.is_ending for pod in pods.values()):
                 continue
             running = running_gang(key, list(pods.values()), allocations, self._now)
             is_due = running.ran_s >= policy.min_run_s and policy.is_long(attained(running, service))
-            breaks_a_budget = any(violations([running.guarded]))
-            if is_due and running.priority <= gang.priority and not breaks_a_budget:
+            if is_due and not any(violations([running.guarded])):
                 lost = running.lost + policy.restart_s * running.devices
                 found.append(msgspec.structs.replace(running, lost=lost))
         return found
