@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -143,6 +146,17 @@ class GangScene:
             meta = pod["metadata"]
             if meta.get("deletionTimestamp"):
                 await self.client.delete(PODS, meta["name"], self.namespace, grace_period_s=0)
+
+    async def explain(self, job: str) -> str:
+        """Return what ``gangline explain`` prints about a job."""
+        words = [sys.executable, "-m", "gangline", "explain", job, "--context", "tests", "-n", self.namespace]
+        environment = os.environ | {"KUBECONFIG": str(self.kubeconfig), "COLUMNS": "200"}
+        process = await asyncio.create_subprocess_exec(
+            *words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0, out.decode()
+        return out.decode()
 
     async def until(self, condition: Callable[[], Awaitable[Any]]) -> Any:
         """Wait until the condition gives something true, and return it."""

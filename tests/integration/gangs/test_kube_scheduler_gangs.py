@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -74,21 +71,10 @@ async def test_explain_names_the_gang_the_shortfall_and_who_decides(kube_schedul
     await scene.add(resource, "pi", spec)
     waits = await scene.until_condition(KUBERNETES_POD_GROUPS, "pi", "False")
 
-    said = await explain(scene, "pi")
+    said = await scene.explain("pi")
 
     assert said.startswith(f"mpijob {scene.namespace}/pi waits: NoRoom\n"), said
     assert f"gang          {scene.namespace}/pi" in said
     assert "`default-scheduler` places its pods, together by PodGroup `pi`, and not Gangline" in said, said
     assert f"it said       Unschedulable: {waits['message']}" in said, said
     assert "why           " in said, said
-
-
-async def explain(scene: Any, job: str) -> str:
-    words = [sys.executable, "-m", "gangline", "explain", job, "--context", "tests", "-n", scene.namespace]
-    environment = os.environ | {"KUBECONFIG": str(scene.kubeconfig), "COLUMNS": "200"}
-    process = await asyncio.create_subprocess_exec(
-        *words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0, out.decode()
-    return out.decode()
