@@ -323,6 +323,10 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The namespace of the pod."""
         return self.key.partition("/")[0]
 
+    def names_claim(self, claim: str) -> bool:
+        """Return whether the pod names a claim of devices (``NAMESPACE/NAME``)."""
+        return any(f"{self.namespace}/{name}" == claim for _, name in self.device_claims)
+
     def placed(self, node: str, gpu_uuids: tuple[str, ...], started: str = "") -> PodView:
         """Return the pod as it is once it is bound to a node, with these GPUs."""
         return msgspec.structs.replace(self, node_name=node, gpu_uuids=gpu_uuids, started=started)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
+from gangline.api.core import Pod
 from gangline.api.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from gangline.kube.cache import Cache
 from gangline.kube.errors import ApiError, Conflict
@@ -21,6 +23,9 @@ from gangline.scheduler.storage_watch import LOOK_AGAIN_S, READY_TIMEOUT_S, is_r
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Taken off by Kubernetes' own controller, with the allocation, once no pod uses the claim."""
+
+
+Obj = dict[str, Any]
 
 
 class ClaimWatch:
@@ -38,6 +43,7 @@ class ClaimWatch:
         self._wake = wake
         self._is_ready = asyncio.Event()
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE_MAX)
+        self._protecting: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
@@ -75,16 +81,20 @@ class ClaimWatch:
         def on_change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
             obj = new or old or {}
             meta, node = obj["metadata"], ""
+            key = f"{meta['namespace']}/{meta['name']}" if resource.namespaced else str(meta["name"])
             if resource is RESOURCE_SLICES:
                 node = devices.take_slice(obj, is_gone=new is None)
+            elif new is None:
+                table.pop(key, None)
             else:
-                key = f"{meta['namespace']}/{meta['name']}" if resource.namespaced else str(meta["name"])
-                if new is None:
-                    table.pop(key, None)
-                else:
-                    table[key] = new
-            if devices.is_known and self._state.take_devices([node] if node else ()):
+                table[key] = new
+            if not devices.is_known:
+                return
+            claim = key if resource is RESOURCE_CLAIMS else ""
+            if self._state.take_devices([node] if node else (), claim):
                 self._wake()
+            if claim:
+                self._protect(claim)
 
         return on_change
 
@@ -94,7 +104,8 @@ class ClaimWatch:
         Returns:
             All bindings with the reason when one claim cannot be allocated: then none of them is.
         """
-        wanted = [(one, name) for one in bindings for name in self._names(one)]
+        taken = self._state.devices.taken() if any(one.claims for one in bindings) else {}
+        wanted = [(one, name, taken.get(one.node, set())) for one in bindings for name in self._names(one)]
         results = await asyncio.gather(*(self._allocate(*one) for one in wanted), return_exceptions=True)
         for error in results:
             if isinstance(error, BaseException) and not isinstance(error, ApiError):
@@ -109,22 +120,48 @@ class ClaimWatch:
         held = self._state.allocations.get(binding.uid)
         return [name for _, name in held.device_claims if name] if held is not None else []
 
-    async def _allocate(self, binding: Binding, name: str) -> None:
+    async def _allocate(self, binding: Binding, name: str, taken: set[str]) -> None:
         key = f"{binding.pod.partition('/')[0]}/{name}"
         try:
-            status = self._state.devices.allocated(binding, name)
+            status = self._state.devices.allocated(binding, name, taken)
         except ClaimRefused as refused:
             raise Conflict(409, "Conflict", str(refused)) from None
+        if writing := self._protecting.get(key):
+            await asyncio.wait([writing])
         claim = self._state.devices.claims[key]
         async with self._writes:
-            finalizers = claim["metadata"].get("finalizers") or []
-            if FINALIZER not in finalizers:
-                claim = {**claim, "metadata": {**claim["metadata"], "finalizers": [*finalizers, FINALIZER]}}
-                claim = await self._client.update(RESOURCE_CLAIMS, claim)
+            if not _is_protected(claim):
+                claim = await self._client.update(RESOURCE_CLAIMS, _protected(claim))
             claim = await self._client.update(
                 RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status"
             )
         self._state.devices.claims[key] = claim  # the next decision shall not wait for the watch
+
+    def take_pod(self, pod: Pod) -> None:
+        """Look at the claims of a pod that has come."""
+        if self._state.devices.is_known and pod.spec.resource_claims and not pod.spec.node_name:
+            made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+            for one in pod.spec.resource_claims:
+                name = made.get(one.name, one.resource_claim_name)
+                self._protect(f"{pod.metadata.namespace}/{name}")
+
+    def _protect(self, key: str) -> None:
+        """Write the finalizer of a claim while the gang that waits with it is still being made."""
+        claim = self._state.devices.claims.get(key)
+        if claim is None or key in self._protecting or _is_protected(claim) or _is_ending(claim):
+            return
+        if not self._state.may_start_with(key):
+            return
+        task = asyncio.get_running_loop().create_task(self._write_finalizer(key, claim))
+        self._protecting[key] = task
+        task.add_done_callback(lambda _: self._protecting.pop(key, None))
+
+    async def _write_finalizer(self, key: str, claim: Obj) -> None:
+        with suppress(ApiError):  # it is written with the allocation then, which tells of what is wrong
+            async with self._writes:
+                done = await self._client.update(RESOURCE_CLAIMS, _protected(claim))
+            if self._state.devices.claims.get(key) is claim:
+                self._state.devices.claims[key] = done
 
     async def release(self, bindings: Sequence[Binding]) -> None:
         """Give back what was allocated to pods that were not bound after all."""
@@ -149,3 +186,16 @@ class ClaimWatch:
         except ApiError:
             return  # Kubernetes' controller gives it back once its pod is gone
         self._state.devices.claims[key] = done
+
+
+def _is_protected(claim: Obj) -> bool:
+    return FINALIZER in (claim["metadata"].get("finalizers") or ())
+
+
+def _is_ending(claim: Obj) -> bool:
+    return bool(claim["metadata"].get("deletionTimestamp"))
+
+
+def _protected(claim: Obj) -> Obj:
+    finalizers = claim["metadata"].get("finalizers") or []
+    return {**claim, "metadata": {**claim["metadata"], "finalizers": [*finalizers, FINALIZER]}}

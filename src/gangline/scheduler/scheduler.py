@@ -219,6 +219,8 @@ class Scheduler:
             self._wake()
         if new is not None:
             self._suspended.take_pod(new)
+        if new is not None:
+            self._claims.take_pod(new)
         self._groups.take_pod(old, new)
         self._fence.take_pod(old, new)
         if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):

@@ -233,8 +233,16 @@ class SchedulerState:
             self._with_devices[view.uid] = view
         return self.namespaces.applied(self.devices.applied(view))
 
-    def take_devices(self, nodes: Iterable[str] = ()) -> bool:
-        """Look at the claims of devices again, and at the GPUs that these nodes publish."""
+    def may_start_with(self, claim: str) -> bool:
+        """Return whether a pod with a claim waits for a node, and asks for nothing that is refused."""
+        found = (self._pending.get(uid) for uid in self._claiming(claim))
+        return any(pod is not None and not pod.refusal for pod in found)
+
+    def _claiming(self, claim: str) -> list[str]:
+        return [uid for uid, pod in self._with_devices.items() if not claim or pod.names_claim(claim)]
+
+    def take_devices(self, nodes: Iterable[str] = (), claim: str = "") -> bool:
+        """Look again at a claim of devices, or at all, and at the GPUs that these nodes publish."""
         is_news = False
         for name in nodes:
             bare = self._bare_nodes.get(name)
@@ -242,7 +250,8 @@ class SchedulerState:
                 self._nodes[name] = node
                 self._changed.add(name)
                 is_news = bool(self._pending)
-        for uid, said in list(self._with_devices.items()):
+        for uid in self._claiming(claim):
+            said = self._with_devices[uid]
             held = self._allocations.get(uid)
             if uid in self._assumed or (held is not None and held.claim_shares):
                 continue  # decided here

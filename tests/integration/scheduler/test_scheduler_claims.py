@@ -119,6 +119,12 @@ async def test_claims_of_a_gang_are_allocated_all_or_none(scene: tuple[Client, C
 
     await add_gang(admin, where, "second")
 
+    async def is_protected() -> bool:  # before there is room, so that allocating takes a write less
+        claim = await admin.get(RESOURCE_CLAIMS, "second-1", where)
+        return claim["metadata"].get("finalizers") == [FINALIZER] and not claim.get("status")
+
+    await until(is_protected)
+
     async def reason() -> str:
         group = await admin.get(SCHEDULER_PLUGINS_POD_GROUPS, "second", where)
         conditions = group.get("status", {}).get("conditions") or []

@@ -11,7 +11,7 @@ import pytest
 from gangline.deviceplugin.dra_objects import cdi_spec, given_devices, resource_slice
 from gangline.devices.inventory import with_unhealthy
 from gangline.devices.simulated import simulate
-from gangline.placement import Decisions, NodeView, PodView, Policy, Snapshot, schedule
+from gangline.placement import Binding, Decisions, NodeView, PodView, Policy, Snapshot, schedule
 from gangline.placement.claims.device_claims import ClaimRefused, DeviceClaims
 from gangline.workloads.device_class import DEVICE_CLASS, DRIVER
 from gangline.workloads.requests import GPU
@@ -61,6 +61,10 @@ def decide(devices: DeviceClaims, *pods: PodView, held: tuple[PodView, ...] = ()
     return schedule(Snapshot(nodes=nodes, pods=held), waiting, now=NOW, policy=Policy())
 
 
+def allocated(devices: DeviceClaims, binding: Binding, name: str) -> Obj:
+    return devices.allocated(binding, name, devices.taken().get(binding.node, set()))
+
+
 def test_a_claim_gets_the_gpus_with_the_fastest_wires_of_a_node_that_publishes_some() -> None:
     devices = known(claim("a"))
     (binding,) = decide(devices, pod("one", "a")).bindings
@@ -68,7 +72,7 @@ def test_a_claim_gets_the_gpus_with_the_fastest_wires_of_a_node_that_publishes_s
     # Two NVLinks join 0 with 3 and 1 with 2, one all others of the first four GPUs of a DGX-1.
     assert binding.claims == (("a", "gpus", ("GPU-simulated-n0-0", "GPU-simulated-n0-3")),)
     assert binding.gpus == (("main", ("GPU-simulated-n0-0", "GPU-simulated-n0-3")),)
-    status = devices.allocated(binding, "a")
+    status = allocated(devices, binding, "a")
     allocation = status["allocation"]
     assert [(one["pool"], one["device"], one["request"]) for one in allocation["devices"]["results"]] == [
         ("n0", "gpu-0", "gpus"),
@@ -82,7 +86,7 @@ def test_a_claim_gets_the_gpus_with_the_fastest_wires_of_a_node_that_publishes_s
 def test_what_a_claim_holds_is_given_to_nobody_else() -> None:
     devices = known(claim("a"), claim("b", 3))
     (first,) = decide(devices, pod("one", "a")).bindings
-    devices.claims["default/a"]["status"] = devices.allocated(first, "a")
+    devices.claims["default/a"]["status"] = allocated(devices, first, "a")
     held = devices.applied(pod("one", "a", node_name="n0"))
     assert held.request[GPU] == 2
     assert held.gpu_uuids == ("GPU-simulated-n0-0", "GPU-simulated-n0-3")
@@ -91,7 +95,7 @@ def test_what_a_claim_holds_is_given_to_nobody_else() -> None:
     devices.claims["default/c"] = claim("c")
     late = first.__class__("default/late", "uid-late", "n0", claims=(("c", "gpus", ("GPU-simulated-n0-3",)),))
     with pytest.raises(ClaimRefused, match="has been given away"):
-        devices.allocated(late, "c")
+        allocated(devices, late, "c")
 
 
 def test_a_claim_never_gets_a_device_that_its_selectors_leave_out() -> None:
@@ -102,7 +106,7 @@ def test_a_claim_never_gets_a_device_that_its_selectors_leave_out() -> None:
     swapped = msgspec.structs.replace(binding, claims=(("b", *binding.claims[0][1:]),))
 
     with pytest.raises(ClaimRefused, match="is not for request gpus of claim b by its selectors"):
-        devices.allocated(swapped, "b")
+        allocated(devices, swapped, "b")
 
 
 def test_limits_and_claims_never_share_the_gpus_of_a_node() -> None:
@@ -114,13 +118,14 @@ def test_limits_and_claims_never_share_the_gpus_of_a_node() -> None:
 def test_a_pod_of_an_allocated_claim_goes_to_its_node() -> None:
     devices = known(claim("a"))
     first = decide(devices, pod("one", "a")).bindings[0]
-    devices.claims["default/a"]["status"] = devices.allocated(
+    devices.claims["default/a"]["status"] = allocated(
+        devices,
         first.__class__("default/one", "uid-one", "n1", claims=(("a", "gpus", ("GPU-simulated-n1-0",)),)),
         "a",
     )
     (binding,) = decide(devices, pod("two", "a")).bindings
     assert (binding.node, binding.claims) == ("n1", ())
-    assert [one["name"] for one in devices.allocated(binding, "a")["reservedFor"]] == ["one", "two"]
+    assert [one["name"] for one in allocated(devices, binding, "a")["reservedFor"]] == ["one", "two"]
 
 
 def test_a_selector_and_health_narrow_the_choice() -> None:
@@ -138,6 +143,8 @@ def test_a_selector_and_health_narrow_the_choice() -> None:
         (claim("a", selector='device.driver.matches("gpu")'), "not served here: `matches()`"),
         (claim("a", selector=f'device.attributes["{DRIVER}"].nothing == 1'), "no such key: nothing"),
         (claim("a", allocationMode="All"), "allocationMode All is not served"),
+        (claim("a", tolerations=[{"operator": "Exists"}]), "tolerations of device taints are not served"),
+        (claim("a", capacity={"requests": {"memory": "1G"}}), "adminAccess and capacity are not served"),
         (claim("a", adminAccess=True), "adminAccess and capacity are not served"),
         (claim("a", deviceClassName="gpu.example.com"), "device class gpu.example.com does not exist"),
     ],
@@ -160,6 +167,19 @@ def test_forms_of_requests_that_are_not_served_are_named(change: Obj, why: str) 
     wrong["spec"]["devices"] |= change
     (told,) = decide(known(wrong), pod("one", "a")).unschedulable
     assert why in told.message
+
+
+def test_devices_with_a_taint_are_for_nobody() -> None:
+    devices = known(claim("a", 2))
+    tainted = resource_slice(simulate("n0", 4, "v100-dgx1"), "n0", "uid-n0")
+    for index, effect in ((0, "NoSchedule"), (3, "NoExecute"), (1, "None")):
+        tainted["spec"]["devices"][index]["taints"] = [{"key": "k", "value": "v", "effect": effect}]
+    devices.take_slice(tainted)
+
+    (binding,) = decide(devices, pod("one", "a"), held=()).bindings
+
+    given = {uuid for _, _, uuids in binding.claims for uuid in uuids}
+    assert not given & {"GPU-simulated-n0-0", "GPU-simulated-n0-3"}
 
 
 def test_a_claim_that_is_not_there_yet_is_waited_for() -> None:

