@@ -3,13 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-conformance lint types bench wheel images release publish clean
+.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-page page test-conformance lint types bench wheel images release publish clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not gangs and not nodes and not containers and not clients and not hostile"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not gangs and not nodes and not containers and not clients and not hostile and not browser"
 
 # 50,000 cases of every property of placement: an hour of two cores. GANGLINE_PROPERTY_CASES asks for fewer,
 # GANGLINE_PROPERTY_FIXED=1 for the same ones each time.
@@ -60,6 +60,15 @@ test-containers: $(STAMP)-dev
 test-clients: $(STAMP)-dev
 	python=$$($(BIN)/python tests/clients_environment.py) && programs=$$(tests/e2e/clients/builds/build.sh) && \
 	GANGLINE_CLIENTS_PYTHON=$$python GANGLINE_CLIENTS_PROGRAMS=$$programs $(BIN)/python -m pytest -q tests -m clients
+
+# The web page in a real browser: Debian's chromium, driven by playwright from PyPI (50 MB); skipped without it.
+test-page: $(STAMP)-dev
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/requirements-page.txt
+	$(BIN)/python -m pytest -q tests -m browser
+
+# Builds the page from web/ with Node.js: what it makes is committed, so that nobody else needs that.
+page:
+	cd web && npm ci --silent && npm run --silent check && npm run --silent test && npm run --silent build
 
 # As root, with Go, containerd and runc: an hour, and a quarter of one once to build the suite. CONFORMANCE="--area
 # apps --list" chooses areas and prints what failed.

@@ -58,7 +58,7 @@ UNTYPED: dict[str, int] = {
     "cli/submit/job.py": 9,
     "cli/submit/submission.py": 1,
     "cli/top/command.py": 1,
-    "cli/top/view.py": 2,
+    "client/node_view.py": 2,
     "cli/topology.py": 1,
     "client/async_client.py": 1,
     "client/async_job.py": 4,

@@ -37,6 +37,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "pods.port_forward", "lead a port of this machine to one of a job's pod", "Jobs"
     ),
     "runs": CommandEntry("runs", "list what ran, also after its job is gone, and how it ended", "Jobs"),
+    "page": CommandEntry("page", "open the web page: jobs, logs, curves, nodes", "Jobs"),
     "top": CommandEntry("top.command", "show the GPUs of nodes and jobs", "Jobs"),
     "explain": CommandEntry(
         "explain.command", "say why a job waits, and what its placement is worth", "Jobs"
@@ -69,6 +70,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "version": CommandEntry("version", "show the versions of Gangline, Python and the MPI found", "Other"),
     "serve-cluster": CommandEntry("serve.cluster", "", ""),
     "serve-agent": CommandEntry("serve.cluster", "", ""),
+    "serve-page": CommandEntry("serve.page", "", ""),
 }
 
 SECTIONS: tuple[str, ...] = ("Jobs", "Hosts", "This machine", "Services", "Other")

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from gangline.cli.top.command import _details, _print_nodes
-from gangline.cli.top.view import NodeGpuView, grid, node_report, view_nodes
 from gangline.client.jobs.cluster_view import view_of
+from gangline.client.node_view import NodeGpuView, grid, node_report, view_nodes
 from gangline.topology.known import known_machine
 
 

@@ -16,7 +16,7 @@ from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import UserError
 
 if TYPE_CHECKING:
-    from gangline.cli.top.view import NodeGpuView
+    from gangline.client.node_view import NodeGpuView
     from gangline.workloads.job_view import JobView
 
 output = click.option(
@@ -60,8 +60,8 @@ def node(names: tuple[str, ...], details: bool, output: str | None, target: Clus
 
 
 async def _node(target: ClusterTarget, names: tuple[str, ...], *, details: bool, output: str | None) -> None:
-    from gangline.cli.top.view import node_report, view_nodes
     from gangline.client.jobs.cluster_view import look
+    from gangline.client.node_view import node_report, view_nodes
 
     async with open_client(target) as client:
         found = await look(client)
@@ -80,7 +80,7 @@ async def _node(target: ClusterTarget, names: tuple[str, ...], *, details: bool,
 
 
 def _print_nodes(nodes: Sequence[NodeGpuView]) -> None:
-    from gangline.cli.top.view import grid
+    from gangline.client.node_view import grid
 
     has_modes = len({row.mode for row in nodes if row.total}) > 1
     sick = sum(row.unhealthy for row in nodes)
@@ -111,7 +111,7 @@ def _share(part: int, whole: int) -> str:
 
 def _details(row: NodeGpuView) -> list[str]:
     """Return one node as arena draws a node whose links are known."""
-    from gangline.cli.top.view import BY_PLUGIN
+    from gangline.client.node_view import BY_PLUGIN
     from gangline.topology.links import legend
 
     simulated = "simulated " if row.kind == "simulated" else ""
@@ -191,9 +191,9 @@ def job(name: str | None, all_namespaces: bool, output: str | None, target: Clus
 
 
 async def _job(target: ClusterTarget, name: str | None, *, all_namespaces: bool, output: str | None) -> None:
-    from gangline.cli.top.view import view_nodes
     from gangline.client.jobs.cluster_view import look
     from gangline.client.jobs.job_lookup import find_job, list_jobs
+    from gangline.client.node_view import view_nodes
     from gangline.clock import now
     from gangline.workloads.job_state import pods_by_job
     from gangline.workloads.job_view import view_job

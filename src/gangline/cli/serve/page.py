@@ -1,0 +1,243 @@
+"""``serve-page``: the process of a cluster's web page, and how a command finds or starts it.
+
+One for each cluster of a user, whatever kubeconfig leads there. It writes where it listens, and a secret by
+which a command may ask it for a link, into a file that only the user can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import io
+import json
+import os
+import secrets
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from gangline.cli.options.target import target_options
+from gangline.client.target import ClusterTarget, open_client
+from gangline.cluster.daemon.daemon import log_tail, spawn_daemon
+from gangline.cluster.process_lock import ProcessLock, read_lock
+from gangline.errors import ClusterError
+
+if TYPE_CHECKING:
+    from gangline.cluster.paths import ClusterPaths
+    from gangline.page.rows import RunRow
+    from gangline.page.server import PageServer
+
+
+class PageFacts(msgspec.Struct, frozen=True):
+    """Where a page listens, and by which secret a command asks it for a link."""
+
+    port: int
+    secret: str
+    pid: int
+
+
+PROCESS: Final = "page"
+start_timeout_s: Final = 20.0
+start_look_s: Final = 0.02
+answer_timeout_s: Final = 5.0
+idle_end_s: Final = 600.0
+idle_look_s: Final = 5.0
+RUNS_MAX: Final = 200
+
+
+def page_link(target: ClusterTarget, port: int) -> str:
+    """Return a link that opens the page once; the page's process is started where it does not run.
+
+    Raises:
+        ClusterError: it does not start, or does not answer.
+    """
+    paths = target.kept
+    if read_lock(paths.lock(PROCESS)).state != "held":
+        _start(target, paths, port)
+    facts = msgspec.json.decode(_facts(paths).read_bytes(), type=PageFacts)
+    token = _ask_for_token(facts.port, facts.secret)
+    return f"http://127.0.0.1:{facts.port}/enter?token={token}"
+
+
+def _facts(paths: ClusterPaths) -> Path:
+    return paths.state / "page.json"
+
+
+def _start(target: ClusterTarget, paths: ClusterPaths, port: int) -> None:
+    paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _facts(paths).unlink(missing_ok=True)
+    words = ["serve-page", "--port", str(port), *_target_words(target)]
+    process = spawn_daemon(paths, PROCESS, words)
+    until = time.monotonic() + start_timeout_s
+    while not _facts(paths).exists():
+        if process.poll() is not None or time.monotonic() > until:
+            process.kill()
+            tail = "\n".join(log_tail(paths.log(PROCESS), 5))
+            raise ClusterError(
+                f"the page of {target.title} did not start: {tail}", hint=f"its log is {paths.log(PROCESS)}"
+            )
+        time.sleep(start_look_s)
+
+
+def _target_words(target: ClusterTarget) -> list[str]:
+    words = []
+    if target.kubeconfig is not None:
+        words += ["--kubeconfig", str(target.kubeconfig.absolute())]
+    if target.context is not None:
+        words += ["--context", target.context]
+    if target.is_local:
+        words += ["--cluster", target.cluster]
+    return words + (["-n", target.namespace] if target.namespace else [])
+
+
+def _ask_for_token(port: int, secret: str) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=answer_timeout_s)
+    try:
+        connection.request("POST", "/link", headers={"Authorization": f"Bearer {secret}"})
+        answer = connection.getresponse()
+        return str(json.loads(answer.read())["token"])
+    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+        raise ClusterError(
+            f"the page's process on port {port} does not answer: {error}", hint="`gangline page` again"
+        ) from error
+    finally:
+        connection.close()
+
+
+@click.command("serve-page", hidden=True)
+@click.option("--port", type=int, default=0)
+@target_options()
+def serve_page(port: int, target: ClusterTarget) -> None:
+    """Serve the page of a cluster until nobody looks at it any more."""
+    paths = target.kept
+    lock = ProcessLock(paths.lock(PROCESS))
+    if not lock.acquire():
+        return
+    try:
+        asyncio.run(_serve(target, paths, port))
+    finally:
+        _facts(paths).unlink(missing_ok=True)
+        lock.release()
+
+
+async def _serve(target: ClusterTarget, paths: ClusterPaths, port: int) -> None:
+    from gangline.page.actions import Actions
+    from gangline.page.guard import Guard
+    from gangline.page.scene import Scene
+    from gangline.page.server import PageServer
+
+    secret = secrets.token_urlsafe(32)
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    async with open_client(target) as client:
+        scene = Scene(
+            client,
+            title=target.title.replace("`", ""),
+            is_local=target.is_local,
+            options=target.options,
+            kube_options=target.kube_options,
+            explain=lambda name, namespace: _explain(target, name, namespace),
+            runs=lambda: _runs(target),
+            run_series=lambda run: _read_series(target, run),
+        )
+        server = PageServer(scene, Actions(client, is_local=target.is_local), Guard(secret))
+        watching = asyncio.create_task(scene.run(), name="scene")
+        listening = await server.start(port)
+        _write(_facts(paths), PageFacts(listening, secret, os.getpid()))
+        waits = {
+            watching,
+            asyncio.create_task(ended.wait()),
+            asyncio.create_task(_until_idle(target, server)),
+        }
+        done, rest = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+        await server.stop()
+        await asyncio.gather(*rest, return_exceptions=True)
+        for task in done:
+            task.result()
+
+
+def _write(path: Path, facts: PageFacts) -> None:
+    new = path.with_suffix(".new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(facts))
+    new.replace(path)
+
+
+async def _until_idle(target: ClusterTarget, server: PageServer) -> None:
+    """Return once nobody has looked at the page for ten minutes, or the one-machine cluster has ended."""
+    seen_s = time.monotonic()
+    while time.monotonic() - seen_s < idle_end_s:
+        await asyncio.sleep(idle_look_s)
+        if server.viewer_count:
+            seen_s = time.monotonic()
+        if target.is_local and read_lock(target.paths.lock("server")).state == "free":
+            return
+
+
+async def _explain(target: ClusterTarget, name: str, namespace: str) -> tuple[str, str]:
+    """Return what `gangline explain NAME --placement` prints: why it waits, and where it lies."""
+    from gangline.cli.explain.text import print_placement, print_report
+    from gangline.client.explain.explanation import explain_job
+    from gangline.client.explain.workload import read_workload
+
+    there = replace(target, namespace=namespace)
+    value = await explain_job(there, name, read_workload("vgg16", None, ""), placement=True)
+    texts = []
+    for show, part in ((print_report, value), (print_placement, value.get("placement"))):
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            if part is not None and "began" not in value:
+                show(part)
+        texts.append(text.getvalue())
+    return texts[0], texts[1]
+
+
+async def _runs(target: ClusterTarget) -> list[RunRow]:
+    from gangline.cli.runs import metrics_in_words
+    from gangline.client.jobs.past_runs import read_runs
+    from gangline.page.rows import RunRow
+
+    reports = await read_runs(target, None, only_failed=False, limit=RUNS_MAX)
+    return [
+        RunRow(
+            id=run["id"],
+            name=run["name"],
+            namespace=run["namespace"],
+            status=run["status"],
+            command=run["command"],
+            started=run["began"],
+            duration_s=run["durationSeconds"],
+            last=metrics_in_words(run["metrics"]),
+            reason=run["reason"],
+        )
+        for run in reports
+    ]
+
+
+async def _read_series(target: ClusterTarget, run: str) -> dict[str, list[float | None]]:
+    from gangline.client.jobs.log_text import LogText
+    from gangline.cluster.runs.reading import find_past
+    from gangline.launch.rank_tags import ANNOTATION
+    from gangline.page.series import Curves
+    from gangline.workloads.job_state import primary_pods
+
+    past, curves = find_past(target.kept, run, None), Curves()
+    chiefs = primary_pods(past.record.job, past.record.pods) if past else []
+    if not past or not chiefs:
+        return {}
+    meta = chiefs[-1]["metadata"]
+    text = LogText(has_tags=ANNOTATION in (meta.get("annotations") or {}))
+    with contextlib.suppress(ClusterError):
+        async for piece in past.logs(meta["name"], meta["namespace"]):
+            for record in text.feed(piece)[1]:
+                curves.add(record)
+    return curves.columns()

@@ -1,0 +1,64 @@
+"""A log as lines that know their rank. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Final, NamedTuple
+
+LINES_MAX: Final = 20_000
+LINE_CHARS_MAX: Final = 4_000
+
+# [3] epoch 1 loss 0.5
+_RANK: Final = re.compile(r"\[(\d{1,7})\] ")
+
+
+class Line(NamedTuple):
+    """One line, and the rank that wrote it; None where nobody says."""
+
+    rank: int | None
+    text: str
+
+
+class Lines:
+    """The last lines of a log, in the order in which they came.
+
+    Args:
+        has_ranks: lines of other ranks than 0 begin with ``[RANK] ``, those of rank 0 with nothing.
+    """
+
+    def __init__(self, *, has_ranks: bool) -> None:
+        self._has_ranks = has_ranks
+        self._kept: deque[Line] = deque(maxlen=LINES_MAX)
+        self._rest = ""
+        self.total = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take a piece of the log; a line counts once it has ended, or is too long."""
+        *whole, self._rest = (self._rest + data.decode(errors="replace")).split("\n")
+        for text in whole:
+            self._add(text)
+        if len(self._rest) > LINE_CHARS_MAX:
+            self._add(self._rest)
+            self._rest = ""
+
+    def flush(self) -> None:
+        """Take a last line that has no end."""
+        if self._rest:
+            self._add(self._rest)
+            self._rest = ""
+
+    def since(self, seen: int) -> tuple[int, list[Line]]:
+        """Return how many lines after the first ``seen`` ones are not kept any more, and the others."""
+        kept = len(self._kept)
+        missing = max(0, self.total - kept - seen)
+        wanted = self.total - seen - missing
+        return missing, [self._kept[index] for index in range(kept - wanted, kept)]
+
+    def _add(self, text: str) -> None:
+        text = text.rpartition("\r")[2] if not text.endswith("\r") else text[:-1].rpartition("\r")[2]
+        match = _RANK.match(text) if self._has_ranks else None
+        rank = int(match.group(1)) if match else 0 if self._has_ranks else None
+        shown = text[match.end() :] if match else text
+        self._kept.append(Line(rank, shown[:LINE_CHARS_MAX]))
+        self.total += 1

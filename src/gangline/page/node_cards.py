@@ -1,0 +1,149 @@
+"""Nodes, the queue and what is in use, as the page shows them. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations, permutations
+from typing import TYPE_CHECKING, Any, Final
+
+from gangline.client.node_view import NodeGpuView, view_nodes
+from gangline.page.rows import job_key
+from gangline.workloads.pending import pending_reason_of
+
+if TYPE_CHECKING:
+    from gangline.client.jobs.cluster_view import ClusterView
+
+Obj = dict[str, Any]
+
+QUEUE_MAX: Final = 200
+SAMPLES_MAX: Final = 2_160
+"""Six hours of a sample every ten seconds."""
+_PAIR, _QUAD, _EXACT_MAX = 2, 4, 8
+
+
+class Use:
+    """How many GPUs were held, over the last hours that the page has seen."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, int, int]] = deque(maxlen=SAMPLES_MAX)
+
+    def add(self, at_s: float, used: int, total: int) -> None:
+        """Take a sample; ``at_s`` is a Unix time."""
+        self._samples.append((round(at_s), used, total))
+
+    def columns(self) -> dict[str, list[float]]:
+        """Return the samples as columns."""
+        names = ("time", "used", "total")
+        return {name: [sample[index] for sample in self._samples] for index, name in enumerate(names)}
+
+
+def node_cards(view: ClusterView) -> list[Obj]:
+    """Return every node with its GPUs, links, who holds them and what is free."""
+    return [_card(node) for node in view_nodes(view)]
+
+
+def _card(node: NodeGpuView) -> Obj:
+    free = frozenset(place for place, gpu in enumerate(node.gpus) if gpu.healthy and not gpu.holder)
+    return {
+        "name": node.name,
+        "status": node.status,
+        "role": node.role,
+        "model": node.model,
+        "kind": node.kind,
+        "total": node.total,
+        "allocated": node.allocated,
+        "chooser": node.chooser,
+        "gpus": [
+            {
+                "index": gpu.index,
+                "uuid": gpu.uuid,
+                "healthy": gpu.healthy,
+                "holder": gpu.holder,
+                "owner": gpu.owner,
+            }
+            for gpu in node.gpus
+        ],
+        "links": [list(row) for row in node.links],
+        "holders": [
+            {"name": one.name, "namespace": one.namespace, "requested": one.requested} for one in node.holders
+        ],
+        "free": {
+            "pairs": linked_sets(node.links, free, _PAIR),
+            "quads": linked_sets(node.links, free, _QUAD),
+            "whole": bool(node.gpus) and len(free) == len(node.gpus),
+        },
+    }
+
+
+def linked_sets(links: Sequence[Sequence[str]], free: frozenset[int], size: int) -> int:
+    """Return how many disjoint sets of so many free GPUs there are that NVLink joins in a ring.
+
+    Where no two are joined by NVLink, all links count as alike; so they do on nodes of more than eight.
+    """
+    joined = frozenset(
+        (a, b) for a, row in enumerate(links) for b, link in enumerate(row) if link.startswith("NV")
+    )
+    if not joined or len(links) > _EXACT_MAX:
+        return len(free) // size
+    return _sets(joined, free, size)
+
+
+@lru_cache(maxsize=4096)
+def _sets(joined: frozenset[tuple[int, int]], free: frozenset[int], size: int) -> int:
+    if len(free) < size:
+        return 0
+    first, *others = sorted(free)
+    best = _sets(joined, free - {first}, size)
+    for rest in combinations(others, size - 1):
+        if any(_is_ring(joined, (first, *order)) for order in permutations(rest)):
+            best = max(best, 1 + _sets(joined, free - {first, *rest}, size))
+            if best == len(free) // size:
+                break
+    return best
+
+
+def _is_ring(joined: frozenset[tuple[int, int]], order: tuple[int, ...]) -> bool:
+    return all((one, order[(at + 1) % len(order)]) in joined for at, one in enumerate(order))
+
+
+def queue_rows(view: ClusterView, keys: dict[str, str]) -> list[Obj]:
+    """Return the gangs that wait for room, the one that is looked at first before the others.
+
+    Args:
+        view: of the cluster.
+        keys: the page's name of each job, by ``NAMESPACE/NAME``.
+    """
+    gangs: dict[str, list[Obj]] = {}
+    for pod in view.pods:
+        if pod["spec"].get("nodeName") or pod["metadata"]["uid"] not in view.views:
+            continue
+        gangs.setdefault(view.gang_of(pod) or _name(pod), []).append(pod)
+    rows = [_gang(name, pods, view, keys) for name, pods in gangs.items()]
+    rows.sort(key=lambda row: (-row["priority"], row["since"], row["gang"]))
+    return [{"place": place, **row} for place, row in enumerate(rows[:QUEUE_MAX], 1)]
+
+
+def _gang(name: str, pods: Sequence[Obj], view: ClusterView, keys: dict[str, str]) -> Obj:
+    reason = next(filter(None, (pending_reason_of(pod, ()) for pod in pods)), None)
+    first = view.views[pods[0]["metadata"]["uid"]]
+    return {
+        "gang": name,
+        "key": keys.get(name) or keys.get(first.job, ""),
+        "pods": len(pods),
+        "priority": max(view.views[pod["metadata"]["uid"]].priority for pod in pods),
+        "since": min(str(pod["metadata"].get("creationTimestamp") or "") for pod in pods),
+        "reason": reason.kind if reason else "",
+        "message": str(reason or ""),
+        "mayStart": "",
+    }
+
+
+def _name(pod: Obj) -> str:
+    return f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
+
+
+def keys_by_name(rows: Sequence[Any]) -> dict[str, str]:
+    """Return the page's name of each job by ``NAMESPACE/NAME``; of two of one name the later."""
+    return {f"{row.namespace}/{row.name}": job_key(row.kind, row.namespace, row.name) for row in rows}

@@ -1,0 +1,134 @@
+"""The list of jobs as the page shows it: rows, what a filter leaves, their order, the part in sight. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gangline.workloads.job_view import JobView
+
+ROWS_MAX: Final = 500
+"""Of one window: more than any screen shows at once."""
+SORTED_BY: Final = ("name", "state", "gpus", "node", "created")
+REASON_CHARS_MAX: Final = 400
+
+
+class RowProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a training is, by its own last record."""
+
+    step: int
+    steps: int
+    rate: float | None = None
+    unit: str = ""
+    loss: float | None = None
+    eta_s: float | None = None
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """One job in one line; ``key`` is ``KIND/NAMESPACE/NAME`` in small letters."""
+
+    key: str
+    kind: str
+    namespace: str
+    name: str
+    state: str
+    reason: str = ""
+    created: str = ""
+    ended: str = ""
+    gpus: int = 0
+    allocated: int = 0
+    node: str = ""
+    progress: RowProgress | None = None
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """One run of the past in one line."""
+
+    id: str
+    name: str
+    namespace: str
+    status: str
+    command: str
+    started: str
+    duration_s: float
+    last: str
+    reason: str
+
+
+class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What part of the list somebody looks at."""
+
+    filter: str = ""
+    states: tuple[str, ...] = ()
+    sort: str = "-created"
+    first: int = 0
+    count: int = 60
+
+
+def row_of(view: JobView) -> JobRow:
+    """Return the row of a job."""
+    return JobRow(
+        key=job_key(view.kind, view.namespace, view.name),
+        kind=view.kind,
+        namespace=view.namespace,
+        name=view.name,
+        state=view.status,
+        reason=view.reason[:REASON_CHARS_MAX],
+        created=view.created,
+        ended=view.ended,
+        gpus=view.gpus,
+        allocated=view.gpus_allocated or 0,
+        node=view.node,
+    )
+
+
+def job_key(kind: str, namespace: str, name: str) -> str:
+    """Return the name by which the page knows a job."""
+    return f"{kind.lower()}/{namespace}/{name}"
+
+
+def chosen(rows: Iterable[JobRow], window: Window) -> list[JobRow]:
+    """Return the rows that a window's filter and states leave, in its order. Cost: O(n log n)."""
+    words = window.filter.lower().split()
+    states = set(window.states)
+    if "PENDING" in states:
+        states.add("QUEUING")
+    found = [
+        row for row in rows if (not states or row.state in states) and (not words or _matches(row, words))
+    ]
+    field = window.sort.removeprefix("-")
+    field = field if field in SORTED_BY else "created"
+    found.sort(key=lambda row: row.key)
+    found.sort(key=lambda row: getattr(row, field), reverse=window.sort.startswith("-"))
+    return found
+
+
+def _matches(row: JobRow, words: Sequence[str]) -> bool:
+    text = f"{row.key} {row.node} {row.reason}".lower()
+    return all(word in text for word in words)
+
+
+def part(found: Sequence[JobRow], window: Window) -> tuple[int, Sequence[JobRow]]:
+    """Return the rows in sight and the place of the first; a place past the end is the last full part."""
+    count = min(max(window.count, 1), ROWS_MAX)
+    first = min(max(window.first, 0), max(len(found) - count, 0))
+    return first, found[first : first + count]
+
+
+def counts(rows: Iterable[JobRow]) -> dict[str, int]:
+    """Return how many jobs are in each state; waiting ones count together."""
+    found: dict[str, int] = {}
+    for row in rows:
+        state = "PENDING" if row.state == "QUEUING" else row.state
+        found[state] = found.get(state, 0) + 1
+    return found
+
+
+def progress_of(record: dict[str, Any]) -> RowProgress | None:
+    """Return how far a training is by a record of it; None for one that says nothing of it."""
+    try:
+        return msgspec.convert(record, RowProgress, strict=False)
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,259 @@
+"""What is so, of one cluster, for all pages that look at it: jobs, nodes, logs, past runs, progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from gangline.clock import now
+from gangline.errors import ClusterError
+from gangline.page.detail import job_detail
+from gangline.page.feeds import Feeds
+from gangline.page.live import LiveCluster
+from gangline.page.node_cards import Use, keys_by_name, node_cards, queue_rows
+from gangline.page.rows import RowProgress, RunRow, progress_of
+from gangline.train.records import parse_record
+from gangline.workloads.gpu_source import SOURCE_LABEL, kind_of
+from gangline.workloads.job_state import primary_pods
+from gangline.workloads.job_view import view_job
+from gangline.workloads.requests import gpu_count, pod_gpus
+
+if TYPE_CHECKING:
+    from gangline.kube.verbs import ObjectClient
+
+Obj = dict[str, Any]
+
+refresh_s: Final = 0.1
+nodes_s: Final = 2.0
+detail_s: Final = 2.0
+progress_s: Final = 2.0
+sample_s: Final = 10.0
+PROGRESS_JOBS_MAX: Final = 40
+PROGRESS_LINES: Final = 40
+
+Explain = Callable[[str, str], Awaitable[tuple[str, str]]]
+"""From kind/name and namespace to the explanation and the placement, as text."""
+Runs = Callable[[], Awaitable[list[RunRow]]]
+RunSeries = Callable[[str], Awaitable[dict[str, list[float | None]]]]
+
+
+class Scene:
+    """Everything that pages of a cluster show.
+
+    Args:
+        client: asks the cluster, with the user's own rights.
+        title: the cluster in words.
+        is_local: whether it is the one-machine cluster.
+        options: that lead a command of Gangline to it, with a space in front.
+        kube_options: the same for kubectl.
+        explain: says why a job waits and where it lies.
+        runs: past runs, the newest first.
+        run_series: the curves of a past run, by its id.
+    """
+
+    def __init__(
+        self,
+        client: ObjectClient,
+        *,
+        title: str,
+        is_local: bool,
+        options: str,
+        kube_options: str,
+        explain: Explain,
+        runs: Runs,
+        run_series: RunSeries,
+    ) -> None:
+        self._client, self._title, self._is_local = client, title, is_local
+        self._options, self._kube_options = options, kube_options
+        self._explain, self.runs, self.run_series = explain, runs, run_series
+        self.live = LiveCluster(client, self._changed)
+        self.feeds = Feeds(client)
+        self.feeds.on_change = self._changed
+        self._use = Use()
+        self._listeners: set[asyncio.Event] = set()
+        self._is_due = asyncio.Event()
+        self._nodes: tuple[float, Obj] = (0.0, {})
+        self._cluster: tuple[float, Obj] = (0.0, {})
+        self._details: dict[str, tuple[float, int, Obj]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.in_sight: Counter[str] = Counter()
+        """Keys of the jobs that some page shows now: only their progress is read."""
+
+    async def run(self) -> None:
+        """Keep it up to date until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.live.run(), name="live cluster")
+            group.create_task(self._refresh(), name="refresh")
+            group.create_task(self._read_progress(), name="progress")
+            group.create_task(self._sample(), name="use of GPUs")
+
+    @contextmanager
+    def listening(self) -> Iterator[asyncio.Event]:
+        """Yield an event that is set whenever something changed."""
+        event = asyncio.Event()
+        self._listeners.add(event)
+        try:
+            yield event
+        finally:
+            self._listeners.discard(event)
+
+    def _changed(self) -> None:
+        self._is_due.set()
+
+    async def _refresh(self) -> None:
+        """Work out a burst of changes once, at most ten times a second, and tell all who look."""
+        while True:
+            await self._is_due.wait()
+            self._is_due.clear()
+            self.live.refresh()
+            for event in self._listeners:
+                event.set()
+            await asyncio.sleep(refresh_s)
+
+    def cluster(self) -> Obj:
+        """Return what stands above every page; worked out at most ten times a second whoever many ask."""
+        read_s, value = self._cluster
+        if time.monotonic() - read_s > refresh_s:
+            value = self._read_cluster()
+            self._cluster = (time.monotonic(), value)
+        return value
+
+    def _read_cluster(self) -> Obj:
+        nodes = self.live.nodes.items()
+        sources = [(node["metadata"].get("labels") or {}).get(SOURCE_LABEL, "") for node in nodes]
+        total, used = self._gpus()
+        return {
+            "title": self._title,
+            "local": self._is_local,
+            "simulated": "simulated" in {kind_of(source) for source in sources},
+            "namespace": self._client.connection.namespace,
+            "gpus": {"total": total, "used": used},
+            "counts": self.live.counts(),
+            "forbidden": list(self.live.forbidden),
+            "unreachable": self.live.unreachable,
+            "options": self._options,
+        }
+
+    def _gpus(self) -> tuple[int, int]:
+        amounts = [(node.get("status") or {}).get("allocatable") or {} for node in self.live.nodes.items()]
+        total = sum(gpu_count({name: _whole(text) for name, text in one.items()}) for one in amounts)
+        used = sum(pod_gpus(pod["spec"]) for pod in self.live.placed_pods())
+        return total, used
+
+    async def nodes(self) -> Obj:
+        """Return nodes, queue and use, read at most every two seconds whoever many ask."""
+        from gangline.client.jobs.cluster_view import look
+
+        async with self._lock("nodes"):
+            read_s, value = self._nodes
+            if time.monotonic() - read_s > nodes_s:
+                view = await look(self._client)
+                keys = keys_by_name(list(self.live.rows.values()))
+                value = {"rows": node_cards(view), "queue": queue_rows(view, keys)}
+                self._nodes = (time.monotonic(), value)
+            return value | {"use": self._use.columns()}
+
+    async def detail(self, key: str) -> Obj:
+        """Return everything about one job; read at most every two seconds, or when it changed."""
+        async with self._lock(key):
+            row, found = self.live.rows.get(key), self.live.find(key)
+            if row is None or found is None:
+                self._details.pop(key, None)
+                return {"key": key, "gone": True}
+            read_s, version, value = self._details.get(key, (0.0, -1, {}))
+            is_old = time.monotonic() - read_s > detail_s
+            if value and not is_old and version == self.live.version:
+                return value
+            resource, job = found
+            pods = self.live.pods_of(resource, job)
+            events = await self._events(job, pods) if is_old else value.get("_events", [])
+            explained = value.get("_explained", ("", ""))
+            if is_old:
+                with contextlib.suppress(ClusterError):
+                    explained = await self._explain(f"{job['kind'].lower()}/{row.name}", row.namespace)
+            view = view_job(job, pods, now())
+            value = job_detail(row, view, job, events, self._options, self._kube_options)
+            value |= {"explain": explained[0], "placement": explained[1]}
+            value |= {"_events": events, "_explained": explained}
+            self._details[key] = (time.monotonic() if is_old else read_s, self.live.version, value)
+            return value
+
+    def chief_of(self, key: str) -> Obj | None:
+        """Return the pod whose log is a job's."""
+        found = self.live.find(key)
+        if found is None:
+            return None
+        chiefs = primary_pods(found[1], self.live.pods_of(*found))
+        return chiefs[-1] if chiefs else None
+
+    def pod_of(self, key: str, name: str) -> Obj | None:
+        """Return a pod of a job by its name."""
+        found = self.live.find(key)
+        pods = self.live.pods_of(*found) if found else []
+        return next((pod for pod in pods if pod["metadata"]["name"] == name), None)
+
+    async def _events(self, job: Obj, pods: list[Obj]) -> list[Obj]:
+        from gangline.api.resources import EVENTS
+
+        names = {job["metadata"]["name"]} | {pod["metadata"]["name"] for pod in pods}
+        try:
+            listed = await self._client.list(EVENTS, job["metadata"].get("namespace"))
+        except ClusterError:  # not everybody may read events
+            return []
+        head = f"{job['metadata']['name']}-"
+        found = []
+        for event in listed.items:
+            name = str((event.get("involvedObject") or {}).get("name", ""))
+            if name in names or name.startswith(head):
+                found.append(event)
+        return found
+
+    async def _read_progress(self) -> None:
+        """Read how far running jobs are that somebody sees, by the ends of their logs."""
+        while True:
+            await asyncio.sleep(progress_s)
+            keys = [key for key in self.in_sight if self.in_sight[key] > 0][:PROGRESS_JOBS_MAX]
+            for key in keys:
+                row = self.live.rows.get(key)
+                if row is None or (row.state != "RUNNING" and row.progress is not None):
+                    continue
+                if row.state not in ("RUNNING", "SUCCEEDED", "FAILED"):
+                    continue
+                pod = self.chief_of(key)
+                if pod is not None and (progress := await self._progress_in(pod)) is not None:
+                    self.live.note_progress(key, progress)
+
+    async def _progress_in(self, pod: Obj) -> RowProgress | None:
+        meta, data = pod["metadata"], b""
+        try:
+            async with asyncio.timeout(progress_s):
+                async for piece in self._client.logs(
+                    meta["name"], meta["namespace"], tail_lines=PROGRESS_LINES
+                ):
+                    data += piece
+        except (ClusterError, TimeoutError):
+            return None
+        for line in reversed(data.decode(errors="replace").splitlines()):
+            record = parse_record(line)
+            if record and record["kind"] == "progress":
+                return progress_of(record)
+        return None
+
+    async def _sample(self) -> None:
+        while True:
+            total, used = self._gpus()
+            if total:
+                self._use.add(time.time(), used, total)
+            await asyncio.sleep(sample_s)
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+
+def _whole(text: Any) -> int:
+    return int(text) if str(text).isdigit() else 0

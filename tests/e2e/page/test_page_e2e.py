@@ -1,0 +1,172 @@
+"""The web page in a real browser, on a live cluster with real jobs: every flow of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from .conftest import LIMIT_MS, kill
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_list_follows_the_cluster_and_is_filtered_sorted_and_walked_by_keys(view, job, cluster):
+    job("alpha")
+    job("beta", "raise SystemExit(3)", ranks=1)
+
+    view.get_by_role("link", name="alpha").wait_for()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", view.url.partition("#")[0])  # no token
+    view.locator("tr", has_text="alpha").get_by_text("running").wait_for()
+    view.locator("tr", has_text="alpha").get_by_text("images/s").wait_for()
+    view.locator("tr", has_text="beta").get_by_text("✗ failed").wait_for()
+    view.keyboard.press("/")
+    view.keyboard.type("bet")
+    view.get_by_text("1 of 2 jobs").wait_for()
+    assert view.get_by_role("link", name="alpha").count() == 0
+    view.get_by_label("Filter jobs").fill("nothing of this name")
+    view.get_by_role("button", name="Show all").click()
+    view.get_by_role("button", name=re.compile("running 1")).click()
+    view.get_by_role("link", name="beta").wait_for(state="detached")
+    view.get_by_role("button", name=re.compile("running 1")).click()
+    view.get_by_role("button", name="Name").click()
+    view.locator("body").click(position={"x": 5, "y": 500})
+    view.keyboard.press("j")
+    view.keyboard.press("Enter")
+    view.get_by_role("heading", name="alpha").wait_for()
+    view.keyboard.press("Escape")
+    view.get_by_role("link", name="beta").wait_for()
+    cluster.gangline("delete", "pytorchjob/beta")
+    view.get_by_role("link", name="beta").wait_for(state="detached")
+
+
+def test_a_job_shows_pods_curves_log_placement_events_and_file(view, job):
+    job("gamma", gpus=2)
+    view.get_by_role("link", name="gamma").click()
+
+    view.get_by_role("cell", name="gamma-master-0 chief").wait_for()
+    view.get_by_text("4 GPUs (simulated)").wait_for()
+    view.get_by_role("img", name=re.compile("^loss over steps, last")).wait_for()
+    view.get_by_role("tab", name="Log").click()
+    view.get_by_text("rank 0 step 3 <b>text</b>").wait_for()  # text is only ever text
+    view.get_by_label("Search the log").fill("step 2 ")
+    view.get_by_text("1 line", exact=False).first.wait_for()
+    view.get_by_label("Search the log").fill("")
+    view.get_by_label("Pod").select_option("gamma-worker-0")
+    view.get_by_text("rank 1 step 3", exact=False).wait_for()
+    view.get_by_role("tab", name="Placement").click()
+    view.get_by_text("SCARCEST LINK", exact=False).wait_for()
+    view.get_by_role("tab", name="Events").click()
+    view.get_by_text("PyTorchJobRunning").first.wait_for()
+    view.get_by_role("tab", name="Manifest").click()
+    view.get_by_text("pytorchReplicaSpecs:").wait_for()
+
+
+def test_a_job_is_suspended_resumed_scaled_and_deleted_with_the_command_beside_it(view, job, cluster):
+    job("delta")
+    view.get_by_role("link", name="delta").click()
+    view.get_by_role("button", name="Suspend", exact=True).click()
+    dialog = view.get_by_role("dialog")
+    assert '"suspend":true' in dialog.locator("code").inner_text()
+    dialog.get_by_role("button", name="Suspend", exact=True).click()
+    view.get_by_text("delta is suspended.").wait_for()
+    view.get_by_text("No pods now.").wait_for()
+    view.get_by_role("button", name="Resume", exact=True).click()
+    view.get_by_role("dialog").get_by_role("button", name="Resume", exact=True).click()
+    view.get_by_role("cell", name="delta-worker-0").wait_for()
+    view.get_by_role("button", name="Scale", exact=True).click()
+    view.get_by_role("dialog").get_by_role("spinbutton").fill("3")
+    view.get_by_role("dialog").get_by_role("button", name="Scale", exact=True).click()
+    view.get_by_role("cell", name="delta-worker-2").wait_for()
+    view.get_by_role("button", name="Restart", exact=True).click()
+    view.get_by_role("dialog").get_by_role("button", name="Restart", exact=True).click()
+    view.get_by_text("Its pods start again.").wait_for()
+    view.get_by_role("button", name="Delete", exact=True).click()
+    assert "gangline delete pytorchjob/delta" in view.get_by_role("dialog").locator("code").inner_text()
+    view.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    view.get_by_role("heading", name="delta").wait_for(state="detached")
+    assert "delta" not in cluster.gangline("list", "-o", "name").stdout
+
+
+def test_a_file_is_checked_while_it_is_typed_and_created(view, cluster):
+    view.get_by_role("navigation").get_by_role("link", name="New").click()
+    view.get_by_text("The server would take PyTorchJob hello.").wait_for()
+    editor = view.get_by_label("Manifest")
+    text = editor.input_value()
+    bad = text.replace("replicas: 3", "replicas: -3").replace("image:", "imag:", 1)
+    editor.fill(bad)
+    for word in ("replicas: -3", "imag:"):
+        place = next(number for number, line in enumerate(bad.splitlines(), 1) if word in line)
+        view.get_by_role("listitem").filter(has_text=f"line {place}:").first.wait_for()
+    assert view.get_by_role("button", name="Create").is_disabled()
+    editor.fill("kind: [")
+    view.get_by_role("alert").wait_for()
+    editor.fill(text)
+    view.get_by_text("The server would take").wait_for()
+    view.get_by_role("button", name="Create").click()
+    view.get_by_role("heading", name="hello").wait_for()
+    view.get_by_text("succeeded").wait_for()
+    cluster.gangline("delete", "pytorchjob/hello")
+
+
+def test_nodes_show_who_holds_which_gpu_and_what_waits(view, job):
+    job("wide", ranks=1, gpus=8)
+    job("half", ranks=1, gpus=4)
+    job("more", ranks=1, gpus=8)
+    view.keyboard.press("g")
+    view.keyboard.press("n")
+
+    view.get_by_text("8 of 8 GPUs held").wait_for()
+    card = view.get_by_role("article").filter(has_text="4 of 8 GPUs held")
+    card.get_by_text("free: 2 pairs, 1 quad").wait_for()
+    card.get_by_text("simulated GPUs").wait_for()
+    assert card.get_by_role("img").locator("line").count() == 16  # NVLinks of a DGX-1V, by pair
+    queue = view.locator("tr").filter(has=view.get_by_role("link", name="default/more"))
+    queue.get_by_text("needs 8 simulated nvidia.com/gpu on one node", exact=False).wait_for()
+
+
+def test_a_server_that_was_killed_is_followed_again(view, job, cluster):
+    job("before")
+    view.get_by_role("link", name="before").wait_for()
+    kill(int((cluster.files / "server.lock").read_text()))
+    cluster.gangline("list")  # waits until it is back
+    job("after")
+
+    view.get_by_role("link", name="after").wait_for()
+
+
+def test_a_page_whose_session_is_over_says_how_to_come_back(view, cluster):
+    view.get_by_role("navigation").wait_for()
+    view.context.clear_cookies()
+    view.reload()
+
+    view.get_by_text("prints a new one").wait_for()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_place_is_accessible_in_both_themes(view, job, theme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    view.emulate_media(color_scheme=theme)
+    job("seen", gpus=1)
+    view.get_by_role("link", name="seen").wait_for()
+    found: dict[str, Any] = {}
+    for place in ("", "nodes", "runs", "new", "job/pytorchjob/default/seen"):
+        view.goto(f"{view.url.partition('#')[0]}#/{place}")
+        view.wait_for_load_state()
+        view.locator("main table, main textarea").first.wait_for(timeout=LIMIT_MS)
+        violations = axe.run(view).response["violations"]
+        found[place] = [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in violations]
+
+    assert not any(found.values()), found
+
+
+@pytest.mark.parametrize("width", [360, 720, 1280, 3840])
+def test_no_width_scrolls_sideways(view, job, width):
+    job("narrow")
+    view.set_viewport_size({"width": width, "height": 800})
+    view.get_by_role("link", name="narrow").wait_for()
+    for place in ("", "nodes", "new", "job/pytorchjob/default/narrow"):
+        view.goto(f"{view.url.partition('#')[0]}#/{place}")
+        view.locator("main h1, main h2, main table").first.wait_for()
+        assert view.evaluate("document.documentElement.scrollWidth <= innerWidth"), place

@@ -1,0 +1,38 @@
+"""Curves from records: bounded, and of one attempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gangline.page.series import POINTS_MAX, Curves, curves_of
+
+
+def record(step: int, **more: Any) -> dict[str, Any]:
+    return {"kind": "progress", "step": step, "steps": 100, **more}
+
+
+def test_every_number_is_a_column_and_gaps_are_none() -> None:
+    found = curves_of([record(1, loss=2.0, unit="images"), record(2, lr=0.1), {"kind": "silence", "rank": 1}])
+
+    assert found == {"step": [1, 2], "steps": [100, 100], "loss": [2.0, None], "lr": [None, 0.1]}
+
+
+def test_a_lower_step_begins_another_attempt() -> None:
+    assert curves_of([record(5), record(6), record(3), record(4)])["step"] == [3, 4]
+
+
+def test_a_long_training_keeps_its_whole_range_within_the_bound() -> None:
+    curves = Curves()
+    for step in range(10 * POINTS_MAX):
+        curves.add(record(step, loss=1.0))
+    steps = curves.columns()["step"]
+
+    assert len(steps) <= POINTS_MAX
+    assert steps[0] == 0
+    assert steps[-1] is not None and steps[-1] > 9.9 * POINTS_MAX
+
+
+def test_what_is_no_finite_number_is_no_point() -> None:
+    found = curves_of([record(1, loss=float("nan"), ok=True), record(2, loss=1e999)])
+
+    assert set(found) == {"step", "steps"}

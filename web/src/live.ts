@@ -1,0 +1,70 @@
+// The one connection to the page's server: what is wanted goes up, what is so comes down. It comes back by itself.
+import type { Message, Wants } from "./types";
+
+export type Link = "open" | "lost" | "signed-out";
+
+const PAUSE_FIRST_MS = 250;
+const PAUSE_MAX_MS = 10_000;
+const SIGNED_OUT = 4401; // the server's word for "no session"
+
+export class Live {
+  private socket: WebSocket | null = null;
+  private wants: Wants = {};
+  private listeners = new Set<(message: Message) => void>();
+  private pause = PAUSE_FIRST_MS;
+
+  constructor(private onLink: (link: Link) => void) {
+    this.connect();
+    addEventListener("online", () => this.socket ?? this.connect());
+  }
+
+  want(change: Wants): void {
+    this.wants = { ...this.wants, ...change };
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(change));
+  }
+
+  listen(listener: (message: Message) => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  private connect(): void {
+    const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/live`);
+    this.socket = socket;
+    socket.onopen = () => {
+      this.pause = PAUSE_FIRST_MS;
+      this.onLink("open");
+      socket.send(JSON.stringify(this.wants));
+    };
+    socket.onmessage = (event) => {
+      const message = JSON.parse(event.data as string) as Message;
+      for (const listener of this.listeners) listener(message);
+    };
+    socket.onclose = (event) => {
+      this.socket = null;
+      if (event.code === SIGNED_OUT) return this.onLink("signed-out");
+      this.onLink("lost");
+      setTimeout(() => this.connect(), this.pause);
+      this.pause = Math.min(2 * this.pause, PAUSE_MAX_MS);
+    };
+  }
+}
+
+export interface Done {
+  ok: boolean;
+  message: string;
+  errors?: { line: number; path: string; message: string }[];
+}
+
+export async function act(action: string, body: Record<string, unknown>): Promise<Done> {
+  try {
+    const answer = await fetch(`/do/${action}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "X-Gangline": "1" },
+      body: JSON.stringify(body),
+    });
+    return (await answer.json()) as Done;
+  } catch {
+    return { ok: false, message: "The page's server does not answer." };
+  }
+}

@@ -1,0 +1,185 @@
+// What the page's server sends over its one connection; src/gangline/page/ makes each of these.
+
+export type State = "RUNNING" | "PENDING" | "QUEUING" | "SUSPENDED" | "SUCCEEDED" | "FAILED";
+
+export interface Progress {
+  step: number;
+  steps: number;
+  rate?: number;
+  unit?: string;
+  loss?: number;
+  eta_s?: number;
+}
+
+export interface JobRow {
+  key: string; // KIND/NAMESPACE/NAME
+  kind: string;
+  namespace: string;
+  name: string;
+  state: State;
+  reason: string;
+  created: string;
+  ended: string;
+  gpus: number;
+  allocated: number;
+  node: string;
+  progress?: Progress;
+}
+
+export interface JobsWindow {
+  total: number;
+  all: number;
+  first: number;
+  rows: JobRow[];
+}
+
+export interface Instance {
+  name: string;
+  status: string;
+  chief: boolean;
+  gpus: number;
+  node: string;
+  ip: string;
+  restarts: number;
+  created: string;
+}
+
+export interface JobEvent {
+  type: string;
+  reason: string;
+  message: string;
+  about: string;
+  time: string;
+  count: number;
+}
+
+export interface Condition {
+  type: string;
+  status: string;
+  reason: string;
+  message: string;
+  time: string;
+}
+
+export interface Job {
+  key: string;
+  gone?: boolean;
+  row: JobRow;
+  instances: Instance[];
+  conditions: Condition[];
+  events: JobEvent[];
+  explain: string;
+  placement: string;
+  manifest: string;
+  commands: Record<string, string>;
+  scalable: { role: string; replicas: number } | null;
+  suspended: boolean | null;
+}
+
+export type Columns = Record<string, (number | null)[]>;
+
+export interface Series {
+  key: string;
+  columns: Columns;
+}
+
+export interface LogLine {
+  rank: number | null;
+  text: string;
+}
+
+export interface LogPart {
+  key: string;
+  pod: string;
+  reset: boolean;
+  dropped: number;
+  lines: LogLine[];
+  ended: boolean;
+  error: string;
+}
+
+export interface Gpu {
+  index: number;
+  uuid: string;
+  healthy: boolean;
+  holder: string;
+  owner: string;
+}
+
+export interface NodeRow {
+  name: string;
+  status: string;
+  role: string;
+  model: string;
+  kind: string; // real, simulated, or empty
+  total: number;
+  allocated: number;
+  chooser: string;
+  gpus: Gpu[];
+  links: string[][];
+  holders: { name: string; namespace: string; requested: number }[];
+  free: { pairs: number; quads: number; whole: boolean };
+}
+
+export interface QueueRow {
+  place: number;
+  key: string;
+  gang: string;
+  pods: number;
+  priority: number;
+  since: string;
+  reason: string;
+  message: string;
+  mayStart: string;
+}
+
+export interface Nodes {
+  rows: NodeRow[];
+  queue: QueueRow[];
+  use: { time: number[]; used: number[]; total: number[] };
+}
+
+export interface RunRow {
+  id: string;
+  name: string;
+  namespace: string;
+  status: string;
+  command: string;
+  started: string;
+  duration_s: number;
+  last: string;
+  reason: string;
+}
+
+export interface Cluster {
+  title: string;
+  local: boolean;
+  simulated: boolean;
+  namespace: string;
+  version: string;
+  gpus: { total: number; used: number };
+  counts: Record<string, number>;
+  forbidden: string[];
+  unreachable: string;
+  options: string;
+}
+
+export interface Message {
+  cluster?: Cluster;
+  jobs?: JobsWindow;
+  job?: Job;
+  series?: Series;
+  log?: LogPart;
+  nodes?: Nodes;
+  runs?: { rows: RunRow[] };
+  error?: { title: string; message: string };
+}
+
+export interface Wants {
+  jobs?: { filter: string; states: string[]; sort: string; first: number; count: number } | null;
+  job?: string | null;
+  log?: { key: string; pod: string } | null;
+  nodes?: boolean;
+  runs?: boolean;
+  overlays?: string[];
+}
