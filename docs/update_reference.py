@@ -1,14 +1,26 @@
-"""Write `docs/reference/cli.md` again from the commands themselves: `python docs/update_reference.py`."""
+"""Write the pages of the commands and of the Python client again: `python docs/update_reference.py`.
+
+`docs/reference/cli.md` is made of the commands, `docs/reference/python-client.md` of the docstrings.
+"""
 
 import inspect
 from pathlib import Path
 
 import click
 
+from gangline import client
 from gangline.cli.commands import ALIASES, COMMANDS, SECTIONS
 from gangline.cli.group import gangline
 
 TARGET = Path(__file__).parent / "reference" / "cli.md"
+CLIENT_TARGET = TARGET.with_name("python-client.md")
+CLIENT_HEAD = """# The Python client
+
+<!-- Written by docs/update_reference.py; do not edit. -->
+
+What [Jobs from Python](../guides/python-client.md) shows, name by name: all are in `gangline.client`, some in
+`gangline`. Errors besides those named here are in `gangline.errors`; each has a `hint`.
+"""
 HEAD = """# Command line
 
 <!-- Written by docs/update_reference.py; do not edit. -->
@@ -70,5 +82,60 @@ def reference() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
+def described(text: str) -> str:
+    """Return a docstring in Markdown: its sections as lists, the rest as it is."""
+    lines, is_item = [], False
+    for line in inspect.cleandoc(text).splitlines():
+        section = line in ("Args:", "Attributes:", "Raises:", "Returns:")
+        if section:
+            lines += [f"*{line}*", ""]
+            is_item = True
+        elif not line.strip():
+            lines.append("")
+            is_item = False
+        elif is_item and line.startswith("    ") and not line.startswith("     "):
+            lines.append(f"- {line.strip()}")
+        else:
+            lines.append(f"  {line.strip()}" if is_item else line)
+    return "\n".join(lines)
+
+
+def signature_of(name: str, function: object) -> str:
+    """Return how a function is called; what it belongs to is left out."""
+    found = inspect.signature(function)  # type: ignore[arg-type]
+    kept = [one.replace(annotation=inspect.Parameter.empty) for one in found.parameters.values()]
+    kept = [one for one in kept if one.name != "self"]
+    defaults = {"on_standard_output", "on_standard_error"}
+    kept = [
+        one.replace(default=...) if getattr(one.default, "__name__", "") in defaults else one for one in kept
+    ]
+    words = str(found.replace(parameters=kept, return_annotation=inspect.Signature.empty))
+    return f"{name}{words.replace('Ellipsis', '...')}"
+
+
+def class_text(name: str, found: type) -> str:
+    """Return the section of one class: what it is, and its public methods."""
+    parts = [f"## {name}", "", described(found.__doc__ or ""), ""]
+    for method, value in vars(found).items():
+        if method.startswith("_") or not (inspect.isfunction(value) or isinstance(value, property)):
+            continue
+        is_property = isinstance(value, property)
+        title = method if is_property else signature_of(method, value)
+        if inspect.iscoroutinefunction(value):
+            title = f"await {title}"
+        parts += [f"### {name}.{method}", "", f"```python\n{title}\n```", ""]
+        parts += [described(value.__doc__ or ""), ""]
+    return "\n".join(parts)
+
+
+def client_reference() -> str:
+    """Return the page of the Python client."""
+    first = ["Client", "JobHandle"]
+    names = [*first, *(name for name in client.__all__ if name not in first)]
+    parts = [CLIENT_HEAD, *(class_text(name, getattr(client, name)) for name in names)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
 if __name__ == "__main__":
     TARGET.write_text(reference())
+    CLIENT_TARGET.write_text(client_reference())

@@ -2,11 +2,11 @@
 
 TYPE_CHECKING = False  # of `typing`, whose import costs more than all of this
 if TYPE_CHECKING:
-    from gangline.client import AsyncClient, Client, JobHandle, RankError, RanksFailedError
+    from gangline.client import AsyncClient, Client, JobHandle, PodOptions, RankError, RanksFailedError
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncClient", "Client", "JobHandle", "RankError", "RanksFailedError"]
+__all__ = ["AsyncClient", "Client", "JobHandle", "PodOptions", "RankError", "RanksFailedError"]
 
 
 def __getattr__(name: str) -> object:

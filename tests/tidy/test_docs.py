@@ -32,11 +32,12 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def test_command_line_reference_is_fresh() -> None:
+def test_references_of_commands_and_client_are_fresh() -> None:
     """Run `python docs/update_reference.py` when this fails."""
     generator = load(DOCS / "update_reference.py")
 
     assert generator.TARGET.read_text() == generator.reference()
+    assert generator.CLIENT_TARGET.read_text() == generator.client_reference()
 
 
 def test_the_page_of_pod_fields_is_fresh() -> None:

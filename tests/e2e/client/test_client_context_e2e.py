@@ -1,6 +1,6 @@
 """Functions on a cluster of a kubeconfig, which the one-machine cluster plays.
 
-In scope: that a function, its folder's modules and its results travel; what is refused there. Out of scope: the
+In scope: that a function, modules of its folder and its results travel; what is refused. Out of scope: the
 pods of a program on a cluster (tests/e2e/cli/test_cli_cluster_program_e2e.py).
 """
 

@@ -33,6 +33,7 @@ NAMES = [
     "kueue.md",
     "volcano.md",
     "monitoring.md",
+    "python-client.md",
 ]
 # <!-- not run: reason --> and a fence with its language, text and end
 BLOCK = re.compile(r"(?:<!-- not run: (.+?) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -59,7 +60,8 @@ class Reader:
     def write(self, text: str) -> None:
         named = FILE.match(text)
         assert named, f"no name in the first line:\n{text}"
-        (self.folder / named.group(1)).write_text(text.replace("my-image", "gangline/base"))
+        here = text.replace("my-image", "gangline/base").replace("my-cluster", "gangline")
+        (self.folder / named.group(1)).write_text(here)
         if not named.group(1).endswith(".yaml"):
             return
         for obj in yaml.safe_load_all(text):
