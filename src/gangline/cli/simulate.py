@@ -102,9 +102,9 @@ def command(
 
     Nothing runs: nodes, GPUs and jobs are simulated, and how fast a placement trains is predicted.
 
-    The columns are: mean time from arrival to end (JCT), mean and longest wait for the first start, GPUs
-    held, the same with each GPU weighted by the speed of its job (GOODPUT), the share of free GPUs that lie
-    on partly taken nodes (FRAG), and the mean speed of gangs beside that of their best placement.
+    The columns are: mean time from arrival to end (JCT), mean and longest wait for the first start (WAIT,
+    MAX), GPUs held, the same with each GPU weighted by the speed of its job (GOODPUT), the share of free GPUs
+    that lie on partly taken nodes (FRAG), and the mean speed of gangs beside that of their best placement.
 
     \b
       gangline simulate --load 60,80,95 --plot day.png

@@ -16,7 +16,7 @@
 ``easy-1.5``       EASY backfill, with what users say: 1 to 1.5 times the truth; nodes as ``kueue-tas``
 ``easy-10``        the same, 1 to 10 times the truth
 ``easy-0.3-10``    the same, 0.3 to 10 times the truth
-``least-service``  two queues by attained service; the first are served, whoever runs beside them is suspended
+``las``            two queues by attained service; the first are served, whoever runs beside them is suspended
                    without further bounds; nodes as ``kueue-tas``
 =================  ======================================================================================
 
@@ -194,6 +194,6 @@ POLICIES: dict[str, Callable[[Site, Policy], ReplayPolicy]] = {
     "easy-1.5": _easy(1.0, 1.5),
     "easy-10": _easy(1.0, 10.0),
     "easy-0.3-10": _easy(0.3, 10.0),
-    "least-service": lambda site, policy: LeastServiceScheduler(site, by_domains(site), policy),
+    "las": lambda site, policy: LeastServiceScheduler(site, by_domains(site), policy),
 }
 """Fresh schedulers by name; those that keep no room have no use for the bounds of a :class:`Policy`."""

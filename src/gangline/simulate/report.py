@@ -8,7 +8,7 @@ from typing import Any
 from gangline.simulate.figures import PolicyFigures
 from gangline.simulate.replay import ClusterSample
 
-HEADINGS = ("LOAD", "POLICY", "JCT", "WAIT", "LONGEST", "USED", "GOODPUT", "FRAG", "SPEED")
+HEADINGS = ("LOAD", "POLICY", "JCT", "WAIT", "MAX", "USED", "GOODPUT", "FRAG", "SPEED")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from gangline.cli.group import invoke
+from gangline.simulate.policies import POLICIES
 
 SMALL = ["simulate", "--nodes", "4", "--hours", "2", "--warm-up-hours", "1"]
 
@@ -22,7 +23,7 @@ def test_the_table_has_a_line_for_each_load_and_policy_and_fits(capsys: pytest.C
         "POLICY",
         "JCT",
         "WAIT",
-        "LONGEST",
+        "MAX",
         "USED",
         "GOODPUT",
         "FRAG",
@@ -115,3 +116,45 @@ def test_a_job_that_cannot_fit_is_named(tmp_path: Path, capsys: pytest.CaptureFi
 
     assert invoke(["simulate", "--nodes", "4", "--trace", str(path)]) == 2
     assert "huge asks for 8 pods of 8 GPUs at once" in capsys.readouterr().err
+
+
+def test_all_policies_are_compared_and_the_table_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([*SMALL, "--policy", "all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    assert {line.split()[2] for line in lines[1:-2]} == set(POLICIES)
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("options", "is_suspended"),
+    [
+        ([], True),
+        (["--suspend-after", "0"], False),
+        (["--suspensions", "0"], False),
+        (["--min-run", "9999999"], False),
+    ],
+)
+def test_the_bounds_of_suspension_are_options(
+    options: list[str], is_suspended: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("arrival_s,work_s,gpus\n0,90000,8\n36000,60,8\n")
+    words = ["simulate", "--nodes", "1", "--trace", str(trace), "--policy", "resumable", "-o", "json"]
+
+    assert invoke([*words, *options]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["results"]
+
+    assert (found["suspensions"], found["wait_max_s"] < 10) == (int(is_suspended), is_suspended)
+
+
+def test_a_restart_costs_what_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("arrival_s,work_s,gpus\n0,90000,8\n36000,60,8\n")
+    words = ["simulate", "--nodes", "1", "--trace", str(trace), "--policy", "resumable", "-o", "json"]
+    means = []
+    for restart_s in ("0", "600"):
+        assert invoke([*words, "--restart", restart_s]) == 0
+        means.append(json.loads(capsys.readouterr().out)["results"][0]["completion_mean_s"])
+
+    assert means[1] - means[0] == pytest.approx(300)

@@ -89,7 +89,7 @@ def test_kube_schedulers_default_scores_spread_a_gang():
     assert emptiest(np.array([0, 3, 1, 5]), 5) == {3: 3, 1: 2}
 
 
-@pytest.mark.parametrize("policy", ["resumable", "least-service"])
+@pytest.mark.parametrize("policy", ["resumable", "las"])
 def test_a_job_that_has_had_much_is_suspended_for_one_that_has_had_little(policy):
     outcome = run(policy, job("a", 0, 8, 10 * HOUR), job("b", 5 * HOUR, 8, HOUR))
 
