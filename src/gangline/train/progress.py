@@ -1,6 +1,7 @@
 """Progress of a training: a line for people, a record for ``gangline run``, metrics for Prometheus.
 
-Rank 0 says it, the other ranks only count their steps. Nothing here waits for another rank.
+Rank 0 says it, the other ranks only count their steps. Nothing here waits for another rank, but ``log`` with
+a reduction.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gangline.errors import UserError
 from gangline.train.records import format_record
+from gangline.train.scalars import Reducer, check_scalars, scalar_records
+from gangline.train.trackers import Trackers, open_trackers
 from gangline.units import format_age
 
 if TYPE_CHECKING:
@@ -94,6 +97,9 @@ class Progress:
         watch: is told every step.
         clock: monotonic seconds.
         write: where lines go; standard output by default.
+        reducer: brings scalars of all ranks together; None for one rank.
+        track: names of trackers that get the scalars on rank 0 (``wandb``, ``mlflow``); None reads
+            GANGLINE_TRACK, and without that there is none.
     """
 
     def __init__(
@@ -111,6 +117,8 @@ class Progress:
         watch: Watch | None = None,
         clock: Callable[[], float] = time.monotonic,
         write: Callable[[str], object] | None = None,
+        reducer: Reducer | None = None,
+        track: str | Sequence[str] | None = None,
     ) -> None:
         if steps is not None and steps < done:
             raise UserError(f"progress of {steps} steps cannot begin with {done} done")
@@ -124,11 +132,14 @@ class Progress:
         self._reported_step = done
         self._seconds_per_step: float | None = None
         self._metrics: MetricsServer | None = None
+        self._trackers: Trackers | None = None
         self.last = ProgressReport(done, steps, None, unit, None, None, size)
         if watch is not None:
             watch.expect_steps(done)
+        self._reducer = reducer
         if rank == 0:
             self._metrics = _open_metrics(metrics)
+            self._trackers = open_trackers(track)
 
     @property
     def done(self) -> int:
@@ -150,8 +161,48 @@ class Progress:
         if is_first or is_last or now - (self._reported_at or 0.0) >= self._interval_s:
             self._report(now)
 
+    def log(
+        self,
+        step: int | None = None,
+        values: Mapping[str, Any] | None = None,
+        *,
+        reduce: str | None = "mean",
+        **scalars: Any,
+    ) -> dict[str, float]:
+        """Record scalars of a step, and return them as all ranks have them together.
+
+        All ranks call it, with the same names in the same order, and wait for one another; with
+        ``reduce=None`` nobody waits, and rank 0's values are recorded. A record is written at once, so call
+        it as often as a point is worth one line of the log.
+
+        Args:
+            step: that they belong to; the last one counted by default.
+            values: numbers or tensors of one element, by names that Python cannot write (``val/loss``).
+            reduce: ``mean``, ``sum``, ``min``, ``max`` over the ranks, or None.
+            scalars: the same by other names.
+
+        Raises:
+            UserError: there is no scalar, or a name or the reduction is none.
+            PeerLostError: a rank ended that never came.
+        """
+        named = {**(values or {}), **scalars}
+        check_scalars(named, reduce)
+        numbers = [float(value) for value in named.values()]
+        if reduce is not None and self._reducer is not None:
+            numbers = self._reducer(numbers, reduce)
+        found = dict(zip(named, numbers, strict=True))
+        at = self._done if step is None else step
+        if self._rank == 0:
+            self._write("".join(scalar_records(at, found)))
+            if self._trackers is not None:
+                self._trackers.write(at, found)
+        return found
+
     def close(self) -> None:
-        """Report what was not reported yet, and end the metrics."""
+        """Report what was not reported yet, and end the metrics and trackers."""
+        if self._trackers is not None:
+            self._trackers.close()
+            self._trackers = None
         if self._rank == 0 and self._done != self._reported_step:
             self._report(self._clock())
         if self._metrics is not None:

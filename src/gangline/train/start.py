@@ -101,7 +101,16 @@ class Session:
         """Return a reporter of steps; see `gangline.train.progress.Progress` for its options."""
         from gangline.train.progress import Progress
 
-        return Progress(self.rank, self.size, watch=self.watch, **options)
+        reducer = self._reduced if self.size > 1 else None
+        return Progress(self.rank, self.size, watch=self.watch, reducer=reducer, **options)
+
+    def _reduced(self, values: list[float], how: str) -> list[float]:
+        from gangline.train.scalars import torch_reducer
+
+        try:
+            return torch_reducer(self.size, self.device, self.traffic)(values, how)
+        except RuntimeError as error:
+            raise self.peers.lost(error, "progress.log()") from error
 
     def checkpoints(self, folder: str | Path, *, keep: int = 3) -> Checkpoints:
         """Return the checkpoints of this training in a folder that all ranks see."""

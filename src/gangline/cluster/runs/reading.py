@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ from gangline import clock
 from gangline.api.resources import NODES, PODS, Resource
 from gangline.cluster.log_files import LogQuery, LogReader
 from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.runs.curves import Curves, curves_of
 from gangline.cluster.runs.history import History
 from gangline.cluster.runs.record import RunRecord
 from gangline.errors import UserError
 from gangline.kube.client import ObjectList
 from gangline.train.records import parse_record
 from gangline.workloads.gpu_source import SOURCE_LABEL
+from gangline.workloads.job_state import primary_pods
 from gangline.workloads.kinds import kind_called, kind_of
 
 Obj = dict[str, Any]
@@ -102,6 +104,24 @@ class PastRun:
                 return record
         return {}
 
+    def curves(self) -> Curves:
+        """Return the scalars of the run, by the log of its chief pod; empty where none was kept.
+
+        Cost: reads the whole log.
+        """
+        primaries = primary_pods(self.record.job, self.record.pods)
+        if not primaries:
+            return {}
+        try:
+            path = self._log_file(primaries[-1]["metadata"]["name"], "", previous=False)
+            reader = LogReader(path, LogQuery(timestamps=True))
+        except (UserError, OSError):
+            return {}
+        try:
+            return curves_of(_lines(reader))
+        finally:
+            reader.close()
+
     def _log_file(self, name: str, container: str, *, previous: bool) -> Path:
         pod = next((pod for pod in self.record.pods if pod["metadata"]["name"] == name), None)
         spec = (pod or {}).get("spec") or {}
@@ -118,6 +138,14 @@ class PastRun:
             what = "no earlier start" if previous and starts else "no log"
             raise UserError(f"{what} of container `{chosen}` in pod `{name}` was kept: it never started")
         return starts[-2 if previous else -1]
+
+
+def _lines(reader: LogReader) -> Iterator[str]:
+    held = b""
+    while text := reader.read():
+        *lines, held = (held + text).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
+    yield held.decode(errors="replace")
 
 
 def find_past(paths: ClusterPaths, name: str, namespace: str | None) -> PastRun | None:
