@@ -35,6 +35,7 @@ SCENARIOS = [
     "scheduler_scale",
     "scheduler_binding",
     "gang_claims",
+    "page",
 ]
 
 

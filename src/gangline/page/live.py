@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,7 +17,8 @@ from gangline.api.resources import NODES, PODS, Resource
 from gangline.clock import now
 from gangline.kube.cache import Cache
 from gangline.kube.errors import ApiError, Forbidden
-from gangline.page.rows import JobRow, RowProgress, Window, chosen, counts, job_key, row_of
+from gangline.page.job_list import JobList
+from gangline.page.rows import JobRow, RowProgress, job_key, row_of
 from gangline.workloads.job_state import is_controlled
 from gangline.workloads.job_view import view_job
 from gangline.workloads.kinds import KINDS, WorkloadKind
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 
-ORDERS_KEPT: Final = 16
 failing_s: Final = 40.0
 """For how long a failed watch counts as failing: longer than the pause before the next try."""
 _BY_JOB: Final = "job"
@@ -43,8 +43,7 @@ class LiveCluster:
     """Jobs, pods and nodes of a cluster.
 
     Attributes:
-        rows: every job that no other object controls, by key.
-        version: grows with each change of a row.
+        jobs: every job that no other object controls.
         forbidden: what the user may not read, in words.
     """
 
@@ -53,11 +52,9 @@ class LiveCluster:
         self._kinds = {kind.resource: kind for kind in listed_kinds()}
         self._labels = {resource: _name_label(kind) for resource, kind in self._kinds.items()}
         self._dirty: set[tuple[Resource, str]] = set()
-        self._orders: dict[tuple[int, Window], list[JobRow]] = {}
         self._progress: dict[str, RowProgress] = {}
         self._failing, self._failing_until_s = "", 0.0
-        self.rows: dict[str, JobRow] = {}
-        self.version = 0
+        self.jobs = JobList()
         self.forbidden: tuple[str, ...] = ()
         self._begun = asyncio.Event()
         self._jobs: dict[Resource, Cache[Obj]] = {}
@@ -150,38 +147,20 @@ class LiveCluster:
             job = self._jobs[resource].get(name)
             key = job_key(resource.kind, *name.split("/", 1))
             if job is None or is_controlled(job):
-                self.rows.pop(key, None)
+                self.jobs.drop(key)
                 self._progress.pop(key, None)
                 continue
             job = {**job, "kind": resource.kind}
             row = row_of(view_job(job, self.pods_of(resource, job), moment))
-            self.rows[key] = self._with_progress(row)
-        if dirty:
-            self.version += 1
-            self._orders.clear()
-
-    def chosen(self, window: Window) -> Sequence[JobRow]:
-        """Return the rows that a window's filter leaves, in order; equal windows share the work."""
-        asked = (self.version, Window(window.filter, window.states, window.sort, 0, 0))
-        if asked not in self._orders:
-            if len(self._orders) >= ORDERS_KEPT:
-                self._orders.pop(next(iter(self._orders)))
-            self._orders[asked] = chosen(self.rows.values(), window)
-        return self._orders[asked]
-
-    def counts(self) -> dict[str, int]:
-        """Return how many jobs are in each state."""
-        return counts(self.rows.values())
+            self.jobs.put(self._with_progress(row))
 
     def note_progress(self, key: str, progress: RowProgress) -> None:
         """Take how far a training is."""
-        row = self.rows.get(key)
+        row = self.jobs.get(key)
         if row is None or self._progress.get(key) == progress:
             return
         self._progress[key] = progress
-        self.rows[key] = self._with_progress(row)
-        self.version += 1
-        self._orders.clear()
+        self.jobs.put(self._with_progress(row))
         self._on_change()
 
     def _with_progress(self, row: JobRow) -> JobRow:

@@ -91,23 +91,28 @@ def job_key(kind: str, namespace: str, name: str) -> str:
 
 def chosen(rows: Iterable[JobRow], window: Window) -> list[JobRow]:
     """Return the rows that a window's filter and states leave, in its order. Cost: O(n log n)."""
-    words = window.filter.lower().split()
-    states = set(window.states)
-    if "PENDING" in states:
-        states.add("QUEUING")
-    found = [
-        row for row in rows if (not states or row.state in states) and (not words or _matches(row, words))
-    ]
-    field = window.sort.removeprefix("-")
-    field = field if field in SORTED_BY else "created"
+    found = [row for row in rows if is_chosen(row, window)]
     found.sort(key=lambda row: row.key)
-    found.sort(key=lambda row: getattr(row, field), reverse=window.sort.startswith("-"))
+    found.sort(key=lambda row: sort_value(row, window), reverse=window.sort.startswith("-"))
     return found
 
 
-def _matches(row: JobRow, words: Sequence[str]) -> bool:
+def is_chosen(row: JobRow, window: Window) -> bool:
+    """Return whether a window's filter and states leave a row; of waiting jobs some queue."""
+    state = "PENDING" if row.state == "QUEUING" else row.state
+    if window.states and state not in window.states:
+        return False
+    if not window.filter:
+        return True
     text = f"{row.key} {row.node} {row.reason}".lower()
-    return all(word in text for word in words)
+    return all(word in text for word in window.filter.lower().split())
+
+
+def sort_value(row: JobRow, window: Window) -> str | int:
+    """Return what a window sorts by; an unknown column is the time of creation."""
+    field = window.sort.removeprefix("-")
+    value: str | int = getattr(row, field if field in SORTED_BY else "created")
+    return value
 
 
 def part(found: Sequence[JobRow], window: Window) -> tuple[int, Sequence[JobRow]]:
@@ -115,15 +120,6 @@ def part(found: Sequence[JobRow], window: Window) -> tuple[int, Sequence[JobRow]
     count = min(max(window.count, 1), ROWS_MAX)
     first = min(max(window.first, 0), max(len(found) - count, 0))
     return first, found[first : first + count]
-
-
-def counts(rows: Iterable[JobRow]) -> dict[str, int]:
-    """Return how many jobs are in each state; waiting ones count together."""
-    found: dict[str, int] = {}
-    for row in rows:
-        state = "PENDING" if row.state == "QUEUING" else row.state
-        found[state] = found.get(state, 0) + 1
-    return found
 
 
 def progress_of(record: dict[str, Any]) -> RowProgress | None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 
-refresh_s: Final = 0.1
+refresh_s: Final = 0.05
 nodes_s: Final = 2.0
 detail_s: Final = 2.0
 progress_s: Final = 2.0
@@ -106,7 +106,7 @@ class Scene:
         self._is_due.set()
 
     async def _refresh(self) -> None:
-        """Work out a burst of changes once, at most ten times a second, and tell all who look."""
+        """Work out a burst of changes once, at most twenty times a second, and tell all who look."""
         while True:
             await self._is_due.wait()
             self._is_due.clear()
@@ -116,7 +116,7 @@ class Scene:
             await asyncio.sleep(refresh_s)
 
     def cluster(self) -> Obj:
-        """Return what stands above every page; worked out at most ten times a second whoever many ask."""
+        """Return what stands above every page; worked out at most twenty times a second whoever many ask."""
         read_s, value = self._cluster
         if time.monotonic() - read_s > refresh_s:
             value = self._read_cluster()
@@ -133,7 +133,7 @@ class Scene:
             "simulated": "simulated" in {kind_of(source) for source in sources},
             "namespace": self._client.connection.namespace,
             "gpus": {"total": total, "used": used},
-            "counts": self.live.counts(),
+            "counts": self.live.jobs.counts(),
             "forbidden": list(self.live.forbidden),
             "unreachable": self.live.unreachable,
             "options": self._options,
@@ -153,7 +153,7 @@ class Scene:
             read_s, value = self._nodes
             if time.monotonic() - read_s > nodes_s:
                 view = await look(self._client)
-                keys = keys_by_name(list(self.live.rows.values()))
+                keys = keys_by_name(list(self.live.jobs))
                 value = {"rows": node_cards(view), "queue": queue_rows(view, keys)}
                 self._nodes = (time.monotonic(), value)
             return value | {"use": self._use.columns()}
@@ -161,13 +161,13 @@ class Scene:
     async def detail(self, key: str) -> Obj:
         """Return everything about one job; read at most every two seconds, or when it changed."""
         async with self._lock(key):
-            row, found = self.live.rows.get(key), self.live.find(key)
+            row, found = self.live.jobs.get(key), self.live.find(key)
             if row is None or found is None:
                 self._details.pop(key, None)
                 return {"key": key, "gone": True}
             read_s, version, value = self._details.get(key, (0.0, -1, {}))
             is_old = time.monotonic() - read_s > detail_s
-            if value and not is_old and version == self.live.version:
+            if value and not is_old and version == self.live.jobs.version:
                 return value
             resource, job = found
             pods = self.live.pods_of(resource, job)
@@ -180,7 +180,7 @@ class Scene:
             value = job_detail(row, view, job, events, self._options, self._kube_options)
             value |= {"explain": explained[0], "placement": explained[1]}
             value |= {"_events": events, "_explained": explained}
-            self._details[key] = (time.monotonic() if is_old else read_s, self.live.version, value)
+            self._details[key] = (time.monotonic() if is_old else read_s, self.live.jobs.version, value)
             return value
 
     def chief_of(self, key: str) -> Obj | None:
@@ -219,7 +219,7 @@ class Scene:
             await asyncio.sleep(progress_s)
             keys = [key for key in self.in_sight if self.in_sight[key] > 0][:PROGRESS_JOBS_MAX]
             for key in keys:
-                row = self.live.rows.get(key)
+                row = self.live.jobs.get(key)
                 if row is None or (row.state != "RUNNING" and row.progress is not None):
                     continue
                 if row.state not in ("RUNNING", "SUCCEEDED", "FAILED"):

@@ -20,7 +20,7 @@ Obj = dict[str, Any]
 
 tick_s: Final = 2.0
 """So often at least a page is looked at anew: what no watch tells (events, use of GPUs) is read then."""
-pause_s: Final = 0.1
+pause_s: Final = 0.05
 LINES_AT_ONCE: Final = 2_000
 OVERLAYS_MAX: Final = 4
 
@@ -114,10 +114,10 @@ class Viewer:
             if not self._wants.get("job"):
                 self._see(set())
             return
-        found = self._scene.live.chosen(window)
+        found = self._scene.live.jobs.chosen(window)
         first, rows = part(found, window)
         self._see({row.key for row in rows})
-        value = {"total": len(found), "all": len(self._scene.live.rows), "first": first, "rows": rows}
+        value = {"total": len(found), "all": len(self._scene.live.jobs), "first": first, "rows": rows}
         await self._send("jobs", value)
 
     async def _tell_job(self) -> None:

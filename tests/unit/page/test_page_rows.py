@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gangline.page.rows import JobRow, Window, chosen, counts, part, progress_of
+from gangline.page.rows import JobRow, Window, chosen, part, progress_of
 
 
 def row(name: str, state: str = "RUNNING", **more: object) -> JobRow:
@@ -53,10 +53,6 @@ def test_a_place_past_the_end_is_the_last_full_part(
     place, rows = part(chosen(ROWS, Window()), Window(first=first, count=count))
 
     assert (place, [one.name for one in rows]) == seen
-
-
-def test_waiting_jobs_count_together() -> None:
-    assert counts(ROWS) == {"RUNNING": 1, "PENDING": 1, "FAILED": 1}
 
 
 def test_a_record_that_says_nothing_of_progress_is_none() -> None:
