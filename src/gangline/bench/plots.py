@@ -1,8 +1,8 @@
-"""Draw how images/s grow with the number of ranks, as PNG and SVG. Needs matplotlib."""
+"""Draw how images/s grow with the number of ranks, and curves of runs. Needs matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -94,3 +94,33 @@ def _write_figures(speed: Any, line: Series, colour: str, *, only_last: bool) ->
             fontsize=8,
             color=colour,
         )
+
+
+def draw_curves(
+    series: Mapping[str, Sequence[tuple[float, float]]], target: Path, *, label: str, is_log: bool = False
+) -> None:
+    """Draw values over steps, a line for each run, into a file of the kind that its suffix says.
+
+    Raises:
+        ValueError: the suffix is none that can be drawn.
+        OSError: the file cannot be written.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    with mpl.rc_context(cast(Any, {"axes.spines.top": False, "axes.spines.right": False})):
+        figure, axes = pyplot.subplots(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
+        try:
+            for number, (name, points) in enumerate(series.items()):
+                steps, values = [step for step, _ in points], [value for _, value in points]
+                axes.plot(steps, values, color=_COLOURS[number % len(_COLOURS)], label=name)
+            axes.set_xlabel("step")
+            axes.set_ylabel(label)
+            axes.set_yscale("log" if is_log else "linear")
+            axes.grid(axis="y", alpha=0.25)
+            figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+            figure.savefig(target, dpi=DOTS_PER_IN)
+        finally:
+            pyplot.close(figure)

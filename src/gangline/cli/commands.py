@@ -36,7 +36,9 @@ COMMANDS: dict[str, CommandEntry] = {
     "port-forward": CommandEntry(
         "pods.port_forward", "lead a port of this machine to one of a job's pod", "Jobs"
     ),
-    "runs": CommandEntry("runs", "list what ran, also after its job is gone, and how it ended", "Jobs"),
+    "runs": CommandEntry(
+        "runs.command", "list what ran, also after its job is gone, and how it ended", "Jobs"
+    ),
     "page": CommandEntry("page", "open the web page: jobs, logs, curves, nodes", "Jobs"),
     "top": CommandEntry("top.command", "show the GPUs of nodes and jobs", "Jobs"),
     "explain": CommandEntry(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.cli.runs import command_in_words
+from gangline.cli.runs.command import command_in_words
 
 
 @pytest.mark.parametrize(

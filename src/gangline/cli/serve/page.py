@@ -202,7 +202,7 @@ async def _explain(target: ClusterTarget, name: str, namespace: str) -> tuple[st
 
 
 async def _runs(target: ClusterTarget) -> list[RunRow]:
-    from gangline.cli.runs import metrics_in_words
+    from gangline.cli.runs.command import metrics_in_words
     from gangline.client.jobs.past_runs import read_runs
     from gangline.page.rows import RunRow
 

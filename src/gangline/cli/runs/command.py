@@ -12,6 +12,7 @@ import click
 
 from gangline.cli.options.target import target_options
 from gangline.cli.output import Column, print_table, print_value, say, terminal_width
+from gangline.cli.runs.curves import compare, export, plot, show
 from gangline.cli.subcommands import Subcommands
 from gangline.client.target import ClusterTarget
 from gangline.errors import UserError
@@ -228,3 +229,7 @@ def _jobs_there(target: ClusterTarget) -> Callable[[str], bool]:
             found = cluster.request("GET", resource.path())
             uids |= {item["metadata"]["uid"] for item in found.get("items") or []}
     return uids.__contains__
+
+
+for _command in (show, compare, plot, export):
+    command.add_command(_command)

@@ -1,0 +1,1 @@
+"""``gangline runs``: what ran, how it ended, and what it said of itself."""
