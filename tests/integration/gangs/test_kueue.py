@@ -83,10 +83,8 @@ async def test_a_job_is_suspended_until_its_quota_is_free(scene: Any) -> None:
     await add_queue(scene, "4")
     await scene.add(MPIJOBS, "first", mpijob(scene), labels=QUEUE)
     await scene.until(lambda: bound(scene, "first"))
-    selectors = [
-        one["spec"]["nodeSelector"] for one in (await scene.client.list(PODS, scene.namespace)).items
-    ]
-    assert selectors == [{"of": scene.namespace}] * 4
+    pods = (await scene.client.list(PODS, scene.namespace)).items
+    assert [pod["spec"]["nodeSelector"] for pod in pods] == [{"of": scene.namespace}] * 4
 
     await scene.add(MPIJOBS, "second", mpijob(scene), labels=QUEUE)
     await scene.until(lambda: is_suspended(scene, "second"))
@@ -130,11 +128,8 @@ async def test_pods_go_where_its_topology_assignment_says_once_their_gates_are_o
     spec = scene.pod_spec("1", schedulerName="ours")
     del spec["nodeSelector"]
     spec["containers"][0]["name"] = "pytorch"
-    role = {"template": {"metadata": {"annotations": {REQUIRED: "rack"}}, "spec": spec}}
-    group = {"podset-group-name": "all"}
-    role["template"]["metadata"]["annotations"] |= {
-        f"kueue.x-k8s.io/{key}": value for key, value in group.items()
-    }
+    together = {REQUIRED: "rack", "kueue.x-k8s.io/podset-group-name": "all"}
+    role = {"template": {"metadata": {"annotations": together}, "spec": spec}}
     roles = {"Master": role, "Worker": {"replicas": 3, **role}}
     async with scene.running(Scheduler(scene.client, names=("ours",))):
         await scene.add(
@@ -142,6 +137,9 @@ async def test_pods_go_where_its_topology_assignment_says_once_their_gates_are_o
         )
         await scene.until(lambda: bound(scene, "train"))
 
+    job = await scene.client.get(PYTORCHJOBS, "train", scene.namespace)
+    template = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert template["schedulingGates"] == [{"name": GATE}]  # each pod began with it
     pods = (await scene.client.list(PODS, scene.namespace)).items
     assert {pod["spec"]["nodeName"] for pod in pods} == there
     for pod in pods:
