@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gangline.train.records import parse_record
+
 pytestmark = pytest.mark.train
 
 STEPS = 40
@@ -133,3 +135,7 @@ def test_rank_that_is_lost_in_a_save_is_named_and_leaves_no_file_of_the_step(
     assert ranks.wait() == [0, 9], ranks.log(0)
     assert "lost (1,)\n" in ranks.log(0)
     assert {path.name[:13] for path in (tmp_path / "folder").glob("*step-*")} == {"step-00000001"}
+    # Of what is complete on disk programs are told, by rank 0.
+    told = [parse_record(line) for line in ranks.log(0).splitlines()]
+    assert [one for one in told if one and one["kind"] == "checkpoint"] == [{"kind": "checkpoint", "step": 1}]
+    assert '"checkpoint"' not in ranks.log(1)
