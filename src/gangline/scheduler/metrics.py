@@ -27,6 +27,7 @@ def scheduler_metrics(statistics: SchedulerStatistics) -> Iterator[Metric]:
     for name, text, number in (
         ("gangs_placed", "Gangs that were given nodes.", statistics.gangs_placed),
         ("gangs_preempted", "Gangs that had to give way.", statistics.gangs_preempted),
+        ("gangs_suspended", "Gangs that were suspended for others.", statistics.gangs_suspended),
         ("pods_bound", "Bindings that the API server has taken.", statistics.pods_bound),
         ("events_dropped", "Events that could not be sent.", statistics.events_dropped),
     ):

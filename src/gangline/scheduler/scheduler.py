@@ -273,6 +273,7 @@ class Scheduler:
         policy = self._groups.policy(self._policy)
         table, allocations = self._state.table(), self._state.allocations
         decisions = SchedulingCycle(table, allocations, policy, now=clock.now()).run(gangs)
+        self._statistics.gangs_suspended += len(decisions.suspensions)
         decisions = self._jobs.carried_out(decisions)
         decisions = self._advice.added(decisions, gangs, table, allocations)
         keys = {pod.uid: gang.key for gang in gangs for pod in gang.pods if pod.gang}

@@ -17,6 +17,7 @@ class SchedulerStatistics:
         passes: how long passes took.
         gangs_placed: gangs that were given nodes; one that is placed in two parts counts twice.
         gangs_preempted: gangs that had to give way.
+        gangs_suspended: gangs that were suspended for others, to go on later.
         gangs_taken_back: gangs that were bound and start anew, by the event that says so.
         pods_bound: bindings that the API server has taken.
         bind_failures: bindings that it has not, by HTTP status; ``error`` where no answer came.
@@ -27,6 +28,7 @@ class SchedulerStatistics:
     passes: Durations = field(default_factory=Durations)
     gangs_placed: int = 0
     gangs_preempted: int = 0
+    gangs_suspended: int = 0
     gangs_taken_back: Counter[str] = field(default_factory=Counter)
     pods_bound: int = 0
     bind_failures: Counter[str] = field(default_factory=Counter)
