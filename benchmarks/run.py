@@ -34,6 +34,7 @@ SCENARIOS = [
     "scheduler_core",
     "scheduler_scale",
     "scheduler_binding",
+    "scheduler_gangs",
     "gang_claims",
     "page",
 ]

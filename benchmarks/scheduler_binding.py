@@ -155,15 +155,17 @@ async def cluster(scheduler: str) -> AsyncIterator[Any]:
 
 
 @contextlib.contextmanager
-def scheduler_process(plane: Any, scheduler: str) -> Iterator[int]:
+def scheduler_process(plane: Any, scheduler: str, release: str = "", gate: str = "") -> Iterator[int]:
     """Run one of the schedulers without limits on its client, and end it; the bare loop has no process."""
-    from control_plane import free_ports, programs
+    from control_plane import VERSION, free_ports, programs
 
     if scheduler == OURS:
         command = [sys.executable, "-m", "gangline", "scheduler", "--levels", LEVELS]
     elif scheduler == KUBE:
         (port,) = free_ports(1)
-        command = [str(programs() / "kube-scheduler"), "--leader-elect=false", f"--secure-port={port}"]
+        program = programs(release or VERSION) / "kube-scheduler"
+        command = [str(program), "--leader-elect=false", f"--secure-port={port}"]
+        command += [f"--feature-gates={gate}=true"] if gate else []
         command += ["--bind-address=127.0.0.1", f"--cert-dir={plane.folder / 'kube-scheduler'}"]
         command += ["--kube-api-qps=10000", "--kube-api-burst=10000"]
     else:
