@@ -106,6 +106,16 @@ def test_all_groups_lie_in_one_domain_of_the_composite_and_each_in_one_of_its_ow
     assert decide(racks[:2], [*members("x", 2, 4), *members("y", 2, 4)], *groups).bindings == ()
 
 
+def test_no_group_starts_where_another_finds_no_domain_of_its_own():
+    racks = [dgx(name, rack=name) for name in ("a", "b", "c")]
+    busy = [held("p", "b", *range(4)), held("q", "c", *range(4))]  # room for all, and one whole rack
+    groups = [composite(), part("x", 2, required_level="rack"), part("y", 2, required_level="rack")]
+    waiting = [*members("x", 2, 4), *members("y", 2, 4)]
+
+    assert decide(racks, waiting, *groups, bound=busy).bindings == ()
+    assert len(decide(racks, waiting, *groups, bound=busy[:1]).bindings) == 4
+
+
 def test_a_pod_that_is_made_anew_joins_the_domain_of_its_composite():
     zones = [dgx("a", zone="1"), dgx("b", zone="2"), dgx("c", zone="2")]
     groups = [composite(schedulingConstraints=topology("zone")), part("x", 1), part("y", 1)]

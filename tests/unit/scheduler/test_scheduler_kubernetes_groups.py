@@ -30,10 +30,20 @@ def conditions(
     known: Any = (),
     now: str = EARLY,
     resource: Resource = KUBERNETES_POD_GROUPS,
+    disruption: str | None = None,
+    generation: int = 0,
 ) -> list[dict[str, Any]] | None:
     """What is written as conditions; None where nothing is."""
     [write] = [one.status for one in DIALECTS if one.resource == resource and one.status is not None]
-    status = write(wait=wait, progress=progress, min_member=3, now=now, known={"conditions": list(known)})
+    status = write(
+        wait=wait,
+        progress=progress,
+        min_member=3,
+        now=now,
+        known={"conditions": list(known)},
+        disruption=disruption,
+        generation=generation,
+    )
     assert status.keys() <= {"conditions"}
     found: list[dict[str, Any]] | None = status.get("conditions")
     return found
@@ -70,6 +80,37 @@ def test_once_true_it_stays_and_what_others_said_does_too() -> None:
     assert [one["type"] for one in placed] == ["DisruptionTarget", "PodGroupInitiallyScheduled"]
 
     assert conditions(GangProgress(pods=3), WAIT, placed) is None
+
+
+@pytest.mark.parametrize("reason", ["Refused", "BackOff"])
+def test_what_has_nothing_to_do_with_room_is_a_scheduler_error(reason: str) -> None:
+    wait = msgspec.structs.replace(WAIT, reason=reason)
+
+    [condition] = conditions(GangProgress(pods=3), wait) or [{}]
+
+    assert (condition["status"], condition["reason"]) == ("False", "SchedulerError")
+
+
+def test_a_gang_that_gives_way_is_a_disruption_target_until_it_is_placed_again() -> None:
+    running = GangProgress(pods=3, running=3)
+    placed = conditions(running) or []
+
+    found = conditions(running, None, placed, disruption="gave way to team/x") or []
+    assert [one["type"] for one in found] == ["PodGroupInitiallyScheduled", "DisruptionTarget"]
+    assert (found[1]["status"], found[1]["reason"], found[1]["message"]) == (
+        "True",
+        "PreemptionByScheduler",
+        "gave way to team/x",
+    )
+
+    assert conditions(running, None, found, disruption="") == placed
+    assert conditions(running, None, found) is None
+
+
+def test_the_generation_that_was_looked_at_is_noted() -> None:
+    [condition] = conditions(GangProgress(pods=3), WAIT, generation=4) or [{}]
+
+    assert condition["observedGeneration"] == 4
 
 
 @pytest.mark.parametrize("progress", [GangProgress(pods=2), GangProgress(pods=3, bound=2)])
