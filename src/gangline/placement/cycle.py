@@ -43,6 +43,9 @@ may know when there will be room for the first. Those that would not fit an idle
 FORMS_MAX = 1 << 14
 """Forms of gangs of which it is remembered whether they would fit if nothing ran."""
 
+RULES_AND_DOMAINS = "its groups want domains of their own, and its pods have rules about neighbours: not both"
+"""Said of a group of groups whose groups are placed one after another, where neighbours would not be seen."""
+
 NOT_PREEMPTING = "preemption: not eligible due to preemptionPolicy=Never"
 """Said of a gang that could otherwise have others give way; kube-scheduler's words."""
 
@@ -137,6 +140,8 @@ class SchedulingCycle:
             self._tie(part)
         core = gang.first(gang.needed)
         refusal = gang.refusal or _membership(gang, self._ending_where_lost(gang))
+        if refusal is None and gang.has_levels and has_rules(self._table, gang):
+            refusal = "Refused", RULES_AND_DOMAINS
         if refusal is None and line.is_blocked(gang):
             refusal = "Behind", "its queue is strict, and an earlier gang of it waits"
         if refusal is None and core.pods:

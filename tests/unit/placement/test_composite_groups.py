@@ -11,6 +11,7 @@ import pytest
 from gang_scenes import decide, dgx, group, held, members, pod, reasons
 
 from gangline.api.pod_group import PodGroup, PriorityClass
+from gangline.placement.affinity.terms import read_relations
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
 from gangline.placement.groups.read_groups import read_composite, read_group
@@ -202,6 +203,19 @@ def test_a_composite_gives_way_as_a_whole_where_it_says_so(mode: str, gone: int)
     found = decide([dgx("a")], [pod("new", 4, priority=10)], *groups, bound=running)
 
     assert sum(len(one.pods) for one in found.evictions) == gone
+
+
+def test_rules_about_neighbours_and_domains_of_groups_are_refused_together():
+    racks = [dgx(name, rack=name, **{"kubernetes.io/hostname": name}) for name in ("a", "b")]
+    term = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    rules, _ = read_relations(apart, [], "team", {})
+    groups = [composite(), part("x", 1, required_level="rack"), part("y", 1)]
+
+    found = decide(racks, [*members("x", 1, relations=rules), *members("y", 1, relations=rules)], *groups)
+
+    assert found.bindings == ()
+    assert reasons(found) == {"compositepodgroup/all": "Refused"}
 
 
 @pytest.mark.parametrize(
