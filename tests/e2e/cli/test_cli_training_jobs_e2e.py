@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 SHOW = "import os; [print(f'{n}={os.environ[n]}') for n in sorted(os.environ) if n.startswith({names})]"
@@ -134,6 +135,23 @@ def test_a_trainjob_of_mpi_has_ranks_on_its_launcher_and_hosts(gangline, tmp_pat
     assert ran.stdout.split() == sorted(["mpi-launcher-0-0", "mpi-node-0-0", "mpi-node-0-1"] * 2)
     report = json.loads(gangline("get", "trainjob/mpi", "-o", "json").stdout)
     assert (report["status"], report["chiefName"]) == ("SUCCEEDED", "mpi-launcher-0-0")
+
+
+@pytest.mark.parametrize("kind", ["trainjob", "pytorchjob", "mpijob"])
+@pytest.mark.parametrize("world", [[], ["--isolated"]])
+def test_a_program_of_this_machine_runs_as_a_job_of_each_kind(gangline, kind, world):
+    program = "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
+    name = f"own-{kind}"
+
+    ran = gangline("run", "-n", "2", "--kind", kind, *world, "--name", name, "--", "python3", "-c", program)
+
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(ran.stdout.splitlines()) == ["[1] rank 1 of 2", "rank 0 of 2"]
+    listed = [line.split()[:3] for line in gangline("list", "--type", kind).stdout.splitlines()]
+    assert [name, "SUCCEEDED", kind.upper()] in listed
+    assert "rank 1 of 2" in gangline("logs", name).stdout
+    assert gangline("delete", f"{kind}/{name}").returncode == 0
+    assert "rank 1 of 2" in gangline("logs", name).stdout, "the run stays"
 
 
 def test_a_trainjob_runs_and_one_whose_runtime_is_missing_says_so(gangline, tmp_path, until):

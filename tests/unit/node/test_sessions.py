@@ -39,3 +39,13 @@ async def test_the_uid_of_a_pods_job_leads_to_no_other_folder(tmp_path, uid):
     else:
         with pytest.raises(ConfigError):
             await sessions.of(pod_of(uid), started_at_s=0.0, now_s=100.0)
+
+
+async def test_a_session_of_a_kind_that_is_not_known_is_removed(tmp_path):
+    """One that another version left must not end the agent each time that it looks."""
+    paths = ClusterPaths("default", tmp_path / "default")
+    write_session(paths, UID, own_session("ns", "job", {}, "Unknown"))
+
+    await Sessions(None, paths).sweep()  # type: ignore[arg-type] # nobody is asked
+
+    assert not list(paths.sessions.glob("*.json"))

@@ -145,13 +145,6 @@ def _check_pods(kind: ProgramKind, nodes: int) -> None:
     Raises:
         UserError: with the ways on.
     """
-    if kind.runtime:
-        word = kind.resource.kind.lower()
-        raise UserError(
-            f"--kind {word} needs a runtime of its own, which is made on a cluster",
-            hint='gangline run --kubeconfig "$(gangline kubeconfig --path)" --context gangline '
-            f"--image gangline/base --kind {word} -n 2 -- PROGRAM",
-        )
     if nodes > 1:
         word = kind.resource.kind.lower()
         raise UserError(
@@ -186,7 +179,8 @@ def _job_of(kind: ProgramKind, run: ProgramRun) -> Obj:
     if not run.session:
         spec["volumes"], container["volumeMounts"] = volumes_of(run.program)
     template = {"metadata": {"annotations": tags | session}, "spec": spec}
-    job = kind.spec(Pods(run.name, run.nodes, per_pod, template, PodOptions()))
+    pods = Pods(run.name, run.nodes, per_pod, template, PodOptions())
+    job = kind.patched(pods) if kind.patched else kind.spec(pods)
     return {
         "apiVersion": kind.resource.api_version,
         "kind": kind.resource.kind,

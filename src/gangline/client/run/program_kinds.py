@@ -14,6 +14,7 @@ import msgspec
 
 from gangline.api.mpijob import LAUNCHER, WORKER
 from gangline.api.resources import JOBS, MPIJOBS, PYTORCHJOBS, TRAINING_RUNTIMES, TRAINJOBS, Resource
+from gangline.api.trainer.bundled import TORCH_DISTRIBUTED
 from gangline.api.trainer.job import NODE, STEP_LABEL, TRAINER_STEP
 from gangline.api.training.job import MASTER
 from gangline.api.training.kinds import PYTORCHJOB
@@ -29,6 +30,7 @@ _RULES: list[Obj] = [
     {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0, ENDED]}},
 ]
 """A pod that was drained, evicted or deleted comes back; one whose ranks failed has tried often enough."""
+_MANAGER: Final = "gangline.dev/run"
 COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 NUMBER_VARIABLE = "JOB_COMPLETION_INDEX"
 """Where a pod reads its number, as in an indexed Job."""
@@ -64,6 +66,7 @@ class ProgramKind(msgspec.Struct, frozen=True):
         spec: spec of a job that waits to be started.
         start: what a merge patch of the spec says to start it.
         runtime: spec of the runtime that such a job names; None where its own spec has all.
+        patched: spec of one that changes a runtime which is there anyway; our operator takes any change.
         port_name: of the port where its replicas meet, as its operator looks for it; empty where none does.
     """
 
@@ -74,6 +77,7 @@ class ProgramKind(msgspec.Struct, frozen=True):
     spec: Callable[[Pods], Obj]
     start: Obj
     runtime: Callable[[Pods], Obj] | None = None
+    patched: Callable[[Pods], Obj] | None = None
     port_name: str = ""
 
     def started(self, spec: Obj) -> Obj:
@@ -129,9 +133,12 @@ def _numbered(template: Obj, label: str) -> Obj:
 
 def _trainjob(pods: Pods) -> Obj:
     deadline = {"activeDeadlineSeconds": pods.options.deadline_s} if pods.options.deadline_s else {}
+    [container] = pods.template["spec"]["containers"]
+    resources = {"resourcesPerNode": container["resources"]} if container.get("resources") else {}
     return {
         "suspend": True,
         "runtimeRef": {"name": pods.name, "kind": TRAINING_RUNTIMES.kind},
+        "trainer": {"numNodes": pods.count, **resources},
         **deadline,
     }
 
@@ -209,6 +216,11 @@ PROGRAM_KINDS: Final = {
             spec=_trainjob,
             start={"suspend": False},
             runtime=_runtime,
+            patched=lambda pods: {
+                **_trainjob(pods),
+                "runtimeRef": {"name": TORCH_DISTRIBUTED},
+                "runtimePatches": [{"manager": _MANAGER, "trainingRuntimeSpec": _runtime(pods)}],
+            },
         ),
     )
 }

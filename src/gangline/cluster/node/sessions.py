@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gangline.api.core import Pod
-from gangline.api.resources import JOBS, MPIJOBS, PYTORCHJOBS
+from gangline.api.resources import JOBS, MPIJOBS, PYTORCHJOBS, TRAINJOBS
 from gangline.cluster.node.pods.container_env import ConfigError
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.user_session import (
@@ -36,7 +36,7 @@ HANDOVER_LIMIT_S = 5.0
 _LOOK_S = 0.01
 # 5f3a2c1b-8d1e-4a1c-9a55-0123456789ab
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_KINDS = {resource.kind: resource for resource in (MPIJOBS, PYTORCHJOBS, JOBS)}
+_KINDS = {resource.kind: resource for resource in (MPIJOBS, PYTORCHJOBS, TRAINJOBS, JOBS)}
 """Those that `gangline run -- PROGRAM` makes."""
 
 
@@ -126,8 +126,11 @@ class Sessions:
         return list(self._paths.sessions.glob("*.json")) if self._paths.sessions.is_dir() else []
 
     async def _is_wanted(self, session: UserSession, uid: str) -> bool:
+        resource = _KINDS.get(session.kind)
+        if resource is None:
+            return False  # of another version
         try:
-            job = await self._client.get(_KINDS[session.kind], session.name, session.namespace)
+            job = await self._client.get(resource, session.name, session.namespace)
         except NotFound:
             return False
         except ApiError:
