@@ -83,7 +83,7 @@ function Page() {
       </header>
       {link === "lost" && seen && <p class="banner" role="alert">The connection is lost; it comes back by itself.</p>}
       {cluster?.unreachable && <p class="banner" role="alert">{cluster.unreachable}</p>}
-      {cluster && cluster.forbidden.length > 0 && <p class="banner" role="status">You may not {cluster.forbidden.join(", ")}: what they hold is not shown.</p>}
+      {cluster && cluster.forbidden.length > 0 && <p class="banner" role="status">You have no right to list {cluster.forbidden.join(", nor ")}: they are not shown.</p>}
       {help && <aside class="keys" aria-label="Keys"><dl>{KEYS.map(([key, what]) => <><dt><kbd>{key}</kbd></dt><dd>{what}</dd></>)}</dl></aside>}
       <main>
         {head === "job" ? <Job key={place} live={live} jobKey={place.slice(4)} cluster={cluster} dark={dark} now={now} back={() => go("")} />

@@ -63,16 +63,16 @@ class LiveCluster:
 
     async def run(self) -> None:
         """Follow the cluster until cancelled; kinds that are not served have no jobs."""
-        lacking = []
+        outside, own = "jobs and pods outside of namespace ", self._client.connection.namespace
+        lacking = dict[str, None]()
         namespaces: dict[Resource, str | None] = {}
         for resource in (*self._kinds, PODS, NODES):
             namespaces[resource] = None
             try:
                 await self._client.any(resource)
             except Forbidden:
-                where = " of all namespaces" if resource.namespaced else ""
-                lacking.append(f"list {resource.plural}{where}")
-                namespaces[resource] = self._client.connection.namespace if resource.namespaced else "-"
+                lacking[f"{outside}{own}" if resource.namespaced else resource.plural] = None
+                namespaces[resource] = own
             except ApiError:  # it is not served, or not reached: the cache goes on trying
                 pass
         self.forbidden = tuple(lacking)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
+import yaml
 
 from .conftest import LIMIT_MS, kill
 
@@ -170,3 +172,32 @@ def test_no_width_scrolls_sideways(view, job, width):
         view.goto(f"{view.url.partition('#')[0]}#/{place}")
         view.locator("main h1, main h2, main table").first.wait_for()
         assert view.evaluate("document.documentElement.scrollWidth <= innerWidth"), place
+
+
+def test_who_may_see_one_namespace_sees_that_and_is_told_so(cluster, chromium, tmp_path):
+    cluster.kubectl("create", "namespace", "team")
+    cluster.kubectl("-n", "team", "create", "serviceaccount", "dev")
+    words = ("rolebinding", "dev", "--clusterrole=view", "--serviceaccount=team:dev")
+    cluster.kubectl("-n", "team", "create", *words)
+    config = yaml.safe_load((cluster.files / "kubeconfig").read_text())
+    config["users"][0]["user"] = {"token": cluster.kubectl("-n", "team", "create", "token", "dev").strip()}
+    config["contexts"][0]["context"]["namespace"] = "team"
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "theirs", "namespace": "team"}}
+    container = {"name": "a", "image": "gangline/base", "command": ["sleep", "600"]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps({**manifest, "spec": {"template": template}}))
+
+    link = cluster.gangline("page", "--no-browser", "--kubeconfig", str(path))
+    context = chromium.new_context()
+    page = context.new_page()
+    page.set_default_timeout(LIMIT_MS)
+    page.goto(link.stdout.strip())
+    page.get_by_text("jobs and pods outside of namespace team, nor nodes").wait_for()
+    page.get_by_role("link", name="theirs").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_text("cannot delete resource").wait_for()
+    context.close()
+    cluster.kubectl("delete", "namespace", "team", "--wait=false")
