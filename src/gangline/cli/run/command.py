@@ -18,6 +18,7 @@ from gangline.cli.options.pods import pod_options
 from gangline.cli.options.ranks import gpus_of_each, rank_options, ranks_and_nodes
 from gangline.cli.options.target import target_options
 from gangline.cli.run.prepare import TryOptions, prepared, settle
+from gangline.cli.run.sweep import SweepOptions, run_sweep, sweep_options
 from gangline.client.code.git_code import GitCode, code_of, folder_of
 from gangline.client.run.gpus import GpuOptions
 from gangline.client.run.images import substitutions
@@ -47,7 +48,7 @@ class _RunCommand(click.Command):
             program, args = tuple(args[index + 1 :]), args[:index]
             if not program:
                 raise click.UsageError("no program after `--`", ctx)
-        ctx.meta["gangline.program"] = program
+        ctx.meta["gangline.program"], ctx.meta["gangline.words"] = program, list(args)
         if program and any(word.startswith(("--context", "--kubeconfig")) for word in args):
             from gangline.cli.run.settings import context_of, kept_options
 
@@ -103,6 +104,7 @@ class _RunCommand(click.Command):
     help="Run a file whose cluster this is not: simulated GPUs, small models, empty volumes; says so.",
 )
 @click.option("--yes", "-y", "is_agreed", is_flag=True, help="With --try: make an environment with torch.")
+@sweep_options
 @gpu_options
 @image_options
 @pod_options
@@ -124,6 +126,7 @@ def command(
     output: str,
     is_tried: bool,
     is_agreed: bool,
+    sweep: SweepOptions,
     gpus: GpuOptions,
     images: ImageOptions,
     pods: PodOptions,
@@ -137,11 +140,14 @@ def command(
     \b
     gangline run mpijob.yaml
     gangline run -n 4 -- python train.py --epochs 3
+    gangline run --sweep lr=1e-3,1e-2 --sweep seed=0..4 --parallel 2 -- python train.py {lr} {seed}
     """  # noqa: D301 - click's mark for text that is not filled
     program, job = context.meta["gangline.program"], None
-    options = {"-n": ranks or per_node, "--code": code, "--name": name, "--kind": kind}
-    variables = {"-x or --env": forwarded + assigned}
-    _check_usage(program, files, ranks or per_node, options | variables | {"--isolated": isolated})
+    options: dict[str, object] = {"-n": ranks or per_node, "--code": code, "--name": name, "--kind": kind}
+    options |= {"-x or --env": forwarded + assigned, "--isolated": isolated}
+    _check_usage(program, files, ranks or per_node, options)
+    if sweep.is_asked(is_program=bool(program)):
+        return run_sweep(target, program, context.meta["gangline.words"], sweep, name, dry_run)
     _check_try(is_tried, is_agreed, is_possible=not program and target.is_local)
     gpus.check(is_local=target.is_local, is_program=bool(program))
     pods.check(is_local=target.is_local, is_program=bool(program))
@@ -160,10 +166,7 @@ def command(
         job = local_program(program, target, counts, folder_of(code), name, environment, session, kind)
         documents = [job.document()]
     else:
-        from gangline.client.manifests import read_manifests, with_namespace
-
-        namespace = target.namespace or ("" if target.is_local else target.connection().namespace)
-        documents = with_namespace(read_manifests(files), namespace or "default")
+        documents = _manifests(files, target)
     if program or dry_run or not target.is_local:
         _check(documents, target, images)
     else:
@@ -177,6 +180,13 @@ def command(
     finally:
         if is_tried:
             settle(target)
+
+
+def _manifests(files: tuple[str, ...], target: ClusterTarget) -> list[Document]:
+    from gangline.client.manifests import read_manifests, with_namespace
+
+    namespace = target.namespace or ("" if target.is_local else target.connection().namespace)
+    return with_namespace(read_manifests(files), namespace or "default")
 
 
 def _check_try(is_tried: bool, is_agreed: bool, *, is_possible: bool) -> None:
