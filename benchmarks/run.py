@@ -20,6 +20,7 @@ SCENARIOS = [
     "startup",
     "first_rank",
     "cold_start",
+    "python_client",
     "script_start",
     "throughput",
     "idle_memory",

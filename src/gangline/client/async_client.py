@@ -34,7 +34,7 @@ from gangline.client.run_report import RunReport, report_of
 from gangline.client.target import ClusterTarget, open_client
 from gangline.cluster.daemon.cluster import Cluster
 from gangline.cluster.paths import DEFAULT_CLUSTER
-from gangline.errors import UserError
+from gangline.errors import UnschedulableError, UserError
 from gangline.kube.client import Client as KubeClient
 from gangline.units import plural
 from gangline.workloads.job_outcome import JobOutcome
@@ -284,10 +284,12 @@ class AsyncClient:
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit, self._open(call.nodes) as client:
-                claimed = await create_call(client, self._target, call, self._say)
+                creating = asyncio.create_task(create_call(client, self._target, call, self._say))
                 try:
+                    claimed = await asyncio.shield(creating)
                     return await follow_job(client, claimed, self._target, view, self._say)
-                except BaseException:
+                except (asyncio.CancelledError, UnschedulableError):
+                    claimed = await creating  # to its end: nobody can delete half a creation
                     await asyncio.shield(delete_job(client, claimed.resource, claimed.job))
                     raise
         except TimeoutError as error:

@@ -196,3 +196,13 @@ async def test_a_cancelled_call_takes_its_job_along(home: Path) -> None:
         await call
 
     assert "dropped" not in [job.name for job in await client.jobs()]
+
+
+@pytest.mark.parametrize("delay_s", [0.01, 0.05, 0.1, 0.2])
+async def test_a_call_that_is_dropped_at_any_moment_leaves_no_job(home: Path, delay_s: float) -> None:
+    client = gangline.AsyncClient()
+
+    with pytest.raises(TimeoutError):
+        await client.run(sleep_long, ranks=2, name="early", timeout_s=delay_s)
+
+    assert "early" not in [job.name for job in await client.jobs()]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import pytest
 
 import gangline
-from gangline.errors import JobFailedError, UserError
+from gangline.errors import JobFailedError, UnschedulableError, UserError
 
 
 def rank_of(number: int = 0) -> int:
@@ -98,3 +99,26 @@ def test_what_is_neither_function_nor_program_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=words):
         client.run(what)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ranks": 0}, "ranks must be 1 to 1024"),
+        ({"ranks": 2, "nodes": 3}, "nodes must be 1 to ranks, which are 2"),
+        ({"kind": "mpi"}, "kind must be one of `job`"),
+        ({"name": "My_Job"}, "--name must be lower-case"),
+        ({"gpus_per_rank": -1}, "gpus_per_rank must be at least 0"),
+        ({"pods": gangline.PodOptions(memory="1Gi")}, "belongs to programs on a cluster"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(
+    client: gangline.Client, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        client.run(rank_of, **options)
+
+
+def test_gpus_that_are_not_there_are_refused(client: gangline.Client) -> None:
+    with pytest.raises(UnschedulableError):
+        client.run(rank_of, gpus_per_rank=1)

@@ -15,7 +15,8 @@ import msgspec
 from gangline.client.functions import name_of, pack_function
 from gangline.client.notices import Say
 from gangline.client.run.pod_options import PodOptions
-from gangline.client.run.program_job import check_name, check_ranks, name_of_program
+from gangline.client.run.program_job import RANKS_MAX, check_name, name_of_program
+from gangline.client.run.program_kinds import PROGRAM_KINDS
 from gangline.client.run.submission import Claimed, create_objects
 from gangline.client.target import ClusterTarget
 from gangline.cluster.user_session import MACHINE, NODE
@@ -93,7 +94,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UserError: with the rule and the value found.
         """
-        check_ranks(self.ranks, self.nodes or 1)
+        if not 1 <= self.ranks <= RANKS_MAX:
+            raise UserError(f"ranks must be 1 to {RANKS_MAX} (found `{self.ranks}`)")
+        if not 0 <= self.nodes <= self.ranks:
+            raise UserError(f"nodes must be 1 to ranks, which are {self.ranks} (found `{self.nodes}`)")
+        if self.kind not in ("", *PROGRAM_KINDS):
+            kinds = ", ".join(f"`{kind}`" for kind in PROGRAM_KINDS)
+            raise UserError(f"kind must be one of {kinds} (found `{self.kind}`)")
         check_name(self.name or None)
         if self.gpus_per_rank < 0:
             raise UserError(f"gpus_per_rank must be at least 0 (found `{self.gpus_per_rank}`)")
