@@ -31,6 +31,7 @@ from gangline.api.training.job import (
     TrainingRunPolicy,
 )
 from gangline.api.training.reading import ReadTrainingJob
+from gangline.errors import FieldError
 from gangline.jobs.conditions import CREATED, FAILED, SUCCEEDED, SUSPENDED
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Emit, Plan
@@ -44,6 +45,8 @@ Obj = dict[str, Any]
 
 RUNTIME_NOT_FOUND: Final = "TrainingRuntimeNotFound"
 runtime_retry_s: Final = 5.0
+schedule_timeout_s: Final = 60
+"""Of ``podGroupPolicy.coscheduling`` that says none."""
 BACKOFF_LIMIT: Final = 6
 """Of a Job that says none."""
 _COMPLETE: Final = "Complete"
@@ -66,7 +69,8 @@ def reconcile(
         return Plan(warnings=told, requeue_after_s=runtime_retry_s)
     translated = training_job_of(read, runtime)
     job = replace(translated.job, status_endpoint=settings.status_endpoint)
-    translated = replace(translated, job=job)
+    passed_over = [*translated.warnings, *_passed_over(runtime or {}, settings)]
+    translated = replace(translated, job=job, warnings=passed_over)
     return family.reconcile(
         TRAINJOB_RULES, translated, observed, now, raw_status=raw_status, settings=settings
     )
@@ -108,7 +112,7 @@ def training_job_of(read: ReadTrainJob, found: Obj | None) -> ReadTrainingJob:
     if failures is not None:
         limit = int(failures.get("maxRestarts") or 0)
         metadata = replace(metadata, annotations={**metadata.annotations, ON_WORKER_FAILURE: "restart-gang"})
-    gang = (runtime.get("podGroupPolicy") or {}).get("coscheduling") or {}
+    gang = (runtime.get("podGroupPolicy") or {}).get("coscheduling")
     job = TrainingJob(
         metadata=metadata,
         spec=spec,
@@ -119,7 +123,9 @@ def training_job_of(read: ReadTrainJob, found: Obj | None) -> ReadTrainingJob:
             suspend=spec.suspend,
             managed_by=None if spec.managed_by == MANAGED_BY_US else spec.managed_by,
             scheduling_policy=SchedulingPolicy(
-                schedule_timeout_seconds=gang.get("scheduleTimeoutSeconds"),
+                schedule_timeout_seconds=None
+                if gang is None
+                else gang.get("scheduleTimeoutSeconds", schedule_timeout_s),
                 queue=metadata.annotations.get("scheduling.volcano.sh/queue-name", ""),
             ),
         ),
@@ -130,6 +136,16 @@ def training_job_of(read: ReadTrainJob, found: Obj | None) -> ReadTrainingJob:
         order=order,
     )
     return ReadTrainingJob(job, errors, read.warnings)
+
+
+def _passed_over(runtime: Obj, settings: Settings) -> list[FieldError]:
+    """Return what a runtime asks of a scheduler of gangs and nobody here does; the operator chooses it."""
+    at, policy = "runtime.spec.podGroupPolicy", runtime.get("podGroupPolicy") or {}
+    if policy and not settings.gang_scheduling:
+        return [FieldError("NotSupported", at, "pods are placed one by one without --gang-scheduling")]
+    if (policy.get("volcano") or {}).get("networkTopology") is None:
+        return []
+    return [FieldError("NotSupported", f"{at}.volcano.networkTopology", "is not handed on to the scheduler")]
 
 
 def _processes(trainer: Trainer, roles: Mapping[str, TrainingReplicaSpec]) -> str:

@@ -13,6 +13,7 @@ from gangline.api.trainer.job import Runtime
 from gangline.api.trainer.reading import ReadTrainJob, read_observed_train_job, read_train_job
 from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Plan
+from gangline.jobs.settings import Settings
 from gangline.jobs.training import trainjob
 from gangline.jobs.training.rules import TRAINJOB_RULES
 
@@ -205,6 +206,25 @@ def test_a_runtime_is_changed_for_one_job() -> None:
     [container] = pod["spec"]["containers"]
     assert container["volumeMounts"] == [{"mountPath": "/d"}]
     assert container["image"].startswith("pytorch/pytorch:")
+
+
+def test_a_gangs_policy_says_how_long_it_waits_and_what_nobody_does_is_told() -> None:
+    def timeout(**policy: Any) -> tuple[object, list[str]]:
+        scene = TrainJobScene(runtime() | {"podGroupPolicy": policy})
+        scene.settings = Settings(gang_scheduling="scheduler-plugins-scheduler")
+        plan = scene.settle()
+        [group] = created(plan, "PodGroup").values()
+        return group["spec"]["scheduleTimeoutSeconds"], [one.message for one in plan.warnings]
+
+    assert timeout(coscheduling={}) == (60, [])
+    assert timeout(coscheduling={"scheduleTimeoutSeconds": 7}) == (7, [])
+    seconds, [message] = timeout(volcano={"networkTopology": {"mode": "hard"}})
+    assert (seconds, "runtime.spec.podGroupPolicy.volcano.networkTopology" in message) == (0, True)
+
+    alone = TrainJobScene(runtime() | {"podGroupPolicy": {"coscheduling": {}}}).settle()
+    assert not created(alone, "PodGroup")
+    [told] = alone.warnings
+    assert (told.reason, "--gang-scheduling" in told.message) == ("FieldsIgnored", True)
 
 
 @pytest.mark.parametrize(
