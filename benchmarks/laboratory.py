@@ -171,8 +171,13 @@ def command_line(pid: int) -> str:
 
 def proportional_memory_mb(pid: int) -> float:
     """Return a process's proportional set size: its own pages, and its share of shared ones. Unit: MB."""
+    return memory_mb(pid, "Pss")
+
+
+def memory_mb(pid: int, name: str) -> float:
+    """Return one of the sums that the kernel keeps of a process's pages, such as ``Pss_Anon``. Unit: MB."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024 / 1e6
     return 0.0
 
