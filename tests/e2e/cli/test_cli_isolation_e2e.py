@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "08-pytorchjob" / "pytorchjob.yaml"
 
 
 def test_plain_processes_run_a_job_without_any_namespace(fresh, tmp_path):
@@ -16,6 +19,14 @@ def test_plain_processes_run_a_job_without_any_namespace(fresh, tmp_path):
     result = fresh("run", "-n", "2", "--nodes", "2", "--", "python3", "show.py", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == ["127.0.0.1 0", "[1] 127.0.0.1 1"]
+
+
+def test_plain_processes_of_a_pytorchjob_find_their_master(fresh):
+    assert fresh("up", "--isolation", "plain").returncode == 0
+    result = fresh("run", str(EXAMPLE))
+    assert result.returncode == 0, result.stderr
+    assert "rank 0 of 3" in result.stdout
+    assert "the ranks add up to 3" in result.stdout
 
 
 def test_another_isolation_than_that_of_the_running_cluster_is_refused(fresh):

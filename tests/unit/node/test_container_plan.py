@@ -22,9 +22,12 @@ IMAGE = Image("gangline/base", ("/mpi/bin",), ("/mpi",), {"PRTE_MCA_plm_ssh_agen
 VOLUMES = {"job": Path("/pods/u/volumes/job"), "code": Path("/src/code")}
 
 
-def plan(container: dict, *, isolation="network", spec=None, name="p", session=None, kind="machine"):
+def plan(
+    container: dict, *, isolation="network", spec=None, name="p", session=None, kind="machine", labels=None
+):
     whole = {"containers": [{"name": "c", "image": "gangline/base"} | container]} | (spec or {})
-    pod = msgspec.convert({"metadata": {"name": name, "namespace": "ns", "uid": "u"}, "spec": whole}, Pod)
+    meta = {"name": name, "namespace": "ns", "uid": "u", "labels": labels or {}}
+    pod = msgspec.convert({"metadata": meta, "spec": whole}, Pod)
     place = PodFolders(
         isolation=isolation,
         cluster_id="abcd",
@@ -204,6 +207,27 @@ def test_plain_pod_is_told_where_its_service_account_lies():
 
     assert found["env"]["GANGLINE_SERVICE_ACCOUNT"] == "/src/code"
     assert found["argv"] == ["cat", "/src/code/token"]
+
+
+@pytest.mark.parametrize(
+    ("isolation", "name", "value", "told"),
+    [
+        ("plain", "MASTER_ADDR", "train-master-0", "127.0.0.1"),
+        ("plain", "PET_MASTER_ADDR", "train-node-0-0.train", "127.0.0.1"),
+        ("plain", "PET_RDZV_ENDPOINT", "train-worker-0:23456", "127.0.0.1:23456"),
+        ("plain", "PET_RDZV_ENDPOINT", "etcd.example.com:2379", "etcd.example.com:2379"),
+        ("plain", "OTHER", "train-master-0", "train-master-0"),
+        ("user", "MASTER_ADDR", "train-master-0", "train-master-0"),
+        ("network", "MASTER_ADDR", "train-master-0", "train-master-0"),
+    ],
+)
+def test_names_of_a_torch_job_are_addresses_where_names_lead_nowhere(isolation, name, value, told):
+    container = {"command": ["go", f"$({name})"], "env": [{"name": name, "value": value}]}
+
+    found = plan(container, isolation=isolation, labels={"training.kubeflow.org/job-name": "train"})
+
+    assert found["env"][name] == told
+    assert found["argv"] == ["go", told]
 
 
 def test_worker_that_asks_for_an_ssh_server_waits_instead():

@@ -26,6 +26,7 @@ from gangline.cluster.node.pods.container_env import (
     expand,
     service_env,
 )
+from gangline.cluster.node.pods.peers import with_addresses
 from gangline.cluster.node.pods.privileges import capabilities_of, refusal_of_user, uid_of, user_of
 from gangline.cluster.node.pods.volumes import is_projection
 from gangline.cluster.node.rank_reports import ranks_of
@@ -288,6 +289,7 @@ def plan_container(
     if pod.spec.enable_service_links and session is None:
         defaults = {**service_env(lookup.services()), **defaults}
     own = build_env(pod, container, facts, lookup, {**defaults, **place.gpus})
+    own = with_addresses(pod, own) if place.is_plain else own
     container = with_sub_paths(container, own)
     argv = _argv(container, image, place, own)
     table = _rewritten(container, image, place, volumes) if place.shares_files else {}
