@@ -161,6 +161,31 @@ def test_a_job_that_ran_too_long_fails_by_its_deadline() -> None:
     assert scene.condition("Failed")[:2] == ("True", "DeadlineExceeded")
 
 
+def test_the_deadline_counts_anew_when_a_job_goes_on() -> None:
+    scene = TrainJobScene(activeDeadlineSeconds=60).node(0, "Running")
+    scene.carry_out()
+    scene.later(50).spec["suspend"] = True
+    scene.carry_out()
+    scene.later(50).spec["suspend"] = False
+    scene.carry_out()
+
+    scene.later(59).carry_out()
+    assert "Failed" not in scene.conditions()
+    scene.later(1).carry_out()
+    assert scene.condition("Failed")[1] == "DeadlineExceeded"
+
+
+@pytest.mark.parametrize(
+    ("manager", "is_ours"),
+    [("trainer.kubeflow.org/trainjob-controller", True), ("kueue.x-k8s.io/multikueue", False)],
+)
+def test_a_job_that_another_manages_is_left_alone(manager: str, is_ours: bool) -> None:
+    plan = TrainJobScene(managedBy=manager).settle()
+
+    assert bool(created(plan, "Pod")) is is_ours
+    assert plan.is_empty is not is_ours
+
+
 def test_restarts_of_a_jobset_start_all_pods_again_so_often() -> None:
     scene = TrainJobScene(runtime(failurePolicy={"maxRestarts": 1}), trainer={"numNodes": 2})
     scene.node(0, "Running").node(1, "Failed", code=1)
