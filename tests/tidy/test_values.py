@@ -62,7 +62,7 @@ UNTYPED: dict[str, int] = {
     "cli/topology.py": 1,
     "client/async_client.py": 1,
     "client/async_job.py": 4,
-    "client/explain/explanation.py": 7,
+    "client/explain/explanation.py": 6,
     "client/explain/past.py": 1,
     "client/explain/report.py": 13,
     "client/explain/scheduler.py": 10,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ import msgspec
 F = TypeVar("F", bound=Callable[..., Any])
 GAP = "   "
 ARENAS_GAP = "  "
+FIELD_INDENT = 16
+"""Column at which the text of a field begins."""
 
 
 def program_name() -> str:
@@ -118,6 +121,24 @@ def print_ruled_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], 
     dashes = ["-" * len(column.title) for column in columns]
     lines = render_table(columns, [dashes, *rows], width=None, wide=wide)
     print("\n".join(f"{ARENAS_GAP}{line}" for line in lines))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def print_field(title: str, text: str) -> None:
+    """Print a text beside its title, on as many lines as the terminal needs; words are not cut."""
+    width = terminal_width()
+    lines = [text] if width is None else _wrapped(text, max(width - FIELD_INDENT, 20))
+    for index, line in enumerate(lines or [""]):
+        print(f"  {title if index == 0 else '':{FIELD_INDENT - 2}}{line}".rstrip())
+
+
+def print_text(text: str) -> None:
+    """Print a sentence, on as many lines as the terminal needs; words are not cut."""
+    width = terminal_width()
+    print(text if width is None else "\n".join(_wrapped(text, width)))
 
 
 def terminal_width() -> int | None:

@@ -157,27 +157,33 @@ def _gpus(node: NodeView, pods: Sequence[PodView]) -> tuple[GpuView, ...]:
     return tuple(found)
 
 
-def grid(nodes: Sequence[NodeGpuView]) -> list[str]:
+def grid(nodes: Sequence[NodeGpuView], names_max: int | None = None) -> list[str]:
     """Return a line of signs for each node with GPUs, and a line for each owner: who holds what.
 
     ``.`` is free, ``x`` unhealthy, a letter the owner's, ``?`` the 53rd owner's and later ones'; the sign of
-    a held GPU that is unhealthy is followed by ``!``.
+    a held GPU that is unhealthy is followed by ``!``. Of names that are longer than asked for the ends are
+    shown, in which those of one cluster differ.
     """
     shown = [node for node in nodes if node.gpus]
     owners = list(dict.fromkeys(gpu.owner for node in shown for gpu in node.gpus if gpu.owner))
     signs = {owner: LETTERS[place] if place < len(LETTERS) else UNNAMED for place, owner in enumerate(owners)}
-    width = max((len(node.name) for node in shown), default=0)
+    names = {node.name: _short(node.name, names_max) for node in nodes}
+    width = max((len(names[node.name]) for node in shown), default=0)
     lines = []
     for node in shown:
         cells = [_sign(gpu, signs) for gpu in node.gpus]
-        lines.append(f"{node.name:{width}}  {' '.join(cells)}  {node.model}, {node.mode}")
+        lines.append(f"{names[node.name]:{width}}  {' '.join(cells)}  {node.model}, {node.mode}")
     for node in nodes:
         if node.chooser == "device plugin":
-            lines.append(f"{node.name:{width}}  {node.allocated} of {node.total} held; {BY_PLUGIN}")
+            lines.append(f"{names[node.name]:{width}}  {node.allocated} of {node.total} held; {BY_PLUGIN}")
     for owner in owners:
         count = sum(gpu.owner == owner for node in shown for gpu in node.gpus)
         lines.append(f"{signs[owner]:{width}}  {owner}: {count}")
     return lines
+
+
+def _short(name: str, most: int | None) -> str:
+    return name if most is None or len(name) <= most else f"…{name[1 - most :]}"
 
 
 def _sign(gpu: GpuView, signs: dict[str, str]) -> str:

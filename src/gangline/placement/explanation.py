@@ -25,6 +25,7 @@ from gangline.placement.quota import queue_of
 from gangline.placement.reserve import Reservation, end_of, release, reserve
 from gangline.placement.snapshot import PodView, Snapshot
 from gangline.placement.unavailable_nodes import when_opened
+from gangline.placement.waiting.blockers import Blocker, holds_room, may_pass, waits_before
 from gangline.workloads.requests import GPU
 
 JOBS_TRIED_MAX = 16
@@ -51,12 +52,14 @@ class Fix:
         text: in words, to follow on ``fits ``; a sentence of its own for ``quota`` and ``never``.
         speed: predicted speed as a share of that on the best nodes, where it is another one.
         at: the latest moment at which it comes by itself, where that is known.
+        gangs: keys of the running gangs that have to end.
     """
 
     kind: str
     text: str
     speed: float | None = None
     at: datetime | None = None
+    gangs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Explanation:
         position: place among the waiting gangs of its queue, from 1.
         waiting: how many gangs of that queue wait.
         may_start: the latest moment at which room for it comes free, where running jobs have limits.
+        blockers: who is in the way, the first ones.
+        may_pass: which later gangs start before it, and until when; empty where that is not said.
     """
 
     gang: str
@@ -82,6 +87,8 @@ class Explanation:
     position: int = 0
     waiting: int = 0
     may_start: datetime | None = None
+    blockers: tuple[Blocker, ...] = ()
+    may_pass: str = ""
 
     @property
     def fix(self) -> str:
@@ -157,7 +164,19 @@ def explain(
     ):
         fixes += (Fix("node", opened),)
     waiting = sum(1 for other in decisions.waits if queues.get(other.gang) == queue)
-    return Explanation(key, wait.reason, wait.message, fixes, queue, wait.position, waiting, may_start)
+    return Explanation(
+        key,
+        wait.reason,
+        wait.message,
+        fixes,
+        queue,
+        wait.position,
+        waiting,
+        may_start,
+        waits_before(wait, cycle.reservation, decisions.waits, {one.key: one for one in gangs})
+        or holds_room(next((fix.gangs for fix in fixes if fix.gangs), ()), allocations),
+        may_pass(core, cycle.reservation, policy, now) if wait.reason in (*NO_ROOM, "Cut") else "",
+    )
 
 
 def nearest_fixes(
@@ -219,11 +238,11 @@ def _when_jobs_end(table: NodeTable, allocations: Allocations, gang: Gang, trial
     running.sort(key=lambda entry: entry[:4])
     wants_gpus = bool(gang.gpus) and not has_rules(table, gang)
     tried = [entry for entry in running if entry[2] or not wants_gpus]
-    for _, _, _, _, end, pods in tried[:trials]:
+    for _, _, _, key, end, pods in tried[:trials]:
         if place(table, _freed(table, pods), gang) is not None:
             if pods[0].job in allocations.over:
                 return Fix("idle", f"when the {_idle(pods)}")
-            return Fix("ends", f"when {_job(pods)} ends{_by(end)}", at=end)
+            return Fix("ends", f"when {_job(pods)} ends{_by(end)}", at=end, gangs=(key,))
     low, high = 1, len(tried)
     while low < high:
         middle = (low + high) // 2
@@ -235,16 +254,18 @@ def _when_jobs_end(table: NodeTable, allocations: Allocations, gang: Gang, trial
     ends = [entry[4] for entry in chosen]
     last = max((end for end in ends if end), default=None) if all(ends) else None
     names = [_job(entry[5]) for entry in chosen if entry[5][0].job not in allocations.over]
+    gangs = tuple(entry[3] for entry in chosen if entry[5][0].job not in allocations.over)
     if not names:
         return Fix("idle", f"when the {', and the '.join(_idle(entry[5]) for entry in chosen)}")
     idle = "".join(f", and the {_idle(entry[5])}" for entry in chosen if entry[5][0].job in allocations.over)
     if len(names) > JOBS_NAMED_MAX:
-        return Fix("ends", f"when {len(names)} running jobs end{_by(last)}{idle}", at=last)
+        return Fix("ends", f"when {len(names)} running jobs end{_by(last)}{idle}", at=last, gangs=gangs)
     if len(names) == 1:
-        return Fix("ends", f"when {names[0]} ends{_by(last)}{idle}", at=last)
+        return Fix("ends", f"when {names[0]} ends{_by(last)}{idle}", at=last, gangs=gangs)
     bare = [names[0], *(name.removeprefix("job ") for name in names[1:])]
     words = f"{', '.join(bare[:-1])} and {bare[-1]} end"
-    return Fix("ends", f"when {words.replace('job ', 'jobs ', 1)}{_by(last)}{idle}", at=last)
+    text = f"when {words.replace('job ', 'jobs ', 1)}{_by(last)}{idle}"
+    return Fix("ends", text, at=last, gangs=gangs)
 
 
 _Entry = tuple[bool, float, int, str, datetime | None, list[PodView]]

@@ -15,6 +15,7 @@ from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.prediction import Workload, compare
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
+from gangline.placement.waiting.blockers import Blocker
 from gangline.topology.network import NETWORK_LABEL, Level
 
 
@@ -336,3 +337,51 @@ def test_only_those_are_named_that_must_end():
     found = why("g", nodes, members("g", 2, 8), gang, bound=bound, policy=Policy(levels=("rack",)))
 
     assert [fix.text for fix in found.fixes if fix.kind == "ends"] == ["when jobs team/y and team/z end"]
+
+
+def test_who_holds_the_room_is_told_with_priority_and_age_and_who_may_pass_until_when():
+    bound = [held("x", "a", *range(8), gang="x", priority=3, started="2026-01-01T11:00:00Z")]
+
+    found = why("big", [dgx("a")], [pod("big", 8)], bound=bound)
+
+    assert found.blockers == (Blocker("team/x", is_running=True, priority=3, since="2026-01-01T11:00:00Z"),)
+    # It came at 11:59 and asks for 8 devices, each of which moves the bound by 12 minutes.
+    assert found.may_pass == (
+        "all that fit, until 2026-01-01T13:35:00Z; then room is kept for it before others of its priority"
+    )
+
+
+def test_for_whom_room_is_kept_is_told_with_priority_and_age_and_who_passes_whom():
+    bound = [held("x", "a", *range(8), started="2026-01-01T11:30:00Z", limit_s=3600, priority=9)]
+    waiting = [*members("head", 2, gpus=8), *members("long", 4)]
+    groups = [group("head", 2, priority=9), group("long", 4)]
+
+    behind = why("long", [dgx("a"), dgx("b")], waiting, *groups, bound=bound)
+    head = why("head", [dgx("a"), dgx("b")], waiting, *groups, bound=bound)
+
+    assert behind.blockers == (
+        Blocker("team/head", is_running=False, priority=9, since="2026-01-01T11:59:00Z"),
+    )
+    assert head.may_pass == "those that end by 2026-01-01T12:30:00Z, and those that use other room"
+
+
+def test_a_gang_that_is_overdue_says_whose_nodes_nobody_else_gets():
+    bound = [held("x", "a", *range(8), started="2026-01-01T11:30:00Z")]
+
+    late = group("late", 8, created="2026-01-01T10:00:00Z")
+    found = why("late", [dgx("a")], members("late", 8), late, bound=bound)
+
+    assert found.may_pass == "those that use other room than that of a, which is kept for it"
+
+
+def test_the_first_of_a_strict_queue_is_who_others_of_it_wait_for():
+    policy = Policy(queues={"q": Queue(name="q", is_strict=True)})
+    bound = [held("x", "a", *range(8), priority=9)]
+    groups = [group("one", 8, queue="q", priority=2), group("two", 1, queue="q")]
+
+    found = why(
+        "two", [dgx("a")], [*members("one", 8), *members("two", 1)], *groups, bound=bound, policy=policy
+    )
+
+    assert found.reason == "Behind"
+    assert [(one.key, one.priority) for one in found.blockers] == [("team/one", 2)]

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from gangline.cli.output import Column, print_table
+from gangline.cli.output import Column, print_field, print_table, print_text
 from gangline.topology import WireRates
-from gangline.units import plural
+from gangline.units import format_age, plural
 
 PLACEMENT_COLUMNS = (
     Column("PLACEMENT"),
@@ -26,47 +26,65 @@ def print_report(value: dict[str, Any]) -> None:
     """Print the report for people."""
     failure = value.get("message") if value["state"] == "failed" else ""
     reason = f": {value.get('reason') or failure}" if value.get("reason") or failure else ""
-    print(f"{value['job']} {value['state']}{reason}")
+    print_text(f"{value['job']} {value['state']}{reason}")
     for gate in value["gates"]:
-        print(f"  gate          {gate['kind']}: {gate['message']}")
+        print_field("gate", f"{gate['kind']}: {gate['message']}")
     for one in value.get("schedulers", ()):
-        print(f"  scheduler     {one['name']} {one['message']}")
+        print_field("scheduler", f"{one['name']} {one['message']}")
         if one["start"]:
-            print(f"  start it      {one['start']}")
+            print_field("start it", one["start"])
     if verdict := value.get("verdict"):
-        print(f"  it said       {verdict['type']}: {verdict['message']}")
+        print_field("it said", f"{verdict['type']}: {verdict['message']}")
     for message in value.get("definitions", ()):
-        print(f"  definition    {message}")
+        print_field("definition", message)
     for entry in value["unhealthy"]:
-        print(f"  unhealthy     GPU {entry['index']} of {entry['node']}, which {entry['pod']} holds")
+        print_field("unhealthy", f"GPU {entry['index']} of {entry['node']}, which {entry['pod']} holds")
     if len(models := value.get("models", {})) > 1:
         named = "; ".join(f"{model} on {', '.join(nodes)}" for model, nodes in models.items())
-        print(f"  devices       of {len(models)} models, the slowest sets the pace: {named}")
+        print_field("devices", f"of {len(models)} models, the slowest sets the pace: {named}")
     if "gang" not in value:
         if value.get("message") and not failure:
-            print(f"  why           {value['message']}")
+            print_field("why", value["message"])
         if value.get("lacking") and value["state"] == "waits":
-            print(f"  not seen      whatever needs the right to {', or to '.join(value['lacking'])}")
+            print_field("not seen", f"whatever needs the right to {', or to '.join(value['lacking'])}")
         if not value["gates"] and value["state"] in ("runs", "starts"):
             print(f"  {plural(value['pods'], 'pod')} on nodes; nothing of it waits for room")
         return
-    print(f"  gang          {value['gang']}{_others(value['otherGangs'])}")
-    print(f"  why           {value['message']}")
+    print_field("gang", f"{value['gang']}{_others(value['otherGangs'])}")
+    print_field("why", value["message"])
     if value["fix"]:
-        print(f"  nearest fix   {value['fix']}")
+        print_field("nearest fix", value["fix"])
     for fix in [fix for fix in value["fixes"] if fix["kind"] not in ("quota", "never")][2:]:
-        print(f"                {fix['line']}")
+        print_field("", fix["line"])
     if any(fix["speed"] is not None for fix in value["fixes"]):
-        print(
-            f"                (speed of a training step of {value['predictedFor']}, predicted; see --model)"
-        )
+        print_field("", f"(speed of a training step of {value['predictedFor']}, predicted; see --model)")
     if value["position"]:
         place = f"place {value['position']} of {value['waitingInQueue']}"
-        print(f"  queue         {value['queue']}, {place}")
+        print_field("queue", f"{value['queue']}, {place}")
+    for one in value.get("blockers", ()):
+        said = _blocker(one["gang"], one["state"], one["priority"], one["ageSeconds"])
+        print_field("holds room" if one["state"] == "runs" else "before it", said)
+    if value.get("mayPass"):
+        print_field("may pass", value["mayPass"])
     if value["mayStart"]:
-        print(f"  may start     {value['mayStart']} at the latest, by the limits of the jobs that run")
+        print_field("may start", f"{value['mayStart']} at the latest, by the limits of the jobs that run")
     elif value.get("mayStartAbout"):
-        print(f"  may start     about {value['mayStartAbout']}, by the progress that running jobs report")
+        late = value.get("mayStartByNineOfTen") or ""
+        print_field("may start", _estimate(value["mayStartAbout"], late, value["estimatedBy"]))
+
+
+def _blocker(gang: str, state: str, priority: int, age_s: float | None) -> str:
+    """Return ``team/x waits for 12m, priority 5``."""
+    age = f" for {format_age(age_s)}" if age_s is not None else ""
+    return f"{gang} {state}{age}, priority {priority}"
+
+
+def _estimate(about: str, late: str, known_by: str) -> str:
+    """Return when a job may start, and by what that is known."""
+    if known_by == "progress":
+        return f"about {about}, by the progress that running jobs report"
+    by = f", and by {late} in 9 of 10 cases" if late else ""
+    return f"about {about}{by}: so long jobs of the same namespace and size took"
 
 
 def _others(count: int) -> str:
@@ -88,7 +106,10 @@ def print_placement(value: dict[str, Any]) -> None:
         return
     if value["chosen"] is None:
         where = f" of {', '.join(value['nodesByPlugin'])}" if value["nodesByPlugin"] else ""
-        print(f"\nPlacement: {gpus}; which ones, or their links, is known to the device plugin{where} alone")
+        print()
+        print_text(
+            f"Placement: {gpus}; which ones, or their links, is known to the device plugin{where} alone"
+        )
         _print_measured(value)
         return
     print(f"\nPlacement of {gpus}:\n")
@@ -102,15 +123,17 @@ def print_placement(value: dict[str, Any]) -> None:
     if value["speedOfBest"] is not None and value["speedOfBest"][0] < 0.995:
         least, most = value["speedOfBest"]
         share = _range(least, most, ".2f")
-        print(f"\nIt runs at {share} of the speed that it would have on the best GPUs.")
-    print(f"\nPredicted, not measured: {value['predictedFor']}, {step:.0f} ms a step on one GPU alone;")
-    print("from all of the all-reduce that the backward pass can hide, to none of it hidden.")
+        print()
+        print_text(f"It runs at {share} of the speed that it would have on the best GPUs.")
+    print()
+    print_text(f"Predicted, not measured: {value['predictedFor']}, {step:.0f} ms a step on one GPU alone;")
+    print_text("from all of the all-reduce that the backward pass can hide, to none of it hidden.")
     for way, nodes in _ways_of_rates(value["rates"]).items():
-        print(f"Measured rates of {', '.join(nodes)}: {way}.")
+        print_text(f"Measured rates of {', '.join(nodes)}: {way}.")
     for way, nodes in value["ways"].items():
-        print(f"GPUs of {', '.join(nodes)} are chosen {way}.")
+        print_text(f"GPUs of {', '.join(nodes)} are chosen {way}.")
     for guess in value["assumed"]:
-        print(f"Assumed: {guess}.")
+        print_text(f"Assumed: {guess}.")
     _print_measured(value)
 
 
@@ -133,7 +156,7 @@ def _range(low: float, high: float, form: str) -> str:
 def _print_measured(value: dict[str, Any]) -> None:
     found = value["measured"]
     if found is not None:
-        print(
+        print_text(
             f"Measured, by what its training reports: {found['stepSeconds'] * 1000:.1f} ms a step, "
             f"the mean of {plural(found['overSteps'], 'step')}."
         )
@@ -156,9 +179,9 @@ def _row(title: str, found: dict[str, Any]) -> list[str]:
 def print_past(value: dict[str, Any], name: str, options: str) -> None:
     """Print how a run ended, of which only the record is left."""
     why = f": {value['message']}" if value["message"] else ""
-    print(f"{value['job']} {_VERBS.get(value['state'], value['state'])}{why}")
+    print_text(f"{value['job']} {_VERBS.get(value['state'], value['state'])}{why}")
     ended = f", ended {value['ended']}" if value["ended"] else ""
-    print(f"it began {value['began']}{ended}; `gangline logs {name}{options}` shows its log")
+    print_text(f"it began {value['began']}{ended}; `gangline logs {name}{options}` shows its log")
 
 
 _VERBS = {"cancelled": "was cancelled", "lost": "was lost", "pending": "never started"}

@@ -10,7 +10,16 @@ import click
 
 from gangline.cli.jobs.job_names import complete_job_name
 from gangline.cli.options.target import target_options
-from gangline.cli.output import Column, print_table, print_value, render_table, say, terminal_width
+from gangline.cli.output import (
+    Column,
+    is_arena,
+    print_table,
+    print_text,
+    print_value,
+    render_table,
+    say,
+    terminal_width,
+)
 from gangline.cli.subcommands import Subcommands
 from gangline.client.target import ClusterTarget, open_client
 from gangline.errors import UserError
@@ -25,7 +34,7 @@ output = click.option(
 
 
 NODE_COLUMNS = (
-    Column("NAME"),
+    Column("NAME", least=16),
     Column("IPADDRESS", rank=2),
     Column("ROLE", rank=3),
     Column("STATUS", rank=1),
@@ -33,7 +42,7 @@ NODE_COLUMNS = (
     Column("GPU(Allocated)"),
 )
 JOB_COLUMNS = (
-    Column("NAMESPACE"),
+    Column("NAMESPACE", least=8),
     Column("NAME", least=16),
     Column("STATUS"),
     Column("TRAINER", rank=3),
@@ -97,12 +106,15 @@ def _print_nodes(nodes: Sequence[NodeGpuView]) -> None:
     print(f"Allocated/Total{kind} GPUs In Cluster:\n{_share(held, total)}")
     if sick:
         print(f"Unhealthy/Total{kind} GPUs In Cluster:\n{_share(sick, total)}")
-    if signs := grid(nodes):
-        print("\nGPUs by index (`.` free, `x` unhealthy, `!` held and unhealthy, a letter: its job):")
-        print("\n".join(signs))
+    width = terminal_width()
+    if signs := grid(nodes, None if width is None else width // 3):
+        print()
+        print_text("GPUs by index (`.` free, `x` unhealthy, `!` held and unhealthy, a letter: its job):")
+        print("\n".join(line[:width] for line in signs))
     for row in nodes:
         if row.note:
-            print(f"\nnode {row.name}: {row.note}")
+            print()
+            print_text(f"node {row.name}: {row.note}")
 
 
 def _share(part: int, whole: int) -> str:
@@ -172,7 +184,9 @@ def _indices(indices: Sequence[int] | None) -> str:
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return an indented table with arena's row of dashes."""
     dashes = ["-" * len(title) for title in titles]
-    lines = render_table([Column(title) for title in titles], [dashes, *rows], width=None)
+    columns = [Column(title, least=12 if title in ("NAME", "NODE") else 0) for title in titles]
+    width = None if is_arena() else terminal_width()
+    lines = render_table(columns, [dashes, *rows], width=None if width is None else width - 2)
     return [f"  {line}" for line in lines]
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gangline.client.explain.past import explain_past
@@ -17,9 +16,6 @@ if TYPE_CHECKING:
     from gangline.placement import Workload
 
 Obj = dict[str, Any]
-
-JOBS_ASKED = 16
-"""Running jobs whose progress is read to tell when a job may start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +64,7 @@ async def explain_job(
 async def _explain(
     target: ClusterTarget, name: str, workload: Workload, *, placement: bool
 ) -> dict[str, Any]:
+    from gangline.client.explain.expected_ends import ends_by_progress, guesses, kept_runs
     from gangline.client.explain.report import placement_report, report
     from gangline.client.explain.scheduler import published_by, see_schedulers, with_schedulers
     from gangline.client.explain.training_progress import read_progress
@@ -75,9 +72,10 @@ async def _explain(
     from gangline.client.jobs.job_lookup import list_jobs, warnings_about
     from gangline.client.jobs.past_failure import why_failed
     from gangline.clock import now
+    from gangline.cluster.runs.record import RunRecord
     from gangline.placement.explanation import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
-    from gangline.workloads.job_state import finished, scheduler_of
+    from gangline.workloads.job_state import finished, pods_by_job, scheduler_of
     from gangline.workloads.start_gates import gates_of
 
     async with open_client(target) as client:
@@ -93,7 +91,7 @@ async def _explain(
         complaints = await _complaints(client, view, subject)
         measured = await read_progress(client, subject.pods) if placement else None
         waits = view.waiting() and not view.lacking
-        guessed = await _guessed(client, view) if waits else view
+        progress = await ends_by_progress(client, view) if waits else {}
         jobs = await list_jobs(client, None) if waits else []
         why = await why_failed(client, subject.job, subject.pods) if subject.job else None
         definitions = await _definitions(client) if subject.job else []
@@ -111,9 +109,12 @@ async def _explain(
     over = {f"{job['metadata']['namespace']}/{job['metadata']['name']}" for job in jobs if finished(job)}
     asked = gates, answering, workload, now(), over
     value = report(subject.title, subject.job, subject.pods, view, *asked)
-    if value.get("reason") in NO_ROOM and not value["mayStart"] and guessed is not view:
-        other = report(subject.title, subject.job, subject.pods, guessed, *asked)
-        value["mayStartAbout"] = other.get("mayStart")
+    if value.get("reason") in NO_ROOM and not value["mayStart"]:
+        pairs = zip(jobs, pods_by_job(jobs, view.pods), strict=True)
+        records = [RunRecord(job=job, pods=pods) for job, pods in pairs]
+        for guess in guesses(view, records, kept_runs(target), progress, now()):
+            other = report(subject.title, subject.job, subject.pods, guess.view, *asked)
+            value |= {guess.field: other.get("mayStart"), "estimatedBy": guess.by}
     value = with_schedulers(value, seen) | {"definitions": definitions}
     if why:
         value["message"] = str(why)
@@ -128,46 +129,6 @@ async def _definitions(client: ObjectClient) -> list[str]:
     from gangline.kube.definitions import find_strangers
 
     return [verdict.message for verdict in await find_strangers(client, [mpijob_crd()])]
-
-
-async def _guessed(client: ObjectClient, view: ClusterView) -> ClusterView:
-    """Return the view with ends of running jobs that set themselves no limit, by the progress they report.
-
-    At most 16 jobs with GPUs are asked, those that hold most first.
-    """
-    from math import ceil
-
-    import msgspec
-
-    from gangline.client.explain.training_progress import read_progress
-    from gangline.clock import parse_time
-    from gangline.workloads.job_state import sort_pods
-    from gangline.workloads.requests import gpu_count
-
-    held: dict[str, int] = {}
-    for pod in view.snapshot.pods:
-        group = view.groups.get(pod.gang)
-        is_limited = pod.limit_s is not None or (group is not None and group.limit_s is not None)
-        if pod.job and pod.started and not is_limited:
-            held[pod.job] = held.get(pod.job, 0) + gpu_count(pod.request)
-    jobs = sorted((job for job, gpus in held.items() if gpus), key=lambda job: (-held[job], job))[:JOBS_ASKED]
-    members = {job: [pod for pod in view.pods if _job_of(view, pod) == job] for job in jobs}
-    answers = await asyncio.gather(*(read_progress(client, sort_pods(members[job])) for job in jobs))
-    ends = {job: found.ends for job, found in zip(jobs, answers, strict=True) if found and found.ends}
-    if not ends:
-        return view
-    pods = []
-    for pod in view.snapshot.pods:
-        if (end := ends.get(pod.job)) and pod.started:
-            limit = max(1, ceil((end - parse_time(pod.started)).total_seconds()))
-            pod = msgspec.structs.replace(pod, limit_s=limit)
-        pods.append(pod)
-    return replace(view, snapshot=msgspec.structs.replace(view.snapshot, pods=tuple(pods)))
-
-
-def _job_of(view: ClusterView, pod: Obj) -> str:
-    found = view.views.get(pod["metadata"]["uid"])
-    return found.job if found else ""
 
 
 async def _complaints(client: ObjectClient, view: ClusterView, subject: Subject) -> list[Obj]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gangline.clock import format_time
+from gangline.clock import format_time, parse_time
 from gangline.placement import Comparison, Explanation, NodeTable, Outlook, Workload, compare, explain
 from gangline.placement.allocations import Allocations
 from gangline.placement.explanation import in_one_line
@@ -81,7 +81,22 @@ def report(
         "position": found.position,
         "waitingInQueue": found.waiting,
         "mayStart": format_time(found.may_start) if found.may_start else None,
+        "mayPass": found.may_pass,
+        "blockers": _blockers(found, now),
     }
+
+
+def _blockers(found: Explanation, now: datetime) -> list[dict[str, str | int | None]]:
+    return [
+        {
+            "gang": one.key,
+            "state": "runs" if one.is_running else "waits",
+            "priority": one.priority,
+            "since": one.since,
+            "ageSeconds": int((now - parse_time(one.since)).total_seconds()) if one.since else None,
+        }
+        for one in found.blockers
+    ]
 
 
 def _told(pods: Sequence[Obj], view: ClusterView) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""What is told of gangs that wait, beside what would help them."""
