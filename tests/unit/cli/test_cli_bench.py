@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.cli import bench
+from gangline.cli.bench import command as bench
 from gangline.cli.bench.command import _follow, _measure
 from gangline.errors import UserError
 
