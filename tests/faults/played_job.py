@@ -259,12 +259,13 @@ class Played:
     def _made(self) -> dict[str, int]:
         """Return how many children of each kind were made.
 
-        A job that is resumed before the PodGroup of its first run went keeps that one: as good as a new one.
+        A job that is resumed before what its first run had beside its pods went keeps that: as good as new.
         """
         made = Counter(self._mine(self.world.ever.values()))
-        wanted = self.shape.made.get("PodGroup", 0)
-        if 0 < made["PodGroup"] < wanted:
-            made["PodGroup"] = wanted
+        for kind in ("PodGroup", "Service"):
+            wanted = self.shape.made.get(kind, 0)
+            if 0 < made[kind] < wanted and "resumed" in self.shape.name:
+                made[kind] = wanted
         return dict(+made)
 
     def _present(self) -> list[dict[str, Any]]:

@@ -135,7 +135,8 @@ async def grows_and_shrinks(job: Played) -> None:
     for count in (3, 1):
         await job.edit({field: {"Worker": {"replicas": count}}})
         counted = lambda: job.object["status"]["replicaStatuses"]["Worker"].get("active")  # noqa: E731
-        await job.until(lambda: counted() == count)  # noqa: B023
+        size = children(job.shape.resource)["Pod"] - 2 + count
+        await job.until(lambda: counted() == count and len(_pods(job)) == size)  # noqa: B023
     await job.world.set_phase(await job.pod(_HEADS[job.shape.resource.kind]), "Succeeded")
     await job.until(lambda: job.has("Succeeded"))
 
