@@ -175,8 +175,8 @@ def wire_pod(index: int, *, name: str = "", is_bound: bool = True) -> dict[str, 
 
 def explain_s() -> float:
     """Return how long an explanation takes on 10,000 nodes with 8 pods each, from objects in wire form."""
-    from gangline.cli.explain.report import report
-    from gangline.cli.jobs.cluster_view import view_of
+    from gangline.client.explain.report import report
+    from gangline.client.jobs.cluster_view import view_of
     from gangline.placement import Workload
 
     if not hasattr(explain_s, "objects"):
