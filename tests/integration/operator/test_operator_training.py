@@ -215,3 +215,21 @@ async def test_an_mpijob_whose_pods_name_another_job_has_says_so(cluster: Any) -
     assert waiting["message"] == (
         'Resource "train-worker-0" of Kind "Pod" already exists and is not managed by MPIJob'
     )
+
+
+@each_kind
+async def test_a_training_job_whose_pods_names_an_mpijob_has_says_so(
+    cluster: Any, make_job: Any, resource: Resource, field: str, container: str, head: str
+) -> None:
+    mpijob = make_job("train")
+    await cluster.client.create(MPIJOBS, mpijob)
+    theirs = await cluster.exists(PODS, "train-worker-0")
+    await create(cluster, resource, field, container, head)
+
+    waiting = (await until_condition(cluster, resource, "Waiting"))["status"]["conditions"][0]
+
+    assert waiting["message"].startswith('Resource "train-worker-')
+    assert waiting["message"].endswith(f"already exists and is not managed by {resource.kind}")
+    await cluster.settle()
+    kept = await cluster.exists(PODS, "train-worker-0")
+    assert kept["metadata"]["uid"] == theirs["metadata"]["uid"]
