@@ -25,6 +25,7 @@ CONFLICT_DELAY_S = 0.1
 SERVED_AFTER_S = 30.0
 """Time for a server to serve a definition that it accepted."""
 
+FIRST_RETRY_S = 1.0
 CHECK_EVERY_S = 30.0
 """How often a service looks whose the definitions are that it works by."""
 
@@ -123,15 +124,17 @@ async def watch_definitions(
 ) -> None:
     """Tell what :func:`find_strangers` finds, at first and whenever it changes, until cancelled.
 
-    What cannot be read is looked at again later.
+    What cannot be read is looked at again later, at the start soon: some wait for the first answer.
     """
-    definitions, before = list(ours), None
+    definitions = list(ours)
+    before: list[DefinitionOrigin] | None = None
     while True:
         try:
             found = await find_strangers(client, definitions)
         except (ApiError, KubeconfigError):
-            found = before or []
-        if found != before and (found or before):
+            await asyncio.sleep(FIRST_RETRY_S if before is None else CHECK_EVERY_S)
+            continue
+        if found != before:
             on_change(found)
         before = found
         await asyncio.sleep(CHECK_EVERY_S)

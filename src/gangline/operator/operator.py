@@ -115,7 +115,7 @@ class Operator:
             about = Regarding(CRDS.api_version, CRDS.kind, ObjectMeta(name=verdict.name))
             advice = "jobs may be refused or lose fields; `gangline crds --install --replace` puts it back"
             recorder.event(about, "Warning", "DefinitionReplaced", f"{verdict.message}; {advice}")
-        if not found:
+        if self.notes and not found:
             _log().info("definitions are Gangline's again")
         self.notes = tuple(verdict.message for verdict in found)
 

@@ -15,7 +15,7 @@ from gangline.api.resources import CRDS, Resource
 from gangline.kube import definitions
 from gangline.kube.client import Client
 from gangline.kube.definitions import create_first, ensure, find_strangers, watch_definitions
-from gangline.kube.errors import ApiError, Invalid, NotFound
+from gangline.kube.errors import ApiError, Invalid, NotFound, ServerError
 
 WAIT_S = 60.0
 
@@ -104,6 +104,28 @@ async def test_one_of_others_stays_until_it_is_replaced_on_purpose(
     assert await ensure(client, definition) == ("unchanged", None)
 
 
+async def test_that_all_is_well_is_told_at_first_also_after_a_failure(
+    definition: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(definitions, "FIRST_RETRY_S", 0.01)
+    answers = iter([ServerError(500, "InternalError", "a moment"), NotFound(404, "NotFound", "none")])
+
+    class Failing:
+        async def get(self, *_: object) -> Any:
+            raise next(answers)
+
+    told: list[list[DefinitionOrigin]] = []
+    client: Any = Failing()
+    watch = asyncio.create_task(watch_definitions(client, [definition], told.append))
+
+    async def has_told() -> bool:
+        return told == [[]]
+
+    await until(has_told)
+    watch.cancel()
+    await asyncio.gather(watch, return_exceptions=True)
+
+
 async def test_one_that_is_changed_afterwards_is_noticed_and_so_is_its_return(
     client: Client, definition: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,14 +139,14 @@ async def test_one_that_is_changed_afterwards_is_noticed_and_so_is_its_return(
     ]
 
     async def has_told() -> bool:
-        return bool(told)
+        return bool(told and told[-1])
 
     async def has_said_that_all_is_well() -> bool:
         return told[-1] == []
 
     await client.patch(CRDS, name, {"spec": {"versions": versions}})
     await until(has_told)
-    ((verdict,),) = told
+    (verdict,) = told[-1]
     assert verdict.state == "changed"
     assert (await ensure(client, definition))[0] == "left"
 
