@@ -12,6 +12,7 @@ export class Live {
   private wants: Wants = {};
   private listeners = new Set<(message: Message) => void>();
   private pause = PAUSE_FIRST_MS;
+  private timer = 0;
 
   constructor(private onLink: (link: Link) => void) {
     this.connect();
@@ -29,6 +30,7 @@ export class Live {
   }
 
   private connect(): void {
+    clearTimeout(this.timer);
     const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/live`);
     this.socket = socket;
     socket.onopen = () => {
@@ -44,7 +46,7 @@ export class Live {
       this.socket = null;
       if (event.code === SIGNED_OUT) return this.onLink("signed-out");
       this.onLink("lost");
-      setTimeout(() => this.connect(), this.pause);
+      this.timer = setTimeout(() => this.connect(), this.pause);
       this.pause = Math.min(2 * this.pause, PAUSE_MAX_MS);
     };
   }

@@ -81,7 +81,7 @@ function Page() {
         <button type="button" class="plain" aria-label={dark ? "Light" : "Dark"} title="dark or light ( t )" onClick={() => setTheme(dark ? "light" : "dark")}>{dark ? "☀" : "☾"}</button>
         <button type="button" class="plain" aria-label="Keys" title="keys ( ? )" onClick={() => setHelp(!help)}>?</button>
       </header>
-      {link === "lost" && seen && <p class="banner" role="alert">The connection is lost; it comes back by itself.</p>}
+      {link === "lost" && seen && <p class="banner" role="alert">The connection is lost and tried again. Where the page has ended, <code>gangline page</code> in a terminal opens it anew.</p>}
       {cluster?.unreachable && <p class="banner" role="alert">{cluster.unreachable}</p>}
       {cluster && cluster.forbidden.length > 0 && <p class="banner" role="status">You have no right to list {cluster.forbidden.join(", nor ")}: they are not shown.</p>}
       {help && <aside class="keys" aria-label="Keys"><dl>{KEYS.map(([key, what]) => <><dt><kbd>{key}</kbd></dt><dd>{what}</dd></>)}</dl></aside>}

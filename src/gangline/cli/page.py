@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import webbrowser
 
 import click
@@ -43,7 +45,4 @@ def _can_open() -> bool:
 
 
 def _has_display() -> bool:
-    import os
-    import sys
-
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

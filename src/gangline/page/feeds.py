@@ -7,8 +7,10 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from gangline.api.resources import PODS
 from gangline.client.jobs.log_text import LogText
-from gangline.errors import ClusterError
+from gangline.errors import GanglineError
+from gangline.kube.errors import NotFound
 from gangline.launch.rank_tags import ANNOTATION
 from gangline.page.log_lines import Lines
 from gangline.page.series import Curves
@@ -51,22 +53,34 @@ class LogFeed:
             await self._task
 
     async def _follow(self) -> None:
+        """Follow the log, of a container that is started again too, until its pod is over."""
         while True:
-            text = LogText(has_tags=self._has_ranks)
+            text, is_new = LogText(has_tags=self._has_ranks), True
             try:
                 async for piece in self._client.logs(self._name, self._namespace, follow=True):
+                    if is_new:  # what was read before a failure is kept until more comes
+                        self.lines, self.curves = Lines(has_ranks=self._has_ranks), Curves()
+                        is_new = False
                     self.error = ""
                     self._take(*text.feed(piece))
                 self._take(*text.flush())
                 self.lines.flush()
-                self.ended = True
-                self._on_change()
-                return
-            except ClusterError as error:
+                self.error = ""
+                if await self._is_over():
+                    self.ended = True
+                    self._on_change()
+                    return
+            except GanglineError as error:
                 self.error = error.message
-                self._on_change()
+            self._on_change()
             await asyncio.sleep(retry_s)
-            self.lines, self.curves = Lines(has_ranks=self._has_ranks), Curves()
+
+    async def _is_over(self) -> bool:
+        try:
+            pod = await self._client.get(PODS, self._name, self._namespace)
+        except NotFound:
+            return True
+        return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
     def _take(self, shown: bytes, records: list[Obj]) -> None:
         self.lines.feed(shown)

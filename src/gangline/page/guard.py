@@ -15,7 +15,6 @@ from typing import Final
 
 from aiohttp import web
 
-COOKIE: Final = "gangline_session"
 LINK_LIFETIME_S: Final = 120.0
 SESSIONS_MAX: Final = 64
 SESSION_LIFETIME_S: Final = 7 * 86_400.0
@@ -50,9 +49,11 @@ class Guard:
         self._links: dict[str, float] = {}
         self._sessions: dict[str, float] = {}
         self.hosts: frozenset[str] = frozenset()
+        self.cookie = "gangline_session"
 
     def listens_on(self, port: int) -> None:
         """Note the names by which the page may be asked for."""
+        self.cookie = f"gangline_session_{port}"  # cookies know no ports: pages of two clusters are apart
         self.hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]"))
 
     def new_link(self, secret: str) -> str | None:
@@ -80,7 +81,7 @@ class Guard:
 
     def knows(self, request: web.Request) -> bool:
         """Whether a request carries a session's cookie."""
-        return self._sessions.get(request.cookies.get(COOKIE, ""), 0.0) > time.monotonic()
+        return self._sessions.get(request.cookies.get(self.cookie, ""), 0.0) > time.monotonic()
 
     def is_own(self, request: web.Request) -> bool:
         """Whether the page itself sends a request, as its Origin says."""

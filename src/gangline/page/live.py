@@ -16,7 +16,7 @@ import msgspec
 from gangline.api.resources import NODES, PODS, Resource
 from gangline.clock import now
 from gangline.kube.cache import Cache
-from gangline.kube.errors import ApiError, Forbidden
+from gangline.kube.errors import ApiError, Forbidden, Gone
 from gangline.page.job_list import JobList
 from gangline.page.rows import JobRow, RowProgress, job_key, row_of
 from gangline.workloads.job_state import is_controlled
@@ -57,6 +57,7 @@ class LiveCluster:
         self.jobs = JobList()
         self.forbidden: tuple[str, ...] = ()
         self._begun = asyncio.Event()
+        self._awaited: list[Cache[Obj]] = []
         self._jobs: dict[Resource, Cache[Obj]] = {}
         self._pods: Cache[Obj] = Cache(client, PODS, dict)
         self.nodes: Cache[Obj] = Cache(client, NODES, dict)
@@ -64,7 +65,7 @@ class LiveCluster:
     async def run(self) -> None:
         """Follow the cluster until cancelled; kinds that are not served have no jobs."""
         outside, own = "jobs and pods outside of namespace ", self._client.connection.namespace
-        lacking = dict[str, None]()
+        lacking, refused = dict[str, None](), set[Resource]()
         namespaces: dict[Resource, str | None] = {}
         for resource in (*self._kinds, PODS, NODES):
             namespaces[resource] = None
@@ -73,10 +74,13 @@ class LiveCluster:
             except Forbidden:
                 lacking[f"{outside}{own}" if resource.namespaced else resource.plural] = None
                 namespaces[resource] = own
+                if resource.namespaced and not await self._may_list(resource, own):
+                    lacking[f"{resource.plural} of namespace {own}"] = None
+                    refused.add(resource)
             except ApiError:  # it is not served, or not reached: the cache goes on trying
                 pass
         self.forbidden = tuple(lacking)
-        for resource in self._kinds:
+        for resource in self._kinds.keys() - refused:
             cache = self._cache(resource, namespaces[resource])
             cache.on_change(self._on_job(resource))
             self._jobs[resource] = cache
@@ -85,7 +89,8 @@ class LiveCluster:
         self._pods.on_change(self._on_pod)
         self.nodes = self._cache(NODES, None)
         self.nodes.on_change(lambda *_: self._on_change())
-        caches: list[Cache[Obj]] = [*self._jobs.values(), self._pods]
+        caches: list[Cache[Obj]] = [*self._jobs.values(), *([] if PODS in refused else [self._pods])]
+        self._awaited = list(caches)
         if namespaces[NODES] is None:
             caches.append(self.nodes)
         self._begun.set()
@@ -93,9 +98,18 @@ class LiveCluster:
             for cache in caches:
                 group.create_task(cache.run(), name=f"cache-{cache.resource.plural}")
 
+    async def _may_list(self, resource: Resource, namespace: str) -> bool:
+        try:
+            await self._client.any(resource, namespace)
+        except Forbidden:
+            return False
+        except ApiError:  # not served, or not reached: the cache goes on trying
+            pass
+        return True
+
     def _cache(self, resource: Resource, namespace: str | None) -> Cache[Obj]:
         async def failed(error: Any, _silent_s: float) -> None:
-            if resource == PODS:
+            if resource == PODS and not isinstance(error, Gone):  # an old version is only listed anew
                 self._failing, self._failing_until_s = str(error), time.monotonic() + failing_s
                 self._on_change()
 
@@ -104,7 +118,7 @@ class LiveCluster:
     async def wait_synced(self) -> None:
         """Wait until jobs and pods are known, or found not to be served."""
         await self._begun.wait()
-        for cache in (*self._jobs.values(), self._pods):
+        for cache in self._awaited:
             await cache.wait_known()
         self.refresh()
 

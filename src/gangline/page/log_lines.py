@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -31,11 +32,12 @@ class Lines:
         self._has_ranks = has_ranks
         self._kept: deque[Line] = deque(maxlen=LINES_MAX)
         self._rest = ""
+        self._decoder = getincrementaldecoder("utf-8")("replace")  # a character may lie in two pieces
         self.total = 0
 
     def feed(self, data: bytes) -> None:
         """Take a piece of the log; a line counts once it has ended, or is too long."""
-        *whole, self._rest = (self._rest + data.decode(errors="replace")).split("\n")
+        *whole, self._rest = (self._rest + self._decoder.decode(data)).split("\n")
         for text in whole:
             self._add(text)
         if len(self._rest) > LINE_CHARS_MAX:

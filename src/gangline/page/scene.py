@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from gangline.clock import now
-from gangline.errors import ClusterError
+from gangline.errors import ClusterError, GanglineError
 from gangline.page.detail import job_detail
 from gangline.page.feeds import Feeds
 from gangline.page.live import LiveCluster
@@ -35,6 +35,7 @@ progress_s: Final = 2.0
 sample_s: Final = 10.0
 PROGRESS_JOBS_MAX: Final = 40
 PROGRESS_LINES: Final = 40
+DETAILS_MAX: Final = 64
 
 Explain = Callable[[str, str], Awaitable[tuple[str, str]]]
 """From kind/name and namespace to the explanation and the placement, as text."""
@@ -79,7 +80,7 @@ class Scene:
         self._is_due = asyncio.Event()
         self._nodes: tuple[float, Obj] = (0.0, {})
         self._cluster: tuple[float, Obj] = (0.0, {})
-        self._details: dict[str, tuple[float, int, Obj]] = {}
+        self._details: dict[str, tuple[float, Obj]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self.in_sight: Counter[str] = Counter()
         """Keys of the jobs that some page shows now: only their progress is read."""
@@ -165,22 +166,24 @@ class Scene:
             if row is None or found is None:
                 self._details.pop(key, None)
                 return {"key": key, "gone": True}
-            read_s, version, value = self._details.get(key, (0.0, -1, {}))
+            read_s, value = self._details.get(key, (0.0, {}))
             is_old = time.monotonic() - read_s > detail_s
-            if value and not is_old and version == self.live.jobs.version:
+            if value and not is_old and value["row"] is row:
                 return value
             resource, job = found
             pods = self.live.pods_of(resource, job)
             events = await self._events(job, pods) if is_old else value.get("_events", [])
             explained = value.get("_explained", ("", ""))
             if is_old:
-                with contextlib.suppress(ClusterError):
+                with contextlib.suppress(GanglineError):  # it may be gone meanwhile
                     explained = await self._explain(f"{job['kind'].lower()}/{row.name}", row.namespace)
             view = view_job(job, pods, now())
+            if len(self._details) >= DETAILS_MAX:
+                self._details.clear()
             value = job_detail(row, view, job, events, self._options, self._kube_options)
             value |= {"explain": explained[0], "placement": explained[1]}
             value |= {"_events": events, "_explained": explained}
-            self._details[key] = (time.monotonic() if is_old else read_s, self.live.jobs.version, value)
+            self._details[key] = (time.monotonic() if is_old else read_s, value)
             return value
 
     def chief_of(self, key: str) -> Obj | None:
@@ -200,16 +203,18 @@ class Scene:
     async def _events(self, job: Obj, pods: list[Obj]) -> list[Obj]:
         from gangline.api.resources import EVENTS
 
-        names = {job["metadata"]["name"]} | {pod["metadata"]["name"] for pod in pods}
+        uids = {one["metadata"]["uid"] for one in (job, *pods)}
         try:
             listed = await self._client.list(EVENTS, job["metadata"].get("namespace"))
         except ClusterError:  # not everybody may read events
             return []
-        head = f"{job['metadata']['name']}-"
+        name, since = job["metadata"]["name"], job["metadata"].get("creationTimestamp") or ""
+        helpers = {("Job", f"{name}-launcher"), ("PodGroup", name)}  # children that a page has no uids of
         found = []
         for event in listed.items:
-            name = str((event.get("involvedObject") or {}).get("name", ""))
-            if name in names or name.startswith(head):
+            about = event.get("involvedObject") or {}
+            is_child = (about.get("kind"), about.get("name")) in helpers
+            if about.get("uid") in uids or (is_child and (event.get("lastTimestamp") or since) >= since):
                 found.append(event)
         return found
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 POINTS_MAX: Final = 2_000
 COLUMNS_MAX: Final = 40
+NUMBER_MAX: Final = 1e300
 
 Columns = dict[str, list[float | None]]
 
@@ -58,4 +59,4 @@ def curves_of(records: Iterable[dict[str, Any]]) -> Columns:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < NUMBER_MAX

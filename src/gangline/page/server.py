@@ -6,9 +6,10 @@ import asyncio
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 from aiohttp import WSMsgType, web
 
-from gangline.page.guard import COOKIE, SESSION_LIFETIME_S, Guard, Handler
+from gangline.page.guard import SESSION_LIFETIME_S, Guard, Handler
 from gangline.page.scene import Scene
 from gangline.page.viewer import Viewer
 
@@ -67,7 +68,7 @@ class PageServer:
                 web.post("/do/{action}", self._do),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", port)
         await site.start()
@@ -98,7 +99,12 @@ class PageServer:
         answer = web.Response(status=303, headers={"Location": "/"})
         if session is not None:
             answer.set_cookie(
-                COOKIE, session, max_age=int(SESSION_LIFETIME_S), httponly=True, samesite="Strict", path="/"
+                self._guard.cookie,
+                session,
+                max_age=int(SESSION_LIFETIME_S),
+                httponly=True,
+                samesite="Strict",
+                path="/",
             )
         return answer
 
@@ -121,7 +127,7 @@ class PageServer:
             return socket
         viewer = Viewer(self._scene, socket)
         self._viewers.add(viewer)
-        sending = asyncio.create_task(viewer.run(), name="page viewer")
+        sending = asyncio.create_task(self._show(viewer), name="page viewer")
         try:
             async for message in socket:
                 if message.type is WSMsgType.TEXT:
@@ -132,6 +138,16 @@ class PageServer:
             await asyncio.gather(sending, return_exceptions=True)
             viewer.leave()
         return socket
+
+    async def _show(self, viewer: Viewer) -> None:
+        """Run a viewer; one that fails closes its socket, so that the page connects anew."""
+        try:
+            await viewer.run()
+        except ConnectionError:
+            pass
+        except Exception:  # noqa: BLE001 - whatever it is, a page that stands still is worse
+            structlog.get_logger().exception("a page is not told any more")
+            await viewer.close()
 
     async def _do(self, request: web.Request) -> web.Response:
         try:

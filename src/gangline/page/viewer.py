@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gangline.errors import ClusterError
+from gangline.errors import GanglineError
 from gangline.page.rows import Window, part
 
 if TYPE_CHECKING:
@@ -69,11 +69,21 @@ class Viewer:
             if value is not msgspec.UNSET:
                 self._wants[name] = value
                 self._told.pop(name, None)
+                if name in ("job", "overlays"):
+                    self._told = {
+                        part: mark for part, mark in self._told.items() if not part.startswith("series")
+                    }
         self._woken.set()
 
     async def run(self) -> None:
         """Send until the page is gone."""
-        await self._scene.live.wait_synced()
+        known = asyncio.create_task(self._scene.live.wait_synced())
+        try:
+            while not known.done():  # a cluster that does not answer is told of, too
+                await self._send("cluster", self._scene.cluster())
+                await asyncio.wait([known], timeout=tick_s)
+        finally:
+            known.cancel()
         with self._scene.listening() as changed:
             while not self._socket.closed:
                 await self._tell()
@@ -103,7 +113,7 @@ class Viewer:
         if self._wants.get("nodes"):
             try:
                 await self._send("nodes", await self._scene.nodes())
-            except ClusterError as error:
+            except GanglineError as error:
                 await self._send("error", {"title": "nodes", "message": error.message})
         if self._wants.get("runs") and "runs" not in self._told:
             await self._send("runs", {"rows": await self._scene.runs()})

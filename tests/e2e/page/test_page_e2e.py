@@ -33,6 +33,7 @@ def test_the_list_follows_the_cluster_and_is_filtered_sorted_and_walked_by_keys(
     view.get_by_role("link", name="beta").wait_for(state="detached")
     view.get_by_role("button", name=re.compile("running 1")).click()
     view.get_by_role("button", name="Name").click()
+    view.locator("tbody tr:not(.filler)").first.get_by_role("link", name="alpha").wait_for()
     view.locator("body").click(position={"x": 5, "y": 500})
     view.keyboard.press("j")
     view.keyboard.press("Enter")

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from gangline.page.actions import Actions
-from gangline.page.guard import COOKIE, Guard
+from gangline.page.guard import Guard
 from gangline.page.server import SIGNED_OUT, PageServer
 
 SECRET = "s3cret"
@@ -20,6 +20,7 @@ class Page:
 
     def __init__(self, port: int, http: aiohttp.ClientSession) -> None:
         self.origin, self._http = f"http://127.0.0.1:{port}", http
+        self.cookie = f"gangline_session_{port}"
 
     async def link(self, secret: str = SECRET) -> str | None:
         headers = {"Authorization": f"Bearer {secret}"}
@@ -30,7 +31,7 @@ class Page:
         async with self._http.get(
             f"{self.origin}/enter", params={"token": await self.link() or ""}, allow_redirects=False
         ) as answer:
-            return answer.cookies[COOKIE].value
+            return answer.cookies[self.cookie].value
 
     async def get(self, path: str, **headers: str) -> aiohttp.ClientResponse:
         async with self._http.get(self.origin + path, headers=headers, allow_redirects=False) as answer:
@@ -38,7 +39,7 @@ class Page:
             return answer
 
     async def do(self, session: str, **headers: str) -> tuple[int, Any]:
-        sent = {"Origin": self.origin, "X-Gangline": "1", "Cookie": f"{COOKIE}={session}"} | headers
+        sent = {"Origin": self.origin, "X-Gangline": "1", "Cookie": f"{self.cookie}={session}"} | headers
         sent = {name: value for name, value in sent.items() if value}
         async with self._http.post(f"{self.origin}/do/nothing", json={}, headers=sent) as answer:
             return answer.status, await answer.json() if answer.status == 200 else None
@@ -60,9 +61,9 @@ async def test_a_link_opens_one_session_and_is_in_no_address_after_it(page: Page
     again = await page.get(f"/enter?token={link}")
 
     assert (first.status, first.headers["Location"]) == (303, "/")
-    cookie = first.cookies[COOKIE]
+    cookie = first.cookies[page.cookie]
     assert cookie["httponly"] and cookie["samesite"] == "Strict"
-    assert COOKIE not in again.cookies
+    assert page.cookie not in again.cookies
     assert await page.link("another secret") is None
 
 
@@ -91,7 +92,7 @@ async def test_what_changes_something_must_come_from_the_page_itself(page: Page)
         {"Origin": ""},
         {"Origin": "null"},
         {"X-Gangline": ""},
-        {"Cookie": f"{COOKIE}=made-up"},
+        {"Cookie": f"{page.cookie}=made-up"},
         {"Content-Type": "text/plain"},
     ):
         assert (await page.do(session, **headers))[0] == 403, headers

@@ -40,3 +40,9 @@ def test_a_line_without_end_is_cut() -> None:
     lines = fed(b"x" * (LINE_CHARS_MAX + 1))
 
     assert lines.since(0)[1] == [Line(0, "x" * LINE_CHARS_MAX)]
+
+
+def test_a_character_may_lie_in_two_pieces() -> None:
+    text = "é ✓".encode()
+
+    assert fed(text[:1], text[1:4], text[4:] + b"\n").since(0)[1] == [Line(0, "é ✓")]

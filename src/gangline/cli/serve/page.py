@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import http.client
 import io
 import json
@@ -26,7 +27,7 @@ from gangline.cli.options.target import target_options
 from gangline.client.target import ClusterTarget, open_client
 from gangline.cluster.daemon.daemon import log_tail, spawn_daemon
 from gangline.cluster.process_lock import ProcessLock, read_lock
-from gangline.errors import ClusterError
+from gangline.errors import ClusterError, GanglineError, UserError
 
 if TYPE_CHECKING:
     from gangline.cluster.paths import ClusterPaths
@@ -57,32 +58,66 @@ def page_link(target: ClusterTarget, port: int) -> str:
     Raises:
         ClusterError: it does not start, or does not answer.
     """
-    paths = target.kept
-    if read_lock(paths.lock(PROCESS)).state != "held":
-        _start(target, paths, port)
-    facts = msgspec.json.decode(_facts(paths).read_bytes(), type=PageFacts)
+    paths, name = target.kept, _process(target)
+    paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with ProcessLock(paths.lock(f"{name}-start")) as starting:
+        if not starting.acquire(timeout_s=start_timeout_s):
+            raise ClusterError(
+                f"the page of {target.title} is being started already", hint="`gangline page` again"
+            )
+        if read_lock(paths.lock(name)).state != "held":
+            _start(target, paths, name, port)
+        facts = _wait_for_facts(target, paths, name)
+    if port not in (0, facts.port):
+        raise UserError(
+            f"--port {port}: the page of {target.title} listens on {facts.port} already",
+            hint=f"leave the option out, or end it first: kill {facts.pid}",
+        )
     token = _ask_for_token(facts.port, facts.secret)
     return f"http://127.0.0.1:{facts.port}/enter?token={token}"
 
 
-def _facts(paths: ClusterPaths) -> Path:
-    return paths.state / "page.json"
+def _process(target: ClusterTarget) -> str:
+    """Return the name of the page's process: one for each way to a cluster, as each has rights of its own."""
+    if target.is_local and not target.namespace:
+        return PROCESS
+    way = "\0".join([*_target_words(target), os.environ.get("KUBECONFIG", "")])
+    return f"{PROCESS}-{hashlib.sha256(way.encode()).hexdigest()[:12]}"
 
 
-def _start(target: ClusterTarget, paths: ClusterPaths, port: int) -> None:
-    paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _facts(paths).unlink(missing_ok=True)
+def _facts(paths: ClusterPaths, name: str) -> Path:
+    return paths.state / f"{name}.json"
+
+
+def _start(target: ClusterTarget, paths: ClusterPaths, name: str, port: int) -> None:
+    """Start the process, and wait until it holds its lock."""
     words = ["serve-page", "--port", str(port), *_target_words(target)]
-    process = spawn_daemon(paths, PROCESS, words)
+    process = spawn_daemon(paths, name, words)
     until = time.monotonic() + start_timeout_s
-    while not _facts(paths).exists():
+    while read_lock(paths.lock(name)).state != "held":
         if process.poll() is not None or time.monotonic() > until:
             process.kill()
-            tail = "\n".join(log_tail(paths.log(PROCESS), 5))
-            raise ClusterError(
-                f"the page of {target.title} did not start: {tail}", hint=f"its log is {paths.log(PROCESS)}"
-            )
+            raise _not_started(target, paths, name)
         time.sleep(start_look_s)
+
+
+def _wait_for_facts(target: ClusterTarget, paths: ClusterPaths, name: str) -> PageFacts:
+    """Return where the process listens; it removes what an older one wrote before it writes."""
+    until = time.monotonic() + start_timeout_s
+    while read_lock(paths.lock(name)).state == "held" and time.monotonic() < until:
+        with contextlib.suppress(FileNotFoundError):
+            found = msgspec.json.decode(_facts(paths, name).read_bytes(), type=PageFacts)
+            if found.pid == read_lock(paths.lock(name)).pid:
+                return found
+        time.sleep(start_look_s)
+    raise _not_started(target, paths, name)
+
+
+def _not_started(target: ClusterTarget, paths: ClusterPaths, name: str) -> ClusterError:
+    tail = "\n".join(log_tail(paths.log(name), 5))
+    return ClusterError(
+        f"the page of {target.title} did not start: {tail}", hint=f"its log is {paths.log(name)}"
+    )
 
 
 def _target_words(target: ClusterTarget) -> list[str]:
@@ -115,18 +150,20 @@ def _ask_for_token(port: int, secret: str) -> str:
 @target_options()
 def serve_page(port: int, target: ClusterTarget) -> None:
     """Serve the page of a cluster until nobody looks at it any more."""
-    paths = target.kept
-    lock = ProcessLock(paths.lock(PROCESS))
+    paths, name = target.kept, _process(target)
+    lock = ProcessLock(paths.lock(name))
     if not lock.acquire():
         return
+    facts = _facts(paths, name)
+    facts.unlink(missing_ok=True)
     try:
-        asyncio.run(_serve(target, paths, port))
+        asyncio.run(_serve(target, facts, port))
     finally:
-        _facts(paths).unlink(missing_ok=True)
+        facts.unlink(missing_ok=True)
         lock.release()
 
 
-async def _serve(target: ClusterTarget, paths: ClusterPaths, port: int) -> None:
+async def _serve(target: ClusterTarget, facts: Path, port: int) -> None:
     from gangline.page.actions import Actions
     from gangline.page.guard import Guard
     from gangline.page.scene import Scene
@@ -150,7 +187,7 @@ async def _serve(target: ClusterTarget, paths: ClusterPaths, port: int) -> None:
         server = PageServer(scene, Actions(client, is_local=target.is_local), Guard(secret))
         watching = asyncio.create_task(scene.run(), name="scene")
         listening = await server.start(port)
-        _write(_facts(paths), PageFacts(listening, secret, os.getpid()))
+        _write(facts, PageFacts(listening, secret, os.getpid()))
         waits = {
             watching,
             asyncio.create_task(ended.wait()),
@@ -236,7 +273,7 @@ async def _read_series(target: ClusterTarget, run: str) -> dict[str, list[float 
         return {}
     meta = chiefs[-1]["metadata"]
     text = LogText(has_tags=ANNOTATION in (meta.get("annotations") or {}))
-    with contextlib.suppress(ClusterError):
+    with contextlib.suppress(GanglineError):  # a log that is gone has no curves
         async for piece in past.logs(meta["name"], meta["namespace"]):
             for record in text.feed(piece)[1]:
                 curves.add(record)
