@@ -41,7 +41,9 @@ export function Jobs({ live, jobs, cluster, now, open }: Props) {
   const [states, setStates] = useState<string[]>([]);
   const [sort, setSort] = useState("-created");
   const [place, setPlace] = useState({ first: 0, count: 60 });
-  const [selected, setSelected] = useState(-1);
+  const [selected, show] = useState(-1);
+  const chosen = useRef(-1); // at once, however fast one types
+  const setSelected = (at: number) => { chosen.current = at; show(at); };
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => {
     live.want({ jobs: { filter, states, sort, ...place } });
@@ -55,16 +57,16 @@ export function Jobs({ live, jobs, cluster, now, open }: Props) {
       }
       const last = (jobs?.total ?? 0) - 1;
       if (event.key === "/") { event.preventDefault(); field.current?.focus(); }
-      else if (event.key === "j" || event.key === "ArrowDown") { event.preventDefault(); setSelected((at) => Math.min(at + 1, last)); }
-      else if (event.key === "k" || event.key === "ArrowUp") { event.preventDefault(); setSelected((at) => Math.max(at - 1, 0)); }
-      else if (event.key === "Enter" && selected >= 0 && document.activeElement?.tagName !== "BUTTON") {
-        const row = jobs?.rows[selected - jobs.first];
+      else if (event.key === "j" || event.key === "ArrowDown") { event.preventDefault(); setSelected(Math.min(chosen.current + 1, last)); }
+      else if (event.key === "k" || event.key === "ArrowUp") { event.preventDefault(); setSelected(Math.max(chosen.current - 1, 0)); }
+      else if (event.key === "Enter" && chosen.current >= 0 && document.activeElement?.tagName !== "BUTTON") {
+        const row = jobs?.rows[chosen.current - jobs.first];
         if (row) open(row.key);
       }
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
-  }, [jobs, selected]);
+  }, [jobs]);
   const toggle = (state: string) =>
     setStates(states.includes(state) ? states.filter((one) => one !== state) : [...states, state]);
   const manyNamespaces = new Set(jobs?.rows.map((row) => row.namespace)).size > 1;
