@@ -94,7 +94,8 @@ async def serve_posts(sockets: Sequence[socket], context: ssl.SSLContext, take: 
             return _encode(PathAnswer(HTTPStatus.BAD_REQUEST, b"the headers cannot be read\n"))
         length = headers.get("Content-Length", "")
         if len(words) != 3 or words[0] != "POST":
-            return _encode(PathAnswer(HTTPStatus.METHOD_NOT_ALLOWED, b"only POST is served here\n"))
+            # 401 in place of 405: whoever knocks without a token learns nothing of what is served
+            return _encode(PathAnswer(HTTPStatus.UNAUTHORIZED, b"only POST with a token is served here\n"))
         if not (length.isascii() and length.isdigit()):
             return _encode(PathAnswer(HTTPStatus.LENGTH_REQUIRED, b"Content-Length must be set\n"))
         if int(length) > posted_bytes_max:

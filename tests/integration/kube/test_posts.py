@@ -46,7 +46,7 @@ async def test_a_message_is_taken_with_its_headers_and_its_whole_body(tmp_path: 
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (b"GET /there HTTP/1.1\r\n\r\n", 405),
+        (b"GET /there HTTP/1.1\r\n\r\n", 401),
         (b"POST /there HTTP/1.1\r\n\r\n", 411),
         (b"POST /there HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 411),
         (b"POST /there HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (posted_bytes_max + 1), 413),
