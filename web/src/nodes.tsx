@@ -89,9 +89,9 @@ export function Nodes({ live, dark, now }: { live: Live; dark: boolean; now: num
         <h2>Queue <small>{plural(nodes.queue.length, "gang")} waiting</small></h2>
         {nodes.queue.length === 0 ? <p class="quiet">Nothing waits for room.</p> : (
           <div class="scroll"><table class="small">
-            <thead><tr><th scope="col" class="figure">Place</th><th scope="col">Job</th><th scope="col" class="figure">Pods</th><th scope="col" class="figure">Priority</th><th scope="col" class="figure">Waits</th><th scope="col">May start</th><th scope="col">Why</th></tr></thead>
+            <thead><tr><th scope="col" class="figure">Place</th><th scope="col">Job</th><th scope="col" class="figure">Pods</th><th scope="col" class="figure">Priority</th><th scope="col" class="figure">Waits</th><th scope="col">Why</th></tr></thead>
             <tbody>{nodes.queue.map((one) => (
-              <tr><td class="figure">{one.place}</td><td>{one.key ? <a href={`#/job/${one.key}`}>{one.gang}</a> : one.gang}</td><td class="figure">{one.pods}</td><td class="figure">{one.priority}</td><td class="figure">{lasted(one.since, "", now)}</td><td>{one.mayStart || "–"}</td><td>{one.message || one.reason}</td></tr>
+              <tr><td class="figure">{one.place}</td><td>{one.key ? <a href={`#/job/${one.key}`}>{one.gang}</a> : one.gang}</td><td class="figure">{one.pods}</td><td class="figure">{one.priority}</td><td class="figure">{lasted(one.since, "", now)}</td><td>{one.message || one.reason}</td></tr>
             ))}</tbody>
           </table></div>
         )}

@@ -130,7 +130,6 @@ export interface QueueRow {
   since: string;
   reason: string;
   message: string;
-  mayStart: string;
 }
 
 export interface Nodes {

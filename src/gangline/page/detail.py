@@ -13,13 +13,12 @@ from gangline.page.rows import JobRow
 from gangline.workloads.job_state import is_suspended
 from gangline.workloads.job_view import JobView
 from gangline.workloads.kinds import kind_of
+from gangline.workloads.suspension import SUSPENDABLE
 
 Obj = dict[str, Any]
 
 _DROPPED: Final = ("managedFields",)
 _EVENTS_MAX: Final = 200
-_SUSPENDED_IN_POLICY: Final = ("MPIJob", "TFJob", "PyTorchJob")
-_SUSPENDED_IN_SPEC: Final = ("TrainJob", "Job")
 _SCALED: Final = {"MPIJob": "mpiReplicaSpecs", "TFJob": "tfReplicaSpecs", "PyTorchJob": "pytorchReplicaSpecs"}
 _WORKER: Final = "Worker"
 
@@ -73,9 +72,13 @@ def job_detail(
 
 def suspend_patch(job: Obj, *, is_wanted: bool) -> Obj | None:
     """Return the merge patch that suspends a job or lets it go on; None for a kind without suspension."""
-    if job["kind"] in _SUSPENDED_IN_POLICY:
-        return {"spec": {"runPolicy": {"suspend": is_wanted}}}
-    return {"spec": {"suspend": is_wanted}} if job["kind"] in _SUSPENDED_IN_SPEC else None
+    path = SUSPENDABLE.get(kind_of(job).resource)
+    if path is None:
+        return None
+    spec: Any = is_wanted
+    for name in reversed(path):
+        spec = {name: spec}
+    return {"spec": spec}
 
 
 def scalable(job: Obj) -> Obj | None:

@@ -99,10 +99,6 @@ class Feeds:
         self._endings: set[asyncio.Task[None]] = set()
         self.on_change: Callable[[], None] = lambda: None
 
-    def get(self, uid: str) -> LogFeed | None:
-        """Return a feed that is there."""
-        return self._feeds.get(uid)
-
     def open(self, pod: Obj) -> LogFeed:
         """Return the feed of a pod for one more watcher."""
         uid = pod["metadata"]["uid"]

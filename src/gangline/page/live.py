@@ -195,8 +195,8 @@ class LiveCluster:
             for value in self._job_labels(pod) if pod else ():
                 namespace, _, rest = value.partition("/")
                 label, _, name = rest.rpartition("=")
-                for resource, known in self._labels.items():
-                    if known == label and self._jobs[resource].get(f"{namespace}/{name}") is not None:
+                for resource, jobs in self._jobs.items():
+                    if self._labels[resource] == label and jobs.get(f"{namespace}/{name}") is not None:
                         self._mark(resource, f"{namespace}/{name}")
 
     def _mark(self, resource: Resource, name: str) -> None:

@@ -136,7 +136,6 @@ def _gang(name: str, pods: Sequence[Obj], view: ClusterView, keys: dict[str, str
         "since": min(str(pod["metadata"].get("creationTimestamp") or "") for pod in pods),
         "reason": reason.kind if reason else "",
         "message": str(reason or ""),
-        "mayStart": "",
     }
 
 

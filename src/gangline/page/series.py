@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 POINTS_MAX: Final = 2_000
@@ -13,7 +12,7 @@ Columns = dict[str, list[float | None]]
 
 
 class Curves:
-    """The numbers of ``progress`` records, a column for each name; ``step`` is the first.
+    """The numbers of ``progress`` and ``scalars`` records, a column for each name; ``step`` is the first.
 
     Past the bound every second point goes, so that a curve keeps its whole range. A step that is not above
     the one before begins another attempt: what was before does not count.
@@ -26,18 +25,24 @@ class Curves:
         self.version = 0
 
     def add(self, record: dict[str, Any]) -> bool:
-        """Take a record; return whether it was one of progress."""
-        step = record.get("step")
-        if record.get("kind") != "progress" or not isinstance(step, int):
+        """Take a record; return whether it was one of these."""
+        step, said = record.get("step"), _said(record)
+        if said is None or not isinstance(step, int):
             return False
-        if self._points and step <= self._points[-1]["step"]:
+        values = {name: float(value) for name, value in said.items() if _is_number(value)}
+        last = self._points[-1] if self._points else {}
+        if step == last.get("step") and not last.keys() & values.keys() - {"step"}:
+            last |= values  # the other record of the same step
+            self.version += 1
+            return True
+        if last and step <= last["step"]:
             self._points.clear()
             self._stride = 1
         self._skipped += 1
         if self._points and self._skipped < self._stride:
             return True
         self._skipped = 0
-        self._points.append({name: float(value) for name, value in record.items() if _is_number(value)})
+        self._points.append({"step": float(step), **values})
         if len(self._points) > POINTS_MAX:
             self._points = self._points[::2]
             self._stride *= 2
@@ -50,12 +55,12 @@ class Curves:
         return {name: [point.get(name) for point in self._points] for name in names}
 
 
-def curves_of(records: Iterable[dict[str, Any]]) -> Columns:
-    """Return the columns of all records of a log."""
-    curves = Curves()
-    for record in records:
-        curves.add(record)
-    return curves.columns()
+def _said(record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what a record says by name: of progress its own fields, of scalars its values."""
+    if record.get("kind") == "progress":
+        return record
+    values = record.get("values")
+    return values if record.get("kind") == "scalars" and isinstance(values, dict) else None
 
 
 def _is_number(value: Any) -> bool:

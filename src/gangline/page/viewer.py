@@ -140,8 +140,11 @@ class Viewer:
         await self._send("job", {name: part for name, part in value.items() if not name.startswith("_")})
         self._hold_curves(key)
         if self._curves is not None:
-            feed = self._curves[2]
-            await self._send("series", {"key": key, "columns": feed.curves.columns()}, feed.curves.version)
+            curves = self._curves[2].curves
+            mark = str(curves.version).encode()  # the columns are made only where there are more
+            if self._told.get("series") != mark:
+                await self._send("series", {"key": key, "columns": curves.columns()})
+                self._told["series"] = mark
         for run in (self._wants.get("overlays") or ())[:OVERLAYS_MAX]:
             name = f"series/{run}"
             if name not in self._told:
@@ -178,13 +181,12 @@ class Viewer:
             if not rest:
                 return
 
-    async def _send(self, name: str, value: Any, version: object = None) -> None:
+    async def _send(self, name: str, value: Any) -> None:
         """Send a part where it differs from what was told last."""
-        mark = _encode(value) if version is None else str(version).encode()
-        if self._told.get(name) == mark:
+        data = _encode(value)
+        if self._told.get(name) == data:
             return
-        self._told[name] = mark
-        data = mark if version is None else _encode(value)
+        self._told[name] = data
         title = name.partition("/")[0]
         await self._socket.send_str(f'{{"{title}":{data.decode()}}}')
 

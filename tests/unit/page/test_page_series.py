@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangline.page.series import POINTS_MAX, Curves, curves_of
+from gangline.page.series import POINTS_MAX, Columns, Curves
+
+
+def curves_of(records: list[dict[str, Any]]) -> Columns:
+    curves = Curves()
+    for one in records:
+        curves.add(one)
+    return curves.columns()
 
 
 def record(step: int, **more: Any) -> dict[str, Any]:
@@ -36,3 +43,14 @@ def test_what_is_no_finite_number_is_no_point() -> None:
     found = curves_of([record(1, loss=float("nan"), ok=True), record(2, loss=1e999, n=10**400)])
 
     assert set(found) == {"step", "steps"}
+
+
+def test_scalars_of_a_training_stand_beside_its_progress() -> None:
+    scalars = {"kind": "scalars", "step": 1, "values": {"lr": 0.1, "note": "x"}}
+
+    assert curves_of([record(1, loss=2.0), scalars, record(2, loss=1.0)]) == {
+        "step": [1, 2],
+        "steps": [100, 100],
+        "loss": [2.0, 1.0],
+        "lr": [0.1, None],
+    }
