@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gangline.api.core import ConfigMap, Job, ObjectMeta, Pod, Secret, Service
 from gangline.api.pod_group import PodGroup
 from gangline.api.trainer.job import Runtime
+from gangline.api.trainer.job_set import JobSet
 from gangline.api.training.autoscaler import Autoscaler
 
 
@@ -23,6 +24,8 @@ class ObservedChildren:
         rejected: what the API server said to objects of this job that it will never take; empty
             when all were taken.
         runtimes: what a TrainJob may name, by kind and name.
+        job_sets: by name.
+        serves_job_sets: whether the cluster has the kind.
         refused: what it said to the last one that it did not take yet, as a quota makes it; empty then too.
     """
 
@@ -38,6 +41,8 @@ class ObservedChildren:
     refused: str = ""
     runtimes: Mapping[tuple[str, str], Runtime] = field(default_factory=dict)
     autoscalers: Mapping[str, Autoscaler] = field(default_factory=dict)
+    job_sets: Mapping[str, JobSet] = field(default_factory=dict)
+    serves_job_sets: bool = False
 
 
 def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:

@@ -13,6 +13,7 @@ from gangline.api.mpijob_reading import ReadJob, read_observed, renew
 from gangline.api.resources import (
     CONFIG_MAPS,
     HORIZONTAL_POD_AUTOSCALERS,
+    JOB_SETS,
     JOBS,
     MPIJOBS,
     PODS,
@@ -65,7 +66,7 @@ class JobKind(Generic[_Read]):
         read: from metadata, spec and status to a typed job with its errors.
         renew: the same for a spec that was read before; spares reading it again.
         reconcile: from a typed job and what is observed to a plan.
-        children: kinds of the objects that a job makes, apart from its PodGroup.
+        children: kinds of the objects that a job makes, apart from its PodGroup; a cluster may lack JobSets.
         component: source of its events.
         framework: label of its jobs in the training operator's metrics; empty for others.
         is_required: whether an operator waits for a cluster to serve the kind.
@@ -118,7 +119,7 @@ TRAIN_JOB: JobKind[ReadTrainJob] = JobKind(
     read=read_observed_train_job,
     renew=renew_train_job,
     reconcile=trainjob.reconcile,
-    children=(SERVICES, CONFIG_MAPS, SECRETS, PODS),
+    children=(SERVICES, CONFIG_MAPS, SECRETS, PODS, JOB_SETS),
     component=TRAINJOB.controller,
     framework="trainjob",
     is_required=False,

@@ -12,6 +12,7 @@ from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.api.resources import (
     CONFIG_MAPS,
     HORIZONTAL_POD_AUTOSCALERS,
+    JOB_SETS,
     JOBS,
     PODS,
     PRIORITY_CLASSES,
@@ -20,9 +21,10 @@ from gangline.api.resources import (
     Resource,
 )
 from gangline.api.trainer.job import Runtime
+from gangline.api.trainer.job_set import JobSet
 from gangline.api.training.autoscaler import Autoscaler
 from gangline.jobs.gang import Dialect
-from gangline.jobs.observed import ObservedChildren
+from gangline.jobs.observed import ObservedChildren, is_controlled_by
 from gangline.jobs.registry import JobKind
 from gangline.jobs.waiting import said_of
 from gangline.kube.cache import Cache
@@ -36,6 +38,7 @@ _CHILD_TYPES: dict[Resource, type[Any]] = {
     JOBS: Job,
     PODS: Pod,
     HORIZONTAL_POD_AUTOSCALERS: Autoscaler,
+    JOB_SETS: JobSet,
 }
 _BY_JOB = "job"
 
@@ -111,7 +114,20 @@ class Children:
             rejected=rejected,
             refused=refused,
             runtimes=self._runtimes(key.namespace),
+            job_sets=self._by_name(key, JOB_SETS),
+            serves_job_sets=JOB_SETS.plural in self.caches and self.caches[JOB_SETS.plural].is_served,
         )
+
+    def has_pod(self, key: JobKey, job_uid: str, name: str, uid: str) -> bool:
+        """Return whether a job has a pod of that name and uid now: of its own, or of its JobSet's Jobs."""
+        pod = self._by_name(key, PODS).get(name)
+        if pod is None or pod.metadata.uid != uid:
+            return False
+        if is_controlled_by(pod.metadata, job_uid):
+            return True
+        job_set, maker = self._by_name(key, JOB_SETS).get(key.name), pod.metadata.controller
+        is_of_job = maker is not None and maker.kind == JOBS.kind and maker.name.startswith(f"{key.name}-")
+        return is_of_job and job_set is not None and is_controlled_by(job_set.metadata, job_uid)
 
     def launchers(self) -> list[Job]:
         """Return the launchers of all jobs; of kinds that have none an empty list."""

@@ -23,7 +23,6 @@ from gangline.api.mpijob import AnyJob
 from gangline.api.resources import CRDS, Resource
 from gangline.api.trainer.job import Runtime
 from gangline.jobs.gang import dialect_of, how_to_serve
-from gangline.jobs.observed import is_controlled_by
 from gangline.jobs.plan import Emit, Object, Plan
 from gangline.jobs.registry import JOB_KINDS, MPI_JOB, JobKind
 from gangline.jobs.settings import Settings
@@ -123,10 +122,7 @@ class Operator:
         """Return whether a job has a pod of that name and uid now."""
         kind = self._kinds[key.kind]
         job = kind.jobs.get(key.object_key)
-        pod = kind.children.observe(key).pods.get(name) if job else None
-        if job is None or pod is None:
-            return False
-        return pod.metadata.uid == uid and is_controlled_by(pod.metadata, job.metadata.uid)
+        return job is not None and kind.children.has_pod(key, job.metadata.uid, name, uid)
 
     async def reconcile(self, key: JobKey) -> float | None:
         """Look at one job and do what is needed; return after how many seconds to look again.

@@ -33,6 +33,7 @@ REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"
 REPLICA_TYPE_LABEL = "training.kubeflow.org/replica-type"
 MASTER_ROLE = "master"
 BATCH_JOB_LABEL = "batch.kubernetes.io/job-name"
+COMPLETION_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 
 
 class Replicas(msgspec.Struct, frozen=True):
@@ -330,7 +331,10 @@ def kind_called(word: str) -> WorkloadKind | None:
 def role_of(pod: Obj) -> str:
     """Return the role of a pod in its job, ``launcher``, ``master`` or ``worker``; empty without one."""
     labels = pod["metadata"].get("labels") or {}
-    return str(labels.get(ROLE_LABEL) or labels.get(REPLICA_TYPE_LABEL) or "")
+    role, type_ = labels.get(ROLE_LABEL), labels.get(REPLICA_TYPE_LABEL)
+    if role == MASTER_ROLE and labels.get(COMPLETION_INDEX_LABEL, "0") != "0":
+        role = type_  # the pods of a JobSet's job have one template, and the first of them is meant
+    return str(role or type_ or "")
 
 
 def is_worker(pod: Obj) -> bool:

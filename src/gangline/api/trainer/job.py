@@ -136,6 +136,9 @@ class TrainJobStatus(Wire, frozen=True, kw_only=True):
     restarts: Annotated[Int32, _doc("How often pods were made again.")] = 0
     last_restart_time: Annotated[str | None, _doc("When that was last.")] = None
     restarting_pods: Annotated[list[str], _doc("Uids of pods that are made again and not gone yet.")] = []
+    job_set_for: Annotated[
+        list[str], _doc("Fields of the runtime that only JobSet does: a JobSet of the job's name runs it.")
+    ] = []
 
 
 class Runtime(Wire, frozen=True, kw_only=True):

@@ -230,6 +230,7 @@ class TrainingJob(Wire, frozen=True, kw_only=True):
         processes: of a TrainJob: those of each pod, as torchrun reads it; empty without torchrun.
         mpi: of a TrainJob that mpirun starts.
         order: of a TrainJob's roles; all start at once in every other job.
+        subdomain: of a TrainJob's host names; empty for the job's name.
         status_endpoint: where the pods of a TrainJob tell how far they are; None where nobody listens.
     """
 
@@ -242,6 +243,7 @@ class TrainingJob(Wire, frozen=True, kw_only=True):
     processes: str = ""
     mpi: MpiLaunch | None = None
     order: RoleOrder = RoleOrder()
+    subdomain: str = ""
     status_endpoint: StatusEndpoint | None = None
 
     @property

@@ -49,7 +49,9 @@ def ensure_mpi_objects(job: TrainingJob, observed: ObservedChildren) -> list[Act
             "metadata": child_metadata(job.metadata, f"{name}-{_KEYS}", labels, TRAINJOBS),
             "type": "kubernetes.io/ssh-auth",
             "immutable": True,
-            "data": {SSH_CONFIG_KEY: base64.b64encode(ssh_config(f"*.{name}").encode()).decode()},
+            "data": {
+                SSH_CONFIG_KEY: base64.b64encode(ssh_config(f"*.{job.subdomain or name}").encode()).decode()
+            },
         }
         actions.append(EnsureKeyPair(secret))
     data = {HOSTFILE_KEY: render_trainjob_hostfile(job)}

@@ -33,6 +33,8 @@ _SERVED: Final = {
 }
 """Fields of a JobSet's spec that are done here, by the field around them."""
 _SERVED_OF_JOB: Final = {"name", "replicas", "template", "groupName", "dependsOn"}
+_SERVED_OF_BATCH_JOB: Final = {"parallelism", "backoffLimit", "template"}
+_USUAL_OF_BATCH_JOB: Final = {"completionMode": "Indexed", "suspend": False}
 _STORAGE_VARIABLE: Final = "STORAGE_URI"
 
 
@@ -46,19 +48,39 @@ def not_served(policy: Obj, jobset: Obj) -> Iterator[FieldError]:
     if mpi != OPEN_MPI:
         at = "runtime.spec.mlPolicy.mpi.mpiImplementation"
         yield FieldError("NotSupported", at, f"must be {OPEN_MPI}", repr(mpi))
-    rule = "needs JobSet, which is not used here"
+    if not any(policy.get(name) is not None for name in POLICIES_SERVED):
+        return
+    for index, job in enumerate(jobset.get("replicatedJobs") or []):
+        if job.get("name") == NODE and _replicas(job) != 1:
+            rule = "must be 1: spec.trainer.numNodes says how many pods train, each told its rank among them"
+            yield FieldError("Invalid", f"{AT}.replicatedJobs[{index}].replicas", rule, repr(job["replicas"]))
+
+
+def job_set_fields(jobset: Obj) -> Iterator[str]:
+    """Yield the fields of a runtime that only JobSet does."""
     for field, served in _SERVED.items():
         part = jobset.get(field) if field else jobset
         for name, value in (part or {}).items():
             if value is not None and name not in served:
-                yield FieldError("NotSupported", ".".join(filter(None, (AT, field, name))), rule)
+                yield ".".join(filter(None, (AT, field, name)))
     for index, job in enumerate(jobset.get("replicatedJobs") or []):
         at = f"{AT}.replicatedJobs[{index}]"
-        for name in job:
-            if name not in _SERVED_OF_JOB:
-                yield FieldError("NotSupported", f"{at}.{name}", rule)
-        if (job.get("replicas") or 1) != 1:
-            yield FieldError("Invalid", f"{at}.replicas", "must be 1", repr(job["replicas"]))
+        if _replicas(job) != 1:
+            yield f"{at}.replicas"
+        for name, value in job.items():
+            if value is not None and name not in _SERVED_OF_JOB:
+                yield f"{at}.{name}"
+        spec = (job.get("template") or {}).get("spec") or {}
+        as_usual = {**_USUAL_OF_BATCH_JOB, "completions": spec.get("parallelism") or 1}
+        for name, value in spec.items():
+            is_usual = value is None or name in _SERVED_OF_BATCH_JOB or as_usual.get(name) == value
+            if not is_usual and not (name == "completions" and job.get("name") == NODE):
+                yield f"{at}.template.spec.{name}"
+
+
+def _replicas(job: Obj) -> int:
+    count = job.get("replicas")
+    return 1 if count is None else int(count)
 
 
 def read_order(jobset: Obj) -> tuple[RoleOrder, list[FieldError]]:
@@ -224,7 +246,7 @@ def _role(job: Obj, containers: list[Obj], count: int, *, restarts_gang: bool) -
     policy = "Never" if restarts_gang else str(pod.get("restartPolicy") or "OnFailure")
     rest = {key: value for key, value in pod.items() if key != "restartPolicy"}
     return TrainingReplicaSpec(
-        replicas=count if job.get("name") == NODE else int(spec.get("parallelism") or 1),
+        replicas=_replicas(job) * (count if job.get("name") == NODE else int(spec.get("parallelism") or 1)),
         restart_policy=policy,
         template={**template, "metadata": metadata, "spec": {**rest, "containers": containers}},
     )

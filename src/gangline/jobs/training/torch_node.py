@@ -17,6 +17,7 @@ from gangline.jobs.training.status import EventType, TrainingStatusDraft
 Object = dict[str, Any]
 
 PORT: Final = 29500
+RANK: Final = "PET_NODE_RANK"
 _REASONS: Final = {
     (SUSPENDED, "True"): "Suspended",
     (SUSPENDED, "False"): "Resumed",
@@ -34,7 +35,7 @@ def node_name(job: TrainingJob, type_: str, index: int) -> str:
 
 def host_name(job: TrainingJob, type_: str, index: int) -> str:
     """Return the name by which the pods of the job find a pod."""
-    return f"{node_name(job, type_, index)}.{job.metadata.name}"
+    return f"{node_name(job, type_, index)}.{job.subdomain or job.metadata.name}"
 
 
 def place_node(pod: Object, job: TrainingJob, type_: str, index: int) -> Object:
@@ -60,7 +61,7 @@ def torch_environment(job: TrainingJob, type_: str, index: int, _domain: str) ->
     return {
         "PET_NNODES": str(job.count(NODE)),
         "PET_NPROC_PER_NODE": job.processes,
-        "PET_NODE_RANK": str(index),
+        RANK: str(index),
         "PET_MASTER_ADDR": host_name(job, NODE, 0),
         "PET_MASTER_PORT": str(PORT),
     }
@@ -84,7 +85,15 @@ def trainjob_failure(_job: TrainingJob, type_: str, count: int) -> str:
 
 
 class TrainJobDraft(TrainingStatusDraft):
-    """The status of a TrainJob: few conditions, and its pods as a JobSet counts them."""
+    """The status of a TrainJob: few conditions, and its pods as a JobSet counts them.
+
+    Attributes:
+        jobs_status: what a JobSet counts that runs the job; None where none does.
+        job_set_for: why one does.
+    """
+
+    jobs_status: list[Object] | None = None
+    job_set_for: tuple[str, ...] = ()
 
     def past_deadline(self, message: str) -> None:
         """Note that the job ran too long."""
@@ -126,7 +135,10 @@ class TrainJobDraft(TrainingStatusDraft):
             restarts=self.restarts,
             last_restart_time=self.last_restart_time,
             restarting_pods=self.restarting_pods,
-            jobs_status=[self._job(type_, found) for type_, found in self.replicas.items()],
+            jobs_status=[self._job(type_, found) for type_, found in self.replicas.items()]
+            if self.jobs_status is None
+            else self.jobs_status,
+            job_set_for=list(self.job_set_for),
         )
         wire: Object = msgspec.to_builtins(rest)
         return wire | ({"conditions": conditions} if conditions else {})

@@ -1,11 +1,13 @@
 """TrainJob: what it and its runtime ask for together, as a training job of the family.
 
-The runtime's JobSet template is read, no JobSet is made: pods are named and found as those of a JobSet would
-be. What of a JobSet's template is not done here is refused by name. Source: Kubeflow Trainer 2.3.0.
+The runtime's JobSet template is read and no JobSet is made: pods are named and found as those of a JobSet
+would be. Where it asks for what only JobSet does, a JobSet runs the job; a cluster without JobSet refuses it
+by the field's name. Source: Kubeflow Trainer 2.3.0.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -33,18 +35,29 @@ from gangline.api.training.job import (
 from gangline.api.training.reading import ReadTrainingJob
 from gangline.errors import FieldError
 from gangline.jobs.conditions import CREATED, FAILED, SUCCEEDED, SUSPENDED
-from gangline.jobs.observed import ObservedChildren
+from gangline.jobs.observed import ObservedChildren, is_controlled_by
 from gangline.jobs.plan import Emit, Plan
 from gangline.jobs.settings import Settings
 from gangline.jobs.training import reconcile as family
+from gangline.jobs.training.job_set_run import has_own_pods
+from gangline.jobs.training.job_set_run import reconcile as by_job_set
 from gangline.jobs.training.rules import TRAINJOB_RULES
-from gangline.jobs.training.runtime_jobs import is_gpu, not_served, read_mpi, read_order, read_roles
+from gangline.jobs.training.runtime_jobs import (
+    is_gpu,
+    job_set_fields,
+    not_served,
+    read_mpi,
+    read_order,
+    read_roles,
+)
 from gangline.jobs.training.runtime_patch import merged
 
 Obj = dict[str, Any]
 
 RUNTIME_NOT_FOUND: Final = "TrainingRuntimeNotFound"
 runtime_retry_s: Final = 5.0
+job_set_retry_s: Final = 10.0
+JOB_SET_GUIDE: Final = "https://jobset.sigs.k8s.io/docs/installation"
 schedule_timeout_s: Final = 60
 """Of ``podGroupPolicy.coscheduling`` that says none."""
 BACKOFF_LIMIT: Final = 6
@@ -62,17 +75,41 @@ def reconcile(
 ) -> Plan:
     """Return what is to be done for one TrainJob now."""
     runtime = find_runtime(read.spec.runtime_ref, observed.runtimes)
-    if runtime is None and not read.errors and not read.status.completion_time:
+    own = observed.job_sets.get(read.metadata.name)
+    is_run_by_job_set = own is not None and is_controlled_by(own.metadata, read.metadata.uid)
+    if runtime is None and not (read.errors or read.status.completion_time or is_run_by_job_set):
         ref = read.spec.runtime_ref
         message = f"spec.runtimeRef: there is no {ref.kind} `{ref.name}`; kubectl get clustertrainingruntimes"
         told = () if read.spec.suspend else (Emit("Warning", RUNTIME_NOT_FOUND, message),)
         return Plan(warnings=told, requeue_after_s=runtime_retry_s)
+    runtime = _patched(read, runtime)
     translated = training_job_of(read, runtime)
     job = replace(translated.job, status_endpoint=settings.status_endpoint)
-    passed_over = [*translated.warnings, *_passed_over(runtime or {}, settings)]
+    passed_over = [*translated.warnings, *_passed_over(runtime, settings)]
     translated = replace(translated, job=job, warnings=passed_over)
-    return family.reconcile(
+    template = runtime.get("template") or {}
+    fields = tuple(job_set_fields(template.get("spec") or {}))
+    has_none = not has_own_pods(job, observed) or job.is_suspended
+    may = bool(fields) and observed.serves_job_sets and has_none and not translated.errors
+    if is_run_by_job_set or may:
+        return by_job_set(
+            *(translated, template, fields, observed, now), raw_status=raw_status, settings=settings
+        )
+    needed = [FieldError("NotSupported", field, _needs_job_set(observed)) for field in fields]
+    translated = replace(translated, errors=[*translated.errors, *needed])
+    plan = family.reconcile(
         TRAINJOB_RULES, translated, observed, now, raw_status=raw_status, settings=settings
+    )
+    again_s = job_set_retry_s if needed and not observed.serves_job_sets else None
+    return plan if again_s is None else dataclasses.replace(plan, requeue_after_s=again_s)
+
+
+def _needs_job_set(observed: ObservedChildren) -> str:
+    if observed.serves_job_sets:
+        return "is done by JobSet alone, once the job's own pods are gone: suspend the job and resume it"
+    return (
+        "is done by JobSet alone, which this cluster does not have: install it "
+        f"({JOB_SET_GUIDE}), or take the field out of the runtime"
     )
 
 
@@ -88,19 +125,26 @@ def find_runtime(ref: RuntimeRef, runtimes: Mapping[tuple[str, str], Runtime]) -
     return None
 
 
-def training_job_of(read: ReadTrainJob, found: Obj | None) -> ReadTrainingJob:
+def _patched(read: ReadTrainJob, runtime: Obj | None) -> Obj:
+    """Return a runtime's spec with the changes for this job; an empty one where it is not there."""
+    if runtime is None:
+        return {}
+    for patch in read.spec.runtime_patches:
+        runtime = merged(runtime, patch.training_runtime_spec)
+    return runtime
+
+
+def training_job_of(read: ReadTrainJob, runtime: Obj) -> ReadTrainingJob:
     """Return a TrainJob and its runtime's spec as one training job, with what is wrong with either.
 
-    Of a runtime that is not there nothing is said: the job is broken, or over.
+    Of a runtime that is not there, an empty one, nothing is said: the job is broken, or over.
     """
-    spec, runtime = read.spec, found or {}
-    for patch in spec.runtime_patches:
-        runtime = merged(runtime, patch.training_runtime_spec)
+    spec = read.spec
     policy = {name: value for name, value in (runtime.get("mlPolicy") or {}).items() if value is not None}
     jobset = (runtime.get("template") or {}).get("spec") or {}
     roles, wrong = read_roles(spec, policy, jobset)
     order, disordered = read_order(jobset)
-    of_runtime = [*not_served(policy, jobset), *wrong, *disordered] if found is not None else []
+    of_runtime = [*not_served(policy, jobset), *wrong, *disordered] if runtime else []
     errors = [*read.errors, *of_runtime]
     failures = jobset.get("failurePolicy")
     limits = [
@@ -134,6 +178,7 @@ def training_job_of(read: ReadTrainJob, found: Obj | None) -> ReadTrainingJob:
         processes=_processes(spec.trainer, roles) if "torch" in policy else "",
         mpi=read_mpi(spec, policy, roles),
         order=order,
+        subdomain=str((jobset.get("network") or {}).get("subdomain") or ""),
     )
     return ReadTrainingJob(job, errors, read.warnings)
 
