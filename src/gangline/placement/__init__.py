@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gangline.placement.affinity.namespaces import Namespaces as Namespaces
-    from gangline.placement.claims.device_claims import ClaimRefused as ClaimRefused
+    from gangline.placement.claims.demands import ClaimRefused as ClaimRefused
     from gangline.placement.claims.device_claims import DeviceClaims as DeviceClaims
     from gangline.placement.cycle import SchedulingCycle as SchedulingCycle
     from gangline.placement.cycle import schedule as schedule
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AttainedService": "service",
     "Binding": "decisions",
-    "ClaimRefused": "claims.device_claims",
+    "ClaimRefused": "claims.demands",
     "Comparison": "prediction",
     "Decisions": "decisions",
     "DeviceClaims": "claims.device_claims",

@@ -10,8 +10,9 @@ import numpy as np
 from gangline.placement.affinity.affinity_index import AffinityIndex
 from gangline.placement.affinity.preferences import preferences
 from gangline.placement.fit import SPREAD_STEP
+from gangline.placement.free_resources import Ints
 from gangline.placement.gangs import DEPTH_MAX, Group
-from gangline.placement.node_table import Ints, NodeTable
+from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import DEFAULT_QUEUE
 from gangline.placement.preemption.disruption import DisruptionBudget, Guarded
 from gangline.placement.service import AttainedService

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gangline.placement.node_table import Floats, FreeResources, Ints, NodeTable
+from gangline.placement.claims.allocate import Given, Unusable, allocate
+from gangline.placement.claims.devices import Device, DeviceId
+from gangline.placement.free_resources import FreeResources, Ints
+from gangline.placement.node_table import Floats, NodeTable
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
 
@@ -22,11 +25,19 @@ class Spot:
         pod: the pod.
         node: row of its node.
         gpus: its GPUs in the order of the ring, as indices on the node; empty where others choose.
+        given: devices of its claims, in the order of its demands.
     """
 
     pod: PodView
     node: int
     gpus: tuple[int, ...] = ()
+    given: tuple[tuple[Given, ...], ...] = ()
+
+    @property
+    def devices(self) -> frozenset[DeviceId]:
+        """Devices that are taken from others."""
+        found = (one for some in self.given for one in some if not one.choice.is_admin)
+        return frozenset(one.device.id for one in found)
 
 
 def capacity(table: NodeTable, room: FreeResources, pod: PodView) -> Ints:
@@ -47,11 +58,45 @@ def capacity(table: NodeTable, room: FreeResources, pod: PodView) -> Ints:
         if pod.host_ports:
             is_free = [room.ports.get(int(row), frozenset()).isdisjoint(pod.host_ports) for row in rows]
             counts = np.where(is_free, np.minimum(counts, 1), 0)
-        return np.where(eligible[at], np.maximum(counts, 0), 0)
+        counts = np.where(eligible[at], np.maximum(counts, 0), 0)
+        if pod.demands:
+            most = [
+                served(table, room, pod, int(row), int(count))
+                for row, count in zip(rows, counts, strict=True)
+            ]
+            counts = np.array(most, np.int64)
+        return counts
 
     if not pod.shape:
         return count(np.arange(len(table)))
     return room.derived(("pods", pod.shape), count)  # type: ignore[return-value]
+
+
+def served(table: NodeTable, room: FreeResources, pod: PodView, row: int, most: int) -> int:
+    """Return how many pods like this one, at most so many, a node has devices for, one after another."""
+    given: set[DeviceId] = set()
+
+    def is_taken(device: Device) -> bool:
+        return device.id in given or table.is_taken(room, row, device)
+
+    count = 0
+    while count < most and (found := serve(table, pod, row, is_taken)) is not None:
+        devices = Spot(pod, row, given=found).devices
+        if not devices:
+            return most  # they take none from others
+        given |= devices
+        count += 1
+    return count
+
+
+def serve(
+    table: NodeTable, pod: PodView, row: int, is_taken: Callable[[Device], bool]
+) -> tuple[tuple[Given, ...], ...] | None:
+    """Return what the claims of a pod get on a node, in the order of its demands, or None."""
+    try:
+        return allocate([demand for _, demand in pod.demands], table.views[row].pools, is_taken)
+    except Unusable:
+        return None
 
 
 def node_scores(
@@ -114,18 +159,23 @@ def take(table: NodeTable, room: FreeResources, spots: Sequence[Spot]) -> None:
     wanted: dict[bytes | str, tuple[tuple[int, int], ...]] = {}  # by shape: equal ones ask for the same
     for node, found in by_node.items():
         amounts: dict[int, int] = {}
-        gpus, ports = 0, frozenset[tuple[str, int]]()
+        gpus, ports, devices = 0, frozenset[tuple[str, int]](), frozenset[DeviceId]()
         for spot in found:
             pod = spot.pod
             for index in spot.gpus:
                 gpus |= 1 << index
             if pod.host_ports:
                 ports |= pod.host_ports
+            if spot.given:
+                devices |= spot.devices
             shape = pod.shape or pod.key
             if shape not in wanted:
                 wanted[shape] = table.amounts(pod)
                 room.widen(len(table.columns))
             for column, amount in wanted[shape]:
                 amounts[column] = amounts.get(column, 0) + amount
-        room.take(node, amounts.items(), gpus, ports)
+        gpus |= table.gpus_among(node, devices)
+        room.take(node, amounts.items(), gpus, ports, devices)
+    if any(not one.device.place.node for spot in spots for some in spot.given for one in some):
+        room.forget_derived()  # other nodes have less now, too
     room.renew(*by_node)

@@ -16,8 +16,10 @@ import numpy as np
 from gangline.clock import format_time, parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, take
+from gangline.placement.claims.results import allocation_of, given_gpus
+from gangline.placement.closeness import closeness, closest
 from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
-from gangline.placement.fit import by_shape, closeness, closest, has_rules
+from gangline.placement.fit import by_shape, has_rules
 from gangline.placement.gangs import Gang, GangShape, Group
 from gangline.placement.groups.collect import collect_gangs
 from gangline.placement.groups.domains import domains_of
@@ -32,7 +34,7 @@ from gangline.placement.snapshot import PodView, Snapshot
 from gangline.placement.unavailable_nodes import is_away
 from gangline.placement.why import pod_message, shortfall
 from gangline.units import plural
-from gangline.workloads.unconfirmed_end import UnconfirmedEnd, waits_for_end
+from gangline.workloads.unconfirmed_end import UnconfirmedEnd
 
 DEFAULT_POLICY = Policy()
 
@@ -78,7 +80,7 @@ def schedule(
     """
     groups = groups or {}
     allocations = Allocations.of(snapshot, groups)
-    table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels, seed=seed)
+    table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels, seed=seed, claimed=snapshot.claimed)
     gangs = collect_gangs(pods, groups, allocations.placed())
     return SchedulingCycle(table, allocations, policy, now=now).run(gangs)
 
@@ -103,6 +105,7 @@ class SchedulingCycle:
         self._moment = format_time(now)
         self._reservation: Reservation | None = None
         self._bindings: list[Binding] = []
+        self._allocating: set[str] = set()  # claims, by key
         self._unschedulable: list[Unschedulable] = []
         self._waits: list[Wait] = []
         self._evictions: list[Eviction] = []
@@ -139,9 +142,11 @@ class SchedulingCycle:
         for part in gang.parts:
             self._tie(part)
         core = gang.first(gang.needed)
-        refusal = gang.refusal or _membership(gang, self._ending_where_lost(gang))
+        refusal = gang.refusal or gang.lack(self._ending_where_lost(gang))
         if refusal is None and gang.has_levels and has_rules(self._table, gang):
             refusal = "Refused", RULES_AND_DOMAINS
+        if self._allocating and any(pod.to_allocate & self._allocating for pod in gang.pods):
+            refusal = "Behind", "a resource claim that it shares is given to another pod first"
         if refusal is None and line.is_blocked(gang):
             refusal = "Behind", "its queue is strict, and an earlier gang of it waits"
         if refusal is None and core.pods:
@@ -348,9 +353,13 @@ class SchedulingCycle:
             gpus = [(name, chosen[first:end]) for name, first, end in pod.gpu_shares]
             own = tuple([node.gpus.indices[index] for index in spot.gpus])
         claims = [(name, request, chosen[first:end]) for name, request, first, end in pod.claim_shares]
-        binding = Binding(pod.key, pod.uid, node.name, tuple(gpus), own, visible, tuple(claims))
-        self._bindings.append(binding)
-        self._allocations.add(pod.placed(node.name, chosen, self._moment))
+        given = zip(pod.demands, spot.given, strict=True)
+        allocations = [(name, allocation_of(demand, some)) for (name, demand), some in given if some]
+        choice = tuple(gpus), own, visible, tuple(claims), tuple(allocations)
+        self._bindings.append(Binding(pod.key, pod.uid, node.name, *choice))
+        self._allocating |= pod.to_allocate
+        placed = pod.placed(node.name, chosen + given_gpus(spot.given), self._moment, spot.devices)
+        self._allocations.add(placed)
 
     def _no_room(self, gang: Gang, core: Gang, line: QueueLine) -> None:
         """Say why a gang waits; keep room for it if it is the first; make room if it may."""
@@ -436,15 +445,3 @@ class SchedulingCycle:
         if is_common and self._reservation is None:
             self._verdicts[pod.shape] = text
         self._unschedulable.append(Unschedulable(pod.key, pod.uid, f"{text} {note}." if note else text))
-
-
-def _membership(gang: Gang, ending: Sequence[UnconfirmedEnd]) -> tuple[str, str] | None:
-    """Return why a gang cannot be tried yet: no such group, or too few pods, and those it waits for."""
-    if not gang.is_known:
-        return "NoGroup", f"PodGroup {gang.key} does not exist"
-    if gang.needed > len(gang.pods):
-        there = gang.placed + len(gang.pods)
-        waits_for = f"; {waits_for_end(ending[0], len(ending) - 1)}" if ending else ""
-        least = gang.group.min_member
-        return "Incomplete", f"has {there} of the {least} pods that must start together{waits_for}"
-    return None

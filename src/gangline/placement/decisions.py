@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 
@@ -15,7 +17,8 @@ class Binding(msgspec.Struct, frozen=True, gc=False):
         gpus: (container, UUIDs) where the ids are chosen here.
         indices: device indices of these GPUs on the node.
         visible: those of all GPUs that its gang gets there with this decision.
-        claims: (resource claim, request, UUIDs) of what its claims get.
+        claims: (resource claim, request, UUIDs) of the GPUs of ours that its claims get.
+        allocations: (resource claim, allocation in wire form) of its claims of other devices.
     """
 
     pod: str
@@ -25,6 +28,7 @@ class Binding(msgspec.Struct, frozen=True, gc=False):
     indices: tuple[int, ...] = ()
     visible: tuple[int, ...] = ()
     claims: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    allocations: tuple[tuple[str, dict[str, Any]], ...] = ()
 
     @property
     def uuids(self) -> tuple[str, ...]:

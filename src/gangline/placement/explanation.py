@@ -15,9 +15,10 @@ from gangline.placement.capacity import capacity
 from gangline.placement.cycle import SchedulingCycle
 from gangline.placement.fit import has_rules
 from gangline.placement.fragmentation import left_over
+from gangline.placement.free_resources import FreeResources
 from gangline.placement.gangs import Gang, Group
 from gangline.placement.groups.collect import collect_gangs
-from gangline.placement.node_table import FreeResources, NodeTable
+from gangline.placement.node_table import NodeTable
 from gangline.placement.place import place
 from gangline.placement.policy import Policy
 from gangline.placement.prediction import Workload, masks_of, outlook
@@ -131,7 +132,7 @@ def explain(
     policy, groups = policy or Policy(), groups or {}
     allocations = Allocations.of(snapshot, groups)
     allocations.over.update(over)
-    table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels)
+    table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels, claimed=snapshot.claimed)
     gangs = collect_gangs(pods, groups, allocations.placed())
     gang = next((found for found in gangs if key in (found.key, *found.keys)), None)
     if gang is None:

@@ -12,25 +12,23 @@ Pods without devices that form no gang are spread: fewest pods of the same job f
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from gangline.placement.affinity.pod_affinity import assign
 from gangline.placement.affinity.preferences import wishes
 from gangline.placement.capacity import UNBOUNDED, Spot, capacity, node_scores, take
+from gangline.placement.claims.serve import with_devices
 from gangline.placement.filters import NO_DOMAIN
+from gangline.placement.free_resources import FreeResources, Ints
 from gangline.placement.gangs import Gang
 from gangline.placement.multi_shape import mixes_on
-from gangline.placement.node_table import Bools, Floats, FreeResources, Ints, NodeTable
+from gangline.placement.node_table import Bools, Floats, NodeTable
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU, device_count
 
 SPREAD_STEP = 1 << 20
 """Where pods are spread, one of the same role counts this much, another pod of the job 1."""
-
-EVERYWHERE = -1
-"""In place of a level: over all nodes."""
 
 DOMAINS_TRIED_MAX = 8
 """Domains of one level in which a gang of several shapes is tried, the best ones first."""
@@ -67,67 +65,19 @@ def place_gang(
         within = inside if within is None else within & inside
     if has_rules(table, gang):
         assigned = assign(table, room, gang, shapes, within, spread_counts)
-        return _on_rows(table, room, assigned) if assigned is not None else None
+        return with_devices(table, room, _on_rows(table, room, assigned)) if assigned is not None else None
     counts = capacity(table, room, shapes[0][0])
     if within is not None:
         counts = np.where(within, counts, 0)
     if len(shapes) == 1 and not gang.packs:
-        return _spread(shapes[0], counts, spread_counts)
+        spread = _spread(shapes[0], counts, spread_counts)
+        return with_devices(table, room, spread) if spread is not None else None
     for rows in _domains(table, room, gang, shapes[0], counts):
         spots = _place_in(table, room, shapes, rows, _around(table, gang, rows, within))
         if spots is not None:
             return spots
-    return _mixed(table, room, gang, shapes, within) if len(shapes) > 1 else None
-
-
-class Closeness(NamedTuple):
-    """How close pods of a gang lie or could lie; the greater the closer.
-
-    Attributes:
-        is_one_model: whether their devices are of one model.
-        level: place in ``table.levels`` of the narrowest level in one domain of which all lie,
-            ``len(table.levels)`` for one node, :data:`EVERYWHERE` for none.
-    """
-
-    is_one_model: bool
-    level: int
-
-
-def closeness(table: NodeTable, rows: Sequence[int]) -> Closeness:
-    """Return how close pods on these rows lie."""
-    chosen = np.array(rows, np.int64)
-    models, _ = table.models()
-    is_one_model = bool((models[chosen] == models[chosen[0]]).all())
-    if len(rows) == 1:
-        return Closeness(is_one_model, len(table.levels))
-    for level in range(len(table.levels) - 1, -1, -1):
-        domains = table.domains[level][chosen]
-        if domains[0] != NO_DOMAIN and bool((domains == domains[0]).all()):
-            return Closeness(is_one_model, level)
-    return Closeness(is_one_model, EVERYWHERE)
-
-
-def closest(table: NodeTable, room: FreeResources, pods: Sequence[PodView]) -> Closeness:
-    """Return how close pods of one shape could lie in a room that takes them all."""
-    counts, wanted = capacity(table, room, pods[0]), len(pods)
-    models, count = table.models()
-    if count > 1:
-        own = [np.where(models == model, counts, 0) for model in range(count)]
-        levels = [_narrowest(table, one, wanted) for one in own if int(one.sum()) >= wanted]
-        if levels:
-            return Closeness(is_one_model=True, level=max(levels))
-    return Closeness(count == 1, _narrowest(table, counts, wanted))
-
-
-def _narrowest(table: NodeTable, counts: Ints, wanted: int) -> int:
-    """Return the narrowest level of which one domain has room for so many."""
-    if int(counts.max(initial=0)) >= wanted:
-        return len(table.levels)
-    for level in range(len(table.levels) - 1, -1, -1):
-        inside = table.domains[level] != NO_DOMAIN
-        if np.bincount(table.domains[level][inside], weights=counts[inside]).max(initial=0) >= wanted:
-            return level
-    return EVERYWHERE
+    mixed = _mixed(table, room, gang, shapes, within) if len(shapes) > 1 else None
+    return with_devices(table, room, mixed) if mixed is not None else None
 
 
 def visible_room(table: NodeTable, room: FreeResources, gang: Gang) -> FreeResources:
@@ -166,11 +116,18 @@ def _on_rows(table: NodeTable, room: FreeResources, assigned: list[list[tuple[Po
 
 
 def by_shape(pods: Sequence[PodView]) -> list[list[PodView]]:
-    """Return the pods in groups of one shape: those with most devices first, then the larger groups."""
+    """Return the pods in groups of one shape: those with most devices first, then the larger groups.
+
+    Of those with equally many GPUs the ones with claims of other devices go first.
+    """
     groups: dict[bytes | str, list[PodView]] = {}
     for pod in pods:
         groups.setdefault(pod.shape or pod.key, []).append(pod)
-    return sorted(groups.values(), key=lambda group: (-device_count(group[0].request), -len(group)))
+    return sorted(groups.values(), key=_turn)
+
+
+def _turn(alike: list[PodView]) -> tuple[int, bool, int]:
+    return -device_count(alike[0].request), not alike[0].demands, -len(alike)
 
 
 def _is_required(table: NodeTable, gang: Gang) -> bool:
@@ -268,7 +225,7 @@ def _place_in(
 ) -> list[Spot] | None:
     """Place the first shape on these rows and the others on the same ones, else wherever they may be."""
     spots = _pack(table, room, shapes[0], rows)
-    if len(shapes) == 1:
+    if spots is None or len(shapes) == 1:
         return spots
     left = room.copy()
     take(table, left, spots)
@@ -285,6 +242,8 @@ def _place_in(
             found = np.flatnonzero(np.where(allowed, counts, 0) > 0)
             if int(counts[found].sum()) >= len(pods):
                 more = _pack(table, left, pods, found)
+                if more is None:
+                    continue
                 take(table, left, more)
                 spots += more
                 break
@@ -341,11 +300,12 @@ def _spots_of(
     return spots
 
 
-def _pack(table: NodeTable, room: FreeResources, pods: list[PodView], rows: Ints) -> list[Spot]:
-    """Put pods of one shape on the fewest of these rows; their room must suffice.
+def _pack(table: NodeTable, room: FreeResources, pods: list[PodView], rows: Ints) -> list[Spot] | None:
+    """Put pods of one shape on the fewest of these rows; their room must suffice, each for itself.
 
     Nodes are filled from the one with most room; the last one is the fullest that takes the rest. Ranks go to
-    the nodes in the order of their names.
+    the nodes in the order of their names. Where nodes count on the same devices of claims, and these do not
+    suffice, one pod goes after another, or there is no place for them.
     """
     preferred = wishes(table, pods[0])
     if preferred is not None:  # of nodes with equal room the first ones are taken
@@ -359,6 +319,23 @@ def _pack(table: NodeTable, room: FreeResources, pods: list[PodView], rows: Ints
         count, row = shares[position], int(rows[position])
         spots += _on_node(table, room, pods[first : first + count], row, common.get(row))
         first += count
+    found = with_devices(table, room, spots)
+    return found if found is not None else _one_by_one(table, room, pods, rows)
+
+
+def _one_by_one(table: NodeTable, room: FreeResources, pods: list[PodView], rows: Ints) -> list[Spot] | None:
+    """Put each pod on the first of these rows that has devices for its claims beside those before it."""
+    left, spots = room.copy(), []
+    for pod in pods:
+        counts = capacity(table, left, pod)[rows]
+        if not counts.any():
+            return None
+        row = int(rows[np.argmax(counts > 0)])
+        found = with_devices(table, left, _on_node(table, left, [pod], row))
+        if found is None:
+            return None
+        take(table, left, found)
+        spots += found
     return spots
 
 

@@ -16,8 +16,9 @@ from gangline.placement.amounts import PODS
 from gangline.placement.capacity import capacity
 from gangline.placement.filters import NO_DOMAIN
 from gangline.placement.fit import fewest, has_rules
+from gangline.placement.free_resources import Ints
 from gangline.placement.gangs import Gang
-from gangline.placement.node_table import Bools, Ints, NodeTable
+from gangline.placement.node_table import Bools, NodeTable
 from gangline.placement.prediction import Outlook, Workload, outlook
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU

@@ -7,7 +7,7 @@ scheduler-plugins calls things ends in :class:`Group`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import msgspec
 
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU, device_count
+from gangline.workloads.unconfirmed_end import UnconfirmedEnd, waits_for_end
 
 if TYPE_CHECKING:
     from gangline.placement.node_table import Bools
@@ -188,6 +189,21 @@ class Gang:
         return any(
             part.group.required_level or part.within is not None or part.has_levels for part in self.parts
         )
+
+    def lack(self, ending: Sequence[UnconfirmedEnd]) -> tuple[str, str] | None:
+        """Return (reason, message) why it cannot be tried yet: no such group, or too few pods.
+
+        Args:
+            ending: pods of it that are on their way out, which it waits for.
+        """
+        if not self.is_known:
+            return "NoGroup", f"PodGroup {self.key} does not exist"
+        if self.needed > len(self.pods):
+            there = self.placed + len(self.pods)
+            waits_for = f"; {waits_for_end(ending[0], len(ending) - 1)}" if ending else ""
+            least = self.group.min_member
+            return "Incomplete", f"has {there} of the {least} pods that must start together{waits_for}"
+        return None
 
     def first(self, count: int) -> Gang:
         """Return the gang with only some of its pods: those that ask for most devices, the first ranks.

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gangline.placement.capacity import capacity
-from gangline.placement.node_table import FreeResources, Ints, NodeTable
+from gangline.placement.free_resources import FreeResources, Ints
+from gangline.placement.node_table import NodeTable
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
 

@@ -2,16 +2,16 @@
 
 Row i of every array is the i-th node by name, so that "the first" is the first by name, and the same nodes
 give the same arrays in whatever order they came. A seed gives the rows another order, which is as fixed.
-:class:`FreeResources` holds what changes while gangs are tried: it is copied for a trial (0.1 ms for 10,000
-nodes) and thrown away, or kept. Shapes: N nodes, R resources.
+:class:`FreeResources` holds what changes while gangs are tried. Shapes: N nodes, R resources.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,19 +19,18 @@ import numpy.typing as npt
 from gangline.placement.affinity.affinity_index import AffinityIndex
 from gangline.placement.amounts import CPU, MEMORY, PODS
 from gangline.placement.filters import NO_DOMAIN, NodeRules, filter_reason
+from gangline.placement.free_resources import ALL_DEVICES, EVERYBODY, SHAPES_MAX, FreeResources, Ints
 from gangline.placement.gpu_tables import GpuTables, tables_of
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.topology import NodeGpus, choices, with_cards
+from gangline.workloads.device_class import DRIVER
 from gangline.workloads.requests import GPU
 
-Ints = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    from gangline.placement.claims.devices import Device, DeviceId
+
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-CHANGES_MAX = 1 << 16
-"""Changes of rows that are remembered; beyond, what is derived from rows is worked out anew."""
-SHAPES_MAX = 256
-"""Shapes of pods whose permitted nodes are remembered; the oldest is forgotten first."""
 
 
 class NodeTable:
@@ -40,6 +39,7 @@ class NodeTable:
     Args:
         levels: labels of nodes from the widest domain to the narrowest, for example block, rack.
         seed: decides the order of the rows, and so which of equal nodes is taken; 0 for the order of names.
+        claimed: devices that allocated claims of the cluster hold, whoever has them; may change meanwhile.
 
     Attributes:
         names: of the nodes, in the order of the rows.
@@ -51,9 +51,12 @@ class NodeTable:
 
     affinity_index: AffinityIndex | None = None
 
-    def __init__(self, levels: Sequence[str] = (), *, seed: int = 0) -> None:
+    def __init__(
+        self, levels: Sequence[str] = (), *, seed: int = 0, claimed: Collection[DeviceId] = ()
+    ) -> None:
         self.levels = tuple(levels)
         self.seed = seed
+        self.claimed = claimed
         self.names: list[str] = []
         self.views: list[NodeView] = []
         self.columns: dict[str, int] = {CPU: 0, MEMORY: 1, PODS: 2, GPU: 3}
@@ -80,9 +83,10 @@ class NodeTable:
         levels: Sequence[str] = (),
         *,
         seed: int = 0,
+        claimed: Collection[DeviceId] = (),
     ) -> NodeTable:
         """Return the table of a snapshot. Cost: 10 µs a node, 5 µs a pod that holds room."""
-        table = cls(levels, seed=seed)
+        table = cls(levels, seed=seed, claimed=claimed)
         ordered = sorted(nodes, key=lambda node: table.turn(node.name))
         table.names = [node.name for node in ordered]
         table.views = ordered
@@ -192,7 +196,7 @@ class NodeTable:
             # The stock device plugin chose them: it takes the lowest free ones.
             mask = choices(gpus.machine).lowest(int(self.room.gpus[index]), count)
             self._assumed.setdefault(pod.node_name, {})[pod.uid] = mask
-        self.room.take(index, self.amounts(pod), mask, pod.host_ports)
+        self.room.take(index, self.amounts(pod), mask, pod.host_ports, pod.devices)
         self.room.renew(index)
 
     def gpus_of(self, pod: PodView, index: int) -> int:
@@ -201,6 +205,23 @@ class NodeTable:
         if gpus is None:
             return 0
         return gpus.mask_of(pod.gpu_uuids) or self._assumed.get(pod.node_name, {}).get(pod.uid, 0)
+
+    def gpus_among(self, index: int, devices: Iterable[DeviceId]) -> int:
+        """Return the mask of the GPUs of ours that are among devices of claims on a node."""
+        node = self.views[index]
+        if node.gpus is None or not node.by_claim:
+            return 0
+        wanted = {device for device in devices if device.driver == DRIVER}
+        known = (device for pool in node.pools for device in pool.devices if device.id in wanted)
+        return node.gpus.mask_of([device.uuid for device in known]) if wanted else 0
+
+    def is_taken(self, room: FreeResources, index: int, device: Device) -> bool:
+        """Return whether a claim holds a device that a node may use."""
+        if device.id in self.claimed and device.id not in room.returned:
+            return True
+        if device.id.driver == DRIVER and not room.gpus[index] & self.gpus_among(index, [device.id]):
+            return True
+        return room.holds(device.id, index if device.place.node else None)
 
     def amounts(self, pod: PodView) -> tuple[tuple[int, int], ...]:
         """Return (column, amount) of what a pod asks for."""
@@ -260,7 +281,7 @@ class NodeTable:
         """
         if self._idle is None:
             self._idle = FreeResources(np.zeros_like(self.room.free), np.zeros_like(self.room.gpus))
-            self._idle.gone = EVERYBODY
+            self._idle.gone, self._idle.returned = EVERYBODY, ALL_DEVICES
             for index, node in enumerate(self.views):
                 self._offer(self._idle, index, node)
         return self._idle
@@ -273,6 +294,7 @@ class NodeTable:
     def _fill(self, index: int, node: NodeView) -> None:
         self.views[index] = node
         self._offer(self.room, index, node)
+        self.room.gpus[index] &= ~self.gpus_among(index, self._claimed_of(node))
         self.kind_of[index] = self._kind(node, node.gpus) if node.gpus else -1
         model = self._model_ids.setdefault(node.model, len(self._model_ids)) if node.devices else 0
         self.model_of[index] = model
@@ -285,6 +307,12 @@ class NodeTable:
                 ids[path] = len(ids)
                 self.domain_names[position].append(path)
             self.domains[position, index] = ids[path] if path[-1] else NO_DOMAIN
+
+    def _claimed_of(self, node: NodeView) -> list[DeviceId]:
+        if not self.claimed:
+            return []
+        devices = (device.id for pool in node.pools for device in pool.devices)
+        return [device for device in devices if device in self.claimed]
 
     def _offer(self, room: FreeResources, index: int, node: NodeView) -> None:
         for resource, amount in node.allocatable.items():
@@ -308,126 +336,3 @@ def _shuffled(seed: int, name: str) -> bytes:
 def _by_certainty(pod: PodView) -> tuple[bool, str]:
     """Order: pods whose GPUs are known first, for the others have what was left."""
     return not pod.gpu_uuids, pod.key
-
-
-class _Everybody(frozenset[str]):
-    def __contains__(self, uid: object) -> bool:
-        return True
-
-
-EVERYBODY: frozenset[str] = _Everybody()
-"""Of every pod it is said to be gone."""
-
-
-class _Derived:
-    """An array over all nodes, and up to which change of the room it is true."""
-
-    __slots__ = ("array", "seen")
-
-    def __init__(self, array: npt.NDArray[np.generic], seen: int) -> None:
-        self.array, self.seen = array, seen
-
-
-class FreeResources:
-    """What nodes have left.
-
-    Attributes:
-        free: amounts, int64 (N, R); negative where another scheduler has put too much on a node.
-        gpus: free healthy GPUs whose ids we hand out, as masks, (N,).
-        ports: (protocol, port) pairs in use, by row.
-        gone: pods that are no neighbours any more in a trial, by uid.
-    """
-
-    __slots__ = ("_changed", "_derived", "free", "gone", "gpus", "ports")
-
-    def __init__(self, free: Ints, gpus: Ints) -> None:
-        self.free = free
-        self.gpus = gpus
-        self.ports: dict[int, frozenset[tuple[str, int]]] = {}
-        self.gone: frozenset[str] = frozenset()
-        self._derived: dict[object, _Derived] = {}
-        self._changed: list[int] = []
-
-    def copy(self) -> FreeResources:
-        """Return room of its own for a trial."""
-        other = FreeResources(self.free.copy(), self.gpus.copy())
-        other.ports = dict(self.ports)
-        other.gone = self.gone
-        return other
-
-    def derived(
-        self, key: object, compute: Callable[[Ints], npt.NDArray[np.generic]]
-    ) -> npt.NDArray[np.generic]:
-        """Return an array over all nodes; of the rows that have changed since, it is brought up to date now.
-
-        Args:
-            key: name of the array.
-            compute: rows -> values of these rows.
-
-        Cost: what was taken since this was asked last; arrays that nobody asks for cost nothing.
-        """
-        found = self._derived.get(key)
-        if found is None:
-            if len(self._derived) >= SHAPES_MAX:
-                self._derived.clear()
-            found = self._derived[key] = _Derived(compute(np.arange(len(self.gpus))), len(self._changed))
-        elif found.seen < len(self._changed):
-            rows = np.unique(self._changed[found.seen :])
-            found.array[rows] = compute(rows)
-            found.seen = len(self._changed)
-        return found.array
-
-    def take(
-        self,
-        index: int,
-        amounts: Iterable[tuple[int, int]],
-        gpus: int = 0,
-        ports: frozenset[tuple[str, int]] = frozenset(),
-    ) -> None:
-        """Take amounts, GPUs and ports of one node; :meth:`renew` it afterwards."""
-        row = self.free[index]
-        for column, amount in amounts:
-            row[column] -= amount
-        if gpus:
-            self.gpus[index] &= ~gpus
-        if ports:
-            self.ports[index] = self.ports.get(index, frozenset()) | ports
-
-    def renew(self, *indices: int) -> None:
-        """Note that rows have changed, for the derived arrays."""
-        if not self._derived:
-            return
-        self._changed += indices
-        if len(self._changed) > CHANGES_MAX:
-            self._forget_derived()
-
-    def _forget_derived(self) -> None:
-        self._derived.clear()
-        self._changed.clear()
-
-    def forget(self, index: int) -> None:
-        """Forget what is kept beside the arrays of one row."""
-        self.ports.pop(index, None)
-        self._forget_derived()
-
-    def widen(self, width: int) -> None:
-        """Add columns of zeros; a copy for a trial lacks those of resources that came later."""
-        missing = width - self.free.shape[1]
-        if missing <= 0:
-            return
-        self.free = np.concatenate([self.free, np.zeros((len(self.free), missing), np.int64)], axis=1)
-        self._forget_derived()
-
-    def insert(self, index: int) -> None:
-        """Add a row of zeros."""
-        self.free = np.insert(self.free, index, 0, axis=0)
-        self.gpus = np.insert(self.gpus, index, 0)
-        self.ports = {row + (row >= index): ports for row, ports in self.ports.items()}
-        self._forget_derived()
-
-    def delete(self, index: int) -> None:
-        """Remove a row."""
-        self.free = np.delete(self.free, index, axis=0)
-        self.gpus = np.delete(self.gpus, index)
-        self.ports = {row - (row > index): ports for row, ports in self.ports.items() if row != index}
-        self._forget_derived()

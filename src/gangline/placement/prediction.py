@@ -14,8 +14,9 @@ import numpy as np
 
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, capacity, take
+from gangline.placement.free_resources import FreeResources
 from gangline.placement.gangs import Gang
-from gangline.placement.node_table import FreeResources, NodeTable
+from gangline.placement.node_table import NodeTable
 from gangline.placement.place import place
 from gangline.placement.reserve import release
 from gangline.placement.snapshot import NodeView, PodView

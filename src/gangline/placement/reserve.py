@@ -19,9 +19,10 @@ from gangline.clock import parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, capacity, take
 from gangline.placement.fit import fewest
+from gangline.placement.free_resources import EVERYBODY, FreeResources
 from gangline.placement.gangs import Gang
 from gangline.placement.groups.domains import domains_of
-from gangline.placement.node_table import EVERYBODY, Bools, FreeResources, NodeTable
+from gangline.placement.node_table import Bools, NodeTable
 from gangline.placement.place import place
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
@@ -103,8 +104,10 @@ class _Ends:
                 vectors[number[shape], column] = amount
         self._rows = np.array([table.index(pod.node_name) for pod in pods], np.int64)
         self._amounts = vectors[[number[pod.shape or pod.key] for pod in pods]]
-        self._with_ports = [
-            index for index, pod in enumerate(pods) if pod.host_ports and self._rows[index] >= 0
+        self._with_more = [
+            index
+            for index, pod in enumerate(pods)
+            if (pod.host_ports or pod.devices) and self._rows[index] >= 0
         ]
         self._gpus = np.array(
             [self._gpus_of(*entry) for entry in zip(pods, self._rows.tolist(), strict=True)], np.int64
@@ -127,9 +130,10 @@ class _Ends:
         rows = self._rows[:count][known]
         np.add.at(room.free, rows, self._amounts[:count][known])
         np.bitwise_or.at(room.gpus, rows, self._gpus[:count][known])
-        for index in self._with_ports[: bisect_left(self._with_ports, count)]:
-            row, ports = int(self._rows[index]), self._pods[index].host_ports
-            room.ports[row] = room.ports.get(row, frozenset()) - ports
+        for index in self._with_more[: bisect_left(self._with_more, count)]:
+            row, pod = int(self._rows[index]), self._pods[index]
+            room.ports[row] = room.ports.get(row, frozenset()) - pod.host_ports
+            room.give_back(row, pod.devices)
         return room
 
 
@@ -187,6 +191,8 @@ def release(table: NodeTable, room: FreeResources, pods: Sequence[PodView]) -> N
             room.gpus[row] |= table.gpus_of(pod, row) & gpus.healthy
         if pod.host_ports:
             room.ports[row] = room.ports.get(row, frozenset()) - pod.host_ports
+        if pod.devices:
+            room.give_back(row, pod.devices)
 
 
 def retake(table: NodeTable, room: FreeResources, pods: Sequence[PodView]) -> None:
@@ -201,6 +207,8 @@ def retake(table: NodeTable, room: FreeResources, pods: Sequence[PodView]) -> No
         room.gpus[row] &= ~table.gpus_of(pod, row)
         if pod.host_ports:
             room.ports[row] = room.ports.get(row, frozenset()) | pod.host_ports
+        if pod.devices:
+            room.take_again(row, pod.devices)
 
 
 def end_of(pod: PodView, allocations: Allocations) -> datetime | None:
@@ -243,6 +251,10 @@ def _keep(
     spare.ports = {
         row: table.room.ports.get(row, frozenset()) | later.ports.get(row, frozenset())
         for row in table.room.ports.keys() | later.ports.keys()
+    }
+    spare.taken = {
+        row: table.room.taken.get(row, frozenset()) | later.taken.get(row, frozenset())
+        for row in table.room.taken.keys() | later.taken.keys()
     }
     nodes = {table.views[spot.node].name for spot in spots}
     return Reservation(gang.key, at, spare, tuple(sorted(nodes)))

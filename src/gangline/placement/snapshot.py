@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,7 +15,6 @@ from gangline.api.core import (
     NEVER_PREEMPTS,
     Node,
     Pod,
-    PodSpec,
     Taint,
     Toleration,
     find_condition,
@@ -26,6 +25,7 @@ from gangline.clock import parse_time
 from gangline.errors import UserError
 from gangline.placement.affinity.terms import PREFERRED, REQUIRED, Relations, read_relations
 from gangline.placement.amounts import capacity_amounts, pod_request
+from gangline.placement.claims.named import claim_users, device_claims, volume_claims
 from gangline.placement.preemption.disruption import DisruptionBudget
 from gangline.placement.service import AttainedService
 from gangline.topology import RATES_ANNOTATION, NodeGpus, read_annotation
@@ -37,6 +37,10 @@ from gangline.workloads.gpus import VISIBLE_ANNOTATION, gpu_shares, read_gpus
 from gangline.workloads.requests import GPU, device_count
 from gangline.workloads.suspension import CHECKPOINT_ANNOTATION
 from gangline.workloads.workload_sets import SetGang, WorkloadSets
+
+if TYPE_CHECKING:
+    from gangline.placement.claims.demands import ClaimDemand
+    from gangline.placement.claims.devices import DeviceId, Pool
 
 JOB_NAME_LABELS = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name", "job-name")
 REPLICA_LABELS = ("training.kubeflow.org/job-role", "training.kubeflow.org/replica-type")
@@ -97,6 +101,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         gpus: its GPUs and their links; None where the stock device plugin hands out ids, or there are none.
         by_wires: GPUs are chosen by their links, not lowest id first.
         by_claim: they go to resource claims alone.
+        pools: devices of any driver that claims can get there.
     """
 
     name: str
@@ -107,6 +112,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gpus: NodeGpus | None = None
     by_wires: bool = False
     by_claim: bool = False
+    pools: tuple[Pool, ...] = ()
 
     @classmethod
     def from_node(cls, node: Node) -> NodeView:
@@ -207,6 +213,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         device_claims: (name in the pod, name of the object or empty) of its claims of devices.
         claim_users: (container, name in the pod, request or empty) of the containers that use them.
         claim_shares: (claim, request, first, end): which of the pod's GPUs are for whom, once that is known.
+        demands: (claim, what it asks for) of the claims that are allocated where it goes, without those that
+        are GPUs of ours. devices: that its claims hold.
         visible_gpus: the only GPUs that it may get; None for any.
         gpu_uuids: the GPUs that it has been given, in the order of its containers.
         started: since when it runs. limit_s: after how many seconds it is ended, or None.
@@ -246,6 +254,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     device_claims: tuple[tuple[str, str], ...] = ()
     claim_users: tuple[tuple[str, str, str], ...] = ()
     claim_shares: tuple[tuple[str, str, int, int], ...] = ()
+    demands: tuple[tuple[str, ClaimDemand], ...] = ()
+    devices: frozenset[DeviceId] = frozenset()
     visible_gpus: Collection[str] | None = None
     gpu_uuids: tuple[str, ...] = ()
     started: str = ""
@@ -273,7 +283,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             spread = spec.topology_spread_constraints
             relations, unknown = read_relations(spec.affinity, spread, namespace, labels)
         ports, refusal = frozenset(port[:2] for port in host_ports(spec)), refusal or unknown
-        claims, own = _claims(pod) if spec.volumes else ((), ())
+        claims, own = volume_claims(pod) if spec.volumes else ((), ())
         affinity = (spec.node_selector, terms, preferences, spec.tolerations, relations)
         visible = pod.metadata.annotations.get(VISIBLE_ANNOTATION)
         shape = (request, sorted(ports), affinity, refusal, visible)
@@ -304,8 +314,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             gang=gang.key,
             gang_size=gang.size,
             queue=pod.metadata.annotations.get(QUEUE_ANNOTATION, ""),
-            device_claims=_device_claims(pod) if spec.resource_claims else (),
-            claim_users=_claim_users(spec) if spec.resource_claims else (),
+            device_claims=device_claims(pod) if spec.resource_claims else (),
+            claim_users=claim_users(spec) if spec.resource_claims else (),
             gpu_shares=tuple((name, share.start, share.stop) for name, share in shares.items()),
             visible_gpus=None if visible is None else tuple(visible.split(",")),
             gpu_uuids=given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)),
@@ -323,13 +333,27 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The namespace of the pod."""
         return self.key.partition("/")[0]
 
-    def names_claim(self, claim: str) -> bool:
-        """Return whether the pod names a claim of devices (``NAMESPACE/NAME``)."""
-        return any(f"{self.namespace}/{name}" == claim for _, name in self.device_claims)
+    @property
+    def named_claims(self) -> list[str]:
+        """Claims of devices that it names and that are made, by ``NAMESPACE/NAME``."""
+        return [f"{self.namespace}/{name}" for _, name in self.device_claims if name]
 
-    def placed(self, node: str, gpu_uuids: tuple[str, ...], started: str = "") -> PodView:
-        """Return the pod as it is once it is bound to a node, with these GPUs."""
-        return msgspec.structs.replace(self, node_name=node, gpu_uuids=gpu_uuids, started=started)
+    @property
+    def to_allocate(self) -> set[str]:
+        """Claims of devices that are allocated with it, by ``NAMESPACE/NAME``."""
+        return {f"{self.namespace}/{claim}" for claim, *_ in (*self.demands, *self.claim_shares)}
+
+    def placed(
+        self,
+        node: str,
+        gpu_uuids: tuple[str, ...],
+        started: str = "",
+        devices: frozenset[DeviceId] = frozenset(),
+    ) -> PodView:
+        """Return the pod as it is once it is bound to a node, with these GPUs and devices of claims."""
+        return msgspec.structs.replace(
+            self, node_name=node, gpu_uuids=gpu_uuids, started=started, devices=devices
+        )
 
 
 def _gang(pod: Pod, sets: WorkloadSets | None) -> SetGang:
@@ -344,33 +368,6 @@ def _time(text: str) -> str:
     except ValueError:
         return ""
     return text
-
-
-def _claims(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of all claims, and of those that are made for the pod: ``POD-VOLUME``."""
-    named = tuple(
-        volume.persistent_volume_claim.get("claimName", "")
-        for volume in pod.spec.volumes
-        if volume.persistent_volume_claim
-    )
-    own = tuple(f"{pod.metadata.name}-{volume.name}" for volume in pod.spec.volumes if volume.ephemeral)
-    return named + own, own
-
-
-def _device_claims(pod: Pod) -> tuple[tuple[str, str], ...]:
-    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
-    asked = pod.spec.resource_claims
-    # Of a template no claim may be made: then there is no name, and nothing to wait for.
-    found = [(one.name, made.get(one.name, one.resource_claim_name or "")) for one in asked]
-    return tuple((name, made_name) for name, made_name in found if made_name is not None)
-
-
-def _claim_users(spec: PodSpec) -> tuple[tuple[str, str, str], ...]:
-    return tuple(
-        (container.name, used["name"], used.get("request", ""))
-        for container in (*spec.init_containers, *spec.containers)
-        for used in container.resources.claims
-    )
 
 
 def unknown_mode(labels: Mapping[str, str]) -> str:
@@ -423,6 +420,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         services: what gangs have had before their present runs, by key.
         leaving: gangs that are about to be suspended.
         budgets: how many pods may go at once.
+        claimed: devices that allocated claims hold.
     """
 
     nodes: tuple[NodeView, ...] = ()
@@ -431,6 +429,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     services: dict[str, AttainedService] = {}
     leaving: frozenset[str] = frozenset()
     budgets: tuple[DisruptionBudget, ...] = ()
+    claimed: frozenset[DeviceId] = frozenset()
 
     def models_under(self, uids: Collection[str]) -> dict[str, list[str]]:
         """Return the nodes, by the model of the devices that some pods hold there."""

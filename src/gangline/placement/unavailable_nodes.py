@@ -83,6 +83,6 @@ def _opened(view: NodeView) -> NodeView:
 
 def _fits(table: NodeTable, allocations: Allocations, gang: Gang, names: set[str]) -> bool:
     views = [_opened(view) if view.name in names else view for view in table.views]
-    opened = NodeTable.of(views, allocations, table.levels)
+    opened = NodeTable.of(views, allocations, table.levels, claimed=table.claimed)
     opened.affinity_index = allocations.affinity_index
     return place(opened, opened.room, gang) is not None

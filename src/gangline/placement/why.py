@@ -11,11 +11,13 @@ import numpy as np
 from gangline.placement.affinity.why_rules import rule_refusals, rule_shortfall
 from gangline.placement.amounts import PODS
 from gangline.placement.capacity import capacity
+from gangline.placement.claims.serve import why_not
 from gangline.placement.filters import NO_DOMAIN, filter_reason
 from gangline.placement.fit import visible_room
+from gangline.placement.free_resources import FreeResources
 from gangline.placement.gangs import Gang
 from gangline.placement.groups.domains import domain_name, domains_of
-from gangline.placement.node_table import FreeResources, NodeTable
+from gangline.placement.node_table import NodeTable
 from gangline.placement.place import place
 from gangline.placement.snapshot import NodeView, PodView
 from gangline.workloads.requests import GPU
@@ -58,6 +60,8 @@ def _shortfalls(table: NodeTable, row: int, pod: PodView) -> list[str]:
     gpus = pod.request.get(GPU, 0)
     if not found and gpus and table.kind_of[row] >= 0 and int(room.gpus[row]).bit_count() < gpus:
         found = [f"Insufficient healthy {GPU}"]
+    if not found and pod.demands and (short := why_not(table, room, pod, row)):
+        found = [short]
     return found
 
 
@@ -88,7 +92,7 @@ def shortfall(table: NodeTable, room: FreeResources, gang: Gang) -> tuple[str, s
             return shortfall(table, room, gang.only(*others))
         return "NoRoom", f"there is room for {len(alike)} of its pods, but not for all {len(gang.pods)}"
     gpus = pod.request.get(GPU, 0)
-    each = f" of {gpus} {GPU}" if gpus else ""
+    each = f" of {gpus} {GPU}" if gpus else " with the devices of their claims" if pod.demands else ""
     return "NoRoom", f"needs room for {len(alike)} pods{each} at once; there is room for {fitting}"
 
 
@@ -135,11 +139,11 @@ def _one_pod(
         ids = np.bitwise_count(room.gpus[rows].astype(np.uint64)).astype(np.int64)
         free[:, place] = np.where(is_known, np.minimum(free[:, place], ids), free[:, place])
     shorts = (free < [amount for _, amount in asked]).sum(axis=0).tolist()
-    place = max(range(len(asked)), key=lambda place: (shorts[place], asked[place][0]))
-    best, short, (name, amount) = int(np.argmax(free[:, place])), shorts[place], asked[place]
-    node, free_there = table.names[rows[best]], max(int(free[best, place]), 0)
-    if short == 0:
+    if not any(shorts):
         return pod_message(table, pod)
+    place = max(range(len(asked)), key=lambda place: (shorts[place], asked[place][0]))
+    best, (name, amount) = int(np.argmax(free[:, place])), asked[place]
+    node, free_there = table.names[rows[best]], max(int(free[best, place]), 0)
     if free_there >= amount:
         return f"needs {_shown(name, amount)} and all else on one node; no node has both"
     there = _shown(name, free_there, bare=True)

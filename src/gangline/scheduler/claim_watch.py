@@ -7,7 +7,7 @@ back. A claim gets Kubernetes' finalizer first, so that its devices are not forg
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -43,6 +43,7 @@ class ClaimWatch:
         self._wake = wake
         self._is_ready = asyncio.Event()
         self._writes = asyncio.Semaphore(WRITES_AT_ONCE_MAX)
+        self._releasing: set[str] = set()
         self._protecting: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -63,7 +64,7 @@ class ClaimWatch:
                 await synced(cache)
             self._state.devices.is_known = True
             self._is_ready.set()
-            if self._state.take_devices(self._state.devices.slices):
+            if self._state.take_nodes_devices(None):
                 self._wake()
 
     async def ready(self) -> None:
@@ -75,37 +76,44 @@ class ClaimWatch:
             return
 
     def _callback(self, resource: Resource) -> Callable[[Any, Any], None]:
-        devices = self._state.devices
-        table = devices.classes if resource is DEVICE_CLASSES else devices.claims
+        take = {
+            RESOURCE_SLICES: self._on_slice,
+            DEVICE_CLASSES: self._on_class,
+            RESOURCE_CLAIMS: self._on_claim,
+        }[resource]
 
-        def on_change(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
-            obj = new or old or {}
-            meta, node = obj["metadata"], ""
-            key = f"{meta['namespace']}/{meta['name']}" if resource.namespaced else str(meta["name"])
-            if resource is RESOURCE_SLICES:
-                node = devices.take_slice(obj, is_gone=new is None)
-            elif new is None:
-                table.pop(key, None)
-            else:
-                table[key] = new
-            if not devices.is_known:
-                return
-            claim = key if resource is RESOURCE_CLAIMS else ""
-            if self._state.take_devices([node] if node else (), claim):
+        def on_change(old: Obj | None, new: Obj | None) -> None:
+            if take(new or old or {}, new is None):
                 self._wake()
-            if claim:
-                self._protect(claim)
 
         return on_change
 
+    def _on_slice(self, obj: Obj, is_gone: bool) -> bool:
+        nodes = self._state.devices.take_slice(obj, is_gone=is_gone)
+        return self._state.devices.is_known and self._state.take_nodes_devices(nodes)
+
+    def _on_class(self, obj: Obj, is_gone: bool) -> bool:
+        classes, name = self._state.devices.classes, obj["metadata"]["name"]
+        classes.pop(name, None)
+        if not is_gone:
+            classes[name] = obj
+        return self._state.take_devices()
+
+    def _on_claim(self, obj: Obj, is_gone: bool) -> bool:
+        key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        is_news = self._state.take_claim(key, None if is_gone else obj)
+        if self._state.devices.is_known:
+            self._protect(key)
+        return is_news
+
     async def allocate(self, bindings: Sequence[Binding]) -> list[tuple[Binding, ApiError]]:
-        """Allocate the claims of a gang, and reserve them for its pods.
+        """Allocate the claims of a gang, and reserve them for its pods: one write for each claim.
 
         Returns:
             All bindings with the reason when one claim cannot be allocated: then none of them is.
         """
-        taken = self._state.devices.taken() if any(one.claims for one in bindings) else {}
-        wanted = [(one, name, taken.get(one.node, set())) for one in bindings for name in self._names(one)]
+        users = self._users(bindings)
+        wanted = [(key, some) for key, some in users.items()]
         results = await asyncio.gather(*(self._allocate(*one) for one in wanted), return_exceptions=True)
         for error in results:
             if isinstance(error, BaseException) and not isinstance(error, ApiError):
@@ -115,15 +123,18 @@ class ClaimWatch:
             return []
         return [(binding, failed[0]) for binding in bindings]
 
-    def _names(self, binding: Binding) -> list[str]:
-        """Return the claims of a pod that a decision is about."""
-        held = self._state.allocations.get(binding.uid)
-        return [name for _, name in held.device_claims if name] if held is not None else []
+    def _users(self, bindings: Sequence[Binding]) -> dict[str, list[Binding]]:
+        """Return the claims of pods that a decision is about, with those that name them."""
+        users: dict[str, list[Binding]] = {}
+        for binding in bindings:
+            held = self._state.allocations.get(binding.uid)
+            for key in held.named_claims if held is not None else ():
+                users.setdefault(key, []).append(binding)
+        return users
 
-    async def _allocate(self, binding: Binding, name: str, taken: set[str]) -> None:
-        key = f"{binding.pod.partition('/')[0]}/{name}"
+    async def _allocate(self, key: str, users: Sequence[Binding]) -> None:
         try:
-            status = self._state.devices.allocated(binding, name, taken)
+            status = self._state.devices.allocated(key, users)
         except ClaimRefused as refused:
             raise Conflict(409, "Conflict", str(refused)) from None
         if writing := self._protecting.get(key):
@@ -135,7 +146,7 @@ class ClaimWatch:
             claim = await self._client.update(
                 RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status"
             )
-        self._state.devices.claims[key] = claim  # the next decision shall not wait for the watch
+        self._state.take_claim(key, claim)  # the next decision shall not wait for the watch
 
     def take_pod(self, pod: Pod) -> None:
         """Look at the claims of a pod that has come."""
@@ -161,31 +172,45 @@ class ClaimWatch:
             async with self._writes:
                 done = await self._client.update(RESOURCE_CLAIMS, _protected(claim))
             if self._state.devices.claims.get(key) is claim:
-                self._state.devices.claims[key] = done
+                self._state.take_claim(key, done)
 
     async def release(self, bindings: Sequence[Binding]) -> None:
         """Give back what was allocated to pods that were not bound after all."""
-        wanted = [(one, name) for one in bindings for name in self._names(one)]
-        await asyncio.gather(*(self._release(*one) for one in wanted))
+        users = self._users(bindings)
+        await asyncio.gather(*(self._release(key, {one.uid for one in users[key]}) for key in users))
 
-    async def _release(self, binding: Binding, name: str) -> None:
-        key = f"{binding.pod.partition('/')[0]}/{name}"
+    async def release_idle(self, waiting: Collection[str]) -> None:
+        """Give back claims that are allocated for nobody but pods that wait, by uid, and find no room.
+
+        So does kube-scheduler; a scheduler that ended between allocating and binding leaves such claims.
+        """
+        claims = [key for key in self._state.idle_claims(waiting) if key not in self._releasing]
+        self._releasing.update(claims)
+        try:
+            await asyncio.gather(*(self._release(key, None) for key in claims))
+        finally:
+            self._releasing.difference_update(claims)
+
+    async def _release(self, key: str, users: Collection[str] | None) -> None:
+        """Take pods, or all for None, off a claim, and its devices if it is for nobody then."""
         claim = self._state.devices.claims.get(key) or {}
         status = dict(claim.get("status") or {})
         reserved = status.get("reservedFor") or ()
-        if not any(one["uid"] == binding.uid for one in reserved):
+        left = [one for one in reserved if users is not None and one["uid"] not in users]
+        if len(left) == len(reserved) and users is not None:
             return
-        status["reservedFor"] = [one for one in reserved if one["uid"] != binding.uid]
-        if not status["reservedFor"]:
-            status.pop("allocation", None)
+        status["reservedFor"] = left
+        if not left:
+            status = {}
         try:
             async with self._writes:
                 done = await self._client.update(
                     RESOURCE_CLAIMS, {**claim, "status": status}, subresource="status"
                 )
         except ApiError:
-            return  # Kubernetes' controller gives it back once its pod is gone
-        self._state.devices.claims[key] = done
+            return  # it was changed; Kubernetes' controller gives it back once its pods are gone
+        if self._state.take_claim(key, done):
+            self._wake()
 
 
 def _is_protected(claim: Obj) -> bool:

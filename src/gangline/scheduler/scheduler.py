@@ -309,6 +309,8 @@ class Scheduler:
                 self._statistics.gangs_preempted += 1
                 self._groups.disrupt(eviction.gang, _gave_way(eviction))
                 self._start(self._evict(eviction))
+        if stuck := self._stuck(decisions, keys):
+            self._start(self._claims.release_idle(stuck))
         forming = self._still_forming(decisions)
         for entry in decisions.unschedulable:
             if keys.get(entry.uid) not in forming and not self._state.is_said(entry.uid, entry.message):
@@ -317,6 +319,13 @@ class Scheduler:
             self._wake()  # what starts after them may do so now
         told = tuple(wait for wait in decisions.waits if wait.gang not in forming)
         self._groups.tell(told, together.keys())
+
+    def _stuck(self, decisions: Decisions, keys: dict[str, str]) -> list[str]:
+        """Return the pods that find no room, by uid, where claims of devices may be the reason."""
+        if not self._state.devices.held:
+            return []
+        gangs = {wait.gang for wait in decisions.waits if wait.reason in ("NoRoom", "NoNode")}
+        return [entry.uid for entry in decisions.unschedulable if keys.get(entry.uid, entry.pod) in gangs]
 
     def _still_forming(self, decisions: Decisions) -> set[str]:
         """Return the gangs that lack something only since a moment; they are looked at again."""

@@ -8,6 +8,7 @@ the rows of nodes that have changed, or whose pods have, are written anew.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,21 +16,19 @@ from gangline.api.core import Node, Pod, find_condition
 from gangline.api.resources import Resource
 from gangline.placement import (
     Binding,
-    DeviceClaims,
     Gang,
     Group,
     Groups,
-    Namespaces,
     NodeTable,
     NodeView,
     PodView,
     Snapshot,
-    Storage,
 )
 from gangline.placement.allocations import Allocations, gang_key
 from gangline.placement.gangs import REPLICA_SLASHES
 from gangline.placement.groups.collect import collect_gangs, leaves
 from gangline.placement.snapshot import HOSTNAME_LABEL, given_gpus
+from gangline.scheduler.applied_pods import AppliedPods
 from gangline.scheduler.set_gangs import Obj, SetGangs
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.suspension import CHECKPOINT_ANNOTATION
@@ -56,23 +55,21 @@ class SchedulerState:
         self._nodes: dict[str, NodeView] = {}
         self._groups = Groups()
         self._allocations = Allocations(groups=self._groups)
-        self._table = NodeTable(levels)
         self._changed: set[str] = set()
         self._assumed: set[str] = set()
         self._pending: dict[str, PodView] = {}
         self._paused: set[str] = set()
         self._said: dict[str, str] = {}
-        self._with_claims: dict[str, PodView] = {}
-        self.storage = Storage()
+        self._applied = AppliedPods()
+        self.storage = self._applied.storage
         """Claims, volumes and storage classes; whoever changes it calls :meth:`take_storage`."""
-        self.devices = DeviceClaims()
-        """Claims of devices and what nodes publish; whoever changes it calls :meth:`take_devices`."""
-        self._with_devices: dict[str, PodView] = {}  # pods with such claims, as they say it
-        self._bare_nodes: dict[str, NodeView] = {}  # nodes that publish devices, without them
-        self.namespaces = Namespaces()
+        self.devices = self._applied.devices
+        """Claims of devices and what nodes publish: :meth:`take_claim`, :meth:`take_nodes_devices`."""
+        self.namespaces = self._applied.namespaces
         """Labels of namespaces; whoever changes them calls :meth:`take_namespaces`."""
+        self._table = NodeTable(levels, claimed=self.devices.held)
+        self._bare_nodes: dict[str, NodeView] = {}  # without the devices that they publish
         self._set_gangs = SetGangs(self._allocations.succeeded)
-        self._selecting: dict[str, PodView] = {}  # pods that select namespaces, as they say it
 
     @property
     def allocations(self) -> Allocations:
@@ -145,14 +142,13 @@ class SchedulerState:
             held = self._remove(uid)
             waited = self._drop_pending(uid)
             self._assumed.discard(uid)
-            self._selecting.pop(uid, None)
-            self._with_devices.pop(uid, None)
+            self._applied.drop(uid)
             return (held or waited) and bool(self._pending)
         if new.spec.node_name:
             waited = self._drop_pending(uid)  # True where another scheduler has bound it
             self._assumed.discard(uid)
             if not self._is_known(new):
-                self._add(self._named(self.view_of(new)))
+                self._add(self._applied.take(self.view_of(new)))
             return waited and bool(self._pending)
         if new.spec.scheduler_name not in self._names or new.metadata.deletion_timestamp:
             return self._drop_pending(uid) and bool(self._pending)
@@ -173,7 +169,7 @@ class SchedulerState:
             known is not None
             and known.node_name == pod.spec.node_name
             and (
-                bool(known.claim_shares)
+                bool(known.claim_shares or known.devices)
                 or set(known.gpu_uuids) == set(given_gpus(pod.metadata.annotations.get(GPUS_ANNOTATION)))
             )
             and known.is_ending == bool(pod.metadata.deletion_timestamp)
@@ -193,12 +189,11 @@ class SchedulerState:
             )
             if before == after:
                 return False
-        view = self._named(self.view_of(new))
-        if view.claims:
-            self._with_claims[uid] = view
-        self._pending[uid] = self.storage.applied(view)
+        view = self._pending[uid] = self._applied.take(self.view_of(new))
+        for claim in self.devices.newly_shared(view):
+            self.take_devices(claim)
         self._know_level(view.required_level)
-        return not self._pending[uid].gated
+        return not view.gated
 
     def view_of(self, pod: Pod) -> PodView:
         """Return the view of a pod, with the gang that it is in by what it is of."""
@@ -208,6 +203,7 @@ class SchedulerState:
         """Take a JobSet or a LeaderWorkerSet as it is now, and look at the gangs of its pods again."""
         is_news = False
         for uid, gang in self._set_gangs.take_set(resource, old, new):
+            self._applied.join(uid, gang)
             held, waiting = self._allocations.get(uid), self._pending.get(uid)
             if held is not None and (held.gang, held.gang_size) != gang:
                 self._allocations.add(msgspec.structs.replace(held, gang=gang.key, gang_size=gang.size))
@@ -217,69 +213,64 @@ class SchedulerState:
         return is_news
 
     def take_storage(self) -> bool:
-        """Look at the claims of waiting pods again."""
+        """Look at the claims of volumes of waiting pods again."""
+        return self._look_at(self._applied.with_volumes())
+
+    def take_namespaces(self) -> bool:
+        """Look at the terms of pods about namespaces again."""
+        return self._look_at(self._applied.selecting())
+
+    def take_nodes_devices(self, nodes: Iterable[str] | None) -> bool:
+        """Look again at the devices that nodes publish, None for all nodes, and at what claims ask for."""
         is_news = False
-        for uid, view in self._with_claims.items():
-            new = self.storage.applied(view)
-            if uid in self._pending and new != self._pending[uid]:
-                self._pending[uid] = new
-                is_news = True
-        return is_news
-
-    def _named(self, view: PodView) -> PodView:
-        if view.relations is not None and view.relations.selects_namespaces:
-            self._selecting[view.uid] = view
-        if view.device_claims:
-            self._with_devices[view.uid] = view
-        return self.namespaces.applied(self.devices.applied(view))
-
-    def may_start_with(self, claim: str) -> bool:
-        """Return whether a pod with a claim waits for a node, and asks for nothing that is refused."""
-        found = (self._pending.get(uid) for uid in self._claiming(claim))
-        return any(pod is not None and not pod.refusal for pod in found)
-
-    def _claiming(self, claim: str) -> list[str]:
-        return [uid for uid, pod in self._with_devices.items() if not claim or pod.names_claim(claim)]
-
-    def take_devices(self, nodes: Iterable[str] = (), claim: str = "") -> bool:
-        """Look again at a claim of devices, or at all, and at the GPUs that these nodes publish."""
-        is_news = False
-        for name in nodes:
+        for name in list(self._bare_nodes) if nodes is None else nodes:
             bare = self._bare_nodes.get(name)
             if bare is not None and (node := self.devices.on_node(bare)) != self._nodes.get(name):
                 self._nodes[name] = node
                 self._changed.add(name)
                 is_news = bool(self._pending)
-        for uid in self._claiming(claim):
-            said = self._with_devices[uid]
-            held = self._allocations.get(uid)
-            if uid in self._assumed or (held is not None and held.claim_shares):
-                continue  # decided here
-            view = self._named(said)
-            if held is not None and held != view:
-                self._add(view)
-                is_news = is_news or bool(self._pending)
-            if uid in self._with_claims:
-                self._with_claims[uid] = view
-            if uid in self._pending and (new := self.storage.applied(view)) != self._pending[uid]:
-                self._pending[uid] = new
+        return self.take_devices() or is_news
+
+    def take_claim(self, key: str, claim: dict[str, Any] | None) -> bool:
+        """Take a claim of devices as it is now, None once it is gone."""
+        moved = self.devices.take_claim(key, claim)
+        self._changed.update(filter(None, map(self.devices.pools.node_of, moved)))
+        if moved:
+            self._table.room.forget_derived()
+        return self.take_devices(key) or (bool(moved) and bool(self._pending))
+
+    def take_devices(self, claim: str = "") -> bool:
+        """Look again at the pods with a claim of devices, or with any."""
+        return self.devices.is_known and self._look_at(self._applied.with_devices(claim))
+
+    def _look_at(self, pods: Iterable[PodView]) -> bool:
+        """Look again at pods, which are given as they say it."""
+        is_news = False
+        for said in pods:
+            uid, view, held = said.uid, self._applied.view(said), self._allocations.get(said.uid)
+            if held is not None:
+                new = msgspec.structs.replace(held, relations=view.relations)
+                if said.node_name:  # else it was decided here what it holds
+                    holds = {"request": view.request, "gpu_uuids": view.gpu_uuids, "devices": view.devices}
+                    new = msgspec.structs.replace(new, **holds)
+                if new != held:
+                    self._add(new)
+                    is_news = is_news or bool(self._pending)
+            if uid in self._pending and view != self._pending[uid]:
+                self._pending[uid] = view
                 is_news = True
         return is_news
 
-    def take_namespaces(self) -> bool:
-        """Look at the terms of pods about namespaces again."""
-        is_news = False
-        for uid, said in self._selecting.items():
-            view, held = self._named(said), self._allocations.get(uid)
-            if held is not None and held.relations != view.relations:
-                self._allocations.add(msgspec.structs.replace(held, relations=view.relations))
-                is_news = is_news or bool(self._pending)
-            if uid in self._with_claims:
-                self._with_claims[uid] = view
-            if uid in self._pending and (new := self.storage.applied(view)) != self._pending[uid]:
-                self._pending[uid] = new
-                is_news = True
-        return is_news
+    def may_start_with(self, claim: str) -> bool:
+        """Return whether a pod with a claim of devices waits for a node, and asks for nothing refused."""
+        found = (self._pending.get(uid) for uid in self.devices.users.get(claim, ()))
+        return any(pod is not None and not pod.refusal for pod in found)
+
+    def idle_claims(self, waiting: Iterable[str]) -> list[str]:
+        """Return the allocated claims of pods that wait, by uid, which are for nobody else."""
+        pods = [pod for uid in waiting if (pod := self._pending.get(uid)) is not None]
+        keys = dict.fromkeys(key for pod in pods for key in pod.named_claims)
+        return [key for key in keys if self.devices.is_idle(key, self._pending)]
 
     def claims_to_make(self, uid: str) -> list[str]:
         """Return the claims of an assumed pod whose volumes are made on its node."""
@@ -289,12 +280,11 @@ class SchedulerState:
     def _know_level(self, level: str) -> None:
         """Have nodes be a level from the first gang on that asks for it: others need not pay for it."""
         if level == HOSTNAME_LABEL and level not in self._table.levels:
-            self._table = NodeTable((*self._table.levels, level))
+            self._table = NodeTable((*self._table.levels, level), claimed=self.devices.held)
             self._changed.update(self._nodes)
 
     def _drop_pending(self, uid: str) -> bool:
         """Forget a pod that waits no longer; return whether it did: others may have waited behind it."""
-        self._with_claims.pop(uid, None)
         self._said.pop(uid, None)
         return self._pending.pop(uid, None) is not None
 
@@ -316,7 +306,8 @@ class SchedulerState:
         """
         new = sum(1 for name in self._changed if name in self._nodes and self._table.index(name) < 0)
         if new > INSERTS_MAX:
-            self._table = NodeTable.of(self._nodes.values(), self._allocations, self._table.levels)
+            held, levels = self.devices.held, self._table.levels
+            self._table = NodeTable.of(self._nodes.values(), self._allocations, levels, claimed=held)
             self._changed.clear()
         for name in sorted(self._changed):
             view = self._nodes.get(name)
@@ -334,6 +325,7 @@ class SchedulerState:
             pods=tuple(self._allocations),
             succeeded=dict(self._allocations.succeeded),
             budgets=tuple(self._allocations.budgets.values()),
+            claimed=frozenset(self.devices.held),
         )
 
     def waiting(self) -> list[PodView]:
@@ -394,6 +386,7 @@ class SchedulerState:
         """Hold room for a decision that is being carried out."""
         view = self._pending.pop(binding.uid)
         self._assumed.add(binding.uid)
+        self.devices.pending |= view.to_allocate
         held = self._allocations.get(binding.uid)
         if held is None:
             self._allocations.add(view.placed(binding.node, binding.uuids))
@@ -423,6 +416,9 @@ class SchedulerState:
         if view is not None:
             self._changed.add(view.node_name)
             self._pending[binding.uid] = view.placed("", ())
+            self.devices.pending -= view.to_allocate
+            for claim in view.to_allocate:
+                self.take_devices(claim)
 
     def give_back(self, uid: str) -> None:
         """Give back the room that is held under an identity."""

@@ -18,5 +18,5 @@ def test_slices_that_come_after_their_nodes_count() -> None:
     node = msgspec.convert({"metadata": {"name": "n0", "uid": "u"}}, Node, strict=False)
     state.take_node(None, node)
     state.devices.take([resource_slice(simulate("n0", 4), "n0", "u")], [], [])
-    state.take_devices(state.devices.slices)
+    state.take_nodes_devices(None)
     assert [view.by_claim for view in state.table().views] == [True]

@@ -174,7 +174,9 @@ def placement_report(
     view.check_seen("show what a placement is worth")
     placed = [view.views[pod["metadata"]["uid"]] for pod in pods if pod["metadata"]["uid"] in view.views]
     allocations = Allocations(view.snapshot.pods, view.groups)
-    table = NodeTable.of(view.snapshot.nodes, view.snapshot.pods, view.policy.levels)
+    table = NodeTable.of(
+        view.snapshot.nodes, view.snapshot.pods, view.policy.levels, claimed=view.snapshot.claimed
+    )
     with_gpus = [pod for pod in placed if gpu_count(pod.request)]
     used = {pod.node_name for pod in with_gpus}
     is_known = all(pod.request.get(GPU) for pod in with_gpus)  # links are of NVIDIA's whole GPUs alone

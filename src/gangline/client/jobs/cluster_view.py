@@ -227,11 +227,10 @@ def view_of(
         groups.update((group.key, group) for group in replicas)
     found = [queue for entry in queues if isinstance(queue := read_queue(entry), Queue)]
     read = {pod["metadata"]["uid"]: msgspec.convert(pod, Pod, strict=False) for pod in pods}
-    views = {
-        uid: storage.applied(namespaces.applied(devices.applied(PodView.from_pod(pod, sets))))
-        for uid, pod in read.items()
-        if not pod.is_finished
-    }
+    said = {uid: PodView.from_pod(pod, sets) for uid, pod in read.items() if not pod.is_finished}
+    for pod_view in said.values():
+        devices.note(pod_view)
+    views = {uid: storage.applied(namespaces.applied(devices.applied(one))) for uid, one in said.items()}
     return ClusterView(
         nodes=nodes,
         pods=pods,
@@ -246,6 +245,7 @@ def view_of(
                 gang for pod in read.values() if (gang := succeeded_gang(pod) or sets.succeeded_gang(pod))
             ),
             budgets=budgets,
+            claimed=frozenset(devices.held),
         ),
         groups=groups,
         policy=Policy(queues={queue.name: queue for queue in found}),

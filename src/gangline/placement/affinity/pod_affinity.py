@@ -15,9 +15,11 @@ import numpy as np
 from gangline.placement.affinity.preferences import wishes
 from gangline.placement.affinity.terms import Relations, Spread, Term
 from gangline.placement.capacity import Spot, capacity, node_scores, take
+from gangline.placement.claims.serve import with_devices
 from gangline.placement.filters import NO_DOMAIN
+from gangline.placement.free_resources import FreeResources, Ints
 from gangline.placement.gangs import Gang
-from gangline.placement.node_table import Bools, Floats, FreeResources, Ints, NodeTable
+from gangline.placement.node_table import Bools, Floats, NodeTable
 from gangline.placement.snapshot import PodView
 from gangline.topology import members
 from gangline.workloads.requests import GPU
@@ -318,7 +320,8 @@ def _assign_in(
             row = int(rows[np.lexsort(keys)[0]])
             gpus, tables = pod.request.get(GPU, 0), table.tables(row)
             chosen = tables.choose(int(left.gpus[row]), gpus) if gpus and tables else 0
-            take(table, left, [Spot(pod, row, members(chosen))])
+            spot = Spot(pod, row, members(chosen))
+            take(table, left, with_devices(table, left, [spot]) or [spot])
             rules.put(pod, row)
             used[row] += 1
             found.append((pod, row))

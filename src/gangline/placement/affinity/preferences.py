@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from gangline.placement.filters import NO_DOMAIN, term_holds
-from gangline.placement.node_table import Ints, NodeTable
+from gangline.placement.free_resources import Ints
+from gangline.placement.node_table import NodeTable
 from gangline.placement.snapshot import PodView
 from gangline.workloads.requests import GPU
 

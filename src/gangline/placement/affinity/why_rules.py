@@ -11,8 +11,9 @@ from gangline.placement.affinity.pod_affinity import NO_RELATIONS, Rules
 from gangline.placement.affinity.terms import Relations, Term
 from gangline.placement.capacity import capacity
 from gangline.placement.fit import has_rules
+from gangline.placement.free_resources import FreeResources
 from gangline.placement.gangs import Gang
-from gangline.placement.node_table import FreeResources, NodeTable
+from gangline.placement.node_table import NodeTable
 from gangline.placement.place import place
 from gangline.placement.snapshot import PodView
 

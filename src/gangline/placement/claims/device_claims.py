@@ -1,119 +1,35 @@
-"""What pods ask for by claims of devices, and what claims hold: GPUs, chosen and counted as any other.
+"""What pods ask for by claims of devices, and what claims hold (``resource.k8s.io``).
 
-Claims of our driver become GPUs of the pod, its nodes those that publish theirs as ResourceSlices. What is
-not served is refused with a reason that names it. An allocated claim takes its pod to its node.
+Claims of our own driver become GPUs of the pod, chosen by their links and counted as any other. Devices of
+other drivers are demands of the pod, which placement serves node by node. What is not served is refused with
+a reason that names it. An allocated claim takes its pod to its node.
 Source: Kubernetes, "Dynamic Resource Allocation", ``resource.k8s.io/v1``.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from gangline.errors import UserError
+from gangline.placement.claims.allocate import Given
+from gangline.placement.claims.demands import Choice, ClaimDemand, ClaimRefused, read_demand
+from gangline.placement.claims.devices import DeviceId, DevicePools
+from gangline.placement.claims.gpu_slices import GpuSlice
+from gangline.placement.claims.results import allocation_of, held_devices
 from gangline.placement.decisions import Binding
 from gangline.placement.snapshot import NodeView, PodView
-from gangline.topology import NodeGpus, read_annotation
-from gangline.units import parse_quantity
-from gangline.workloads.cel import NotServed, NoValue, Version, compile_rule
+from gangline.workloads.cel import NoValue
 from gangline.workloads.device_class import DRIVER
 from gangline.workloads.requests import GPU
 
 Obj = dict[str, Any]
-EXACT = "ExactCount"
-KEEPING_AWAY = ("NoSchedule", "NoExecute")
-"""Effects of a device's taints that keep claims away."""
 
+USERS_MAX = 256
+"""Pods that may use one claim. Source: ``ResourceClaimReservedForMaxSize`` of ``resource.k8s.io/v1``."""
 
-class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPUs that a node publishes: names and devices as selectors see them, by UUID, and their links.
-
-    Those with a taint are for nobody: claims with tolerations are not served.
-    """
-
-    node: str
-    names: dict[str, str] = {}
-    devices: dict[str, Obj] = {}
-    gpus: NodeGpus | None = None
-    tainted: frozenset[str] = frozenset()
-
-
-class Demand(msgspec.Struct, frozen=True):
-    """What claims ask for that are not allocated: (claim, request, count), and the selectors of all."""
-
-    counts: tuple[tuple[str, str, int], ...]
-    selectors: tuple[str, ...]
-
-
-class ClaimRefused(Exception):
-    """A pod waits for a claim, or asks for what is not served; the text says what for."""
-
-
-def read_slice(obj: Obj) -> Slice | None:
-    """Return a ResourceSlice of our driver, None for another driver's."""
-    spec = obj["spec"]
-    if spec.get("driver") != DRIVER:
-        return None
-    devices, names, tainted = {}, {}, set()
-    for device in spec.get("devices") or ():
-        seen = _seen(device)
-        uuid = seen["attributes"][DRIVER].get("uuid", device["name"])
-        devices[uuid], names[uuid] = seen, device["name"]
-        if any(taint.get("effect") in KEEPING_AWAY for taint in device.get("taints") or ()):
-            tainted.add(uuid)
-    return Slice(
-        node=spec.get("nodeName") or "",
-        names=names,
-        devices=devices,
-        gpus=_gpus(devices),
-        tainted=frozenset(tainted),
-    )
-
-
-def _seen(device: Obj) -> Obj:
-    """Return a device as selectors see it: what has no domain in its name is the driver's."""
-    found: Obj = {"driver": DRIVER, "attributes": {DRIVER: {}}, "capacity": {DRIVER: {}}}
-    for key, value in (device.get("attributes") or {}).items():
-        domain, _, name = key.rpartition("/")
-        ((kind, said),) = value.items()
-        found["attributes"].setdefault(domain or DRIVER, {})[name] = (
-            Version.parse(said) if kind == "version" else said
-        )
-    for key, value in (device.get("capacity") or {}).items():
-        domain, _, name = key.rpartition("/")
-        found["capacity"].setdefault(domain or DRIVER, {})[name] = parse_quantity(value["value"])
-    return found
-
-
-def _gpus(devices: dict[str, Obj]) -> NodeGpus | None:
-    """Return the GPUs with their links; where one says nothing of them, the slowest are assumed."""
-    said = {uuid: device["attributes"][DRIVER] for uuid, device in devices.items()}
-    count = len(said)
-    links = [str(one.get("links") or "").split() for one in said.values()]
-    if any(len(row) != count for row in links):
-        links = [["X" if one == other else "SYS" for other in range(count)] for one in range(count)]
-    first: Obj = next(iter(said.values()), {})
-    note = {
-        "model": first.get("productName", ""),
-        "source": first.get("source", "file"),
-        "gpus": [
-            {
-                "uuid": uuid,
-                "index": one.get("index", place),
-                "numa": one.get("numa", 0),
-                "healthy": one.get("healthy", True),
-            }
-            for place, (uuid, one) in enumerate(said.items())
-        ],
-        "links": links,
-    }
-    try:
-        return read_annotation(json.dumps(note)) if count else None
-    except UserError:
-        return None
+_encoder = msgspec.json.Encoder(enc_hook=list, order="deterministic")
 
 
 class DeviceClaims:
@@ -121,16 +37,24 @@ class DeviceClaims:
 
     Attributes:
         is_known: all has been read; until then a pod with claims waits.
-        slices: of our driver, by node.
+        pools: devices of all drivers.
+        gpus: those of our driver, by node.
         classes: device classes in wire form, by name.
-        claims: in wire form, by ``NAMESPACE/NAME``.
+        claims: in wire form, by ``NAMESPACE/NAME``; :meth:`take_claim` changes them.
+        held: devices that allocated claims hold, each with the claim.
+        pending: claims that are being allocated.
+        users: uids of pods by the claims that they name, ``NAMESPACE/NAME``, in the order in which they came.
     """
 
     def __init__(self) -> None:
         self.is_known = False
-        self.slices: dict[str, Slice] = {}
+        self.pools = DevicePools()
+        self.gpus: dict[str, GpuSlice] = {}
         self.classes: dict[str, Obj] = {}
         self.claims: dict[str, Obj] = {}
+        self.held: dict[DeviceId, str] = {}
+        self.pending: set[str] = set()
+        self.users: dict[str, dict[str, None]] = {}
         self._visible: dict[tuple[str, ...], frozenset[str] | None] = {}
 
     def take(self, slices: Iterable[Obj], classes: Iterable[Obj], claims: Iterable[Obj]) -> None:
@@ -138,24 +62,65 @@ class DeviceClaims:
         for obj in slices:
             self.take_slice(obj)
         self.classes = {one["metadata"]["name"]: one for one in classes}
-        self.claims = {f"{one['metadata']['namespace']}/{one['metadata']['name']}": one for one in claims}
+        for one in claims:
+            self.take_claim(f"{one['metadata']['namespace']}/{one['metadata']['name']}", one)
         self.is_known = True
 
-    def take_slice(self, obj: Obj, *, is_gone: bool = False) -> str:
-        """Take a slice, or that it is gone; return the node whose GPUs may have changed, or nothing."""
+    def take_slice(self, obj: Obj, *, is_gone: bool = False) -> Collection[str] | None:
+        """Take a slice, or that it is gone; return the nodes that may have others now, None for all."""
         self._visible.clear()
-        found = read_slice(obj)
-        if found is None or not found.node:
-            return ""
-        if is_gone:
-            self.slices.pop(found.node, None)
-        else:
-            self.slices[found.node] = found
-        return found.node
+        changed = self.pools.take(obj, is_gone=is_gone)
+        spec = obj["spec"]
+        if spec["driver"] == DRIVER and (node := spec.get("nodeName")):
+            known = self.pools.slice_of(obj["metadata"]["name"])
+            if known is None:
+                self.gpus.pop(node, None)
+            else:
+                self.gpus[node] = GpuSlice.of(known)
+        return changed
+
+    def take_claim(self, key: str, claim: Obj | None) -> list[DeviceId]:
+        """Take a claim as it is now, None once it is gone; return the devices that it has got or given up."""
+        before = held_devices(self.claims.pop(key, None))
+        after = held_devices(claim)
+        if claim is not None:
+            self.claims[key] = claim
+            if (claim.get("status") or {}).get("allocation"):
+                self.pending.discard(key)
+        for device in before:
+            if self.held.get(device) == key:
+                del self.held[device]
+        self.held.update((device, key) for device in after)
+        return list(set(before).symmetric_difference(after))
+
+    def note(self, pod: PodView) -> None:
+        """Note which claims a pod names, as it says it."""
+        for key in pod.named_claims:
+            self.users.setdefault(key, {})[pod.uid] = None
+
+    def forget(self, pod: PodView) -> None:
+        """Forget a pod that is over."""
+        for key in pod.named_claims:
+            users = self.users.get(key, {})
+            users.pop(pod.uid, None)
+            if not users:
+                self.users.pop(key, None)
+
+    def newly_shared(self, pod: PodView) -> list[str]:
+        """Return the claims of which a pod is the second user: from now on they are shared."""
+        return [key for key in pod.named_claims if list(self.users[key])[1:] == [pod.uid]]
+
+    def is_idle(self, key: str, waiting: Collection[str]) -> bool:
+        """Return whether a claim is allocated, for nobody but pods that wait, given by uid."""
+        status = (self.claims.get(key) or {}).get("status") or {}
+        users = [one["uid"] for one in status.get("reservedFor") or ()]
+        return bool(status.get("allocation")) and all(uid in waiting for uid in users)
 
     def on_node(self, node: NodeView) -> NodeView:
-        """Return a node with the GPUs that it publishes for claims; they go to claims alone."""
-        found = self.slices.get(node.name)
+        """Return a node with the devices that claims can get there; GPUs of ours go to claims alone."""
+        if pools := self.pools.on_node(node):
+            node = msgspec.structs.replace(node, pools=pools)
+        found = self.gpus.get(node.name)
         if found is None or found.gpus is None:
             return node
         allocatable = {**node.allocatable, GPU: found.gpus.healthy.bit_count()}
@@ -177,63 +142,126 @@ class DeviceClaims:
 
     def _holding(self, pod: PodView) -> PodView:
         """A claim of several pods is counted at the first of them."""
-        known = self.slices.get(pod.node_name)
-        uuids = {name: uuid for uuid, name in known.names.items()} if known else {}
-        found: list[str] = []
+        held: list[DeviceId] = []
         for _, name in pod.device_claims:
-            status = (self.claims.get(f"{pod.namespace}/{name}") or {}).get("status") or {}
-            reserved = status.get("reservedFor") or [{}]
+            claim = self.claims.get(f"{pod.namespace}/{name}") or {}
+            reserved = (claim.get("status") or {}).get("reservedFor") or [{}]
             if reserved[0].get("uid") == pod.uid:
-                found += [uuids[device] for pool, device in held_devices(status) if pool == pod.node_name]
-        if not found:
+                held += held_devices(claim)
+        if not held:
             return pod
-        request = {**pod.request, GPU: pod.request.get(GPU, 0) + len(found)}
-        return msgspec.structs.replace(
-            pod, request=request, gpu_uuids=tuple(dict.fromkeys([*pod.gpu_uuids, *found]))
-        )
+        known = self.gpus.get(pod.node_name)
+        uuids = {device.id: uuid for uuid, device in known.devices.items()} if known else {}
+        found = [uuids[device] for device in held if device in uuids]
+        request = {**pod.request, GPU: pod.request.get(GPU, 0) + len(found)} if found else pod.request
+        chosen = tuple(dict.fromkeys([*pod.gpu_uuids, *found]))
+        return msgspec.structs.replace(pod, request=request, gpu_uuids=chosen, devices=frozenset(held))
 
     def _asking(self, pod: PodView) -> PodView:
         if not self.is_known:
             raise ClaimRefused(
                 "asks for devices by claims, and this scheduler cannot read resource.k8s.io/v1 here"
             )
-        if pod.request.get(GPU):
-            raise ClaimRefused(f"asks for {GPU} and by claims: one pod uses one of the two")
-        terms, counts, selectors = [], [], set()
+        terms: list[tuple[Obj, ...]] = []
+        wired: list[tuple[str, ClaimDemand]] = []
+        others: list[tuple[str, ClaimDemand]] = []
+        selectors: tuple[str, ...] | None = None
+        shared = []
         for name, obj_name in pod.device_claims:
-            claim = self.claims.get(f"{pod.namespace}/{obj_name}") if obj_name else None
-            if claim is None:
-                where = (
-                    f"{pod.namespace}/{obj_name}, which does not exist"
-                    if obj_name
-                    else f"`{name}`, being made"
-                )
-                raise ClaimRefused(f"waits for resource claim {where}")
-            status = claim.get("status") or {}
-            if allocation := status.get("allocation"):
+            key = f"{pod.namespace}/{obj_name}"
+            claim = self._claim(pod, key, name if not obj_name else "")
+            if allocation := (claim.get("status") or {}).get("allocation"):
                 if chosen := (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms"):
                     terms.append(tuple(chosen))
                 continue
-            for request in (claim["spec"].get("devices") or {}).get("requests") or ():
-                count, asked = self._request(obj_name, claim, request)
-                counts.append((obj_name, str(request["name"]), count))
-                selectors.add(asked)
-        if len(selectors) > 1:
-            raise ClaimRefused("requests of one pod with different selectors are not served here")
-        (asked,) = selectors or {()}
-        return self._with(pod, tuple(counts), asked, tuple(terms))
+            demand = read_demand(obj_name, claim["spec"], self.classes)
+            is_shared = len(self.users.get(key, ())) > 1
+            asked = None if is_shared else self._by_wires(demand)
+            if asked is not None and selectors in (None, asked):
+                selectors = asked
+                wired.append((obj_name, demand))
+            else:
+                others.append((obj_name, demand))
+                shared += [obj_name] if is_shared else []
+        if wired and pod.request.get(GPU):
+            raise ClaimRefused(f"asks for {GPU} and by claims: one pod uses one of the two")
+        pod = self._with_gpus(pod, wired, selectors or ())
+        told = [[len(wired), *(d for _, d in wired)], selectors, terms, [d for _, d in others], shared]
+        return msgspec.structs.replace(
+            pod,
+            demands=tuple(others),
+            volume_terms=(*pod.volume_terms, *terms),
+            shape=pod.shape + _encoder.encode(told),
+        )
 
-    def _with(
-        self,
-        pod: PodView,
-        counts: tuple[tuple[str, str, int], ...],
-        selectors: tuple[str, ...],
-        terms: tuple[tuple[Obj, ...], ...],
+    def _claim(self, pod: PodView, key: str, being_made: str) -> Obj:
+        """Return a claim that a pod may use, or have allocated for it."""
+        claim = None if being_made else self.claims.get(key)
+        if claim is None:
+            where = f"`{being_made}`, being made" if being_made else f"{key}, which does not exist"
+            raise ClaimRefused(f"waits for resource claim {where}")
+        if claim["metadata"].get("deletionTimestamp"):
+            raise ClaimRefused(f"resource claim {key} is being deleted")
+        if key in self.pending:
+            raise ClaimRefused(f"waits for resource claim {key}, which is being allocated")
+        status = claim.get("status") or {}
+        reserved = {one["uid"] for one in status.get("reservedFor") or ()}
+        if status.get("allocation") and len(reserved) >= USERS_MAX and pod.uid not in reserved:
+            raise ClaimRefused(f"resource claim {key} is used by {USERS_MAX} pods, the most it may be")
+        return claim
+
+    def _by_wires(self, demand: ClaimDemand) -> tuple[str, ...] | None:
+        """Return the selectors of a claim for GPUs of ours that is served by their links; None for others."""
+        choices = [choice for request in demand.requests for choice in request.choices]
+        if demand.constraints or any(map(_is_special, choices)):
+            return None
+        asked = {tuple(sorted(choice.selectors)) for choice in choices}
+        return asked.pop() if len(asked) == 1 and self._are_ours(choices[0]) else None
+
+    def _are_ours(self, choice: Choice) -> bool:
+        """Return whether all devices that match are GPUs of ours, and there are some."""
+        visible = self._matching(choice)
+        return visible is None or bool(visible)
+
+    def _matching(self, choice: Choice) -> frozenset[str] | None:
+        """Return the GPUs of ours that match, None for all healthy ones; none if others' devices match, too.
+
+        Remembered until a slice changes; else 2 µs for each device of the cluster.
+        """
+        selectors = tuple(sorted(choice.selectors))
+        if selectors not in self._visible:
+            self._visible[selectors] = self._find(choice)
+        return self._visible[selectors]
+
+    def _find(self, choice: Choice) -> frozenset[str] | None:
+        if not self.gpus:
+            return frozenset()
+        try:
+            ours = {device.id for one in self.gpus.values() for device in one.devices.values()}
+            if any(device.id not in ours and _matches(choice, device) for device in self.pools):
+                return frozenset()
+            found, is_whole = set(), True
+            for one in self.gpus.values():
+                for place, (uuid, device) in enumerate(one.devices.items()):
+                    if not device.taints and device.matches(choice.rules):
+                        found.add(uuid)
+                    elif one.gpus is None or one.gpus.healthy >> place & 1:
+                        is_whole = False
+        except NoValue:
+            return frozenset()  # a node says so when it is tried
+        return None if is_whole and found else frozenset(found)
+
+    def _with_gpus(
+        self, pod: PodView, claims: Sequence[tuple[str, ClaimDemand]], selectors: tuple[str, ...]
     ) -> PodView:
+        """Return a pod with GPUs of ours that its claims ask for."""
         shares, first = [], 0
-        for claim, request, count in counts:
-            shares.append((claim, request, first, first + count))
-            first += count
+        choices = [(name, request.choices[0]) for name, demand in claims for request in demand.requests]
+        for claim, choice in choices:
+            shares.append((claim, choice.name, first, first + choice.count))
+            first += choice.count
+        if not choices:
+            return pod
         names = dict(pod.device_claims)
         by_container = [
             (container, start, end)
@@ -241,131 +269,74 @@ class DeviceClaims:
             for claim, request, start, end in shares
             if names.get(used) == claim and part in ("", request)
         ]
-        asked = ([count for _, _, count in counts], selectors, terms)
         return msgspec.structs.replace(
             pod,
-            request={**pod.request, GPU: first} if first else pod.request,
+            request={**pod.request, GPU: first},
             claim_shares=tuple(shares),
             gpu_shares=tuple(by_container),
-            visible_gpus=self._matching(selectors) if counts else None,
-            volume_terms=(*pod.volume_terms, *terms),
-            shape=pod.shape + msgspec.json.encode(asked),
+            visible_gpus=self._matching(choices[0][1]),
         )
 
-    def _request(self, name: str, claim: Obj, request: Obj) -> tuple[int, tuple[str, ...]]:
-        """Return how many devices a request asks for, and by which selectors."""
-        what = f"request {request.get('name')} of claim {name}"
-        if claim["spec"]["devices"].get("constraints"):
-            raise ClaimRefused(f"claim {name} has constraints, which are not served here")
-        exactly = request.get("exactly")
-        if exactly is None:
-            raise ClaimRefused(f"{what}: firstAvailable is not served here")
-        if exactly.get("adminAccess") or exactly.get("capacity"):
-            raise ClaimRefused(f"{what}: adminAccess and capacity are not served here")
-        mode = exactly.get("allocationMode") or EXACT
-        if mode != EXACT:
-            raise ClaimRefused(f"{what}: allocationMode {mode} is not served here")
-        known = self.classes.get(exactly.get("deviceClassName", ""))
-        if known is None:
-            raise ClaimRefused(f"{what}: device class {exactly.get('deviceClassName')} does not exist")
-        if exactly.get("tolerations"):
-            raise ClaimRefused(f"{what}: tolerations of device taints are not served here")
-        said = [*((known["spec"]).get("selectors") or ()), *(exactly.get("selectors") or ())]
-        expressions = tuple(sorted(one["cel"]["expression"] for one in said if one.get("cel")))
-        try:
-            if not self._matching(expressions, is_any=True):
-                raise ClaimRefused(
-                    f"{what}: no device of driver {DRIVER} matches, and other drivers' are not served"
-                )
-        except NotServed as error:
-            raise ClaimRefused(f"{what}: this part of its selectors is not served here: {error}") from None
-        except NoValue as error:
-            raise ClaimRefused(f"{what}: its selectors have no value for a device: {error}") from None
-        return int(exactly.get("count") or 1), expressions
-
-    def _matching(self, selectors: tuple[str, ...], *, is_any: bool = False) -> Any:
-        """Return the GPUs that match, None for all healthy ones; or whether there is any.
-
-        Raises:
-            NotServed: a selector is beyond the served part of CEL.
-            NoValue: a selector has no value for a device.
-        """
-        if selectors not in self._visible:
-            tests = [compile_rule(one, ("device",)) for one in selectors]
-            found, is_whole = set(), True
-            for one in self.slices.values():
-                for place, (uuid, device) in enumerate(one.devices.items()):
-                    if uuid not in one.tainted and all(test({"device": device}) is True for test in tests):
-                        found.add(uuid)
-                    elif one.gpus is None or one.gpus.healthy >> place & 1:
-                        is_whole = False
-            self._visible[selectors] = None if is_whole and found else frozenset(found)
-        known = self._visible[selectors]
-        return (known is None or bool(known)) if is_any else known
-
-    def allocated(self, binding: Binding, name: str, taken: Collection[str]) -> Obj:
-        """Return the status of a claim whose devices a decision has chosen.
+    def allocated(self, key: str, users: Sequence[Binding]) -> Obj:
+        """Return the status of a claim with the devices that a decision has chosen, and all who use it.
 
         Args:
-            binding: the decision.
-            name: of the claim.
-            taken: devices of the binding's node that claims hold.
+            key: ``NAMESPACE/NAME`` of the claim.
+            users: decisions about pods that name it.
 
         Raises:
             ClaimRefused: a device is gone, another claim has it by now, or it is not what the claim asks for.
         """
-        namespace, pod = binding.pod.split("/", 1)
-        claim = self.claims.get(f"{namespace}/{name}")
+        claim = self.claims.get(key)
         if claim is None:
-            raise ClaimRefused(f"claim {namespace}/{name} is gone")
+            raise ClaimRefused(f"claim {key} is gone")
         status = dict(claim.get("status") or {})
-        consumer = {"resource": "pods", "name": pod, "uid": binding.uid}
-        reserved = [one for one in status.get("reservedFor") or () if one["uid"] != binding.uid]
-        status["reservedFor"] = [*reserved, consumer]
-        if status.get("allocation"):
-            if any(owner == name for owner, _, _ in binding.claims):
-                raise ClaimRefused(f"claim {namespace}/{name} is given to another pod at the same time")
-            return status
-        names = self.slices[binding.node].names if binding.node in self.slices else {}
-        results = []
-        for owner, request, uuids in binding.claims:
-            for uuid in uuids if owner == name else ():
-                if not self._may_have(claim, request, uuid):
-                    rule = "its selectors; pods of one gang with different selectors are not served here"
-                    what = f"device {uuid} is not for request {request} of claim {name} by "
-                    raise ClaimRefused(what + rule)
-                if uuid not in names or names[uuid] in taken:
-                    raise ClaimRefused(f"device {uuid} of node {binding.node} is gone or has been given away")
-                found = {"request": request, "driver": DRIVER, "pool": binding.node, "device": names[uuid]}
-                results.append(found)
-        where = {"key": "metadata.name", "operator": "In", "values": [binding.node]}
-        devices: Obj = {"results": results}
-        if config := (claim["spec"].get("devices") or {}).get("config"):
-            devices["config"] = [{"source": "FromClaim", **one} for one in config]
-        terms = [{"matchFields": [where]}]
-        status["allocation"] = {"devices": devices, "nodeSelector": {"nodeSelectorTerms": terms}}
+        new = {one.uid for one in users}
+        status["reservedFor"] = [
+            *(one for one in status.get("reservedFor") or () if one["uid"] not in new),
+            *({"resource": "pods", "name": one.pod.partition("/")[2], "uid": one.uid} for one in users),
+        ]
+        if len(status["reservedFor"]) > USERS_MAX:
+            raise ClaimRefused(f"claim {key} would be used by more than {USERS_MAX} pods")
+        name = key.partition("/")[2]
+        found = [allocation for one in users for owner, allocation in one.allocations if owner == name]
+        found += [
+            self._by_uuids(name, claim, one) for one in users if name in (own for own, _, _ in one.claims)
+        ]
+        if len(found) > bool(not status.get("allocation")):
+            raise ClaimRefused(f"claim {key} is given to another pod at the same time")
+        for allocation in found:
+            for device in held_devices({"status": {"allocation": allocation}}):
+                if device in self.held:
+                    raise ClaimRefused(f"device {device.name} of pool {device.pool} has been given away")
+            status["allocation"] = allocation
         return status
 
-    def _may_have(self, claim: Obj, name: str, uuid: str) -> bool:
-        """Return whether a device is one that a request asks for."""
-        requests = (claim["spec"].get("devices") or {}).get("requests") or ()
-        asked = next((one for one in requests if one["name"] == name), None)
-        if asked is None:
-            return False
-        matching = self._matching(self._request(claim["metadata"]["name"], claim, asked)[1])
-        return matching is None or uuid in matching
+    def _by_uuids(self, name: str, claim: Obj, binding: Binding) -> Obj:
+        """Return the allocation of GPUs of ours."""
+        demand = read_demand(name, claim["spec"], self.classes)
+        choices = {request.name: request.choices[0] for request in demand.requests}
+        known, given = self.gpus.get(binding.node), []
+        for owner, request, uuids in binding.claims:
+            for uuid in uuids if owner == name else ():
+                device = known.devices.get(uuid) if known else None
+                if device is None:
+                    raise ClaimRefused(f"device {uuid} of node {binding.node} is gone")
+                if device.taints or not device.matches(choices[request].rules):
+                    what = f"device {uuid} is not for request {request} of claim {name} by "
+                    rule = "its selectors; pods of one gang with different selectors are not served here"
+                    raise ClaimRefused(what + rule)
+                given.append(Given(choices[request], device))
+        return allocation_of(demand, given)
 
-    def taken(self) -> dict[str, set[str]]:
-        """Return the devices that claims hold, by node and name. Cost: 2 µs for each claim there is."""
-        found: dict[str, set[str]] = {}
-        for claim in self.claims.values():
-            for pool, device in held_devices(claim.get("status") or {}):
-                found.setdefault(pool, set()).add(device)
-        return found
+
+def _is_special(choice: Choice) -> bool:
+    """Return whether a choice asks for more than so many devices."""
+    return "/" in choice.name or not choice.count or choice.is_admin or bool(choice.tolerations)
 
 
-def held_devices(status: Obj) -> list[tuple[str, str]]:
-    """Return (pool, device) of the devices of our driver that a claim's status says it holds."""
-    allocation = status.get("allocation") or {}
-    results = (allocation.get("devices") or {}).get("results") or ()
-    return [(one["pool"], one["device"]) for one in results if one.get("driver") == DRIVER]
+def _matches(choice: Choice, device: Any) -> bool:
+    try:
+        return bool(device.matches(choice.rules))
+    except NoValue:
+        return False

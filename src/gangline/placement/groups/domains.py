@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gangline.placement.node_table import Ints, NodeTable
+from gangline.placement.free_resources import Ints
+from gangline.placement.node_table import NodeTable
 
 
 def domains_of(table: NodeTable, label: str) -> tuple[Ints, int]:

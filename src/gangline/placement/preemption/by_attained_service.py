@@ -20,8 +20,9 @@ import msgspec
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot
 from gangline.placement.decisions import Suspension
+from gangline.placement.free_resources import FreeResources
 from gangline.placement.gangs import Gang, GangShape
-from gangline.placement.node_table import Bools, FreeResources, NodeTable
+from gangline.placement.node_table import Bools, NodeTable
 from gangline.placement.place import place
 from gangline.placement.policy import Policy
 from gangline.placement.preemption.disruption import violations

@@ -11,8 +11,9 @@ from datetime import datetime
 
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot
+from gangline.placement.free_resources import FreeResources
 from gangline.placement.gangs import Gang
-from gangline.placement.node_table import Bools, FreeResources, NodeTable
+from gangline.placement.node_table import Bools, NodeTable
 from gangline.placement.place import place
 from gangline.placement.policy import Policy
 from gangline.placement.preemption.victims import RunningGang, running_gang, search

@@ -18,8 +18,9 @@ from gangline.clock import parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.amounts import CPU
 from gangline.placement.capacity import capacity
+from gangline.placement.free_resources import FreeResources
 from gangline.placement.gangs import Gang
-from gangline.placement.node_table import Bools, FreeResources, NodeTable
+from gangline.placement.node_table import Bools, NodeTable
 from gangline.placement.preemption.disruption import Guarded, violations
 from gangline.placement.reserve import release, retake
 from gangline.placement.snapshot import PodView
