@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gangline.placement.affinity.namespaces import Namespaces as Namespaces
     from gangline.placement.claims.demands import ClaimRefused as ClaimRefused
     from gangline.placement.claims.device_claims import DeviceClaims as DeviceClaims
+    from gangline.placement.claims.volumes import Storage as Storage
     from gangline.placement.cycle import SchedulingCycle as SchedulingCycle
     from gangline.placement.cycle import schedule as schedule
     from gangline.placement.decisions import Binding as Binding
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from gangline.placement.snapshot import Snapshot as Snapshot
     from gangline.placement.snapshot_file import Situation as Situation
     from gangline.placement.snapshot_file import read_snapshot as read_snapshot
-    from gangline.placement.volumes import Storage as Storage
 
 _HOMES = {
     "AttainedService": "service",
@@ -73,7 +73,7 @@ _HOMES = {
     "SchedulingCycle": "cycle",
     "Situation": "snapshot_file",
     "Snapshot": "snapshot",
-    "Storage": "volumes",
+    "Storage": "claims.volumes",
     "Suspension": "decisions",
     "Unschedulable": "decisions",
     "Wait": "decisions",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangline.placement.claims.allocate import Given, Unusable, allocate
+from gangline.placement.claims.allocate import GivenDevice, Unusable, allocate
 from gangline.placement.claims.devices import Device, DeviceId
 from gangline.placement.free_resources import FreeResources, Ints
 from gangline.placement.node_table import Floats, NodeTable
@@ -31,7 +31,7 @@ class Spot:
     pod: PodView
     node: int
     gpus: tuple[int, ...] = ()
-    given: tuple[tuple[Given, ...], ...] = ()
+    given: tuple[tuple[GivenDevice, ...], ...] = ()
 
     @property
     def devices(self) -> frozenset[DeviceId]:
@@ -91,7 +91,7 @@ def served(table: NodeTable, room: FreeResources, pod: PodView, row: int, most: 
 
 def serve(
     table: NodeTable, pod: PodView, row: int, is_taken: Callable[[Device], bool]
-) -> tuple[tuple[Given, ...], ...] | None:
+) -> tuple[tuple[GivenDevice, ...], ...] | None:
     """Return what the claims of a pod get on a node, in the order of its demands, or None."""
     try:
         return allocate([demand for _, demand in pod.demands], table.views[row].pools, is_taken)

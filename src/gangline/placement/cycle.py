@@ -32,7 +32,7 @@ from gangline.placement.quota import QueueLine, quota_refusal
 from gangline.placement.reserve import Reservation, reserve
 from gangline.placement.snapshot import PodView, Snapshot
 from gangline.placement.unavailable_nodes import is_away
-from gangline.placement.why import pod_message, shortfall
+from gangline.placement.waiting.why import pod_message, shortfall
 from gangline.units import plural
 from gangline.workloads.unconfirmed_end import UnconfirmedEnd
 

@@ -16,12 +16,12 @@ from gangline.api.core import Node, Pod
 from gangline.api.pod_group import PodGroup, PriorityClass
 from gangline.errors import UserError
 from gangline.placement.affinity.namespaces import Namespaces
+from gangline.placement.claims.volumes import Storage
 from gangline.placement.gangs import Group, Groups
 from gangline.placement.groups.read_groups import read_composite, read_group, read_workload
 from gangline.placement.policy import Policy, Queue
 from gangline.placement.preemption.disruption import DisruptionBudget
 from gangline.placement.snapshot import NodeView, PodView, Snapshot
-from gangline.placement.volumes import Storage
 
 STORAGE = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 BUDGET = "PodDisruptionBudget"

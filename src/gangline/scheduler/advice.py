@@ -13,7 +13,7 @@ import msgspec
 from gangline.placement import Decisions, Gang, NodeTable, Unschedulable, Wait
 from gangline.placement.allocations import Allocations
 from gangline.placement.explanation import in_one_line, nearest_fixes
-from gangline.placement.why import with_simulated
+from gangline.placement.waiting.why import with_simulated
 from gangline.workloads.pending import NEVER_FITS
 from gangline.workloads.requests import GPU
 

@@ -12,7 +12,7 @@ from gangline.kube.discovery import resource_for
 from gangline.kube.errors import ApiError, Unavailable
 from gangline.kube.verbs import ObjectClient
 from gangline.placement import Binding
-from gangline.placement.volumes import read_claim, read_class, read_volume
+from gangline.placement.claims.volumes import read_claim, read_class, read_volume
 from gangline.scheduler.state import SchedulerState
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

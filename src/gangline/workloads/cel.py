@@ -1,9 +1,10 @@
 """The part of CEL that rules of definitions and selectors of devices mostly need; no more is taken. Pure.
 
 Served: ``self`` and ``oldSelf``, or ``device``, fields and indexes, ``has(a.b)``, ``size(a)`` and
-``a.size()``, ``startsWith``, ``endsWith`` and ``contains`` of texts, literals and lists, comparisons, ``in``,
+``a.size()``, ``startsWith``, ``endsWith``, ``contains``, ``lowerAscii``, ``upperAscii`` and ``matches`` of
+texts (a pattern of characters, ``.``, sets, ``* + ?``, ``|``), literals and lists, comparisons, ``in``,
 ``&& || !`` and ``a ? b : c``; ``quantity(text)`` and ``semver(text)`` with ``compareTo``, ``isLessThan`` and
-``isGreaterThan``. Not served: arithmetic, macros over lists (``all``, ``exists``), ``matches``, times.
+``isGreaterThan``; ``cel.bind``. Not served: arithmetic, macros over lists (``all``, ``exists``), times.
 Source: github.com/google/cel-spec; names and types as Kubernetes has them.
 """
 
@@ -15,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import lru_cache
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final, NamedTuple
 
 from gangline.units import parse_quantity
@@ -28,10 +30,24 @@ _TOKEN = re.compile(
 )
 _CONSTANTS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 _ORDER: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_CASES: Final[dict[str, Callable[[str], str]]] = {
+    "lowerAscii": lambda text: text.translate(_LOWER),
+    "upperAscii": lambda text: text.translate(_UPPER),
+}
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
+_UPPER = str.maketrans(ascii_lowercase, ascii_uppercase)
+# ^.*(a100|h100)[-_ ]\d+GB$
+_PATTERN = re.compile(
+    r"(?:\^|\$|\||(?:[\w /:,-]|\.|\\[.dws+*?()/-]|\[\^?[\w .:/-]+\])[*+?]?|\([\w |.:/-]+\))*"
+)
+"""The patterns that are taken: they mean the same in RE2 and here, and no quantifier has one within it."""
+REPEATS_MAX = 4
+"""``*`` and ``+`` in one pattern; more might take long on a text that does not match."""
 _OF_TEXTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "startsWith": str.startswith,
     "endsWith": str.endswith,
     "contains": lambda text, part: part in text,
+    "matches": lambda text, pattern: pattern_of(pattern).search(text) is not None,
 }
 VARIABLES: Final = ("self", "oldSelf")
 _OF_ORDER: Final[dict[str, Callable[[int], int | bool]]] = {
@@ -191,10 +207,16 @@ class _Parser:
         if name == "size":
             self.expect(")")
             return lambda values: _size(owner(values))
+        if case := _CASES.get(name):
+            self.expect(")")
+            return lambda values: case(_text(owner(values)))
         if name not in _OF_TEXTS and name not in _OF_ORDER:
             raise NotServed(f"`{name}()`")
+        kind, word = self._tokens[self._index]
         part = self.conditional()
         self.expect(")")
+        if name == "matches":  # what is no pattern that is taken is said now, not when it is used
+            pattern_of(_unquoted(word) if kind == "text" else "(((")
         if name in _OF_ORDER:
             shown = _OF_ORDER[name]
             return lambda values: shown(_order(owner(values), part(values)))
@@ -218,11 +240,27 @@ class _Parser:
             return lambda _: _CONSTANTS[word]
         if kind == "name" and self._take("("):
             return self._function(word)
+        if (kind, word) == ("name", "cel"):
+            return self._bind()
         if word in self._variables:
             return lambda values: values[word]
         if kind == "sign":
             raise NotCel(f"found `{word}` where a value belongs")
         raise NotServed(f"`{word}`" if word else "the end")
+
+    def _bind(self) -> Expression:
+        """``cel.bind(name, value, expression)``: the name stands for the value in the expression."""
+        for word in (".", "bind", "("):
+            self.expect(word)
+        name = self._name()
+        self.expect(",")
+        value = self.conditional()
+        self.expect(",")
+        outside, self._variables = self._variables, (*self._variables, name)
+        inner = self.conditional()
+        self._variables = outside
+        self.expect(")")
+        return lambda values: inner({**values, name: value(values)})
 
     def _function(self, name: str) -> Expression:
         if name not in ("has", "size", *_MADE_OF_TEXT):
@@ -251,6 +289,17 @@ class _Parser:
             raise NotServed(f"`.{word}`")
         self._index += 1
         return word
+
+
+@lru_cache(maxsize=512)
+def pattern_of(text: str) -> re.Pattern[str]:
+    """Return a regular expression; raises NotServed for one beyond what is taken."""
+    if _PATTERN.fullmatch(text) is None or sum(map(text.count, "*+")) > REPEATS_MAX:
+        raise NotServed(f"the pattern `{text}`")
+    try:
+        return re.compile(text, re.ASCII)
+    except re.error as error:
+        raise NotServed(f"the pattern `{text}`: {error}") from None
 
 
 def _number(word: str) -> int | float:

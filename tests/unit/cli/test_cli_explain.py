@@ -13,8 +13,8 @@ from gangline.client.explain.training_progress import TrainingProgress
 from gangline.client.explain.workload import read_workload
 from gangline.client.jobs.cluster_view import view_of
 from gangline.errors import UserError
+from gangline.placement.claims.volumes import Storage
 from gangline.placement.prediction import Workload
-from gangline.placement.volumes import Storage
 from gangline.scheduler.published import Published
 from gangline.topology.known import known_machine
 from gangline.workloads.start_gates import gates_of

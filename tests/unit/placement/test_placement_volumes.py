@@ -7,9 +7,9 @@ import pytest
 from gang_scenes import NOW, dgx
 
 from gangline.api.core import Pod
+from gangline.placement.claims.volumes import Storage, read_claim, read_class, read_volume
 from gangline.placement.cycle import schedule
 from gangline.placement.snapshot import PodView, Snapshot
-from gangline.placement.volumes import Storage, read_claim, read_class, read_volume
 
 ON_B = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["b"]}]}
 

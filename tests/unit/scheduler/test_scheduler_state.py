@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 
 from gangline.api.core import Node, Pod
+from gangline.placement.claims.volumes import Claim
 from gangline.placement.decisions import Binding
 from gangline.placement.gangs import Group
-from gangline.placement.volumes import Claim
 from gangline.scheduler.state import SchedulerState
 
 NAMES = ("gangline-scheduler",)

@@ -6,8 +6,8 @@ from fake_client import FakeClient
 from gangline.api.core import Pod
 from gangline.api.resources import PERSISTENT_VOLUME_CLAIMS
 from gangline.kube.errors import Forbidden
+from gangline.placement.claims.volumes import Claim, StorageClass
 from gangline.placement.decisions import Binding
-from gangline.placement.volumes import Claim, StorageClass
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.storage_watch import SELECTED_NODE, StorageWatch
 

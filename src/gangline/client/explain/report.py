@@ -12,7 +12,7 @@ from gangline.clock import format_time, parse_time
 from gangline.placement import Comparison, Explanation, NodeTable, Outlook, Workload, compare, explain
 from gangline.placement.allocations import Allocations
 from gangline.placement.explanation import in_one_line
-from gangline.placement.why import with_simulated
+from gangline.placement.waiting.why import with_simulated
 from gangline.workloads.job_state import finished
 from gangline.workloads.pending import pending_reason_of
 from gangline.workloads.requests import GPU, gpu_count

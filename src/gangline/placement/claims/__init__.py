@@ -1,1 +1,1 @@
-"""Claims of devices (``resource.k8s.io``): what pods ask for by them, as GPUs that placement knows."""
+"""Claims: of volumes, which nodes they allow; of devices (``resource.k8s.io``), what pods ask for and get."""

@@ -23,7 +23,7 @@ STEPS_MAX = 20_000
 """Devices that are tried for the claims of a pod on one node, before it is given up: 0.2 s."""
 
 
-class Given(msgspec.Struct, frozen=True, gc=False):
+class GivenDevice(msgspec.Struct, frozen=True, gc=False):
     """A device for a request."""
 
     choice: Choice
@@ -36,7 +36,7 @@ class Unusable(Exception):
 
 def allocate(
     demands: Sequence[ClaimDemand], pools: Sequence[Pool], is_taken: Callable[[Device], bool]
-) -> tuple[tuple[Given, ...], ...] | None:
+) -> tuple[tuple[GivenDevice, ...], ...] | None:
     """Return the devices of each claim, or None where there are not enough; nothing is taken.
 
     Args:
@@ -63,7 +63,7 @@ class _Search:
         self._demands = demands
         self._pools = pools
         self._is_taken = is_taken
-        self.found: list[list[Given]] = [[] for _ in demands]
+        self.found: list[list[GivenDevice]] = [[] for _ in demands]
         self._users: dict[Device, list[int]] = {}
         self._values: list[list[list[tuple[str, Any]]]] = [[[] for _ in one.constraints] for one in demands]
         self._attributes = sorted({one.attribute for demand in demands for one in demand.constraints})
@@ -173,7 +173,7 @@ class _Search:
         for place in about:
             self._values[index][place].append(device.attributes[constraints[place].attribute])
         self._users.setdefault(device, []).append(index)
-        self.found[index].append(Given(choice, device))
+        self.found[index].append(GivenDevice(choice, device))
         return True
 
     def _take_back(self, index: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.placement.claims.allocate import Given
+from gangline.placement.claims.allocate import GivenDevice
 from gangline.placement.claims.demands import Choice, ClaimDemand, ClaimRefused, read_demand
 from gangline.placement.claims.devices import DeviceId, DevicePools
 from gangline.placement.claims.gpu_slices import GpuSlice
@@ -326,7 +326,7 @@ class DeviceClaims:
                     what = f"device {uuid} is not for request {request} of claim {name} by "
                     rule = "its selectors; pods of one gang with different selectors are not served here"
                     raise ClaimRefused(what + rule)
-                given.append(Given(choices[request], device))
+                given.append(GivenDevice(choices[request], device))
         return allocation_of(demand, given)
 
 

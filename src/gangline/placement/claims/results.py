@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gangline.placement.claims.allocate import Given
+from gangline.placement.claims.allocate import GivenDevice
 from gangline.placement.claims.demands import Choice, ClaimDemand
 from gangline.placement.claims.devices import DeviceId
 from gangline.workloads.device_class import DRIVER
@@ -16,7 +16,7 @@ from gangline.workloads.device_class import DRIVER
 Obj = dict[str, Any]
 
 
-def allocation_of(demand: ClaimDemand, given: Sequence[Given]) -> Obj:
+def allocation_of(demand: ClaimDemand, given: Sequence[GivenDevice]) -> Obj:
     """Return ``status.allocation`` of a claim with its devices, in the order of its requests."""
     devices: Obj = {"results": [_result(one) for one in given]}
     if config := _config(demand, given):
@@ -27,7 +27,7 @@ def allocation_of(demand: ClaimDemand, given: Sequence[Given]) -> Obj:
     return found
 
 
-def nodes_of(given: Sequence[Given]) -> list[Obj]:
+def nodes_of(given: Sequence[GivenDevice]) -> list[Obj]:
     """Return the terms of nodes on which devices can be used together; none for all nodes."""
     node = next((one.device.place.node for one in given if one.device.place.node), "")
     if node:
@@ -49,13 +49,13 @@ def held_devices(claim: Obj | None) -> list[DeviceId]:
     ]
 
 
-def given_gpus(given: Sequence[Sequence[Given]]) -> tuple[str, ...]:
+def given_gpus(given: Sequence[Sequence[GivenDevice]]) -> tuple[str, ...]:
     """Return the GPUs of ours among devices of a pod's claims, by UUID."""
     found = (one for some in given for one in some if one.device.id.driver == DRIVER)
     return tuple(one.device.uuid for one in found if not one.choice.is_admin)
 
 
-def _result(given: Given) -> Obj:
+def _result(given: GivenDevice) -> Obj:
     driver, pool, device = given.device.id
     found: Obj = {"request": given.choice.name, "driver": driver, "pool": pool, "device": device}
     if given.choice.is_admin:
@@ -65,7 +65,7 @@ def _result(given: Given) -> Obj:
     return found
 
 
-def _config(demand: ClaimDemand, given: Sequence[Given]) -> list[Obj]:
+def _config(demand: ClaimDemand, given: Sequence[GivenDevice]) -> list[Obj]:
     """Return the configuration of the classes, each once, then that of the claim, as far as they apply."""
     chosen = {one.choice.name.partition("/")[0]: one.choice for one in given}
     found: list[Obj] = []

@@ -1,1 +1,1 @@
-"""What is told of gangs that wait, beside what would help them."""
+"""What is told of gangs that wait: why, and who is in the way."""
