@@ -30,12 +30,12 @@ _TOKEN = re.compile(
 )
 _CONSTANTS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 _ORDER: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+_UPPER: Final = str.maketrans(ascii_lowercase, ascii_uppercase)
 _CASES: Final[dict[str, Callable[[str], str]]] = {
     "lowerAscii": lambda text: text.translate(_LOWER),
     "upperAscii": lambda text: text.translate(_UPPER),
 }
-_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
-_UPPER = str.maketrans(ascii_lowercase, ascii_uppercase)
 # ^.*(a100|h100)[-_ ]\d+GB$
 _PATTERN = re.compile(
     r"(?:\^|\$|\||(?:[\w /:,-]|\.|\\[.dws+*?()/-]|\[\^?[\w .:/-]+\])[*+?]?|\([\w |.:/-]+\))*"
@@ -43,6 +43,23 @@ _PATTERN = re.compile(
 """The patterns that are taken: they mean the same in RE2 and here, and no quantifier has one within it."""
 REPEATS_MAX = 4
 """``*`` and ``+`` in one pattern; more might take long on a text that does not match."""
+
+
+class NotServed(ValueError):
+    """The expression is beyond the served part of CEL, or no CEL; the message names the place."""
+
+
+@lru_cache(maxsize=512)
+def pattern_of(text: str) -> re.Pattern[str]:
+    """Return a regular expression; raises NotServed for one beyond what is taken."""
+    if _PATTERN.fullmatch(text) is None or sum(map(text.count, "*+")) > REPEATS_MAX:
+        raise NotServed(f"the pattern `{text}`")
+    try:
+        return re.compile(text.replace("$", r"\Z"), re.ASCII)  # for RE2 a line's end is none of the text's
+    except re.error as error:
+        raise NotServed(f"the pattern `{text}`: {error}") from None
+
+
 _OF_TEXTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "startsWith": str.startswith,
     "endsWith": str.endswith,
@@ -56,10 +73,6 @@ _OF_ORDER: Final[dict[str, Callable[[int], int | bool]]] = {
     "isGreaterThan": lambda order: order > 0,
 }
 """Methods of quantities and versions, by which of the two is larger: -1, 0, 1."""
-
-
-class NotServed(ValueError):
-    """The expression is beyond the served part of CEL, or no CEL; the message names the place."""
 
 
 class NotCel(NotServed):
@@ -289,17 +302,6 @@ class _Parser:
             raise NotServed(f"`.{word}`")
         self._index += 1
         return word
-
-
-@lru_cache(maxsize=512)
-def pattern_of(text: str) -> re.Pattern[str]:
-    """Return a regular expression; raises NotServed for one beyond what is taken."""
-    if _PATTERN.fullmatch(text) is None or sum(map(text.count, "*+")) > REPEATS_MAX:
-        raise NotServed(f"the pattern `{text}`")
-    try:
-        return re.compile(text, re.ASCII)
-    except re.error as error:
-        raise NotServed(f"the pattern `{text}`: {error}") from None
 
 
 def _number(word: str) -> int | float:

@@ -36,6 +36,11 @@ SELF = {"a": 1, "text": "gpu-1", "list": ["x", 2], "map": {"k": True}, "one": 1.
         ("self.missing == 1 || self.a == 1", True),
         ("self.missing == 1 && self.a == 2", False),
         ("null == null", True),
+        ("self.text.upperAscii() == 'GPU-1' && self.text.upperAscii().lowerAscii() == self.text", True),
+        ("self.text.matches('^gpu-[0-9]+$') && self.text.matches('p.1') && !self.text.matches('^pu')", True),
+        ("self.text.matches('^(cpu|gpu)-[^2-9]$') && !self.text.matches('x')", True),
+        ("'a\\n'.matches('a$')", False),
+        ("cel.bind(x, self.list, x[0] == 'x' && cel.bind(y, x[1], y == 2))", True),
     ],
 )
 def test_an_expression_has_the_value_that_the_specification_gives(text: str, value: Any) -> None:
@@ -66,7 +71,12 @@ def test_what_is_absent_or_of_another_type_has_no_value(text: str) -> None:
     (
         "self.a + 1 == 2",
         "self.all(x, x > 0)",
-        "self.matches('a')",
+        "self.matches(self.pattern)",
+        "self.matches('(a+)+')",
+        "self.matches('a{9}')",
+        "self.matches('.*.*.*.*.*a')",
+        "self.matches('a**')",
+        "cel.bind(x, 1)",
         "duration(self.a) == 1",
         "other.a",
         "has(self)",
