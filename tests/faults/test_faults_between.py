@@ -29,6 +29,7 @@ from fault_proxy import (
 from job_mix import GANGS, SHAPES, as_gang
 from played_job import Played, World, events_of, settle
 from prepared_server import direct, prepared
+from training_mix import TRAINING_SHAPES
 
 from gangline.api.resources import NAMESPACES
 from gangline.jobs.settings import Settings
@@ -97,7 +98,7 @@ async def two_operators(
 def mix(worlds: list[World]) -> list[Played]:
     plain, gangs = worlds
     return [
-        *(Played(plain, shape) for shape in SHAPES),
+        *(Played(plain, shape) for shape in (*SHAPES, *TRAINING_SHAPES)),
         *(Played(gangs, as_gang(shape)) for shape in SHAPES),
     ]
 

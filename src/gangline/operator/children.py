@@ -150,11 +150,22 @@ class Children:
         if not known or is_newer(value.metadata.resource_version, known):
             self.recent.remember(key, resource.plural, value)
 
+    def remember_gone(self, key: JobKey, resource: Resource, name: str, uid: str) -> None:
+        """Take that the server has an object no more, unless the cache knows."""
+        if resource not in self._types:
+            return
+        cached = self.caches[resource.plural].get(f"{key.namespace}/{name}")
+        if (cached is not None and cached.metadata.uid == uid) or self.recent.has_any(key):
+            self.recent.remember_gone(key, resource.plural, name, uid)
+
     def _by_name(self, key: JobKey, resource: Resource) -> dict[str, Any]:
         if resource.plural not in self.caches:
             return {}
-        cached = self.caches[resource.plural].by_index(_BY_JOB, key.object_key)
-        found = {value.metadata.name: value for value in cached}
+        found = {}
+        for value in self.caches[resource.plural].by_index(_BY_JOB, key.object_key):
+            meta = value.metadata
+            if not self.recent.is_gone(key, resource.plural, meta.name, meta.uid):
+                found[meta.name] = value
         for value in self.recent.of(key, resource.plural):
             known = found.get(value.metadata.name)
             if known is None or is_newer(value.metadata.resource_version, known.metadata.resource_version):

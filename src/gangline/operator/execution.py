@@ -88,7 +88,9 @@ class Execution:
             elif creates and not error.retryable:  # that a server is away is no news of the job
                 outcome.warnings.append(Emit("Warning", "MPIJobFailed", _complaint(action, error)))
         else:
-            if answer and not (isinstance(action, Delete) and _is_gone(answer)):
+            if isinstance(action, Delete) and _is_gone(answer):
+                children.remember_gone(key, resource, action.name, action.uid)
+            elif answer:
                 children.remember(key, resource, answer)
             if answer and (telling := _telling(action)):
                 outcome.told.append(telling.done)
@@ -197,7 +199,7 @@ def _telling(action: Action) -> Telling | None:
 
 
 def _is_gone(answer: Object) -> bool:
-    """Whether the answer to a DELETE is the last state of the object; others live on for a while."""
+    """Whether the answer to a DELETE is the last state of the object, or there was none; others live on."""
     meta = answer.get("metadata") or {}
     return not (meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"))
 

@@ -1,7 +1,8 @@
-"""What the operator has just written and its caches do not know yet.
+"""What the operator has just written or deleted and its caches do not know yet.
 
-Without it a reconcile that comes between a write and its watch event would write again. An entry counts only
-while it is newer than the cache, and is forgotten when the cache has caught up.
+Without it a reconcile that comes between a write and its watch event would write again, and one that comes
+after a deletion would take what is gone for there: a job that is resumed while a watch lags would not get its
+Services again. An entry counts only while it is newer than the cache, and is forgotten once that knows.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Recent:
 
     def __init__(self) -> None:
         self._entries: dict[Any, dict[tuple[str, str], _Entry]] = {}
+        self._gone: dict[Any, dict[tuple[str, str], str]] = {}  # uids
 
     def remember(self, owner: Any, kind: str, value: Any) -> None:
         """Keep what the server answered to a write."""
@@ -32,19 +34,34 @@ class Recent:
         entry = _Entry(value, meta.resource_version, time.monotonic())
         self._entries.setdefault(owner, {})[kind, meta.name] = entry
 
+    def remember_gone(self, owner: Any, kind: str, name: str, uid: str) -> None:
+        """Keep that the server has an object no more."""
+        self._gone.setdefault(owner, {})[kind, name] = uid
+        entry = self._entries.get(owner, {}).get((kind, name))
+        if entry is not None and entry.value.metadata.uid == uid:
+            self._drop(owner, kind, name)
+
+    def is_gone(self, owner: Any, kind: str, name: str, uid: str) -> bool:
+        """Whether that object, by its uid, is known to be there no more."""
+        return owner in self._gone and self._gone[owner].get((kind, name)) == uid
+
     def caught_up(self, owner: Any, kind: str, name: str, version: str) -> None:
         """Forget an entry that the cache has now, or something newer; an empty version is a deletion."""
-        entries = self._entries.get(owner)
-        entry = entries.get((kind, name)) if entries else None
-        if entries is None or entry is None or (version and is_newer(entry.version, version)):
-            return
-        del entries[kind, name]
-        if not entries:
+        if not version and owner in self._gone:
+            self._gone[owner].pop((kind, name), None)
+        entry = self._entries.get(owner, {}).get((kind, name))
+        if entry is not None and not (version and is_newer(entry.version, version)):
+            self._drop(owner, kind, name)
+
+    def _drop(self, owner: Any, kind: str, name: str) -> None:
+        del self._entries[owner][kind, name]
+        if not self._entries[owner]:
             del self._entries[owner]
 
     def forget(self, owner: Any) -> None:
         """Drop everything about an owner."""
         self._entries.pop(owner, None)
+        self._gone.pop(owner, None)
 
     def of(self, owner: Any, kind: str) -> Iterator[Any]:
         """Yield the objects of an owner and a kind that are ahead of the cache."""
@@ -54,7 +71,7 @@ class Recent:
                 yield entry.value
 
     def has_any(self, owner: Any) -> bool:
-        """Whether something of this owner is ahead of the cache."""
+        """Whether something was written for this owner that the cache does not have."""
         return owner in self._entries
 
 

@@ -99,3 +99,18 @@ async def test_where_only_updates_are_allowed_a_change_is_an_update() -> None:
 
     assert outcome.is_good
     assert children.observe(KEY).pods["pi-worker-0"].metadata.labels == {**JOB_LABELS, "a": "b"}
+
+
+async def test_a_pod_that_a_lagging_watch_still_shows_is_gone_once_it_is_deleted() -> None:
+    """Else a job that is resumed meanwhile would not have it made again."""
+    client = FakeClient()
+    await client.create(PODS, pod())
+    children = Children(client, JOB_KINDS[0], None, lambda key: None)
+    await children.caches["pods"]._relist()
+    assert set(children.observe(KEY).pods) == {"pi-worker-0"}
+
+    plan = Plan(stages=((Delete(PODS, "ns", "pi-worker-0", "u"),),))
+    await Execution(client).run(KEY, AnyJob(), children, plan)
+
+    assert children.caches["pods"].items()
+    assert children.observe(KEY).pods == {}

@@ -92,3 +92,25 @@ def test_the_sample_is_bounded_and_the_count_is_not() -> None:
 
 def test_no_durations_no_figures() -> None:
     assert Durations().statistics().p99_ms == 0
+
+
+def test_what_was_deleted_is_gone_until_the_cache_knows_and_its_successor_is_not() -> None:
+    recent = Recent()
+    recent.remember_gone("job", "services", "a", "uid-1")
+
+    recent.caught_up("job", "services", "a", "7")  # an older change, on its way still
+    assert recent.is_gone("job", "services", "a", "uid-1")
+    assert not recent.is_gone("job", "services", "a", "uid-2")
+    assert not recent.is_gone("other", "services", "a", "uid-1")
+
+    recent.caught_up("job", "services", "a", "")
+    assert not recent.is_gone("job", "services", "a", "uid-1")
+
+
+def test_what_was_written_and_deleted_at_once_is_not_kept() -> None:
+    recent = Recent()
+    recent.remember("job", "pods", pod("5"))
+    recent.remember_gone("job", "pods", "a", "")
+
+    assert versions(recent) == []
+    assert not recent.has_any("job")
