@@ -16,11 +16,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from gangline.page.guard import Guard
+from gangline.page.link_entrance import LinkEntrance
 from gangline.page.log_lines import Lines
 from gangline.page.rows import JobRow
 from gangline.page.scene import Scene
 from gangline.page.series import Curves
 from gangline.page.server import PageServer
+from gangline.page.sessions import Workspace
 
 SECRET = "benchmark"
 NEWEST = "mpijob/default/job-0"
@@ -39,6 +41,7 @@ class MadeUp(Scene):
             client,
             title="made-up jobs",
             is_local=True,
+            has_files=True,
             options="",
             kube_options="",
             explain=nothing,
@@ -112,7 +115,8 @@ async def every(seconds: float, action: Any) -> None:
 
 async def main(jobs: int) -> None:
     scene = MadeUp(jobs)
-    server = PageServer(scene, Any, Guard(SECRET))  # type: ignore[arg-type]
+    nobody: Any = None
+    server = PageServer(LinkEntrance(SECRET, Workspace(nobody, scene, nobody)), Guard())
     tasks = [asyncio.create_task(scene._refresh())]
     print(await server.start(), flush=True)
     reader = asyncio.StreamReader()

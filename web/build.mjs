@@ -1,12 +1,14 @@
 // Builds the page into the package's folder, and notes of which sources it was built.
 import { createHash } from "node:crypto";
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { build } from "esbuild";
 
 const target = join(import.meta.dirname, "../src/gangline/page/static");
 await build({
   entryPoints: { app: "src/main.tsx" },
+  splitting: true,
+  chunkNames: "[name]",
   bundle: true,
   minify: true,
   target: "es2022",
@@ -16,6 +18,7 @@ await build({
   legalComments: "inline",
   outdir: target,
 });
+rmSync(join(target, "terminal.css")); // its rules are in app.css too
 writeFileSync(join(target, "index.html"), readFileSync("src/index.html"));
 
 // The same files, in the same order, as tests/tidy/test_page_build.py reads.

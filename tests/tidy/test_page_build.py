@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -27,5 +28,7 @@ def test_the_page_is_small_and_asks_nobody_else() -> None:
 
     assert sum(len(gzip.compress(text.encode())) for text in texts) < COMPRESSED_MAX
     for text in texts:
-        addresses = text.replace("http://www.w3.org", "")  # names of XML vocabularies
+        # /* xterm.js, see https://example.org */: licences stay with the code, and nobody follows them
+        code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+        addresses = code.replace("http://www.w3.org", "")  # names of XML vocabularies
         assert "https://" not in addresses and "http://" not in addresses

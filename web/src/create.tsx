@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Copy } from "./actions";
 import { type Done, act } from "./live";
+import { Program } from "./program";
 import type { Cluster } from "./types";
 
 const EXAMPLE = `apiVersion: kubeflow.org/v1
@@ -27,9 +28,6 @@ export function New({ cluster, open }: { cluster: Cluster | null; open: (key: st
   const [text, setText] = useState(EXAMPLE);
   const [done, setDone] = useState<Done | null>(null);
   const [busy, setBusy] = useState(false);
-  const [words, setWords] = useState("python train.py");
-  const [ranks, setRanks] = useState(2);
-  const [name, setName] = useState("");
   const checked = useRef("");
   useEffect(() => {
     const timer = setTimeout(async () => {
@@ -44,10 +42,8 @@ export function New({ cluster, open }: { cluster: Cluster | null; open: (key: st
     const answer = await act("create", { manifest: text });
     setBusy(false);
     setDone(answer);
-    const key = (answer as Done & { key?: string }).key;
-    if (answer.ok && key) open(key);
+    if (answer.ok && answer.key) open(answer.key);
   };
-  const command = `gangline run${cluster?.options ?? ""} -n ${ranks}${name ? ` --name ${name}` : ""} -- ${words}`;
   const lines = text.split("\n").length;
   const bad = new Set((done?.errors ?? []).map((error) => error.line));
   return (
@@ -67,14 +63,7 @@ export function New({ cluster, open }: { cluster: Cluster | null; open: (key: st
         <p class="buttons"><button type="button" class="primary" disabled={busy || !done?.ok} onClick={() => void create()}>Create</button></p>
         <p class="quiet">The same in a terminal: <Copy text={`gangline run${cluster?.options ?? ""} FILE`} /></p>
       </section>
-      <section>
-        <h2>From a command</h2>
-        <p class="quiet">Your program runs with your files and environment, so it is started where they are: in your terminal.</p>
-        <p><label>Ranks <input type="number" min={1} max={1024} value={ranks} onInput={(event) => setRanks(Number(event.currentTarget.value) || 1)} /></label></p>
-        <p><label>Name <input type="text" value={name} placeholder="chosen for you" onInput={(event) => setName(event.currentTarget.value)} /></label></p>
-        <p><label>Program <input type="text" class="long" value={words} onInput={(event) => setWords(event.currentTarget.value)} /></label></p>
-        <Copy text={command} />
-      </section>
+      <Program cluster={cluster} open={open} />
     </div>
   );
 }

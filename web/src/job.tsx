@@ -7,9 +7,10 @@ import { lasted } from "./format";
 import { Bar, StateWord } from "./jobs";
 import type { Live } from "./live";
 import { Log } from "./log";
+import { Shell } from "./shell";
 import type { Cluster, Job as JobValue, RunRow, Series } from "./types";
 
-const TABS = ["Overview", "Log", "Placement", "Events", "Manifest"] as const;
+const TABS = ["Overview", "Log", "Placement", "Events", "Manifest", "Shell"] as const;
 const NOT_CURVES = new Set(["step", "steps", "eta_s", "ranks", "time"]);
 
 interface Props {
@@ -109,8 +110,8 @@ export function Job({ live, jobKey, cluster, dark, now, back }: Props) {
           </>
         )}
         {tab === "Manifest" && <><Copy text={job.commands.manifest!} /><pre class="text">{job.manifest}</pre></>}
+        {tab === "Shell" && <Shell job={job} dark={dark} />}
       </div>
-      <footer class="shell"><span class="quiet">A shell in a rank:</span> <Copy text={job.commands.shell!} /></footer>
     </article>
   );
 }

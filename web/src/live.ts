@@ -1,7 +1,9 @@
 // The one connection to the page's server: what is wanted goes up, what is so comes down. It comes back by itself.
+import { key } from "./key";
 import type { Message, Wants } from "./types";
 
-export type Link = "open" | "lost" | "signed-out";
+// "link" and "sign-in" say how one comes in who has no session.
+export type Link = "open" | "lost" | "link" | "sign-in";
 
 const PAUSE_FIRST_MS = 250;
 const PAUSE_MAX_MS = 10_000;
@@ -31,7 +33,7 @@ export class Live {
 
   private connect(): void {
     clearTimeout(this.timer);
-    const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/live`);
+    const socket = openSocket("live");
     this.socket = socket;
     socket.onopen = () => {
       this.pause = PAUSE_FIRST_MS;
@@ -44,7 +46,7 @@ export class Live {
     };
     socket.onclose = (event) => {
       this.socket = null;
-      if (event.code === SIGNED_OUT) return this.onLink("signed-out");
+      if (event.code === SIGNED_OUT) return this.onLink(event.reason === "sign-in" ? "sign-in" : "link");
       this.onLink("lost");
       this.timer = setTimeout(() => this.connect(), this.pause);
       this.pause = Math.min(2 * this.pause, PAUSE_MAX_MS);
@@ -52,17 +54,26 @@ export class Live {
   }
 }
 
+// A browser sets no headers on a socket: the key stands behind the protocol's name.
+export function openSocket(path: string): WebSocket {
+  const scheme = location.protocol === "https:" ? "wss" : "ws";
+  return new WebSocket(`${scheme}://${location.host}/${path}`, key() ? ["gangline", key()] : ["gangline"]);
+}
+
 export interface Done {
   ok: boolean;
   message: string;
+  key?: string; // of the job that was made, or of the session
   errors?: { line: number; path: string; message: string }[];
 }
 
-export async function act(action: string, body: Record<string, unknown>): Promise<Done> {
+export const act = (action: string, body: Record<string, unknown>): Promise<Done> => ask(`/do/${action}`, body);
+
+export async function ask(path: string, body: Record<string, unknown>): Promise<Done> {
   try {
-    const answer = await fetch(`/do/${action}`, {
+    const answer = await fetch(path, {
       method: "POST",
-      headers: { "Content-Type": "application/json", "X-Gangline": "1" },
+      headers: { "Content-Type": "application/json", "X-Gangline": key() || "-" },
       body: JSON.stringify(body),
     });
     return (await answer.json()) as Done;

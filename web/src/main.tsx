@@ -63,7 +63,7 @@ function Page() {
     return () => removeEventListener("keydown", onKey);
   }, [dark]);
   const [head = ""] = place.split("/");
-  if (link === "signed-out")
+  if (link === "link")
     return <main class="empty"><h1>Gangline</h1><p>This link was used already, or the session is over.</p><p><code>gangline page</code> in a terminal prints a new one.</p></main>;
   const open = (key: string) => go(`job/${key}`);
   return (

@@ -153,6 +153,9 @@ export interface RunRow {
 export interface Cluster {
   title: string;
   local: boolean;
+  files: boolean; // whether the page runs where the user's files are
+  folder: string; // of the terminal that opened it
+  user: string; // who signed in; empty where nobody had to
   simulated: boolean;
   namespace: string;
   version: string;

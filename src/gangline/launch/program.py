@@ -59,7 +59,7 @@ def resolve_program(
     Raises:
         UserError: the program cannot be found, or cannot be read by this user.
     """
-    working_dir = _working_dir(code or cwd)
+    working_dir = code_folder(code or cwd)
     if working_dir == Path("/"):
         raise UserError(
             "the code folder may not be `/`", hint="change into your project, or use --code FOLDER"
@@ -88,14 +88,19 @@ def program_as_typed(
     Raises:
         UserError: the program cannot be found, or cannot be read by this user.
     """
-    working_dir = _working_dir(code or cwd)
+    working_dir = code_folder(code or cwd)
     program = find_program(line[0], cwd, environment)
     arguments, _ = _named_files(line[1 : ARGUMENTS_MAX + 1], cwd, working_dir)
     path = {"PATH": environment["PATH"]} if "PATH" in environment else {}
     return Program((str(program), *arguments), str(working_dir), (), path)
 
 
-def _working_dir(folder: Path) -> Path:
+def code_folder(folder: Path) -> Path:
+    """Return a folder that ranks start in, absolute.
+
+    Raises:
+        UserError: it is none.
+    """
     path = Path(os.path.abspath(folder))  # noqa: PTH100 - links are kept: users mean the path they typed
     if not path.is_dir():
         raise UserError(f"the code folder `{path}` does not exist", hint="name a folder with --code")

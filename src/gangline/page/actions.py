@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gangline.api.codec import Document, load_documents
@@ -16,6 +17,8 @@ from gangline.page.rows import job_key
 
 if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
+    from gangline.page.program import Programs
+    from gangline.page.sessions import Surroundings
 
 Obj = dict[str, Any]
 
@@ -31,10 +34,11 @@ class Actions:
     Args:
         client: with the user's own rights.
         is_local: whether it is the one-machine cluster, whose kinds are known.
+        programs: starts programs; None where there are no files of the user.
     """
 
-    def __init__(self, client: ObjectClient, *, is_local: bool) -> None:
-        self._client, self._is_local = client, is_local
+    def __init__(self, client: ObjectClient, *, is_local: bool, programs: Programs | None = None) -> None:
+        self._client, self._is_local, self._programs = client, is_local, programs
         self._known: dict[str, Callable[[Obj], Awaitable[Obj]]] = {
             "check": self._check,
             "create": self._create,
@@ -45,9 +49,11 @@ class Actions:
             "restart": self._restart,
         }
 
-    async def do(self, name: str, body: Obj) -> Obj:
+    async def do(self, name: str, body: Obj, around: Surroundings) -> Obj:
         """Do one thing; return whether it was done, and the sentence that the page shows."""
         action = self._known.get(name)
+        if name == "start" and self._programs is not None:
+            action = partial(self._programs.start, around=around)
         if action is None:
             return {"ok": False, "message": f"the page knows no action `{name}`"}
         try:

@@ -1,25 +1,24 @@
-"""Who may see the page: one-time links, sessions in a cookie, and refusal of what other sites send.
+"""Which requests are the page's own: refusal of what other sites and names of this machine send.
 
-The page listens on loopback, which every web site in the user's browser can reach too. A request is taken
-only when it names the page's own address as its host (against DNS rebinding), carries the session's cookie,
-and, where it changes something or opens a socket, comes from the page itself (against forged requests).
+The page listens where every web site in the user's browser can reach it too. A request is taken only when it
+names an address of the page as its host (against DNS rebinding) and, where it changes something or opens a
+socket, comes from the page itself (against forged requests). Who asks is another question: `sessions`.
 """
 
 from __future__ import annotations
 
-import hmac
-import secrets
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
 
-LINK_LIFETIME_S: Final = 120.0
-SESSIONS_MAX: Final = 64
-SESSION_LIFETIME_S: Final = 7 * 86_400.0
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 HEADER: Final = "X-Gangline"
-"""On every request that changes something: a form of another site cannot set it."""
+"""On every request that changes something: a form of another site cannot set it. Its value is a key."""
+PROTOCOL: Final = "gangline"
+"""Of a socket; behind it stands the key, as a browser sets no headers there."""
+LINK_PATH: Final = "/link"
+"""Asked for by the command line, which knows a secret and has no origin."""
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -38,63 +37,24 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Guard:
-    """Links and sessions of one page server.
+    """Stands before every handler of one page server.
 
     Args:
-        secret: by which the command line asks for a link.
+        names: by which the page may be asked for, besides loopback.
+        any_port: whether it is led to other ports than the one that it listens on.
     """
 
-    def __init__(self, secret: str) -> None:
-        self._secret = secret
-        self._links: dict[str, float] = {}
-        self._sessions: dict[str, float] = {}
-        self.hosts: frozenset[str] = frozenset()
-        self.cookie = "gangline_session"
-
-    def listens_on(self, port: int) -> None:
-        """Note the names by which the page may be asked for."""
-        self.cookie = f"gangline_session_{port}"  # cookies know no ports: pages of two clusters are apart
-        self.hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]"))
-
-    def new_link(self, secret: str) -> str | None:
-        """Return a token that opens one session; None for who does not know the secret."""
-        if not hmac.compare_digest(secret.encode(), self._secret.encode()):
-            return None
-        now = time.monotonic()
-        self._links = {link: until for link, until in self._links.items() if until > now}
-        link = secrets.token_urlsafe(32)
-        self._links[link] = now + LINK_LIFETIME_S
-        return link
-
-    def enter(self, link: str) -> str | None:
-        """Return a new session for a link that was not used yet, and use it up."""
-        until = self._links.pop(link, 0.0)
-        now = time.monotonic()
-        if until <= now:
-            return None
-        self._sessions = {key: end for key, end in self._sessions.items() if end > now}
-        while len(self._sessions) >= SESSIONS_MAX:
-            del self._sessions[next(iter(self._sessions))]
-        session = secrets.token_urlsafe(32)
-        self._sessions[session] = now + SESSION_LIFETIME_S
-        return session
-
-    def knows(self, request: web.Request) -> bool:
-        """Whether a request carries a session's cookie."""
-        return self._sessions.get(request.cookies.get(self.cookie, ""), 0.0) > time.monotonic()
-
-    def is_own(self, request: web.Request) -> bool:
-        """Whether the page itself sends a request, as its Origin says."""
-        origin = request.headers.get("Origin", "")
-        return origin in {f"http://{host}" for host in self.hosts}
+    def __init__(self, names: frozenset[str] = frozenset(), *, any_port: bool = False) -> None:
+        self._names, self._any_port = LOOPBACK | names, any_port
+        self.port = 0
 
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Stand before every handler: refuse what does not come from the page, and say so to the browser."""
-        if request.headers.get("Host", "") not in self.hosts:
+        """Refuse what does not come from the page, and tell the browser to load nothing of others."""
+        if not self._is_called(request.headers.get("Host", "")):
             answer: web.StreamResponse = web.Response(status=421, text="this page has another address\n")
         elif request.method not in ("GET", "HEAD", "POST"):
             answer = web.Response(status=405)
-        elif request.method == "POST" and request.path != "/link" and not self._may_change(request):
+        elif request.method == "POST" and request.path != LINK_PATH and not _may_change(request):
             answer = web.Response(status=403, text="this request does not come from the page\n")
         else:
             answer = await handler(request)
@@ -102,10 +62,29 @@ class Guard:
             answer.headers.update(HEADERS)
         return answer
 
-    def _may_change(self, request: web.Request) -> bool:
-        return (
-            self.knows(request)
-            and self.is_own(request)
-            and request.headers.get(HEADER) == "1"
-            and request.content_type == "application/json"
-        )
+    def _is_called(self, host: str) -> bool:
+        name, _, port = host.rpartition(":")
+        if not port.isdigit():
+            name, port = host, ""  # the port of the scheme
+        return name in self._names and (self._any_port or port == str(self.port))
+
+
+def is_own(request: web.Request) -> bool:
+    """Whether the page itself sends a request, as its Origin says."""
+    host = request.headers.get("Host", "")
+    return request.headers.get("Origin", "") in (f"http://{host}", f"https://{host}")
+
+
+def key_of(request: web.Request) -> str:
+    """Return the key that a request of the page carries; empty where there is none.
+
+    It is no cookie: cookies know no ports, and a web server that another user runs on this machine would get
+    it. What the page keeps belongs to its own address and port.
+    """
+    offered = [word.strip() for word in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+    return offered[1] if len(offered) == 2 and offered[0] == PROTOCOL else request.headers.get(HEADER, "")
+
+
+def _may_change(request: web.Request) -> bool:
+    is_marked = bool(request.headers.get(HEADER)) and request.content_type == "application/json"
+    return is_own(request) and is_marked

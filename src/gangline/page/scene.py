@@ -50,6 +50,7 @@ class Scene:
         client: asks the cluster, with the user's own rights.
         title: the cluster in words.
         is_local: whether it is the one-machine cluster.
+        has_files: whether the page runs where the user's files are: programs start from there.
         options: that lead a command of Gangline to it, with a space in front.
         kube_options: the same for kubectl.
         explain: says why a job waits and where it lies.
@@ -63,6 +64,7 @@ class Scene:
         *,
         title: str,
         is_local: bool,
+        has_files: bool,
         options: str,
         kube_options: str,
         explain: Explain,
@@ -70,6 +72,7 @@ class Scene:
         run_series: RunSeries,
     ) -> None:
         self._client, self._title, self._is_local = client, title, is_local
+        self._has_files = has_files
         self._options, self._kube_options = options, kube_options
         self._explain, self.runs, self.run_series = explain, runs, run_series
         self.live = LiveCluster(client, self._changed)
@@ -131,6 +134,7 @@ class Scene:
         return {
             "title": self._title,
             "local": self._is_local,
+            "files": self._has_files,
             "simulated": "simulated" in {kind_of(source) for source in sources},
             "namespace": self._client.connection.namespace,
             "gpus": {"total": total, "used": used},

@@ -1,20 +1,20 @@
-"""The page's web server: files, one socket for what is so, and one path for what is to be done."""
+"""The page's web server: files, sockets for what is so and for shells, one path for what is to be done."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 from aiohttp import WSMsgType, web
 
-from gangline.page.guard import SESSION_LIFETIME_S, Guard, Handler
-from gangline.page.scene import Scene
+from gangline.page.guard import PROTOCOL, Guard, Handler, is_own
 from gangline.page.viewer import Viewer
 
 if TYPE_CHECKING:
-    from gangline.page.actions import Actions
+    from gangline.page.sessions import PageSession
 
 BODY_BYTES_MAX: Final = 2 << 20
 MESSAGE_BYTES_MAX: Final = 64 << 10
@@ -25,17 +25,35 @@ heartbeat_s: Final = 20.0
 _TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 
 
-class PageServer:
-    """Serves one cluster's page on loopback.
+class Entrance(Protocol):
+    """How a browser gets a session.
 
-    Args:
-        scene: what is so, of the cluster.
-        actions: what can be done.
-        guard: who may see it.
+    Attributes:
+        word: tells the page what to show who has none: `link` or `sign-in`.
     """
 
-    def __init__(self, scene: Scene, actions: Actions, guard: Guard) -> None:
-        self._scene, self._actions, self._guard = scene, actions, guard
+    word: str
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return what the server answers for it."""
+
+    async def session(self, request: web.Request) -> PageSession | None:
+        """Return the session of a request."""
+
+    async def stop(self) -> None:
+        """Give back what is held for sessions."""
+
+
+class PageServer:
+    """Serves the page.
+
+    Args:
+        entrance: who may see it, and what.
+        guard: which requests are the page's own.
+    """
+
+    def __init__(self, entrance: Entrance, guard: Guard) -> None:
+        self._entrance, self._guard = entrance, guard
         self._files = {
             entry.name: (entry.read_bytes(), _TYPES[f".{entry.name.rpartition('.')[2]}"])
             for entry in files("gangline.page").joinpath("static").iterdir()
@@ -43,15 +61,14 @@ class PageServer:
         }
         self._viewers: set[Viewer] = set()
         self._runner: web.AppRunner | None = None
-        self.port = 0
 
     @property
     def viewer_count(self) -> int:
         """How many pages are open."""
         return len(self._viewers)
 
-    async def start(self, port: int = 0) -> int:
-        """Listen on loopback and return the port."""
+    async def start(self, port: int = 0, address: str = "127.0.0.1") -> int:
+        """Listen and return the port."""
 
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -62,19 +79,18 @@ class PageServer:
             [
                 web.get("/", self._index),
                 web.get("/static/{name}", self._static),
-                web.get("/enter", self._enter),
-                web.post("/link", self._link),
                 web.get("/live", self._live),
+                web.get("/shell", self._shell),
                 web.post("/do/{action}", self._do),
+                *self._entrance.routes(),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        site = web.TCPSite(self._runner, address, port)
         await site.start()
-        self.port = self._runner.addresses[0][1]
-        self._guard.listens_on(self.port)
-        return self.port
+        self._guard.port = self._runner.addresses[0][1]
+        return self._guard.port
 
     async def stop(self) -> None:
         """Close every page's socket, and listen no more."""
@@ -82,6 +98,7 @@ class PageServer:
             await viewer.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        await self._entrance.stop()
 
     async def _index(self, _request: web.Request) -> web.Response:
         body, type_ = self._files["index.html"]
@@ -93,40 +110,29 @@ class PageServer:
             raise web.HTTPNotFound
         return web.Response(body=found[0], content_type=found[1], charset="utf-8")
 
-    async def _enter(self, request: web.Request) -> web.Response:
-        """Turn a link into a session; the token is in no address after this."""
-        session = self._guard.enter(request.query.get("token", ""))
-        answer = web.Response(status=303, headers={"Location": "/"})
-        if session is not None:
-            answer.set_cookie(
-                self._guard.cookie,
-                session,
-                max_age=int(SESSION_LIFETIME_S),
-                httponly=True,
-                samesite="Strict",
-                path="/",
-            )
-        return answer
-
-    async def _link(self, request: web.Request) -> web.Response:
-        link = self._guard.new_link(request.headers.get("Authorization", "").removeprefix("Bearer "))
-        if link is None:
-            return web.Response(status=403)
-        return web.json_response({"token": link})
+    async def _open(self, request: web.Request) -> tuple[web.WebSocketResponse, PageSession | None]:
+        """Open a socket of the page; who has no session is told so, and the socket closed."""
+        if not is_own(request):
+            raise web.HTTPForbidden
+        socket = web.WebSocketResponse(
+            heartbeat=heartbeat_s, max_msg_size=MESSAGE_BYTES_MAX, compress=False, protocols=(PROTOCOL,)
+        )
+        await socket.prepare(request)
+        session = await self._entrance.session(request)
+        if session is None:
+            await socket.close(code=SIGNED_OUT, message=self._entrance.word.encode())
+        return socket, session
 
     async def _live(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(heartbeat=heartbeat_s, max_msg_size=MESSAGE_BYTES_MAX, compress=False)
-        if not self._guard.is_own(request):
-            raise web.HTTPForbidden
-        await socket.prepare(request)
-        if not self._guard.knows(request):
-            await socket.close(code=SIGNED_OUT)
+        socket, session = await self._open(request)
+        if session is None:
             return socket
         if len(self._viewers) >= VIEWERS_MAX:
             await socket.close(code=BUSY, message=b"too many pages are open")
             return socket
-        viewer = Viewer(self._scene, socket)
+        viewer = Viewer(session, socket)
         self._viewers.add(viewer)
+        session.workspace.viewers += 1
         sending = asyncio.create_task(self._show(viewer), name="page viewer")
         try:
             async for message in socket:
@@ -134,6 +140,7 @@ class PageServer:
                     viewer.want(message.data)
         finally:
             self._viewers.discard(viewer)
+            session.workspace.viewers -= 1
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             viewer.leave()
@@ -149,12 +156,27 @@ class PageServer:
             structlog.get_logger().exception("a page is not told any more")
             await viewer.close()
 
+    async def _shell(self, request: web.Request) -> web.WebSocketResponse:
+        from gangline.page.shell import serve_shell
+
+        socket, session = await self._open(request)
+        if session is not None:
+            with suppress(ConnectionError):  # the page has gone
+                await serve_shell(session.workspace, socket, dict(request.query))
+                await socket.close()
+        return socket
+
     async def _do(self, request: web.Request) -> web.Response:
+        session = await self._entrance.session(request)
+        if session is None:
+            return web.Response(status=403, text="who asks is not known here\n")
         try:
             body = await request.json()
         except ValueError:
             body = None
         if not isinstance(body, dict):
             return web.json_response({"ok": False, "message": "the request is no JSON object"}, status=400)
-        answer: dict[str, Any] = await self._actions.do(request.match_info["action"], body)
+        answer: dict[str, Any] = await session.workspace.actions.do(
+            request.match_info["action"], body, session.surroundings
+        )
         return web.json_response(answer)

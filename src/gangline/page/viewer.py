@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from gangline.page.feeds import LogFeed
-    from gangline.page.scene import Scene
+    from gangline.page.sessions import PageSession
 
 Obj = dict[str, Any]
 
@@ -48,8 +48,9 @@ class Wishes(msgspec.Struct, frozen=True, omit_defaults=True):
 class Viewer:
     """Sends one page what it wants, each part when it has changed."""
 
-    def __init__(self, scene: Scene, socket: web.WebSocketResponse) -> None:
-        self._scene, self._socket = scene, socket
+    def __init__(self, session: PageSession, socket: web.WebSocketResponse) -> None:
+        self._scene, self._socket = session.workspace.scene, socket
+        self._whose = {"folder": session.surroundings.folder, "user": session.workspace.user}
         self._wants: dict[str, Any] = {}
         self._told: dict[str, bytes] = {}
         self._woken = asyncio.Event()
@@ -80,7 +81,7 @@ class Viewer:
         known = asyncio.create_task(self._scene.live.wait_synced())
         try:
             while not known.done():  # a cluster that does not answer is told of, too
-                await self._send("cluster", self._scene.cluster())
+                await self._send("cluster", self._scene.cluster() | self._whose)
                 await asyncio.wait([known], timeout=tick_s)
         finally:
             known.cancel()
@@ -106,7 +107,7 @@ class Viewer:
         self._see(set())
 
     async def _tell(self) -> None:
-        await self._send("cluster", self._scene.cluster())
+        await self._send("cluster", self._scene.cluster() | self._whose)
         await self._tell_jobs()
         await self._tell_job()
         await self._tell_log()

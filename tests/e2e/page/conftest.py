@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,3 +104,20 @@ def job(cluster: Any, tmp_path: Path) -> Iterator[Callable[..., str]]:
 def kill(pid: int) -> None:
     """End a process at once."""
     subprocess.run(["kill", "-9", str(pid)], check=True)
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Wait until a condition holds."""
+    until = time.monotonic() + LIMIT_MS / 1000
+    while not condition():
+        assert time.monotonic() < until, f"waited {LIMIT_MS} ms for {what}"
+        time.sleep(0.05)
+
+
+def is_running(word: str) -> bool:
+    """Whether a program runs that has this argument."""
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if word.encode() in line.read_bytes().split(b"\0"):
+                return True
+    return False

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Any
 
 import pytest
 import yaml
 
-from .conftest import LIMIT_MS, kill
+from .conftest import LIMIT_MS, is_running, kill, wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -113,6 +114,73 @@ def test_a_file_is_checked_while_it_is_typed_and_created(view, cluster):
     cluster.gangline("delete", "pytorchjob/hello")
 
 
+def test_a_program_is_started_from_the_form_and_outlives_the_page(view, cluster, tmp_path):
+    script = tmp_path / "a folder" / "count.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import os, time\nprint('here', os.getcwd(), os.environ['WORLD_SIZE'], flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(0.05)\nprint('went on', flush=True)\n"
+    )
+    view.get_by_role("navigation").get_by_role("link", name="New").click()
+    form = view.locator("form.fields")
+    form.get_by_label("Program").fill(f"{sys.executable} 'count.py")
+    form.get_by_label("Ranks").fill("0")
+    form.get_by_label("Working directory").fill("/nowhere")
+    form.get_by_label("Name", exact=True).fill("My Run")
+    form.get_by_role("button", name="Start").click()
+    for field, problem in (
+        ("program", "No closing quotation"),
+        ("ranks", "ranks must be 1 to"),
+        ("folder", "`/nowhere` does not exist"),
+        ("name", "--name my-run"),
+    ):
+        view.locator(f"#problem-{field}").get_by_text(problem, exact=False).wait_for()
+    form.get_by_label("Program").fill(f"{sys.executable} count.py")
+    form.get_by_label("Ranks").fill("2")
+    form.get_by_label("Working directory").fill(str(script.parent))
+    form.get_by_label("Name", exact=True).fill("counted")
+    line = f"cd '{script.parent}' && gangline run -n 2 --name counted -- {sys.executable} count.py"
+    assert view.locator("code", has_text="--name counted").inner_text().replace("\xa0", " ") == line
+    form.get_by_role("button", name="Start").click()
+    view.get_by_role("heading", name="counted").wait_for()
+    view.get_by_role("tab", name="Log").click()
+    view.get_by_text(f"here {script.parent} 2").first.wait_for()
+    view.close()  # the run goes on
+    (script.parent / "go").touch()
+
+    assert "went on" in cluster.gangline("logs", "-f", "counted").stdout
+    wait_until(lambda: "SUCCEEDED" in cluster.gangline("get", "counted").stdout, "the end of the run")
+
+
+def test_a_shell_beside_a_rank_is_a_terminal_and_ends_with_the_page(view, job):
+    job("shelled")
+    view.get_by_role("link", name="shelled").click()
+    view.get_by_role("cell", name="shelled-worker-0").wait_for()
+    view.get_by_role("tab", name="Shell").click()
+    view.get_by_label("Where").select_option("shelled-worker-0")
+    shown = view.locator(".xterm-rows")
+    view.get_by_role("button", name="Open a shell").click()
+    shown.get_by_text(re.compile(r"[$#]")).first.wait_for()
+    view.keyboard.type("echo rank $RANK of $WORLD_SIZE; stty size\n")
+    shown.get_by_text("rank 1 of 2", exact=True).wait_for()
+    rows, columns = (int(word) for word in shown.get_by_text(re.compile(r"^\d+ \d+$")).inner_text().split())
+    assert columns > 80 and rows > 20  # that of the page's box, and not a default
+    view.keyboard.type("printf '\\e[38;2;10;20;30mcoloured\\e[0m \\e[31mred\\e[0m\\n'\n")  # both ways
+    coloured = shown.locator("span", has_text=re.compile("^coloured$"))
+    assert coloured.evaluate("one => getComputedStyle(one).color") == "rgb(10, 20, 30)"
+    view.keyboard.type("exit 3\n")
+    view.get_by_text("The shell has ended with exit code 3.").wait_for()
+    view.get_by_role("button", name="Open a shell").click()
+    shown.get_by_text("exit", exact=True).wait_for(state="detached")  # of the first shell
+    shown.get_by_text(re.compile(r"[$#]")).first.wait_for()
+    asleep = "86399.25"
+    view.keyboard.type(f"sleep {asleep}\n")
+    wait_until(lambda: is_running(asleep), "the program of the shell")
+    view.close()
+
+    wait_until(lambda: not is_running(asleep), "the end of the shell's program")
+
+
 def test_nodes_show_who_holds_which_gpu_and_what_waits(view, job):
     job("wide", ranks=1, gpus=8)
     job("half", ranks=1, gpus=4)
@@ -141,7 +209,7 @@ def test_a_server_that_was_killed_is_followed_again(view, job, cluster):
 
 def test_a_page_whose_session_is_over_says_how_to_come_back(view, cluster):
     view.get_by_role("navigation").wait_for()
-    view.context.clear_cookies()
+    view.evaluate("localStorage.clear()")
     view.reload()
 
     view.get_by_text("prints a new one").wait_for()

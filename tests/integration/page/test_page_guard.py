@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from gangline.page.actions import Actions
 from gangline.page.guard import Guard
+from gangline.page.link_entrance import LinkEntrance
 from gangline.page.server import SIGNED_OUT, PageServer
+from gangline.page.sessions import Workspace
 
 SECRET = "s3cret"
 
@@ -20,7 +23,6 @@ class Page:
 
     def __init__(self, port: int, http: aiohttp.ClientSession) -> None:
         self.origin, self._http = f"http://127.0.0.1:{port}", http
-        self.cookie = f"gangline_session_{port}"
 
     async def link(self, secret: str = SECRET) -> str | None:
         headers = {"Authorization": f"Bearer {secret}"}
@@ -28,10 +30,8 @@ class Page:
             return (await answer.json())["token"] if answer.status == 200 else None
 
     async def session(self) -> str:
-        async with self._http.get(
-            f"{self.origin}/enter", params={"token": await self.link() or ""}, allow_redirects=False
-        ) as answer:
-            return answer.cookies[self.cookie].value
+        place = (await self.get(f"/enter?token={await self.link()}")).headers["Location"]
+        return place.removeprefix("/#key=")
 
     async def get(self, path: str, **headers: str) -> aiohttp.ClientResponse:
         async with self._http.get(self.origin + path, headers=headers, allow_redirects=False) as answer:
@@ -39,7 +39,7 @@ class Page:
             return answer
 
     async def do(self, session: str, **headers: str) -> tuple[int, Any]:
-        sent = {"Origin": self.origin, "X-Gangline": "1", "Cookie": f"{self.cookie}={session}"} | headers
+        sent = {"Origin": self.origin, "X-Gangline": session} | headers
         sent = {name: value for name, value in sent.items() if value}
         async with self._http.post(f"{self.origin}/do/nothing", json={}, headers=sent) as answer:
             return answer.status, await answer.json() if answer.status == 200 else None
@@ -48,22 +48,23 @@ class Page:
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
     client: Any = None  # no test here comes to a cluster
-    server = PageServer(client, Actions(client, is_local=True), Guard(SECRET))
+    workspace = Workspace(client, client, Actions(client, is_local=True))
+    server = PageServer(LinkEntrance(SECRET, workspace), Guard())
     port = await server.start()
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
         yield Page(port, http)
     await server.stop()
 
 
-async def test_a_link_opens_one_session_and_is_in_no_address_after_it(page: Page) -> None:
+async def test_a_link_opens_one_session_and_no_server_is_told_its_key(page: Page) -> None:
     link = await page.link()
     first = await page.get(f"/enter?token={link}")
     again = await page.get(f"/enter?token={link}")
 
-    assert (first.status, first.headers["Location"]) == (303, "/")
-    cookie = first.cookies[page.cookie]
-    assert cookie["httponly"] and cookie["samesite"] == "Strict"
-    assert page.cookie not in again.cookies
+    assert first.status == 303
+    assert re.fullmatch(r"/#key=[\w-]{43}", first.headers["Location"])  # a browser sends nothing behind the #
+    assert again.headers["Location"] == "/"
+    assert not first.cookies  # cookies go to every port of the machine
     assert await page.link("another secret") is None
 
 
@@ -92,19 +93,27 @@ async def test_what_changes_something_must_come_from_the_page_itself(page: Page)
         {"Origin": ""},
         {"Origin": "null"},
         {"X-Gangline": ""},
-        {"Cookie": f"{page.cookie}=made-up"},
+        {"X-Gangline": "made-up"},
         {"Content-Type": "text/plain"},
     ):
         assert (await page.do(session, **headers))[0] == 403, headers
 
 
-async def test_a_socket_opens_for_the_page_and_a_session_alone(page: Page) -> None:
+@pytest.mark.parametrize("path", ["/live", "/shell?job=mpijob/default/a"])
+async def test_a_socket_opens_for_the_page_and_a_session_alone(page: Page, path: str) -> None:
+    key = await page.session()
     async with aiohttp.ClientSession() as http:
-        with pytest.raises(aiohttp.WSServerHandshakeError):
-            await http.ws_connect(f"{page.origin}/live", headers={"Origin": "http://evil.example"})
-        socket = await http.ws_connect(f"{page.origin}/live", headers={"Origin": page.origin})
-        await socket.receive()
-        assert socket.close_code == SIGNED_OUT
+        for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
+            with pytest.raises(aiohttp.WSServerHandshakeError):
+                await http.ws_connect(
+                    page.origin + path, headers={"Origin": origin}, protocols=("gangline", key)
+                )
+        for protocols in (("gangline",), ("gangline", "made-up"), (key,)):
+            socket = await http.ws_connect(
+                page.origin + path, headers={"Origin": page.origin}, protocols=protocols
+            )
+            await socket.receive()
+            assert socket.close_code == SIGNED_OUT
 
 
 async def test_only_files_of_the_page_are_served(page: Page) -> None:

@@ -66,8 +66,8 @@ async def run_in_pod(
     """
     import sys
 
-    from gangline.cli.pods.rank_environment import beside_rank
     from gangline.cli.pods.terminal import carry
+    from gangline.client.jobs.beside_rank import beside_rank
     from gangline.kube.pod_streams.program import PodProgram
 
     if tty and not sys.stdin.isatty():

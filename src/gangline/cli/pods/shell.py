@@ -9,9 +9,8 @@ import click
 
 from gangline.cli.pods.exec import run_in_pod
 from gangline.cli.pods.job_pod import pod_options
+from gangline.client.jobs.beside_rank import SHELL
 from gangline.client.target import ClusterTarget
-
-SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
 
 
 @click.command("shell")

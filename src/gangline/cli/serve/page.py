@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import hashlib
 import http.client
-import io
 import json
 import os
 import secrets
@@ -21,17 +20,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
-from msgspec.structs import replace
 
 from gangline.cli.options.target import target_options
 from gangline.client.target import ClusterTarget, open_client
 from gangline.cluster.daemon.daemon import log_tail, spawn_daemon
 from gangline.cluster.process_lock import ProcessLock, read_lock
-from gangline.errors import ClusterError, GanglineError, UserError
+from gangline.errors import ClusterError, UserError
 
 if TYPE_CHECKING:
     from gangline.cluster.paths import ClusterPaths
-    from gangline.page.rows import RunRow
     from gangline.page.server import PageServer
 
 
@@ -49,7 +46,6 @@ start_look_s: Final = 0.02
 answer_timeout_s: Final = 5.0
 idle_end_s: Final = 600.0
 idle_look_s: Final = 5.0
-RUNS_MAX: Final = 200
 
 
 def page_link(target: ClusterTarget, port: int) -> str:
@@ -132,9 +128,14 @@ def _target_words(target: ClusterTarget) -> list[str]:
 
 
 def _ask_for_token(port: int, secret: str) -> str:
+    from gangline.page.guard import LINK_PATH
+    from gangline.page.sessions import Surroundings
+
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=answer_timeout_s)
     try:
-        connection.request("POST", "/link", headers={"Authorization": f"Bearer {secret}"})
+        around = Surroundings(str(Path.cwd()), dict(os.environ))
+        headers = {"Authorization": f"Bearer {secret}"}
+        connection.request("POST", LINK_PATH, msgspec.json.encode(around), headers)
         answer = connection.getresponse()
         return str(json.loads(answer.read())["token"])
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
@@ -164,9 +165,9 @@ def serve_page(port: int, target: ClusterTarget) -> None:
 
 
 async def _serve(target: ClusterTarget, facts: Path, port: int) -> None:
-    from gangline.page.actions import Actions
+    from gangline.cli.serve.page_workspace import make_workspace
     from gangline.page.guard import Guard
-    from gangline.page.scene import Scene
+    from gangline.page.link_entrance import LinkEntrance
     from gangline.page.server import PageServer
 
     secret = secrets.token_urlsafe(32)
@@ -174,18 +175,9 @@ async def _serve(target: ClusterTarget, facts: Path, port: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with open_client(target) as client:
-        scene = Scene(
-            client,
-            title=target.title.replace("`", ""),
-            is_local=target.is_local,
-            options=target.options,
-            kube_options=target.kube_options,
-            explain=lambda name, namespace: _explain(target, name, namespace),
-            runs=lambda: _runs(target),
-            run_series=lambda run: _read_series(target, run),
-        )
-        server = PageServer(scene, Actions(client, is_local=target.is_local), Guard(secret))
-        watching = asyncio.create_task(scene.run(), name="scene")
+        workspace = make_workspace(target, client, has_files=True)
+        server = PageServer(LinkEntrance(secret, workspace), Guard())
+        watching = asyncio.create_task(workspace.scene.run(), name="scene")
         listening = await server.start(port)
         _write(facts, PageFacts(listening, secret, os.getpid()))
         waits = {
@@ -219,62 +211,3 @@ async def _until_idle(target: ClusterTarget, server: PageServer) -> None:
             seen_s = time.monotonic()
         if target.is_local and read_lock(target.paths.lock("server")).state == "free":
             return
-
-
-async def _explain(target: ClusterTarget, name: str, namespace: str) -> tuple[str, str]:
-    """Return what `gangline explain NAME --placement` prints: why it waits, and where it lies."""
-    from gangline.cli.explain.text import print_placement, print_report
-    from gangline.client.explain.explanation import explain_job
-    from gangline.client.explain.workload import read_workload
-
-    there = replace(target, namespace=namespace)
-    value = await explain_job(there, name, read_workload("vgg16", None, ""), placement=True)
-    texts = []
-    for show, part in ((print_report, value), (print_placement, value.get("placement"))):
-        with contextlib.redirect_stdout(io.StringIO()) as text:
-            if part is not None and "began" not in value:
-                show(part)
-        texts.append(text.getvalue())
-    return texts[0], texts[1]
-
-
-async def _runs(target: ClusterTarget) -> list[RunRow]:
-    from gangline.cli.runs.command import metrics_in_words
-    from gangline.client.jobs.past_runs import read_runs
-    from gangline.page.rows import RunRow
-
-    reports = await read_runs(target, None, only_failed=False, limit=RUNS_MAX)
-    return [
-        RunRow(
-            id=run["id"],
-            name=run["name"],
-            namespace=run["namespace"],
-            status=run["status"],
-            command=run["command"],
-            started=run["began"],
-            duration_s=run["durationSeconds"],
-            last=metrics_in_words(run["metrics"]),
-            reason=run["reason"],
-        )
-        for run in reports
-    ]
-
-
-async def _read_series(target: ClusterTarget, run: str) -> dict[str, list[float | None]]:
-    from gangline.client.jobs.log_text import LogText
-    from gangline.cluster.runs.reading import find_past
-    from gangline.launch.rank_tags import ANNOTATION
-    from gangline.page.series import Curves
-    from gangline.workloads.job_state import primary_pods
-
-    past, curves = find_past(target.kept, run, None), Curves()
-    chiefs = primary_pods(past.record.job, past.record.pods) if past else []
-    if not past or not chiefs:
-        return {}
-    meta = chiefs[-1]["metadata"]
-    text = LogText(has_tags=ANNOTATION in (meta.get("annotations") or {}))
-    with contextlib.suppress(GanglineError):  # a log that is gone has no curves
-        async for piece in past.logs(meta["name"], meta["namespace"]):
-            for record in text.feed(piece)[1]:
-                curves.add(record)
-    return curves.columns()

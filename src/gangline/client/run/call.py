@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
@@ -44,7 +44,8 @@ class RunOptions(TypedDict, total=False):
         gpus_per_rank: GPUs that each rank has for itself.
         env: variables for the ranks; on one machine beside your own.
         image: of the pods on a cluster of a kubeconfig; the client's unless given.
-        code: folder of the code, in which the ranks start; the current one unless given.
+        code: folder of the code, in which the ranks start; `cwd` unless given.
+        cwd: folder that relative words of a program mean; the current one unless given.
         kind: of the job: `mpijob` (usual here), `job` (usual on a cluster), `pytorchjob`, `trainjob`.
         pods: what else the pods ask for on a cluster of a kubeconfig.
     """
@@ -55,6 +56,7 @@ class RunOptions(TypedDict, total=False):
     env: Mapping[str, str]
     image: str
     code: str | Path
+    cwd: str | Path
     kind: str
     pods: PodOptions
 
@@ -80,6 +82,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
     image: str = ""
     code: str | Path = ""
+    cwd: str | Path = ""
     kind: str = ""
     pods: PodOptions = PodOptions()
 
@@ -88,22 +91,32 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         """Ranks, pods and GPUs of each rank."""
         return self.ranks, self.nodes or 1, self.gpus_per_rank
 
+    def problems(self) -> Iterator[tuple[str, UserError]]:
+        """Yield what is wrong wherever it is run, each with the name of its option."""
+        if not 1 <= self.ranks <= RANKS_MAX:
+            yield "ranks", UserError(f"ranks must be 1 to {RANKS_MAX} (found `{self.ranks}`)")
+        if not 0 <= self.nodes <= self.ranks:
+            rule = f"nodes must be 1 to ranks, which are {self.ranks} (found `{self.nodes}`)"
+            yield "nodes", UserError(rule)
+        if self.kind not in ("", *PROGRAM_KINDS):
+            kinds = ", ".join(f"`{kind}`" for kind in PROGRAM_KINDS)
+            yield "kind", UserError(f"kind must be one of {kinds} (found `{self.kind}`)")
+        try:
+            check_name(self.name or None)
+        except UserError as error:
+            yield "name", error
+        if self.gpus_per_rank < 0:
+            found = f"gpus_per_rank must be at least 0 (found `{self.gpus_per_rank}`)"
+            yield "gpus_per_rank", UserError(found)
+
     def check(self, *, is_local: bool) -> None:
         """Refuse what cannot be run, before anything is created.
 
         Raises:
             UserError: with the rule and the value found.
         """
-        if not 1 <= self.ranks <= RANKS_MAX:
-            raise UserError(f"ranks must be 1 to {RANKS_MAX} (found `{self.ranks}`)")
-        if not 0 <= self.nodes <= self.ranks:
-            raise UserError(f"nodes must be 1 to ranks, which are {self.ranks} (found `{self.nodes}`)")
-        if self.kind not in ("", *PROGRAM_KINDS):
-            kinds = ", ".join(f"`{kind}`" for kind in PROGRAM_KINDS)
-            raise UserError(f"kind must be one of {kinds} (found `{self.kind}`)")
-        check_name(self.name or None)
-        if self.gpus_per_rank < 0:
-            raise UserError(f"gpus_per_rank must be at least 0 (found `{self.gpus_per_rank}`)")
+        for _, error in self.problems():
+            raise error
         if is_local and self.image:
             raise UserError(
                 f"image `{self.image}` belongs to a cluster of a kubeconfig; on this machine the ranks run "
@@ -197,6 +210,7 @@ def _locally(target: ClusterTarget, call: Call, say: Say) -> _Prepared:
         session,
         call.kind or None,
         call.function,
+        Path(call.cwd) if call.cwd else None,
     )
     job = msgspec.structs.replace(job, base=call.base, program=call.program)
     cluster, gpus = Cluster(target.paths), GpuOptions()
@@ -223,7 +237,8 @@ def _on_cluster(target: ClusterTarget, call: Call, say: Say) -> _Prepared:
         environment[FILE_VARIABLE] = f"{SENT_FOLDER}/function"
         added = {f"{SENT_FOLDER}/{name}": data for name, data in _sent(call.function).items()}
     images = (call.image,) if call.image else ()
-    folder = Path(call.code) if call.code else None
+    chosen = call.code or call.cwd
+    folder = Path(chosen) if chosen else None
     counts = call.ranks, call.nodes or 1, call.gpus_per_rank
     run = cluster_program(
         words, target, images, folder, counts, environment, call.pods, call.kind or "job", added

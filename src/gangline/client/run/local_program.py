@@ -44,6 +44,7 @@ def local_program(
     session: str,
     kind: str | None,
     function: bytes | None = None,
+    cwd: Path | None = None,
 ) -> ProgramJob:
     """Return the job of a program.
 
@@ -57,6 +58,7 @@ def local_program(
         session: value of the annotation of user sessions, empty for isolated pods.
         kind: of the job, None for an MPIJob.
         function: what its ranks call, in a session alone; see ``call_function``.
+        cwd: folder that relative words mean; this process' one by default.
     """
     from gangline.client.run import program_job
     from gangline.client.run.program_name import ProgramJob
@@ -71,14 +73,15 @@ def local_program(
     if other:
         _check_pods(other, nodes)
     resolve = program_as_typed if session else resolve_program
-    resolved = resolve(program, cwd=Path.cwd(), code=code, environment=os.environ)
+    around = dict(os.environ) | environment
+    resolved = resolve(program, cwd=cwd or Path.cwd(), code=code, environment=around)
     mpi = find_mpi()
     libraries = library_environment(mpi)
     namespace = target.namespace or "default"
     defaults = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": str(max(1, cores() // ranks))}
     hand_over: HandOver = no_handover
     if session:
-        hand_over = handover_of(target.paths, libraries | defaults | dict(os.environ) | environment, function)
+        hand_over = handover_of(target.paths, libraries | defaults | around, function)
         libraries = defaults = environment = {}
     run = program_job.ProgramRun(
         name=name or program_job.name_of_program(program),

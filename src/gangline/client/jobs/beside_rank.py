@@ -33,6 +33,10 @@ exec "$@"
 """
 
 
+SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi")
+"""The best shell that a pod has."""
+
+
 def beside_rank(rank: int, words: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command line that runs a program beside a rank, whose pod it is executed in.
 

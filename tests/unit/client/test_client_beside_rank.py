@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gangline.cli.pods.rank_environment import beside_rank
+from gangline.client.jobs.beside_rank import beside_rank
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranks are found in /proc")
 
