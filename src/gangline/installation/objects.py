@@ -28,6 +28,7 @@ from gangline.api.resources import (
     ROLE_BINDINGS,
     ROLES,
     SERVICE_ACCOUNTS,
+    SERVICES,
     VOLCANO_POD_GROUPS,
     Resource,
 )
@@ -57,9 +58,12 @@ USER: Final = 65532
 
 HEALTH_PORT: Final = 8080
 METRICS_PORT: Final = 8081
+STATUS_PORT: Final = 10443
+"""Where pods of TrainJobs tell how far they are; upstream's."""
 STARTED_WITHIN_S: Final = 120
 """So long a container may take until it answers, on a node that reads the image for the first time."""
 
+_OPERATOR: Final = "gangline-operator"
 _OWN_NAMESPACE: Final = "$(POD_NAMESPACE)"
 """A kubelet fills it in, so that a change of the namespace by kustomize reaches the arguments."""
 
@@ -73,8 +77,8 @@ _REQUESTS: Final[dict[str, Obj]] = {
     "scheduler": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     "device-plugin": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
 }
-_CLUSTER_WIDE: Final = frozenset({"customresourcedefinitions", "priorityclasses"})
-"""What the operator reads outside namespaces. It gets by without, where it makes no gangs."""
+_CLUSTER_WIDE: Final = frozenset({"customresourcedefinitions", "priorityclasses", "tokenreviews"})
+"""What the operator asks outside namespaces. Without, it makes no gangs and hears no pods."""
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +139,8 @@ def objects(installation: Installation) -> list[Obj]:
     ]
     if installation.has_operator:
         gangs = [f"--gang-scheduling={GANGLINE_SCHEDULER}"] if installation.has_scheduler else []
-        found += _service("operator", installation, gangs)
+        told = [f"--status-port={STATUS_PORT}", f"--status-host={_OPERATOR}.{_OWN_NAMESPACE}.svc"]
+        found += [*_service("operator", installation, [*gangs, *told]), _status_service(installation)]
         found += [_users_role("edit", "admin", "edit"), _users_role("view", "view")]
     if installation.has_scheduler:
         found += _service("scheduler", installation, [])
@@ -222,6 +227,19 @@ def _object(resource: Resource, name: str, namespace: str = "", *, labels: Obj, 
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **rest}
 
 
+def _hears_pods(part: str, installation: Installation) -> bool:
+    """Whether pods may tell a service how far they are: who they are, it asks outside its namespace."""
+    return part == "operator" and not installation.is_namespaced
+
+
+def _status_service(installation: Installation) -> Obj:
+    """Return the way to the operators for pods that tell how far they are; each of them answers."""
+    labels = {"app": _OPERATOR}
+    port = {"name": "status", "port": STATUS_PORT, "targetPort": "status", "protocol": "TCP"}
+    spec = {"selector": labels, "ports": [port]}
+    return _object(SERVICES, _OPERATOR, installation.namespace, labels=labels, spec=spec)
+
+
 def _critical_pods(namespace: str) -> Obj:
     """Return what allows pods of a critical priority class, where a cluster does so by quotas alone (GKE)."""
     scope = {
@@ -270,6 +288,7 @@ def _service(part: str, installation: Installation, words: list[str]) -> list[Ob
     ]
 
 
+_FILES: Final = "files"
 _CONFINED: Final[Obj] = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -283,7 +302,8 @@ def _deployment(part: str, installation: Installation, words: list[str]) -> Obj:
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
     # Nothing starts without them: no job may push them off. A namespace's users may not say so.
     priority = {} if installation.is_namespaced else {"priorityClassName": "system-cluster-critical"}
-    pod = {
+    container = _container(part, installation.image(part), words)
+    pod: Obj = {
         "serviceAccountName": name,
         **priority,
         "securityContext": {
@@ -296,8 +316,13 @@ def _deployment(part: str, installation: Installation, words: list[str]) -> Obj:
                 "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]
             }
         },
-        "containers": [_container(part, installation.image(part), words)],
+        "containers": [container],
     }
+    if _hears_pods(part, installation):
+        # A certificate is read from files alone.
+        pod |= {"volumes": [{"name": _FILES, "emptyDir": {"medium": "Memory"}}]}
+        container["volumeMounts"] = [{"name": _FILES, "mountPath": "/tmp"}]
+        container["ports"].append({"name": "status", "containerPort": STATUS_PORT})
     notes = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
     spec = {
         "replicas": REPLICAS,

@@ -24,7 +24,7 @@ from gangline.api.trainer.job import Runtime
 from gangline.api.trainer.job_set import JobSet
 from gangline.api.training.autoscaler import Autoscaler
 from gangline.jobs.gang import Dialect
-from gangline.jobs.observed import ObservedChildren, is_controlled_by
+from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.registry import JobKind
 from gangline.jobs.waiting import said_of
 from gangline.kube.cache import Cache
@@ -117,17 +117,6 @@ class Children:
             job_sets=self._by_name(key, JOB_SETS),
             serves_job_sets=JOB_SETS.plural in self.caches and self.caches[JOB_SETS.plural].is_served,
         )
-
-    def has_pod(self, key: JobKey, job_uid: str, name: str, uid: str) -> bool:
-        """Return whether a job has a pod of that name and uid now: of its own, or of its JobSet's Jobs."""
-        pod = self._by_name(key, PODS).get(name)
-        if pod is None or pod.metadata.uid != uid:
-            return False
-        if is_controlled_by(pod.metadata, job_uid):
-            return True
-        job_set, maker = self._by_name(key, JOB_SETS).get(key.name), pod.metadata.controller
-        is_of_job = maker is not None and maker.kind == JOBS.kind and maker.name.startswith(f"{key.name}-")
-        return is_of_job and job_set is not None and is_controlled_by(job_set.metadata, job_uid)
 
     def launchers(self) -> list[Job]:
         """Return the launchers of all jobs; of kinds that have none an empty list."""

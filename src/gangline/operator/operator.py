@@ -118,12 +118,6 @@ class Operator:
             _log().info("definitions are Gangline's again")
         self.notes = tuple(verdict.message for verdict in found)
 
-    def has_pod(self, key: JobKey, name: str, uid: str) -> bool:
-        """Return whether a job has a pod of that name and uid now."""
-        kind = self._kinds[key.kind]
-        job = kind.jobs.get(key.object_key)
-        return job is not None and kind.children.has_pod(key, job.metadata.uid, name, uid)
-
     async def reconcile(self, key: JobKey) -> float | None:
         """Look at one job and do what is needed; return after how many seconds to look again.
 

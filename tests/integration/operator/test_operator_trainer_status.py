@@ -46,7 +46,7 @@ class Teller:
 
     def __init__(self, cluster: Any) -> None:
         self._namespace = cluster.namespace
-        self._desk = TrainerStatusDesk(cluster.client, cluster.operator.has_pod)
+        self._desk = TrainerStatusDesk(cluster.client)
 
     async def tell(self, token: str, status: Any, job: str = "told") -> PathAnswer:
         headers = Message()

@@ -25,11 +25,23 @@ def test_the_command_takes_its_arguments_and_serves_what_is_probed() -> None:
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
 
     assert container["command"] == ["gangline", "operator"]
-    assert ports == {"health": options["health_port"], "metrics": options["metrics_port"]}
+    assert ports == {name: options[f"{name}_port"] for name in ("health", "metrics", "status")}
     assert options["listen"] == "0.0.0.0"
     assert container["startupProbe"]["httpGet"] == container["livenessProbe"]["httpGet"]
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
+
+
+def test_pods_reach_the_operators_by_the_name_of_their_certificate() -> None:
+    service = one("Service")
+    meta, (port,) = service["metadata"], service["spec"]["ports"]
+    (container,) = one("Deployment")["spec"]["template"]["spec"]["containers"]
+    options = command.make_context("operator", list(container["args"])).params
+
+    assert options["status_host"] == f"{meta['name']}.$(POD_NAMESPACE).svc"
+    assert (port["port"], port["targetPort"]) == (options["status_port"], "status")
+    assert service["spec"]["selector"] == one("Deployment")["spec"]["selector"]["matchLabels"]
+    assert container["volumeMounts"] == [{"name": "files", "mountPath": "/tmp"}]
 
 
 def test_two_pods_share_one_lease_that_they_may_write() -> None:

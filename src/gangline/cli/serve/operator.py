@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,20 @@ def _with_unused(function: Command) -> Command:
     is_flag=True,
     help="Pods need no ssh server, as on the one-machine cluster; jobs of old versions run.",
 )
+@click.option(
+    "--status-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Take from pods of TrainJobs how far they are, over TLS.  [default: no port]",
+)
+@click.option(
+    "--status-host",
+    default="localhost",
+    metavar="NAME",
+    show_default=True,
+    help="Name by which pods reach that port: of the Service before it.",
+)
 @led_options("mpi-operator", "--monitoring-port")
 @_with_unused
 @click.option("--master", default="", metavar="URL", help="API server, in place of the kubeconfig's.")
@@ -100,25 +115,32 @@ def command(kubeconfig: Path | None, context: str | None, **options: Any) -> Non
 
 async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str, Any]) -> None:
     from gangline.cli.serve.cluster import run_until_stopped
+    from gangline.cli.serve.operator_status import listening
     from gangline.jobs.remote_access import AGENT_PROGRAMS
     from gangline.jobs.settings import Settings
     from gangline.kube.client import Client
     from gangline.launch.pods.programs import source_of
     from gangline.operator.service import OperatorOptions, OperatorService
 
-    service = OperatorOptions(
-        namespace=options["namespace"],
-        settings=Settings(
-            cluster_domain=options["cluster_domain"],
-            gang_scheduling=options["gang_scheduling"],
-            has_remote_shell=options["remote_shell"],
-            agent_programs=tuple((name, source_of(name)) for name in AGENT_PROGRAMS),
-        ),
-        workers=options["workers"],
-        **led_values(options),
-    )
+    led, endpoint = led_values(options), None
     connection = service_connection(kubeconfig, context)
     if options["master"]:
         connection = replace(connection, server=options["master"])
-    async with Client(connection, user_agent="gangline-operator") as client:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(connection, user_agent="gangline-operator"))
+        if port := options["status_port"]:
+            desk = listening(client, led["lock_namespace"], led["address"], port, options["status_host"])
+            endpoint = await stack.enter_async_context(desk)
+        service = OperatorOptions(
+            namespace=options["namespace"],
+            settings=Settings(
+                cluster_domain=options["cluster_domain"],
+                gang_scheduling=options["gang_scheduling"],
+                has_remote_shell=options["remote_shell"],
+                status_endpoint=endpoint,
+                agent_programs=tuple((name, source_of(name)) for name in AGENT_PROGRAMS),
+            ),
+            workers=options["workers"],
+            **led,
+        )
         await run_until_stopped(OperatorService(client, service).run())

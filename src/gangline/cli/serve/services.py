@@ -77,7 +77,7 @@ async def run_services(
                 services.create_task(controllers, name="controllers")
                 if has_operator:
                     services.create_task(operator.run(), name="operator")
-                    services.create_task(desk.run(of_operator, operator), name="trainer status")
+                    services.create_task(desk.run(of_operator), name="trainer status")
                 services.create_task(scheduler.run(), name="scheduler")
                 services.create_task(supervisor.run(), name="agent supervisor")
                 services.create_task(end_when_idle(client, paths), name="idle end")

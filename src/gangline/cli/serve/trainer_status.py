@@ -13,7 +13,6 @@ from gangline.cluster.server.server import tcp_socket
 from gangline.errors import ClusterError
 from gangline.kube.http_paths import serve_posts
 from gangline.kube.verbs import ObjectClient
-from gangline.operator.operator import Operator
 from gangline.operator.trainer_status import TrainerStatusDesk
 
 LOOPBACK = "127.0.0.1"
@@ -39,9 +38,9 @@ class StatusListener:
             url=f"https://{host}:{port}", authority=self._certificates.authority_pem.decode()
         )
 
-    async def run(self, client: ObjectClient, operator: Operator) -> None:
+    async def run(self, client: ObjectClient) -> None:
         """Answer until cancelled."""
-        desk = TrainerStatusDesk(client, operator.has_pod)
+        desk = TrainerStatusDesk(client)
         async with serve_posts(self._sockets, self._certificates.ssl_context(), desk.take):
             await asyncio.Event().wait()
 
