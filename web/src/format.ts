@@ -16,6 +16,18 @@ export function lasted(created: string, ended: string, now: number): string {
   return duration((end - Date.parse(created)) / 1000);
 }
 
+// When something may be: at a time that is sure, or about one that runs of the past make likely.
+export function mayBe(sure: string, about: string, late: string, now: number): string {
+  const at = (time: string) => {
+    const moment = new Date(time);
+    const isNear = Math.abs(moment.getTime() - now) < 86_400_000;
+    return moment.toLocaleString("en-GB", isNear ? { hour: "2-digit", minute: "2-digit" } : { dateStyle: "medium", timeStyle: "short" });
+  };
+  if (sure) return at(sure);
+  if (!about) return "–";
+  return `about ${at(about)}${late ? `, 9 of 10 by ${at(late)}` : ""}`;
+}
+
 export function number(value: number): string {
   if (!Number.isFinite(value)) return String(value);
   const size = Math.abs(value);

@@ -1,7 +1,7 @@
 // Nodes with their GPUs and links, the queue, and how much was in use.
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import { lasted, plural } from "./format";
+import { lasted, mayBe, plural } from "./format";
 import type { Live } from "./live";
 import type { Gpu, NodeRow, Nodes as NodesValue } from "./types";
 
@@ -74,24 +74,30 @@ function Use({ use, dark }: { use: NodesValue["use"]; dark: boolean }) {
 
 export function Nodes({ live, dark, now }: { live: Live; dark: boolean; now: number }) {
   const [nodes, setNodes] = useState<NodesValue | null>(null);
+  const [problem, setProblem] = useState("");
   useEffect(() => {
-    const stop = live.listen((message) => message.nodes && setNodes(message.nodes));
+    const stop = live.listen((message) => {
+      if (message.nodes) { setNodes(message.nodes); setProblem(""); }
+      if (message.error?.title === "nodes") setProblem(message.error.message);
+    });
     live.want({ nodes: true });
     return () => { stop(); live.want({ nodes: false }); };
   }, []);
+  if (!nodes && problem) return <div class="page"><h1 class="sr">Nodes</h1><p class="problem" role="alert">{problem}</p></div>;
   if (!nodes) return <div class="empty" role="status"><p>Reading nodes …</p></div>;
   const hasGpus = nodes.rows.some((node) => node.total > 0);
   return (
     <div class="page">
       <h1 class="sr">Nodes</h1>
+      {problem && <p class="problem" role="alert">{problem} What is below was read before.</p>}
       {hasGpus && <section><h2>In use</h2><Use use={nodes.use} dark={dark} /></section>}
       <section>
         <h2>Queue <small>{plural(nodes.queue.length, "gang")} waiting</small></h2>
         {nodes.queue.length === 0 ? <p class="quiet">Nothing waits for room.</p> : (
           <div class="scroll"><table class="small">
-            <thead><tr><th scope="col" class="figure">Place</th><th scope="col">Job</th><th scope="col" class="figure">Pods</th><th scope="col" class="figure">Priority</th><th scope="col" class="figure">Waits</th><th scope="col">Why</th></tr></thead>
+            <thead><tr><th scope="col" class="figure">Place</th><th scope="col">Job</th><th scope="col" class="figure">Pods</th><th scope="col" class="figure">Priority</th><th scope="col" class="figure">Waits</th><th scope="col">May start</th><th scope="col">Why</th></tr></thead>
             <tbody>{nodes.queue.map((one) => (
-              <tr><td class="figure">{one.place}</td><td>{one.key ? <a href={`#/job/${one.key}`}>{one.gang}</a> : one.gang}</td><td class="figure">{one.pods}</td><td class="figure">{one.priority}</td><td class="figure">{lasted(one.since, "", now)}</td><td>{one.message || one.reason}</td></tr>
+              <tr><td class="figure">{one.place || "–"}{one.queue && <span class="quiet"> in {one.queue}</span>}</td><td>{one.key ? <a href={`#/job/${one.key}`}>{one.gang}</a> : one.gang}</td><td class="figure">{one.pods}</td><td class="figure">{one.priority}</td><td class="figure">{lasted(one.since, "", now)}</td><td>{mayBe(one.mayStart, one.mayStartAbout, one.mayStartByNineOfTen, now)}</td><td>{one.message || one.reason}</td></tr>
             ))}</tbody>
           </table></div>
         )}

@@ -122,7 +122,11 @@ export interface NodeRow {
 }
 
 export interface QueueRow {
-  place: number;
+  place: number; // as the explanation says, with the times below; 0 where it was not asked yet
+  queue: string;
+  mayStart: string;
+  mayStartAbout: string;
+  mayStartByNineOfTen: string;
   key: string;
   gang: string;
   pods: number;

@@ -109,7 +109,7 @@ def _is_ring(joined: frozenset[tuple[int, int]], order: tuple[int, ...]) -> bool
 
 
 def queue_rows(view: ClusterView, keys: dict[str, str]) -> list[Obj]:
-    """Return the gangs that wait for room, the one that is looked at first before the others.
+    """Return the gangs that wait for room, by priority and age; their places the explanation knows.
 
     Args:
         view: of the cluster.
@@ -122,7 +122,7 @@ def queue_rows(view: ClusterView, keys: dict[str, str]) -> list[Obj]:
         gangs.setdefault(view.gang_of(pod) or _name(pod), []).append(pod)
     rows = [_gang(name, pods, view, keys) for name, pods in gangs.items()]
     rows.sort(key=lambda row: (-row["priority"], row["since"], row["gang"]))
-    return [{"place": place, **row} for place, row in enumerate(rows[:QUEUE_MAX], 1)]
+    return rows[:QUEUE_MAX]
 
 
 def _gang(name: str, pods: Sequence[Obj], view: ClusterView, keys: dict[str, str]) -> Obj:

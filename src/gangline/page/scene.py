@@ -16,6 +16,7 @@ from gangline.page.detail import job_detail
 from gangline.page.feeds import Feeds
 from gangline.page.live import LiveCluster
 from gangline.page.node_cards import Use, keys_by_name, node_cards, queue_rows
+from gangline.page.queue_answers import QueueAnswers
 from gangline.page.rows import RowProgress, RunRow, progress_of
 from gangline.train.records import parse_record
 from gangline.workloads.gpu_source import SOURCE_LABEL, kind_of
@@ -37,8 +38,8 @@ PROGRESS_JOBS_MAX: Final = 40
 PROGRESS_LINES: Final = 40
 DETAILS_MAX: Final = 64
 
-Explain = Callable[[str, str], Awaitable[tuple[str, str]]]
-"""From kind/name and namespace to the explanation and the placement, as text."""
+Explain = Callable[[str, str], Awaitable[tuple[Obj, str, str]]]
+"""From kind/name and namespace to the explanation as values, and to it and the placement as text."""
 Runs = Callable[[], Awaitable[list[RunRow]]]
 RunSeries = Callable[[str], Awaitable[dict[str, list[float | None]]]]
 
@@ -79,6 +80,7 @@ class Scene:
         self.feeds = Feeds(client)
         self.feeds.on_change = self._changed
         self._use = Use()
+        self._queue = QueueAnswers(self._explain_value)
         self._listeners: set[asyncio.Event] = set()
         self._is_due = asyncio.Event()
         self._nodes: tuple[float, Obj] = (0.0, {})
@@ -90,11 +92,15 @@ class Scene:
 
     async def run(self) -> None:
         """Keep it up to date until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.live.run(), name="live cluster")
-            group.create_task(self._refresh(), name="refresh")
-            group.create_task(self._read_progress(), name="progress")
-            group.create_task(self._sample(), name="use of GPUs")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.live.run(), name="live cluster")
+                group.create_task(self._refresh(), name="refresh")
+                group.create_task(self._read_progress(), name="progress")
+                group.create_task(self._sample(), name="use of GPUs")
+        finally:
+            await self._queue.stop()
+            await self.feeds.stop()
 
     @contextmanager
     def listening(self) -> Iterator[asyncio.Event]:
@@ -161,7 +167,10 @@ class Scene:
                 keys = keys_by_name(list(self.live.jobs))
                 value = {"rows": node_cards(view), "queue": queue_rows(view, keys)}
                 self._nodes = (time.monotonic(), value)
-            return value | {"use": self._use.columns()}
+            return value | {"queue": self._queue.onto(value["queue"]), "use": self._use.columns()}
+
+    async def _explain_value(self, name: str, namespace: str) -> Obj:
+        return (await self._explain(name, namespace))[0]
 
     async def detail(self, key: str) -> Obj:
         """Return everything about one job; read at most every two seconds, or when it changed."""
@@ -177,7 +186,7 @@ class Scene:
             resource, job = found
             pods = self.live.pods_of(resource, job)
             events = await self._events(job, pods) if is_old else value.get("_events", [])
-            explained = value.get("_explained", ("", ""))
+            explained = value.get("_explained", ({}, "", ""))
             if is_old:
                 with contextlib.suppress(GanglineError):  # it may be gone meanwhile
                     explained = await self._explain(f"{job['kind'].lower()}/{row.name}", row.namespace)
@@ -185,7 +194,7 @@ class Scene:
             if len(self._details) >= DETAILS_MAX:
                 self._details.clear()
             value = job_detail(row, view, job, events, self._options, self._kube_options)
-            value |= {"explain": explained[0], "placement": explained[1]}
+            value |= {"explain": explained[1], "placement": explained[2]}
             value |= {"_events": events, "_explained": explained}
             self._details[key] = (time.monotonic() if is_old else read_s, value)
             return value

@@ -195,6 +195,7 @@ def test_nodes_show_who_holds_which_gpu_and_what_waits(view, job):
     assert card.get_by_role("img").locator("line").count() == 16  # NVLinks of a DGX-1V, by pair
     queue = view.locator("tr").filter(has=view.get_by_role("link", name="default/more"))
     queue.get_by_text("needs 8 simulated nvidia.com/gpu on one node", exact=False).wait_for()
+    queue.get_by_role("cell", name="1", exact=True).first.wait_for()  # its place, as the explanation says
 
 
 def test_a_server_that_was_killed_is_followed_again(view, job, cluster):

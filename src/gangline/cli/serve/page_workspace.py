@@ -48,8 +48,8 @@ def make_workspace(target: ClusterTarget, client: Client, *, has_files: bool, us
     return Workspace(client, scene, Actions(client, is_local=target.is_local, programs=programs), user)
 
 
-async def _explain(target: ClusterTarget, name: str, namespace: str) -> tuple[str, str]:
-    """Return what `gangline explain NAME --placement` prints: why it waits, and where it lies."""
+async def _explain(target: ClusterTarget, name: str, namespace: str) -> tuple[dict[str, object], str, str]:
+    """Return what `gangline explain NAME --placement` finds, and prints: why it waits, and where it lies."""
     from gangline.cli.explain.text import print_placement, print_report
     from gangline.client.explain.explanation import explain_job
     from gangline.client.explain.workload import read_workload
@@ -62,7 +62,7 @@ async def _explain(target: ClusterTarget, name: str, namespace: str) -> tuple[st
             if part is not None and "began" not in value:
                 show(part)
         texts.append(text.getvalue())
-    return texts[0], texts[1]
+    return value, texts[0], texts[1]
 
 
 async def _runs(target: ClusterTarget) -> list[RunRow]:
