@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar, Unpack, overload
+from typing import Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -59,7 +59,8 @@ def on_standard_output(text: str) -> None:
 class AsyncClient:
     """A cluster, seen from Python: this machine's own one, or one of a kubeconfig.
 
-    It holds no connection between calls, so that it survives restarts of the cluster, and needs no closing.
+    It holds no connection between calls, so that it survives restarts of the cluster, and needs no closing;
+    `async with` may be written, and ends no job.
     The one-machine cluster is started by what needs it, and ends itself when nobody uses it.
 
     Args:
@@ -97,6 +98,12 @@ class AsyncClient:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._target.title}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is held: jobs go on."""
 
     @overload
     async def run(

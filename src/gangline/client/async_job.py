@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -23,6 +23,8 @@ from gangline.client.run.result import failure_of
 from gangline.client.run.submission import Claimed, follow_job
 from gangline.client.target import ClusterTarget
 from gangline.clock import now
+from gangline.errors import UserError
+from gangline.jobs.job_changes import WORKERS_MAX, Change, scaling, suspension
 from gangline.workloads.job_outcome import JobOutcome, cause_of
 from gangline.workloads.job_start import JobRef
 from gangline.workloads.job_state import finished
@@ -32,6 +34,8 @@ from gangline.workloads.kinds import kind_of
 
 class AsyncJobHandle:
     """A job of a cluster, there or of the past; it holds no connection.
+
+    As a context (`async with`) it is cancelled at the end of the block where it still goes on.
 
     Attributes:
         name, namespace, kind: of it.
@@ -168,6 +172,47 @@ class AsyncJobHandle:
                     await delete_job(found.client, kind_of(found.job).resource, found.job)
         except NoSuchJobError:
             return
+
+    async def suspend(self) -> None:
+        """Have its pods end, and their GPUs go free, until `resume`; what is not saved is lost.
+
+        Raises:
+            UserError: it is over, or its kind knows no suspension.
+            ClusterError: the cluster refuses it, or cannot be reached.
+        """
+        await self._change(lambda job: suspension(job, is_wanted=True), "suspended")
+
+    async def resume(self) -> None:
+        """Let it go on, from its checkpoint where its training reads one. Errors as of `suspend`."""
+        await self._change(lambda job: suspension(job, is_wanted=False), "resumed")
+
+    async def scale(self, workers: int) -> None:
+        """Give it another number of workers; whether its ranks bear that, its program knows.
+
+        Raises:
+            UserError: it is over, or has no role of workers; the number is none.
+            ClusterError: the cluster refuses it, or cannot be reached.
+        """
+        if not 0 <= workers <= WORKERS_MAX:
+            raise UserError(f"workers must be 0 to {WORKERS_MAX} (found `{workers}`)")
+        await self._change(lambda job: scaling(job, workers), "scaled")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Cancel it, where it goes on."""
+        await self.cancel()
+
+    async def _change(self, change: Change, what: str) -> None:
+        async with self._found() as found:
+            if found.client is None or finished(found.job):
+                raise UserError(f"{self.ref} is over, and cannot be {what}")
+            patch = change(found.job)
+            if patch is None:
+                raise UserError(f"a {self.kind} cannot be {what}")
+            resource = kind_of(found.job).resource
+            await found.client.patch(resource, self.name, patch, self.namespace)
 
     @property
     def _word(self) -> str:

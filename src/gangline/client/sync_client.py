@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, Unpack, overload
+from typing import Self, TypeVar, Unpack, overload
 
 from gangline.client.async_client import AsyncClient, on_standard_error, on_standard_output
 from gangline.client.loop_thread import LOOP, in_calling_thread
@@ -44,6 +44,12 @@ class Client:
 
     def __repr__(self) -> str:
         return repr(self._client).replace("Async", "", 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held: jobs go on."""
 
     @overload
     def run(

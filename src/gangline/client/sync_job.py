@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 from gangline.client.async_job import AsyncJobHandle
 from gangline.client.columns import Columns
@@ -15,7 +15,8 @@ from gangline.workloads.job_view import JobView
 class JobHandle:
     """A job of a cluster, there or of the past; what `AsyncJobHandle` does, waited for.
 
-    Ctrl-C, or the stop button of a notebook, ends the wait and leaves the job alone.
+    Ctrl-C, or the stop button of a notebook, ends the wait and leaves the job alone. As a context (`with`) it
+    is cancelled at the end of the block where it still goes on.
 
     Attributes:
         name, namespace, kind: of it.
@@ -107,6 +108,35 @@ class JobHandle:
             ClusterError: something of it is still there after 60 s.
         """
         LOOP.call(self._job.cancel())
+
+    def suspend(self) -> None:
+        """Have its pods end, and their GPUs go free, until `resume`; what is not saved is lost.
+
+        Raises:
+            UserError: it is over, or its kind knows no suspension.
+            ClusterError: the cluster refuses it, or cannot be reached.
+        """
+        LOOP.call(self._job.suspend())
+
+    def resume(self) -> None:
+        """Let it go on, from its checkpoint where its training reads one. Errors as of `suspend`."""
+        LOOP.call(self._job.resume())
+
+    def scale(self, workers: int) -> None:
+        """Give it another number of workers; whether its ranks bear that, its program knows.
+
+        Raises:
+            UserError: it is over, or has no role of workers; the number is none.
+            ClusterError: the cluster refuses it, or cannot be reached.
+        """
+        LOOP.call(self._job.scale(workers))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Cancel it, where it goes on."""
+        self.cancel()
 
     def show(self, timeout_s: float | None = None) -> JobView:
         """Show the job in a notebook until it ends, and return how it stands then.

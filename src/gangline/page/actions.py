@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gangline.api.codec import Document, load_documents
 from gangline.client.manifests import KNOWN, check_manifests, in_order, with_namespace
 from gangline.errors import FieldError, GanglineError, InvalidObjectError, ManifestError, UserError
+from gangline.jobs.job_changes import WORKERS_MAX, Change, scaling, suspension
 from gangline.kube.discovery import resource_for
-from gangline.page.detail import scale_patch, suspend_patch
 from gangline.page.live import listed_kinds
 from gangline.page.rows import job_key
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 
 MANIFEST_CHARS_MAX: Final = 1_000_000
-REPLICAS_MAX: Final = 100_000
 restart_timeout_s: Final = 120.0
 restart_look_s: Final = 0.2
 
@@ -121,7 +120,7 @@ class Actions:
         await self._client.delete(resource, metadata["name"], metadata["namespace"], uid=metadata["uid"])
         return {"ok": True, "message": f"Deleted {metadata['name']}."}
 
-    async def _patch(self, body: Obj, patch_of: Callable[[Obj], Obj | None], what: str) -> Obj:
+    async def _patch(self, body: Obj, patch_of: Change, what: str) -> Obj:
         resource, job = await self._find(body)
         metadata, patch = job["metadata"], patch_of(job)
         if patch is None:
@@ -130,16 +129,16 @@ class Actions:
         return {"ok": True, "message": f"{metadata['name']} is {what}."}
 
     async def _suspend(self, body: Obj) -> Obj:
-        return await self._patch(body, lambda job: suspend_patch(job, is_wanted=True), "suspended")
+        return await self._patch(body, lambda job: suspension(job, is_wanted=True), "suspended")
 
     async def _resume(self, body: Obj) -> Obj:
-        return await self._patch(body, lambda job: suspend_patch(job, is_wanted=False), "resumed")
+        return await self._patch(body, lambda job: suspension(job, is_wanted=False), "resumed")
 
     async def _scale(self, body: Obj) -> Obj:
         replicas = body.get("replicas")
-        if not isinstance(replicas, int) or isinstance(replicas, bool) or not 0 <= replicas <= REPLICAS_MAX:
-            raise UserError(f"the number of pods must be 0 to {REPLICAS_MAX} (found `{replicas}`)")
-        return await self._patch(body, lambda job: scale_patch(job, replicas), f"scaled to {replicas}")
+        if not isinstance(replicas, int) or isinstance(replicas, bool) or not 0 <= replicas <= WORKERS_MAX:
+            raise UserError(f"the number of pods must be 0 to {WORKERS_MAX} (found `{replicas}`)")
+        return await self._patch(body, lambda job: scaling(job, replicas), f"scaled to {replicas}")
 
     async def _restart(self, body: Obj) -> Obj:
         """Suspend a job, wait until its pods are gone, and let it go on: they start whole again."""

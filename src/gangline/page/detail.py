@@ -9,18 +9,16 @@ from typing import Any, Final
 
 import yaml
 
+from gangline.jobs.job_changes import WORKER, scaling, suspension, workers_of
 from gangline.page.rows import JobRow
 from gangline.workloads.job_state import is_suspended
 from gangline.workloads.job_view import JobView
 from gangline.workloads.kinds import kind_of
-from gangline.workloads.suspension import SUSPENDABLE
 
 Obj = dict[str, Any]
 
 _DROPPED: Final = ("managedFields",)
 _EVENTS_MAX: Final = 200
-_SCALED: Final = {"MPIJob": "mpiReplicaSpecs", "TFJob": "tfReplicaSpecs", "PyTorchJob": "pytorchReplicaSpecs"}
-_WORKER: Final = "Worker"
 
 
 def job_detail(
@@ -36,6 +34,7 @@ def job_detail(
         options: that lead a command of Gangline to the cluster, with a space in front.
         kube_options: the same for kubectl.
     """
+    workers = workers_of(job)
     return {
         "key": row.key,
         "row": row,
@@ -65,37 +64,9 @@ def job_detail(
         "events": [_event(one) for one in _newest(events)],
         "manifest": _manifest(job),
         "commands": _commands(job, options, kube_options),
-        "scalable": scalable(job),
-        "suspended": is_suspended(job) if suspend_patch(job, is_wanted=True) else None,
+        "scalable": None if workers is None else {"role": WORKER, "replicas": workers},
+        "suspended": is_suspended(job) if suspension(job, is_wanted=True) else None,
     }
-
-
-def suspend_patch(job: Obj, *, is_wanted: bool) -> Obj | None:
-    """Return the merge patch that suspends a job or lets it go on; None for a kind without suspension."""
-    path = SUSPENDABLE.get(kind_of(job).resource)
-    if path is None:
-        return None
-    spec: Any = is_wanted
-    for name in reversed(path):
-        spec = {name: spec}
-    return {"spec": spec}
-
-
-def scalable(job: Obj) -> Obj | None:
-    """Return the role whose pods may come and go, and how many it has; None where there is none."""
-    specs = (job.get("spec") or {}).get(_SCALED.get(job["kind"], "")) or {}
-    role = specs.get(_WORKER)
-    if not isinstance(role, dict):
-        return None
-    count = role.get("replicas")
-    return {"role": _WORKER, "replicas": 1 if count is None else count}
-
-
-def scale_patch(job: Obj, replicas: int) -> Obj | None:
-    """Return the merge patch that gives a job so many workers."""
-    if scalable(job) is None:
-        return None
-    return {"spec": {_SCALED[job["kind"]]: {_WORKER: {"replicas": replicas}}}}
 
 
 def _commands(job: Obj, options: str, kube_options: str) -> dict[str, str]:
@@ -116,9 +87,9 @@ def _commands(job: Obj, options: str, kube_options: str) -> dict[str, str]:
         "manifest": f"gangline get {name} -o yaml{where}",
         "delete": f"gangline delete {name}{where}",
         "shell": f"gangline exec{where} {name} --rank 0 -- bash",
-        "suspend": patch(suspend_patch(job, is_wanted=True)),
-        "resume": patch(suspend_patch(job, is_wanted=False)),
-        "scale": patch(scale_patch(job, 0)).replace('"replicas":0', '"replicas":COUNT'),
+        "suspend": patch(suspension(job, is_wanted=True)),
+        "resume": patch(suspension(job, is_wanted=False)),
+        "scale": patch(scaling(job, 0)).replace('"replicas":0', '"replicas":COUNT'),
     }
     if found["suspend"]:
         found["restart"] = f"{found['suspend']} && {found['resume']}"

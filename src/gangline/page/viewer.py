@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -88,7 +89,9 @@ class Viewer:
         with self._scene.listening() as changed:
             while not self._socket.closed:
                 await self._tell()
-                await asyncio.sleep(pause_s)
+                with suppress(TimeoutError):  # changes are put together for a while, wishes answered at once
+                    async with asyncio.timeout(pause_s):
+                        await self._woken.wait()
                 waits = [asyncio.create_task(changed.wait()), asyncio.create_task(self._woken.wait())]
                 await asyncio.wait(waits, timeout=tick_s, return_when=asyncio.FIRST_COMPLETED)
                 for wait in waits:

@@ -134,6 +134,33 @@ def test_a_cancelled_job_is_kept_as_a_run(client: gangline.Client) -> None:
     job.cancel()  # is gone, and stays so
 
 
+def test_a_job_is_suspended_goes_on_is_scaled_and_ends_with_its_block(client: gangline.Client) -> None:
+    container = {"name": "pytorch", "image": "gangline/base", "command": ["sleep", "600"]}
+    template = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
+    roles = {"Master": {"template": template}, "Worker": {"replicas": 1, "template": template}}
+    manifest = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "changed"}}
+    with client, client.submit({**manifest, "spec": {"pytorchReplicaSpecs": roles}}) as job:
+        wait_until(lambda: len(running(job)) == 2)
+        job.suspend()
+        wait_until(lambda: not job.refresh().instances)
+        assert job.refresh().status == "SUSPENDED"
+        job.resume()
+        wait_until(lambda: len(running(job)) == 2)
+        job.scale(2)
+        wait_until(lambda: len(running(job)) == 3)
+        with pytest.raises(UserError, match="workers must be 0 to"):
+            job.scale(-1)
+
+    assert "changed" not in [one.name for one in client.jobs()]
+    with pytest.raises(UserError, match="is over, and cannot be suspended"):
+        job.suspend()
+
+
+def running(job: gangline.JobHandle) -> list[str]:
+    seen = job.refresh().instances
+    return [one.name for one in seen if one.status == "Running"]
+
+
 def test_a_killed_caller_leaves_its_job_and_another_finds_the_result(client: gangline.Client) -> None:
     with caller("orphan", 2.0) as process:
         process.kill()

@@ -17,7 +17,19 @@ from gangline import client
 NAMES = ["AsyncClient", "AsyncJobHandle", "Client", "Columns", "JobHandle", "NoSuchJobError"]
 NAMES += ["PodOptions", "RankError", "RanksFailedError", "RunOptions", "RunReport"]
 OF_CLIENTS = {"job", "jobs", "run", "runs", "start", "submit", "submit_all"}
-OF_JOBS = {"cancel", "explain", "logs", "metrics", "refresh", "results", "view", "wait"}
+OF_JOBS = {
+    "cancel",
+    "explain",
+    "logs",
+    "metrics",
+    "refresh",
+    "results",
+    "resume",
+    "scale",
+    "suspend",
+    "view",
+    "wait",
+}
 CHECK = """
 import sys
 before = set(sys.modules)

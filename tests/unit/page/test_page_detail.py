@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gangline.page.detail import job_detail, scale_patch, suspend_patch
+from gangline.jobs.job_changes import scaling, suspension
+from gangline.page.detail import job_detail
 from gangline.page.rows import row_of
 from gangline.workloads.job_view import view_job
 
@@ -37,12 +38,12 @@ BATCH = job("Job", "batch/v1", {"template": TEMPLATE})
     ],
 )
 def test_a_job_is_suspended_where_its_kind_has_the_field(one: dict[str, Any], patch: Any) -> None:
-    assert suspend_patch(one, is_wanted=True) == patch
+    assert suspension(one, is_wanted=True) == patch
 
 
 def test_workers_are_scaled_and_nothing_else() -> None:
-    assert scale_patch(MPI, 5) == {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 5}}}}
-    assert scale_patch(TRAIN, 5) is None
+    assert scaling(MPI, 5) == {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 5}}}}
+    assert scaling(TRAIN, 5) is None
 
 
 def test_a_job_shows_its_file_without_bookkeeping_and_the_commands_that_do_the_same() -> None:
