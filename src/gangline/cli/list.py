@@ -9,7 +9,7 @@ import click
 
 from gangline.cli.options.job_types import type_option
 from gangline.cli.options.target import target_options
-from gangline.cli.output import Column, output_option, print_table, print_value, say
+from gangline.cli.output import Column, is_arena, output_option, print_table, print_value, say
 from gangline.client.target import ClusterTarget, open_client
 
 if TYPE_CHECKING:
@@ -22,10 +22,12 @@ COLUMNS = (
     Column("TRAINER", rank=4),
     Column("DURATION", rank=2),
     Column("GPU(Requested)", rank=6),
-    Column("GPU(Allocated)", rank=7),
+    Column("GPU(Allocated)", rank=7, wide=True),
     Column("NODE", least=8, rank=3),
     Column("REASON", least=20, rank=1, wide=True),
 )
+"""A row of short names has 80 characters at most."""
+ARENAS_COLUMNS = (*COLUMNS[:6], Column("GPU(Allocated)", rank=7), *COLUMNS[7:])
 
 
 @click.command("list")
@@ -57,7 +59,8 @@ async def _list(target: ClusterTarget, *, all_namespaces: bool, only: str, outpu
     else:
         rows = [_row(view, kind) for view in views]
         skip = 0 if all_namespaces else 1
-        print_table(COLUMNS[skip:], [row[skip:] for row in rows], wide=output == "wide")
+        columns = ARENAS_COLUMNS if is_arena() else COLUMNS
+        print_table(columns[skip:], [row[skip:] for row in rows], wide=output == "wide")
 
 
 def _row(view: JobView, kind: str) -> list[str]:

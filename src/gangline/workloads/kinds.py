@@ -97,9 +97,10 @@ class WorkloadKind(msgspec.Struct, frozen=True, kw_only=True):
         return self.primary not in roles and is_worker(pod) and index == "0"
 
     def primary_template(self, obj: Obj) -> Obj:
-        """Return the pod template of the primary role, else of the workers; empty without either."""
+        """Return the pod template of the primary role, else of the workers, else of the first role."""
         templates = {replicas.role: replicas.template for replicas in self.replicas(obj)}
-        return templates.get(self.primary) or templates.get(WORKER.lower()) or {}
+        first = next(iter(templates.values()), {})
+        return templates.get(self.primary) or templates.get(WORKER.lower()) or first
 
     def pod_selector(self, obj: Obj) -> tuple[str, str]:
         """Return label and field selector of the pods that belong to an object."""
@@ -216,7 +217,8 @@ TF_JOB = _training_job(TFJOB, "tfjob", "tf")
 def _trainer(job: Obj) -> list[Replicas]:
     """Return what a TrainJob says of its pods itself; the rest is its runtime's."""
     trainer = _spec(job).get("trainer") or {}
-    given = {"image": trainer.get("image"), "resources": trainer.get("resourcesPerNode")}
+    given = {key: trainer.get(key) for key in ("image", "command", "args")}
+    given["resources"] = trainer.get("resourcesPerNode")
     container = {"name": NODE, **{key: value for key, value in given.items() if value}}
     return [Replicas(NODE, _count(trainer.get("numNodes")), {"spec": {"containers": [container]}})]
 

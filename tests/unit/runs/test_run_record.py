@@ -110,3 +110,19 @@ def test_the_command_is_the_users_program_else_the_containers():
     written["metadata"]["annotations"] = {PROGRAM_ANNOTATION: program_text(["python", "my train.py"])}
     assert command_of(written) == "python 'my train.py'"
     assert command_of(job()) == "(of image unknown)"
+
+
+def test_a_job_of_the_trainers_sdk_shows_its_own_command_or_its_runtime() -> None:
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "told"},
+        "spec": {
+            "runtimeRef": {"name": "torch-distributed"},
+            "trainer": {"command": ["bash", "-c"], "args": ["def train():\n    pass\n\ntrain()\n"]},
+        },
+    }
+    assert command_of(job) == "bash -c 'def train(): pass train() '"
+
+    del job["spec"]["trainer"]  # type: ignore[attr-defined]
+    assert command_of(job) == "(of runtime torch-distributed)"

@@ -170,7 +170,11 @@ def command_of(job: Obj) -> str:
     spec = kind_of(job).primary_template(job).get("spec") or {}
     container = (spec.get("containers") or [{}])[0]
     words = [*(container.get("command") or []), *(container.get("args") or [])]
-    return shlex.join(str(word) for word in words) or f"(of image {container.get('image', 'unknown')})"
+    if words:  # a function of an SDK's caller is a script of many lines
+        return " ".join(shlex.join(str(word) for word in words).split())[:PROGRAM_CHARS_MAX]
+    runtime = ((job.get("spec") or {}).get("runtimeRef") or {}).get("name")
+    image = container.get("image")
+    return f"(of runtime {runtime})" if runtime and not image else f"(of image {image or 'unknown'})"
 
 
 def program_text(words: list[str] | tuple[str, ...]) -> str:
