@@ -233,7 +233,10 @@ class SchedulerState:
 
     def take_claim(self, key: str, claim: dict[str, Any] | None) -> bool:
         """Take a claim of devices as it is now, None once it is gone."""
+        is_news = self.devices.is_news(key, claim)
         moved = self.devices.take_claim(key, claim)
+        if not is_news:
+            return False
         self._changed.update(filter(None, map(self.devices.pools.node_of, moved)))
         if moved:
             self._table.room.forget_derived()

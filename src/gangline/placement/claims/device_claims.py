@@ -93,6 +93,16 @@ class DeviceClaims:
         self.held.update((device, key) for device in after)
         return list(set(before).symmetric_difference(after))
 
+    def is_news(self, key: str, claim: Obj | None) -> bool:
+        """Return whether a claim says anything new that decides about pods; a finalizer does not."""
+
+        def said(one: Obj | None) -> tuple[Any, ...] | None:
+            if one is None:
+                return None
+            return one.get("spec"), one.get("status") or {}, one["metadata"].get("deletionTimestamp")
+
+        return said(self.claims.get(key)) != said(claim)
+
     def note(self, pod: PodView) -> None:
         """Note which claims a pod names, as it says it."""
         for key in pod.named_claims:
