@@ -3,13 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-page page test-conformance lint types bench wheel images release publish clean
+.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-monitoring test-page page test-conformance lint types bench wheel images release publish clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not gangs and not nodes and not containers and not clients and not hostile and not browser"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not gangs and not nodes and not containers and not clients and not hostile and not browser and not monitoring"
 
 # 50,000 cases of every property of placement: an hour of two cores. GANGLINE_PROPERTY_CASES asks for fewer,
 # GANGLINE_PROPERTY_FIXED=1 for the same ones each time.
@@ -60,6 +60,11 @@ test-containers: $(STAMP)-dev
 test-clients: $(STAMP)-dev
 	python=$$($(BIN)/python tests/clients_environment.py) && programs=$$(tests/e2e/clients/builds/build.sh) && \
 	GANGLINE_CLIENTS_PYTHON=$$python GANGLINE_CLIENTS_PROGRAMS=$$programs $(BIN)/python -m pytest -q tests -m clients
+
+# The dashboard of deploy/grafana against a real Prometheus, built from its Go module.
+test-monitoring: $(STAMP)-dev
+	programs=$$(tests/e2e/monitoring/build.sh) && \
+	GANGLINE_PROMETHEUS=$$programs $(BIN)/python -m pytest -q tests -m monitoring
 
 # The web page in a real browser: Debian's chromium, driven by playwright from PyPI (50 MB); skipped without it.
 test-page: $(STAMP)-dev

@@ -52,6 +52,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "status": CommandEntry(
         "status", "show the one-machine cluster, its nodes and its processes", "This machine"
     ),
+    "metrics": CommandEntry("metrics", "print every process' figures, or how to scrape them", "This machine"),
     "node": CommandEntry("node", "make simulated GPUs unhealthy, or healthy again", "This machine"),
     "store": CommandEntry("store", "print what can be read of a damaged store", "This machine"),
     "kubeconfig": CommandEntry("kubeconfig", "print a kubeconfig that kubectl can use", "This machine"),

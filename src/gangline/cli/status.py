@@ -80,6 +80,7 @@ def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
         report |= {
             "port": facts.port,
             "controlPlane": facts.control_plane,
+            "metrics": facts.metrics_url,
             "isolation": facts.isolation,
             "keep": facts.keep,
             "operator": facts.has_operator,
@@ -223,6 +224,7 @@ def _print(report: dict[str, Any]) -> None:
     print(f"cluster   {report['cluster']}: {state}")
     if "port" in report:
         print(f"api       https://127.0.0.1:{report['port']}, control plane `{report['controlPlane']}`")
+        print(f"metrics   {report['metrics']} (gangline metrics)")
         print(f"isolation {report['isolation']}")
         if not report["operator"]:
             print("operator  none: MPIJobs are left to one that you install")

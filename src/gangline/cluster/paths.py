@@ -86,6 +86,11 @@ class ClusterPaths(msgspec.Struct, frozen=True):
         return self.run / "api.sock"
 
     @property
+    def agent_socket(self) -> Path:
+        """The node agent's Unix socket, on which it tells its figures."""
+        return self.run / "agent.sock"
+
+    @property
     def facts(self) -> Path:
         """``cluster.json``: identity, port, subnet, isolation; written once, rewritten whole."""
         return self.state / "cluster.json"

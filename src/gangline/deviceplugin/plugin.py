@@ -57,6 +57,13 @@ class DevicePlugin:
         self._cluster = cluster
         self._inventory = DeviceInventory()
         self._changed = asyncio.Condition()
+        self.allocations = 0
+        """Containers that were given GPUs since the start."""
+
+    @property
+    def inventory(self) -> DeviceInventory:
+        """The GPUs as they are now."""
+        return self._inventory
 
     @property
     def _socket(self) -> Path:
@@ -215,6 +222,7 @@ class DevicePlugin:
                 raise
             files = device_files(found.minors)
             specs = [api.DeviceSpec(container_path=one, host_path=one, permissions="rw") for one in files]
+            self.allocations += 1
             answers.append(api.ContainerAllocateResponse(envs=found.variables, devices=specs))
             if self._cluster is not None:
                 self._cluster.note(one.devices_ids)

@@ -60,6 +60,7 @@ HEALTH_PORT: Final = 8080
 METRICS_PORT: Final = 8081
 STATUS_PORT: Final = 10443
 """Where pods of TrainJobs tell how far they are; upstream's."""
+_SCRAPED: Final = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
 STARTED_WITHIN_S: Final = 120
 """So long a container may take until it answers, on a node that reads the image for the first time."""
 
@@ -159,7 +160,11 @@ def device_plugin() -> list[Obj]:
     # Read alone: trainings tell in their logs when they saved their state.
     pod["volumes"].append({"name": "pod-logs", "hostPath": {"path": POD_LOGS, "type": "DirectoryOrCreate"}})
     mount = {"name": "pod-logs", "mountPath": POD_LOGS, "readOnly": True}
-    pod["containers"][0]["volumeMounts"].append(mount)
+    container = pod["containers"][0]
+    container["volumeMounts"].append(mount)
+    container["command"] += ["--listen=0.0.0.0", f"--metrics-port={METRICS_PORT}"]
+    container["ports"] = [{"name": "metrics", "containerPort": METRICS_PORT}]
+    daemons["spec"]["template"]["metadata"]["annotations"] = _SCRAPED
     return [*_account(name, rights()["device-plugin"]), daemons]
 
 
@@ -323,11 +328,10 @@ def _deployment(part: str, installation: Installation, words: list[str]) -> Obj:
         pod |= {"volumes": [{"name": _FILES, "emptyDir": {"medium": "Memory"}}]}
         container["volumeMounts"] = [{"name": _FILES, "mountPath": "/tmp"}]
         container["ports"].append({"name": "status", "containerPort": STATUS_PORT})
-    notes = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
     spec = {
         "replicas": REPLICAS,
         "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": pod},
+        "template": {"metadata": {"labels": labels, "annotations": _SCRAPED}, "spec": pod},
     }
     return _object(DEPLOYMENTS, name, installation.namespace, labels=labels, spec=spec)
 

@@ -6,6 +6,8 @@ the job is doing. Source: mpi-operator's setCondition and filterOutCondition.
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from gangline.api.core import Condition, find_condition, is_true
@@ -22,6 +24,16 @@ WAITING = "Waiting"
 """Ours: what its pods wait for, in the words of the gang's scheduler, of a pod, or of the API server."""
 
 MESSAGE_CHARACTERS_MAX = 1024
+
+
+def standing(status: Any) -> str:
+    """Return the type of the last condition that holds in a status as it is sent; empty where none does."""
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    for one in reversed(conditions if isinstance(conditions, list) else []):
+        if isinstance(one, dict) and one.get("status") == "True":
+            return str(one.get("type", ""))
+    return ""
+
 
 _EXCLUDES = {RUNNING: RESTARTING, RESTARTING: RUNNING}
 

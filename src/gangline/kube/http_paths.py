@@ -13,6 +13,7 @@ from email.message import Message
 from http import HTTPStatus
 from http.client import HTTPException, parse_headers
 from io import BytesIO
+from pathlib import Path
 from socket import socket
 from typing import NamedTuple
 
@@ -60,18 +61,23 @@ async def serve_paths(address: str, port: int, paths: Paths) -> AsyncIterator[in
     Raises:
         UserError: the port cannot be listened on.
     """
-
-    async def answer(reader: asyncio.StreamReader) -> bytes:
-        return _respond(await reader.readuntil(b"\r\n\r\n"), paths)
-
     try:
-        server = await asyncio.start_server(_once(answer), address, port, limit=request_bytes_max)
+        server = await asyncio.start_server(_once(_answers(paths)), address, port, limit=request_bytes_max)
     except OSError as error:
         raise UserError(
             f"cannot listen on {address}:{port}: {error.strerror or error}", hint="choose another port"
         ) from error
     async with server:
         yield int(server.sockets[0].getsockname()[1])
+
+
+@asynccontextmanager
+async def serve_paths_at(path: Path, paths: Paths) -> AsyncIterator[None]:
+    """Serve on a Unix socket while the context is open; one that an earlier process has left is replaced."""
+    path.unlink(missing_ok=True)
+    answer = _once(_answers(paths))
+    async with await asyncio.start_unix_server(answer, path, limit=request_bytes_max):
+        yield
 
 
 @asynccontextmanager
@@ -109,6 +115,13 @@ async def serve_posts(sockets: Sequence[socket], context: ssl.SSLContext, take: 
             started = asyncio.start_server(_once(answer), sock=sock, ssl=context, limit=request_bytes_max)
             await stack.enter_async_context(await started)
         yield
+
+
+def _answers(paths: Paths) -> Callable[[asyncio.StreamReader], Awaitable[bytes]]:
+    async def answer(reader: asyncio.StreamReader) -> bytes:
+        return _respond(await reader.readuntil(b"\r\n\r\n"), paths)
+
+    return answer
 
 
 def _once(answer: Callable[[asyncio.StreamReader], Awaitable[bytes]]) -> _Connected:

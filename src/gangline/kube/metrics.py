@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from gangline import __version__
 from gangline.kube.durations import DurationStatistics, bucket_bounds_s
 from gangline.kube.http_paths import PathAnswer
 
@@ -31,8 +32,8 @@ class MetricsPage:
 
         self._own = own
         self._answers = answers
+        self._process = ProcessCollector(registry=None)
         self._registry: CollectorRegistry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
         self._registry.register(self)
 
     def answer(self) -> PathAnswer:
@@ -47,8 +48,12 @@ class MetricsPage:
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric with its value of this moment."""
-        from prometheus_client.core import CounterMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+        yield from self._process.collect()
+        build = GaugeMetricFamily("gangline_build_info", "Version that runs.", labels=["version"])
+        build.add_metric([__version__], 1)
+        yield build
         requests = CounterMetricFamily(
             "gangline_api_requests", "Requests to the API server.", labels=["method", "code"]
         )
@@ -62,6 +67,21 @@ def histogram(name: str, text: str, durations: DurationStatistics) -> HistogramM
     """Return durations as a histogram, in seconds."""
     from prometheus_client.core import HistogramMetricFamily
 
-    buckets = [(str(bound), float(n)) for bound, n in zip(bucket_bounds_s, durations.buckets, strict=True)]
-    buckets.append(("+Inf", durations.count))
-    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=durations.total_s)
+    return HistogramMetricFamily(name, text, buckets=_buckets(durations), sum_value=durations.total_s)
+
+
+def labelled_histogram(
+    name: str, text: str, label: str, durations: Mapping[str, DurationStatistics]
+) -> HistogramMetricFamily:
+    """Return durations by the value of a label as histograms, in seconds."""
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, text, labels=[label])
+    for value, found in durations.items():
+        family.add_metric([value], _buckets(found), found.total_s)
+    return family
+
+
+def _buckets(durations: DurationStatistics) -> list[tuple[str, float]]:
+    bounds = [(str(bound), float(n)) for bound, n in zip(bucket_bounds_s, durations.buckets, strict=True)]
+    return [*bounds, ("+Inf", durations.count)]

@@ -44,7 +44,11 @@ def _jobs(statistics: OperatorStatistics) -> Iterator[Metric]:
     for namespace, launcher in statistics.launchers:
         info.add_metric([launcher, namespace], 1)
     yield info
-    yield GaugeMetricFamily("gangline_operator_jobs", "Jobs known, finished ones included.", statistics.jobs)
+    text = "Jobs known, finished ones included, by the condition that they are in."
+    jobs = GaugeMetricFamily("gangline_operator_jobs", text, labels=["kind", "namespace", "condition"])
+    for kind, namespace, condition, count in statistics.jobs:
+        jobs.add_metric([kind, namespace, condition], count)
+    yield jobs
 
 
 def _work(statistics: OperatorStatistics) -> Iterator[Metric]:

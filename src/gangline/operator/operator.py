@@ -22,6 +22,7 @@ from gangline.api.definitions import DefinitionOrigin
 from gangline.api.mpijob import AnyJob
 from gangline.api.resources import CRDS, Resource
 from gangline.api.trainer.job import Runtime
+from gangline.jobs.conditions import standing
 from gangline.jobs.gang import dialect_of, how_to_serve
 from gangline.jobs.plan import Emit, Object, Plan
 from gangline.jobs.registry import JOB_KINDS, MPI_JOB, JobKind
@@ -152,7 +153,11 @@ class Operator:
     def statistics(self) -> OperatorStatistics:
         """Return the numbers of this moment."""
         queue = self._queue.statistics()
-        jobs = [job for kind in self._kinds.values() for job in kind.jobs.items()]
+        jobs = Counter(
+            (name, job.metadata.namespace, standing(job.status))
+            for name, kind in self._kinds.items()
+            for job in kind.jobs.items()
+        )
         launchers = [
             launcher.metadata for kind in self._kinds.values() for launcher in kind.children.launchers()
         ]
@@ -161,7 +166,7 @@ class Operator:
         for plural, statistics in caches:
             restarts[plural] += max(statistics.watches - 1, 0)
         return OperatorStatistics(
-            jobs=len(jobs),
+            jobs=tuple((*about, count) for about, count in sorted(jobs.items())),
             jobs_created=self._count_of(MPI_JOB, "created"),
             jobs_successful=self._count_of(MPI_JOB, "successful"),
             jobs_failed=self._count_of(MPI_JOB, "failed"),

@@ -12,7 +12,7 @@ class OperatorStatistics:
     """A moment of the operator.
 
     Attributes:
-        jobs: held now, finished ones included.
+        jobs: (kind, namespace, condition, how many are held now), sorted, finished ones included.
         jobs_created: jobs accepted since the start.
         jobs_successful: jobs that succeeded since the start.
         jobs_failed: jobs that failed since the start.
@@ -29,7 +29,7 @@ class OperatorStatistics:
         process_cpu_s: processor seconds of the whole process.
     """
 
-    jobs: int
+    jobs: tuple[tuple[str, str, str, int], ...]
     jobs_created: int
     jobs_successful: int
     jobs_failed: int

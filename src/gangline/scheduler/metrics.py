@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gangline.kube.metrics import histogram
+from gangline.placement import Snapshot
 from gangline.scheduler.statistics import SchedulerStatistics
+from gangline.workloads.gpu_source import SOURCE_LABEL, kind_of
+from gangline.workloads.requests import gpu_count
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
-def scheduler_metrics(statistics: SchedulerStatistics) -> Iterator[Metric]:
-    """Yield every metric of a scheduler."""
+REASONS = (
+    *("Incomplete", "NoGroup", "Quota", "NoNode", "NoRoom", "Reserved", "Behind", "Cut"),
+    *("Preempting", "Suspending", "BackOff"),
+)
+"""Why gangs wait. Each is told as 0 where none does, so that its first one is seen as a rise."""
+TAKEN_BACK = ("HalfBound", "NodeRefused", "UnhealthyGPU")
+
+
+def scheduler_metrics(statistics: SchedulerStatistics, snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield every metric of a scheduler.
+
+    Args:
+        statistics: what it has counted.
+        snapshot: nodes, and pods that hold room on them.
+    """
+    yield from _counted(statistics)
+    yield from _gpus(snapshot)
+
+
+def _counted(statistics: SchedulerStatistics) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     waiting = GaugeMetricFamily(
         "gangline_scheduler_waiting_gangs", "Gangs that wait, pods of no gang included.", labels=["reason"]
     )
-    for reason, count in sorted(statistics.waiting.items()):
+    for reason, count in sorted((dict.fromkeys(REASONS, 0) | statistics.waiting).items()):
         waiting.add_metric([reason], count)
     yield waiting
     text = "Time to decide about all waiting gangs once."
@@ -33,10 +55,37 @@ def scheduler_metrics(statistics: SchedulerStatistics) -> Iterator[Metric]:
     ):
         yield CounterMetricFamily(f"gangline_scheduler_{name}", text, number)
     for name, text, label, counts in (
-        ("gangs_taken_back", "Bound gangs that start anew.", "reason", statistics.gangs_taken_back),
+        (
+            *("gangs_taken_back", "Bound gangs that start anew.", "reason"),
+            dict.fromkeys(TAKEN_BACK, 0) | statistics.gangs_taken_back,
+        ),
         ("bind_failures", "Bindings that failed.", "code", statistics.bind_failures),
     ):
         metric = CounterMetricFamily(f"gangline_scheduler_{name}", text, labels=[label])
         for value, count in sorted(counts.items()):
             metric.add_metric([value], count)
         yield metric
+
+
+def _gpus(snapshot: Snapshot) -> Iterator[Metric]:
+    """How many GPUs nodes have, and which gangs hold them; nodes without any are left out."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    by_node, by_gang = Counter[str](), Counter[str]()
+    for pod in snapshot.pods:
+        if count := gpu_count(pod.request):
+            by_node[pod.node_name] += count
+            by_gang[pod.gang or pod.key] += count
+    text = "GPUs of a node by the books of the scheduler, slices counted as one."
+    nodes = GaugeMetricFamily("gangline_scheduler_gpus", text, labels=["node", "kind", "state"])
+    for node in snapshot.nodes:
+        if total := gpu_count(node.allocatable):
+            kind, held = kind_of(node.labels.get(SOURCE_LABEL, "")) or "unknown", by_node[node.name]
+            nodes.add_metric([node.name, kind, "held"], held)
+            nodes.add_metric([node.name, kind, "free"], max(0, total - held))
+    yield nodes
+    text = "GPUs that a gang holds, or is about to; a pod of none is one of its own."
+    gangs = GaugeMetricFamily("gangline_scheduler_gang_gpus", text, labels=["gang"])
+    for gang, count in sorted(by_gang.items()):
+        gangs.add_metric([gang], count)
+    yield gangs

@@ -33,6 +33,7 @@ from gangline.placement import (
     PodView,
     Policy,
     SchedulingCycle,
+    Snapshot,
     Unschedulable,
     Wait,
 )
@@ -133,6 +134,10 @@ class Scheduler:
         """Return what has been counted so far; the same object goes on counting."""
         self._statistics.events_dropped = self._recorder.dropped_count
         return self._statistics
+
+    def snapshot(self) -> Snapshot:
+        """Return the nodes, and the pods that hold room on them, as of now."""
+        return self._state.snapshot()
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -54,7 +54,8 @@ class SchedulerService(LeaderService):
     def _metrics(self) -> Iterable[Metric]:
         from gangline.scheduler.metrics import scheduler_metrics  # late: prometheus_client
 
-        return scheduler_metrics(self._scheduler.statistics()) if self._scheduler else ()
+        found = self._scheduler
+        return scheduler_metrics(found.statistics(), found.snapshot()) if found else ()
 
     async def _work(self) -> None:
         options = self._options

@@ -21,6 +21,7 @@ import yaml
 from gangline.kube.durations import Durations
 from gangline.operator.metrics import operator_metrics
 from gangline.operator.statistics import OperatorStatistics
+from gangline.placement import Snapshot
 from gangline.scheduler.metrics import scheduler_metrics
 from gangline.scheduler.statistics import SchedulerStatistics
 
@@ -108,8 +109,8 @@ def test_a_guide_does_what_it_says(name: str, reader: Reader) -> None:
 
 def test_every_panel_and_alert_names_figures_that_are_served() -> None:
     nothing = Durations().statistics()
-    operator = OperatorStatistics(0, 0, 0, 0, (), (), nothing, nothing, 0, 0, 0, (), True, 0.0)
-    families = [*operator_metrics(operator), *scheduler_metrics(SchedulerStatistics())]
+    operator = OperatorStatistics((), 0, 0, 0, (), (), nothing, nothing, 0, 0, 0, (), True, 0.0)
+    families = [*operator_metrics(operator), *scheduler_metrics(SchedulerStatistics(), Snapshot())]
     ends = {"counter": ("_total",), "gauge": ("",), "histogram": ("_sum", "_count", "_bucket")}
     served = {family.name + end for family in families for end in ends[family.type]}
     served.add("gangline_api_requests_total")  # of the client, beside them

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from gangline.cluster.paths import ClusterPaths
-from gangline.cluster.server.verbs.metrics import Metrics, ProcessUsage, Usage, read_processes, usage_of
+from gangline.cluster.pod_usage import ProcessUsage, Usage, read_processes, usage_of
+from gangline.cluster.server.verbs.metrics import Metrics
 
 STAT = "(py (x) y) S 7 1 1 0 -1 0 1 2 3 4 {user} {system} {waited_user} {waited_system} 20 0 1 0 99 8192 25 0"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from gangline.api.resources import Resource
 
 if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
     from gangline.cluster.runs.bounds import Bounds
     from gangline.kube.http_paths import PathAnswer
     from gangline.kube.verbs import ObjectClient
@@ -36,8 +38,11 @@ class ControlPlane(Protocol):
     def controllers(self, client: ObjectClient, bounds: Bounds) -> Work:
         """Return those controllers of ours that run beside it, to be awaited."""
 
-    def show(self, path: str, answer: Callable[[], PathAnswer]) -> None:
-        """Answer a path outside of the API, where it can be."""
+    def show(self, path: str, answer: Callable[[], Awaitable[PathAnswer]]) -> None:
+        """Answer a path outside of the API to administrators."""
+
+    def figures(self) -> Iterable[tuple[str, Iterable[Metric]]]:
+        """Return the figures of what serves the API, by component."""
 
     async def keep(self) -> None:
         """See to it that it goes on; endless."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.deviceplugin.gpu_source import GpuSource
+    from gangline.deviceplugin.plugin import DevicePlugin
 
 OF_THE_STOCK_PLUGIN = (
     *("mig-strategy", "fail-on-init-error", "driver-root", "nvidia-driver-root", "dev-root"),
@@ -59,6 +61,20 @@ SERVICE_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
     metavar="FOLDER",
     show_default=True,
     help="The kubelet's folder, where it lists what pods have, and with --dra drivers register.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Serve /metrics of the plugin.  [default: none]",
+)
+@click.option(
+    "--listen",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    show_default=True,
+    help="Where that port listens; 0.0.0.0 in a pod.",
 )
 @connection_options()
 @simulation_options
@@ -102,6 +118,8 @@ async def _serve(
     kubelet_folder: Path,
     kubeconfig: Path | None,
     context: str | None,
+    metrics_port: int,
+    listen: str,
 ) -> None:
     from gangline.deviceplugin.node_pods import NodePods
     from gangline.deviceplugin.plugin import DevicePlugin
@@ -110,19 +128,47 @@ async def _serve(
     if not is_told or not (kubeconfig or context or SERVICE_TOKEN.exists()):
         if is_told:
             _say("No cluster is known: GPUs are chosen by the wires alone, and their links are not published")
-        await DevicePlugin(folder, source, _say).run()
+        await _run(DevicePlugin(folder, source, _say), node, listen, metrics_port)
         return
     async with Client(service_connection(kubeconfig, context)) as client:
         pods = NodePods(client, node, _say, kubelet_folder / "pod-resources" / "kubelet.sock")
-        await DevicePlugin(folder, source, _say, cluster=pods).run()
+        plugin = DevicePlugin(folder, source, _say, cluster=pods)
+        await _run(plugin, node, listen, metrics_port, client.answers)
+
+
+async def _run(
+    plugin: DevicePlugin,
+    node: str,
+    listen: str,
+    metrics_port: int,
+    answers: Callable[[], Mapping[tuple[str, str], int]] = dict,
+) -> None:
+    """Run a plugin, with its metrics beside it where a port is given."""
+    if not metrics_port:
+        return await plugin.run()
+    from gangline.deviceplugin.metrics import plugin_metrics
+    from gangline.kube.http_paths import serve_paths
+    from gangline.kube.metrics import MetricsPage
+
+    page = MetricsPage(lambda: plugin_metrics(plugin, node), answers)
+    async with serve_paths(listen, metrics_port, {"/metrics": page.answer}):
+        await plugin.run()
 
 
 async def _serve_claims(
-    node: str, source: GpuSource, kubelet_folder: Path, kubeconfig: Path | None, context: str | None
+    node: str,
+    source: GpuSource,
+    kubelet_folder: Path,
+    kubeconfig: Path | None,
+    context: str | None,
+    metrics_port: int,
+    listen: str,
 ) -> None:
     from gangline.deviceplugin.dra import DraDriver
     from gangline.kube.client import Client
 
+    if metrics_port:
+        raise UserError(f"--metrics-port={metrics_port} at {listen} has no figures with --dra: leave it out")
     async with Client(service_connection(kubeconfig, context)) as client:
         await DraDriver(client, node, source, _say, kubelet_folder).run()
 

@@ -10,7 +10,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from importlib import import_module, resources
 from typing import TYPE_CHECKING
@@ -40,6 +40,8 @@ from gangline.installation.objects import rights
 from gangline.kube.client import Client
 
 if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
     from gangline.cluster.runs.bounds import Bounds
     from gangline.kube.http_paths import PathAnswer
     from gangline.kube.verbs import ObjectClient
@@ -96,6 +98,9 @@ class _Program:
             await asyncio.sleep(delay.after(time.monotonic() - started))
             note_restart(self._paths, self.name, pid, why)
             await self.start()
+
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
 
     async def stop(self) -> None:
         process = self._process
@@ -176,8 +181,17 @@ class KubernetesPlane:
 
         return run_machine_controllers(client, History(self._paths), bounds, self._paths.volumes)
 
-    def show(self, path: str, answer: Callable[[], PathAnswer]) -> None:
-        """Nothing: what kube-apiserver answers is its own."""
+    def show(self, path: str, answer: Callable[[], Awaitable[PathAnswer]]) -> None:
+        """Answer it at the nodes' port: what kube-apiserver answers is its own."""
+        assert self._kubelet is not None
+        self._kubelet.pages[path] = answer
+
+    def figures(self) -> Iterable[tuple[str, Iterable[Metric]]]:
+        """Return what the programs use; what they count is at their own addresses."""
+        from prometheus_client import ProcessCollector
+
+        for program in self._programs.values():
+            yield program.name, ProcessCollector(pid=program.pid, registry=None).collect()
 
     async def keep(self) -> None:
         """Start the controllers, which learn late of kinds that are defined later, and again what ends."""

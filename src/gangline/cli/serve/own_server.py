@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from gangline.cluster.daemon.cluster_facts import ClusterFacts
 from gangline.cluster.paths import ClusterPaths
 
 if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
     from gangline.cluster.runs.bounds import Bounds
     from gangline.kube.http_paths import PathAnswer
     from gangline.kube.verbs import ObjectClient
@@ -35,13 +37,12 @@ class OwnServer:
         with _no_authorities():
             from gangline.cluster.server.server import ApiServer
         from gangline.cluster.daemon.readiness import CONTROLLERS_STARTED
-        from gangline.kube.http_paths import PathAnswer
 
         self._server = ApiServer(self._paths, port=self._facts.port, extra_addresses=self._addresses)
         if certificates is not None:
             await certificates.wait()  # the server makes what is then missing, and says why it cannot
         await self._server.start()
-        self.show(CONTROLLERS_STARTED, lambda: PathAnswer(503, b"not started yet"))
+        self.show(CONTROLLERS_STARTED, _not_started)
         services = asyncio.to_thread(import_module, "gangline.cli.serve.services")
         self._services = asyncio.create_task(services)
 
@@ -67,9 +68,15 @@ class OwnServer:
         in_use = self._server.on_kind_in_use
         return run_controllers(client, STORED_KINDS, History(paths), bounds, authority, paths.volumes, in_use)
 
-    def show(self, path: str, answer: Callable[[], PathAnswer]) -> None:
+    def show(self, path: str, answer: Callable[[], Awaitable[PathAnswer]]) -> None:
         """Answer it beside the API's own documents."""
         self._server.context.pages[path] = answer
+
+    def figures(self) -> Iterable[tuple[str, Iterable[Metric]]]:
+        """Return those of the API server."""
+        from gangline.cluster.server.server_metrics import server_metrics
+
+        yield "apiserver", server_metrics(self._server.context)
 
     async def keep(self) -> None:
         """Wait: it is this process."""
@@ -78,6 +85,12 @@ class OwnServer:
     async def stop(self) -> None:
         """Commit, and let go of the store."""
         await self._server.stop()
+
+
+async def _not_started() -> PathAnswer:
+    from gangline.kube.http_paths import PathAnswer
+
+    return PathAnswer(503, b"not started yet")
 
 
 async def _make_certificates(paths: ClusterPaths, addresses: list[str]) -> asyncio.subprocess.Process | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ import structlog
 
 from gangline.cli.serve.agent_supervisor import AgentSupervisor
 from gangline.cli.serve.control_plane import ControlPlane
+from gangline.cli.serve.figures import ClusterFigures
 from gangline.cli.serve.idle_end import end_when_idle
 from gangline.cli.serve.service import collect_rarely
 from gangline.cli.serve.trainer_status import StatusListener
@@ -37,6 +39,8 @@ from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
 from gangline.topology.network import DEFAULT_LEVELS
 
 if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
     from gangline.kube.metrics import MetricsPage
 
 
@@ -65,11 +69,12 @@ async def run_services(
             has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0], status_endpoint=desk.endpoint
         )
         operator = Operator(of_operator, settings=settings)
-        plane.show("/metrics", _metrics_answer(operator, of_operator))
         # all nodes are this machine: no wire between them is worth waiting for
         policy = Policy(levels=DEFAULT_LEVELS, whole_for_s=0.0)
         scheduler = Scheduler(await client_of(identities.SCHEDULER), policy=policy)
         client = await client_of(identities.CONTROLLERS)
+        figures = _figures(plane, operator, scheduler, tuple(clients.values()))
+        plane.show("/metrics", ClusterFigures(paths, figures).answer)
         controllers = plane.controllers(client, Bounds.of(os.environ))
         try:
             async with asyncio.TaskGroup() as services:
@@ -82,22 +87,43 @@ async def run_services(
                 services.create_task(supervisor.run(), name="agent supervisor")
                 services.create_task(end_when_idle(client, paths), name="idle end")
                 await asyncio.sleep(0)  # each has begun
-                plane.show(CONTROLLERS_STARTED, lambda: PathAnswer(200, b"ok"))
+                plane.show(CONTROLLERS_STARTED, started)
         finally:
             _log_statistics(operator.statistics())
 
 
-def _metrics_answer(operator: Operator, client: ObjectClient) -> Callable[[], PathAnswer]:
-    """Return what answers with the operator's figures; their library, 3 MB, is loaded when first asked."""
+async def started() -> PathAnswer:
+    """Tell that everything has begun."""
+    return PathAnswer(200, b"ok")
+
+
+def _figures(
+    plane: ControlPlane, operator: Operator, scheduler: Scheduler, clients: tuple[ObjectClient, ...]
+) -> Callable[[], Iterator[tuple[str, Iterable[Metric]]]]:
+    """Return what tells the figures of this process; their library, 3 MB, is loaded when first asked."""
+
+    def answers() -> dict[tuple[str, str], int]:
+        found: Counter[tuple[str, str]] = Counter()
+        for client in clients:
+            found.update(client.answers())
+        return found
 
     @cache
     def page() -> MetricsPage:
         from gangline.kube.metrics import MetricsPage
+
+        return MetricsPage(tuple, answers)
+
+    def figures() -> Iterator[tuple[str, Iterable[Metric]]]:
         from gangline.operator.metrics import operator_metrics
+        from gangline.scheduler.metrics import scheduler_metrics
 
-        return MetricsPage(lambda: operator_metrics(operator.statistics()), client.answers)
+        yield "server", page().collect()
+        yield "operator", operator_metrics(operator.statistics())
+        yield "scheduler", scheduler_metrics(scheduler.statistics(), scheduler.snapshot())
+        yield from plane.figures()
 
-    return lambda: page().answer()
+    return figures
 
 
 def _log_statistics(operator: OperatorStatistics) -> None:

@@ -74,6 +74,12 @@ class ClusterFacts(msgspec.Struct, frozen=True):
         """Names of the nodes, in order."""
         return [node_name(index) for index in range(self.nodes)]
 
+    @property
+    def metrics_url(self) -> str:
+        """Where every process' figures are, for the administrator: at the API, else at the nodes' port."""
+        port = self.kubelet_port if self.control_plane == KUBERNETES else self.port
+        return f"https://127.0.0.1:{port}/metrics"
+
 
 def node_name(index: int) -> str:
     """Return the name of a node, counted from 0."""

@@ -10,12 +10,15 @@ import asyncio
 import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from gangline import clock
 from gangline.api.core import ConfigMap, Node, Pod, Secret, Service, host_ports
 from gangline.cluster.images.image_map import MAP_NAME, MAP_NAMESPACE
+from gangline.cluster.node.agent_metrics import agent_metrics
 from gangline.cluster.node.checkpoint_times import tell_checkpoint_times
 from gangline.cluster.node.context import AgentContext, affected
 from gangline.cluster.node.isolation import peer_of
@@ -35,7 +38,13 @@ from gangline.cluster.node.shim_client import ShimConnection
 from gangline.cluster.runs.history import History
 from gangline.kube.cache import Cache
 from gangline.kube.errors import ApiError, Unavailable
+from gangline.kube.http_paths import PathAnswer, serve_paths_at
 from gangline.kube.queue import WorkQueue, work
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from gangline.kube.metrics import MetricsPage
 
 END_TIMEOUT_S = 5.0
 RETRY_S = 2.0
@@ -105,8 +114,12 @@ class NodeAgent:
         caches: list[Cache[Any]] = [
             *(self._nodes, self._config_maps, self._secrets, self._services, self._pods)
         ]
+        answers = {"/metrics": self._figures}
         try:
-            async with asyncio.TaskGroup() as services:
+            async with (
+                serve_paths_at(self._context.paths.agent_socket, answers),
+                asyncio.TaskGroup() as services,
+            ):
                 for cache in caches:
                     services.create_task(cache.run())
                 await asyncio.gather(*(self._wait_synced(cache) for cache in caches))
@@ -131,6 +144,19 @@ class NodeAgent:
             await self._context.recorder.close()
             await self._context.plugins.close()
             self._context.gpus.close()
+
+    @cached_property
+    def _page(self) -> MetricsPage:
+        from gangline.kube.metrics import MetricsPage  # late: prometheus_client
+
+        return MetricsPage(self._metrics, self._context.client.answers)
+
+    def _figures(self) -> PathAnswer:
+        return self._page.answer()
+
+    def _metrics(self) -> Iterator[Metric]:
+        nodes = [node for node in self._nodes.items() if is_ours(node)]
+        return agent_metrics(nodes, self._running(), self._context.gpus)
 
     async def _wait_synced(self, cache: Cache[Any]) -> None:
         """Wait for the server for as long as it takes; pods run on meanwhile."""

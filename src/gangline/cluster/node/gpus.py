@@ -154,6 +154,10 @@ class AgentGpus:
         """Call ``wake`` whenever a GPU comes free, until the pod has its own or is gone."""
         self._waiting[uid] = wake
 
+    def held(self) -> dict[str, str]:
+        """Return which pod (by uid) holds which GPU."""
+        return self._ledger.held()
+
     def in_words(self, node: str, count: int) -> str:
         """Return ``2 simulated GPUs``."""
         return gpus_in_words(count, kind_of(self._ledger.inventory(node).source))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.server.http.auth import Authenticator
+from gangline.cluster.server.http.request_counts import RequestCounts
 from gangline.cluster.server.quota.quotas import Quotas
 from gangline.cluster.server.rbac.authorizer import Authorizer
 from gangline.cluster.server.registry import Registry
@@ -20,6 +21,7 @@ class ApiContext:
 
     Attributes:
         pages: paths outside of the API and what answers them, such as ``/metrics`` of the services beside it.
+        counts: what has been asked so far.
     """
 
     paths: ClusterPaths
@@ -28,4 +30,5 @@ class ApiContext:
     authenticator: Authenticator
     authorizer: Authorizer
     quotas: Quotas
-    pages: dict[str, Callable[[], PathAnswer]] = field(default_factory=dict)
+    pages: dict[str, Callable[[], Awaitable[PathAnswer]]] = field(default_factory=dict)
+    counts: RequestCounts = field(default_factory=RequestCounts)

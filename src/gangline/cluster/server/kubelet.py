@@ -1,6 +1,7 @@
 """The kubelet endpoint of the nodes: what kube-apiserver asks a node for, logs and streams of its pods.
 
-One endpoint serves all nodes of this machine. Only the API server's own certificate is let in.
+One endpoint serves all nodes of this machine. Only the API server's own certificate is let in; the
+administrator's reads the pages.
 Source: k8s.io/kubernetes/pkg/kubelet/server/server.go for paths and parameters.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
@@ -17,7 +19,7 @@ from multidict import CIMultiDict
 from gangline.api.budgets import BODY
 from gangline.api.core import Pod
 from gangline.api.resources import PODS
-from gangline.cluster.api_access import api_connection
+from gangline.cluster.api_access import ADMIN, api_connection
 from gangline.cluster.control_plane.identities import AGENT, KUBELET, KUBELET_CLIENT
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.server import status_errors
@@ -38,6 +40,7 @@ from gangline.cluster.server.verbs.logs import container_of, send_log
 from gangline.kube.cache import Cache
 from gangline.kube.client import Client
 from gangline.kube.errors import NotFound
+from gangline.kube.http_paths import PathAnswer
 
 _NAMES = {"input": "stdin", "output": "stdout", "error": "stderr", "port": "ports"}
 """Parameters that a kubelet calls otherwise than the API does."""
@@ -86,6 +89,8 @@ class KubeletEndpoint:
         self._pods: Cache[Pod] = Cache(self._client, PODS, Pod, keep_raw=True)
         self._pods.on_change(self._on_pod)
         self._changes: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self.pages: dict[str, Callable[[], Awaitable[PathAnswer]]] = {}
+        """Paths that the administrator's certificate may read as well, and what answers them."""
         self._faults = FaultLog()
         self._server = HttpServer(
             self._handle, idle_timeout_s=REMOTE.idle_timeout_s, body_bytes_max=BODY.bytes_max
@@ -128,10 +133,16 @@ class KubeletEndpoint:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer; what goes wrong is told in plain words, which the API server puts into a ``Status``."""
         try:
-            if not _is_api_server(request):
+            name, page = _name_of(request), self.pages.get(request.path)
+            if name != KUBELET_CLIENT and (page is None or name != ADMIN):
                 raise status_errors.unauthorized()
             if isinstance(request.protocol, ClientConnection):
                 request.protocol.slot.known()
+            if page is not None:
+                found = await page()
+                return web.Response(
+                    status=found.status, body=found.body, headers={"Content-Type": found.content_type}
+                )
             return await self._answer(request)
         except StatusError as failure:
             return web.Response(status=failure.code, text=failure.message)
@@ -174,8 +185,8 @@ class KubeletEndpoint:
             raise StatusError(404, "NotFound", f'pods "{name}" not found') from None
 
 
-def _is_api_server(request: web.BaseRequest) -> bool:
-    """Return whether the other side has shown the API server's certificate, which the cluster has signed."""
+def _name_of(request: web.BaseRequest) -> str:
+    """Return whose certificate, signed by the cluster, the other side has shown."""
     certificate = request.get_extra_info("peercert") or {}
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return names == [KUBELET_CLIENT]
+    return str(names[0]) if len(names) == 1 else ""

@@ -177,6 +177,11 @@ def forbidden(
     return StatusError(403, "Forbidden", message, _details(served, name))
 
 
+def forbidden_path(user: str, path: str) -> StatusError:
+    """The user may not read this path, which is no resource."""
+    return StatusError(403, "Forbidden", f'forbidden: User "{user}" cannot get path "{path}"')
+
+
 def refused(
     served: ServedResource, name: str, cause: str, causes: list[dict[str, str]] | None = None
 ) -> StatusError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gangline.cluster.node.sessions import kind_of_session, name_scope
 from gangline.cluster.node.shim.durable import write_durably
 from gangline.workloads.kinds import REPLICA_TYPE_LABEL
 
+PORT_MAX = 65535
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -26,7 +28,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     ``started_at`` is in seconds since 1970, ``gpus`` container -> ids of the GPUs that it holds, ``grants``
     container -> what device plugins gave it, ``boot`` tells one start of the machine from another,
     ``session`` and ``scope`` are what ``sessions`` says, ``has_service`` that it is a training job's replica,
-    to which a Service of its name leads.
+    to which a Service of its name leads, ``figures`` the port and path of its metrics, as `9400/metrics`.
     """
 
     uid: str
@@ -44,6 +46,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     host_aliases: tuple[str, ...] = ()
     host_network: bool = False
     has_service: bool = False
+    figures: str = ""
 
     @classmethod
     def of(cls, pod: Pod, *, address: str, started_at: float) -> PodRecord:
@@ -64,6 +67,7 @@ class PodRecord(msgspec.Struct, frozen=True):
             ),
             host_network=pod.spec.host_network,
             has_service=REPLICA_TYPE_LABEL in pod.metadata.labels,
+            figures=figures_of(pod.metadata.annotations),
         )
 
     @property
@@ -94,6 +98,19 @@ class PodRecord(msgspec.Struct, frozen=True):
             OSError: the disk refuses.
         """
         write_durably(folder / "pod.json", msgspec.json.encode(self))
+
+
+def figures_of(annotations: Mapping[str, str]) -> str:
+    """Return the port and path of a pod's metrics by the annotations that Prometheus' guides use.
+
+    Example:
+        >>> figures_of({"prometheus.io/scrape": "true", "prometheus.io/port": "9400"})
+        '9400/metrics'
+    """
+    port = annotations.get("prometheus.io/port", "")
+    if annotations.get("prometheus.io/scrape") != "true" or not port.isdecimal() or int(port) > PORT_MAX:
+        return ""
+    return f"{port}/{annotations.get('prometheus.io/path', 'metrics').lstrip('/')}"
 
 
 def boot_id() -> str:

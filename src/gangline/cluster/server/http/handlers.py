@@ -32,6 +32,7 @@ from gangline.cluster.server.verbs.documents import OPEN_PATHS, Documents
 from gangline.cluster.server.verbs.metrics import Metrics
 from gangline.cluster.server.verbs.subresources import SUBRESOURCES, create_binding
 from gangline.cluster.server.verbs.watching import WatchStream
+from gangline.kube.http_paths import PathAnswer
 
 ANSWER_TIMEOUT_S = 60.0
 """A client that has not taken its answer by then is no longer there, or holds it only to hold it."""
@@ -67,9 +68,11 @@ class Handlers:
     async def _handle(
         self, request: web.BaseRequest, user: Caller | None, *, is_local: bool
     ) -> web.StreamResponse:
-        with ExitStack() as held:
+        counted = self._api.counts.request(request.method, is_watch=_lasts(request))
+        with ExitStack() as held, counted as answered:
             try:
                 response = await self._outcome(request, user, held, is_local=is_local)
+                answered.status = response.status
                 if isinstance(response, web.Response) and (response.content_length or 0) > LONG_ANSWER_BYTES:
                     if request.method in _READS:  # what a write holds has room for its answer: it is done
                         size_bytes = response.content_length or 0
@@ -77,6 +80,7 @@ class Handlers:
                     await self._send_long(request, response)
                 return response
             except StatusError as failure:
+                answered.status = failure.code
                 return failure_answer(failure)
 
     async def _outcome(
@@ -149,6 +153,8 @@ class Handlers:
             request.protocol.slot.known()
         if (encoding := request.headers.get("Content-Encoding", "identity").lower()) != "identity":
             raise status_errors.encoded_body(encoding)
+        if request.method in _READS and (page := self._api.pages.get(path)) is not None:
+            return await self._page(path, user, page)
         document = self._documents.answer(request, path) if request.method == "GET" else None
         if document is not None:
             return document
@@ -167,6 +173,21 @@ class Handlers:
         if request.method not in _READS:
             held.enter_context(self._load.body(user, self._written_bytes(context), is_local=is_local))
         return await self._route(context, verb)
+
+    async def _page(
+        self, path: str, user: Caller | None, page: Callable[[], Awaitable[PathAnswer]]
+    ) -> web.Response:
+        """Answer with a page of the services beside the API, to whom a role lets read the path.
+
+        Raises:
+            StatusError: 403.
+        """
+        if user is None or not self._api.authorizer.may(user, AccessAttributes("get", path=path)):
+            raise status_errors.forbidden_path(user.name if user else "", path)
+        found = await page()
+        return web.Response(
+            status=found.status, body=found.body, headers={"Content-Type": found.content_type}
+        )
 
     def _written_bytes(self, context: RequestContext) -> int:
         """Return how long the body may be, and what it changes: what the header says, else the bound."""
@@ -233,6 +254,12 @@ _WRITERS: dict[str, Handler] = {
     "delete": deleting.delete,
     "deletecollection": deleting.delete_collection,
 }
+
+
+def _lasts(request: web.BaseRequest) -> bool:
+    """Return whether a request is answered until somebody ends it: a watch, a followed log, a stream."""
+    asked = (request.query.get(name, "false").lower() for name in ("watch", "follow"))
+    return "Upgrade" in request.headers or any(value not in ("false", "0") for value in asked)
 
 
 def verb_of(context: RequestContext) -> str:

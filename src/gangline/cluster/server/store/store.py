@@ -176,6 +176,10 @@ class Store:
         """Return how many objects a collection has."""
         return sum(len(names) for names in self._collections.get(collection, {}).values())
 
+    def counts(self) -> dict[str, int]:
+        """Return how many committed objects each collection has."""
+        return {name: self.count(name) for name in sorted(self._collections)}
+
     def on_first(self, listener: Callable[[str], None]) -> None:
         """Call ``listener`` with each collection that has had an object, and with every later one."""
         self._on_first.append(listener)

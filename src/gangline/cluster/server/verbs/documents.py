@@ -57,11 +57,6 @@ class Documents:
         Raises:
             StatusError: 404, a group or version that is not served.
         """
-        if path in self._api.pages:
-            page = self._api.pages[path]()
-            return web.Response(
-                status=page.status, body=page.body, headers={"Content-Type": page.content_type}
-            )
         if path in ("/healthz", "/readyz", "/livez"):
             text = f"[+]ping ok\n{path[1:]} check passed\n" if "verbose" in request.query else "ok"
             return web.Response(text=text)

@@ -8,18 +8,15 @@ Source: k8s.io/metrics/pkg/apis/metrics/v1beta1.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiohttp import web
 
 from gangline import clock
 from gangline.clock import format_time
-from gangline.cluster.paths import ClusterPaths
+from gangline.cluster.pod_usage import Container, read_processes, running_containers, usage_of
 from gangline.cluster.server import status_errors
 from gangline.cluster.server.context import ApiContext
 from gangline.cluster.server.http.request_context import RequestContext, answer, encode_json
@@ -28,62 +25,6 @@ from gangline.cluster.server.verbs.reading import namespace_of, select
 
 SAMPLE_PERIOD_S = 10.0
 """A rate is over at least so long, but for a container that is younger."""
-
-Container = tuple[str, str, int]
-"""Uid of the pod, name of the container, process id of its first process."""
-
-
-class Usage(NamedTuple):
-    """What a process, or all of a container, has used so far of processors, and its memory now."""
-
-    cpu_s: float = 0.0
-    memory_bytes: int = 0
-
-
-class ProcessUsage(NamedTuple):
-    """The usage of one process, the children that it has waited for included; and its parent."""
-
-    parent: int
-    usage: Usage
-
-
-def read_processes(proc: Path = Path("/proc")) -> dict[int, ProcessUsage]:
-    """Return every process of the machine. Cost: 20 µs a process."""
-    tick_s, page_bytes = 1 / os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    found = {}
-    for folder in proc.iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            # 12 (a name) S 1 12 12 0 -1 4194560 ...; source: proc(5)
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        usage = Usage(sum(map(int, fields[11:15])) * tick_s, int(fields[21]) * page_bytes)
-        found[int(folder.name)] = ProcessUsage(int(fields[1]), usage)
-    return found
-
-
-def usage_of(
-    processes: Mapping[int, ProcessUsage], first: Mapping[int, Container], shims: Mapping[int, Container]
-) -> dict[Container, Usage]:
-    """Return the usage of containers: that of their first processes and of all below these.
-
-    Args:
-        processes: by process id.
-        first: containers by the id of their first process.
-        shims: what the other children of a shim count to: programs of ``exec``, and those whose parent ended.
-    """
-    found = dict.fromkeys(first.values(), Usage())
-    for pid, process in processes.items():
-        at = pid
-        while at in processes and at not in first and at not in shims:
-            at = processes[at].parent
-        owner = first.get(at) or (shims.get(at) if at != pid else None)
-        if owner is not None:
-            old, new = found[owner], process.usage
-            found[owner] = Usage(old.cpu_s + new.cpu_s, old.memory_bytes + new.memory_bytes)
-    return found
 
 
 class Metrics:
@@ -129,7 +70,7 @@ class Metrics:
         shims: dict[int, Container] = {}
         began: dict[Container, float] = {}
         for uid in uids:
-            shim, running = _running(self._api.paths, uid)
+            shim, running = running_containers(self._api.paths, uid)
             for name, pid, started_s in running:
                 first[pid] = container = (uid, name, pid)
                 shims.setdefault(shim, container)
@@ -147,16 +88,6 @@ class Metrics:
             amounts = {"cpu": f"{nano}n", "memory": f"{usage.memory_bytes // 1024}Ki"}
             found.setdefault(container[0], []).append({"name": container[1], "usage": amounts})
         return found
-
-
-def _running(paths: ClusterPaths, uid: str) -> tuple[int, list[tuple[str, int, float]]]:
-    """Return the process of a pod's shim, and name, first process and start of each container that runs."""
-    try:
-        state = json.loads((paths.pods / uid / "state.json").read_bytes())
-    except (OSError, ValueError):
-        return 0, []
-    running = [one for one in state["containers"].values() if one["state"] == "running"]
-    return state["pid"], [(one["name"], one["pid"], one["started_at"]) for one in running]
 
 
 def _sum(usages: Iterable[Mapping[str, str]]) -> dict[str, str]:
