@@ -154,7 +154,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Device plugins: allocations",
             "cps",
-            (("sum by (node) (rate(gangline_device_plugin_allocations_total[5m]))", "{{node}}"),),
+            (("sum by (pod) (rate(gangline_device_plugin_allocations_total[5m]))", "{{pod}}"),),
             "Containers that were given GPUs, each second.",
         ),
         Panel(

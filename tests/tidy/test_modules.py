@@ -87,6 +87,8 @@ OPEN_NAMES: dict[str, set[str]] = {
     },
     "train": {
         "checkpoint_log.CheckpointLogs",
+        "metrics.exposition",  # of a record, for the page of a whole cluster
+        "progress.ProgressReport",
         "environment.tf_roles",
         "rank_processes.RANKS_OF",
         "rank_watch.*",

@@ -8,7 +8,6 @@ run; files are still checked.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from gangline.scheduler.metrics import scheduler_metrics
 from gangline.scheduler.statistics import SchedulerStatistics
 
 GUIDES = Path(__file__).parents[3] / "docs" / "guides"
+GUIDE = GUIDES / "monitoring.md"
 NAMES = [
     "quotas-and-tenants.md",
     "storage-and-checkpoints.md",
@@ -107,19 +107,15 @@ def test_a_guide_does_what_it_says(name: str, reader: Reader) -> None:
             reader.expect(text)
 
 
-def test_every_panel_and_alert_names_figures_that_are_served() -> None:
+def test_every_expression_and_alert_names_figures_that_are_served() -> None:
     nothing = Durations().statistics()
     operator = OperatorStatistics((), 0, 0, 0, (), (), nothing, nothing, 0, 0, 0, (), True, 0.0)
     families = [*operator_metrics(operator), *scheduler_metrics(SchedulerStatistics(), Snapshot())]
     ends = {"counter": ("_total",), "gauge": ("",), "histogram": ("_sum", "_count", "_bucket")}
     served = {family.name + end for family in families for end in ends[family.type]}
-    served.add("gangline_api_requests_total")  # of the client, beside them
-    dashboard = json.loads((GUIDES / "grafana-dashboard.json").read_text())
-    texts = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    texts.append((GUIDES / "monitoring.md").read_text())
 
     # gangline_scheduler_waiting_gangs
-    asked = set(re.findall(r"\b(?:gangline|mpi_operator)_\w+", " ".join(texts)))
+    asked = set(re.findall(r"\b(?:gangline_(?:scheduler|operator)|mpi_operator)_\w+", GUIDE.read_text()))
 
-    assert len(asked) > 8
+    assert len(asked) > 4
     assert asked <= served

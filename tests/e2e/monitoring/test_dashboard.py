@@ -108,6 +108,16 @@ class Prometheus:
             return []
 
 
+def device_plugin() -> str:
+    """Return the manifest of deploy/ for a machine without a kubelet, whose folders of pods are not there."""
+    objects = list(yaml.safe_load_all((ROOT / "deploy" / "device-plugin.yaml").read_text()))
+    pod = objects[-1]["spec"]["template"]["spec"]
+    pod["volumes"] = [one for one in pod["volumes"] if one["name"] == "device-plugins"]
+    mounts = pod["containers"][0]["volumeMounts"]
+    mounts[:] = [one for one in mounts if one["name"] == "device-plugins"]
+    return yaml.safe_dump_all(objects)
+
+
 @pytest.fixture(scope="module")
 def prometheus(start_cluster: Callable[..., Any], tmp_path_factory: Any) -> Iterator[Prometheus]:
     programs = os.environ.get("GANGLINE_PROMETHEUS")
@@ -115,7 +125,7 @@ def prometheus(start_cluster: Callable[..., Any], tmp_path_factory: Any) -> Iter
         pytest.skip("GANGLINE_PROMETHEUS is not set: run `make test-monitoring`")
     with start_cluster("--nodes", "2", "--simulate-gpus", "8", "--gpu-model", "v100-dgx1") as cluster:
         cluster.kubectl("label", "node", "node-0", "openshift.com/gpu-accelerator=true")
-        cluster.kubectl("apply", "-f", str(ROOT / "deploy" / "device-plugin.yaml"))
+        cluster.kubectl("apply", "-f", "-", stdin=device_plugin())
         cluster.kubectl("apply", "-f", "-", stdin=JOBS)
         config = yaml.safe_load(cluster.gangline("metrics", "--scrape-config").stdout)
         config["global"]["scrape_interval"] = "1s"

@@ -28,7 +28,7 @@ Labels = Mapping[str, str]
 Connected = Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 
-class Part(NamedTuple):
+class ProcessFigures(NamedTuple):
     """Figures of one process, and the labels that say which."""
 
     labels: Labels
@@ -72,13 +72,13 @@ class ClusterFigures:
     ) -> PathAnswer:
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-        parts = [Part({"component": name}, families) for name, families in self._own()]
+        parts = [ProcessFigures({"component": name}, families) for name, families in self._own()]
         told = [(labels, _read(page)) for labels, page in zip(asked, pages, strict=True)]
-        parts += [Part(labels, families) for labels, families in told if families is not None]
-        parts += [Part({"component": "shim"}, shim_usage(self._paths, records))]
-        parts += [Part({"component": "pod"}, container_usage(self._paths, records))]
-        parts += [Part({"component": "training"}, training_metrics(self._paths, self._over))]
-        parts += [Part({}, [_up([(labels, families is not None) for labels, families in told])])]
+        parts += [ProcessFigures(labels, families) for labels, families in told if families is not None]
+        parts += [ProcessFigures({"component": "shim"}, shim_usage(self._paths, records))]
+        parts += [ProcessFigures({"component": "pod"}, container_usage(self._paths, records))]
+        parts += [ProcessFigures({"component": "training"}, training_metrics(self._paths, self._over))]
+        parts += [ProcessFigures({}, [_up([(labels, families is not None) for labels, families in told])])]
         registry = CollectorRegistry()
         registry.register(_Merged(parts))
         return PathAnswer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
@@ -87,7 +87,7 @@ class ClusterFigures:
 class _Merged:
     """What a registry collects: the families of all parts, each name once."""
 
-    def __init__(self, parts: list[Part]) -> None:
+    def __init__(self, parts: list[ProcessFigures]) -> None:
         self._parts = parts
 
     def describe(self) -> list[Metric]:
@@ -97,7 +97,7 @@ class _Merged:
         return iter(merged(self._parts))
 
 
-def merged(parts: Iterable[Part]) -> list[Metric]:
+def merged(parts: Iterable[ProcessFigures]) -> list[Metric]:
     """Return each family once, its samples with the labels of their parts. Pure.
 
     A label of a sample that has the name of one of ours goes on as ``exported_NAME``, as Prometheus does it;

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gangline.cluster.node.pods.pod_record import PodRecord
 from gangline.cluster.paths import ClusterPaths
@@ -93,7 +93,7 @@ def training_metrics(paths: ClusterPaths, over: set[str]) -> Iterator[Metric]:
             yield of_job
 
 
-def report_of(record: dict[str, Any]) -> ProgressReport | None:
+def report_of(record: Mapping[str, object]) -> ProgressReport | None:
     """Return what a record of progress says; None for one without its numbers."""
     step, ranks = record.get("step"), record.get("ranks")
     if not isinstance(step, int) or not isinstance(ranks, int):
