@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gangline.train.checkpoints.checkpoint import CheckpointError as CheckpointError
+    from gangline.train.checkpoints.agreement import CheckpointError as CheckpointError
     from gangline.train.checkpoints.checkpoint import Checkpoints as Checkpoints
     from gangline.train.environment import Ranks as Ranks
     from gangline.train.environment import read_ranks as read_ranks
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gangline.train.start import init as init
 
 _HOMES = {
-    "CheckpointError": "checkpoints.checkpoint",
+    "CheckpointError": "checkpoints.agreement",
     "Checkpoints": "checkpoints.checkpoint",
     "PeerLostError": "peers",
     "Progress": "progress",

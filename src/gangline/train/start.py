@@ -9,7 +9,7 @@ import atexit
 import os
 import socket
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -64,6 +64,7 @@ class Session:
     no_shared_memory: str = ""
     watch: Watch | None = None
     _stop_request: StopRequest | None = None
+    _checkpoints: list[Checkpoints] = field(default_factory=list)
 
     @property
     def rank(self) -> int:
@@ -116,9 +117,11 @@ class Session:
         """Return the checkpoints of this training in a folder that all ranks see."""
         from gangline.train.checkpoints.checkpoint import Checkpoints
 
-        return Checkpoints(
+        checkpoints = Checkpoints(
             *(Path(folder), self.ranks, self.store, self.peers), keep=keep, device_type=self.device.type
         )
+        self._checkpoints.append(checkpoints)
+        return checkpoints
 
     def should_stop(self) -> bool:
         """Return whether the job was asked to stop, by SIGTERM or SIGUSR1 to any rank; the same on all ranks.
@@ -163,11 +166,14 @@ class Session:
         """End together: wait for all ranks, then leave the process group. A second call does nothing.
 
         Raises:
+            CheckpointError: what was saved behind the training could not be written.
             PeerLostError: a rank ended without coming here, or waits in a collective for one that came here.
         """
         global _session
         if _session is not self:
             return
+        for checkpoints in self._checkpoints:
+            checkpoints.wait()
         _session = None
         import torch.distributed as dist
 

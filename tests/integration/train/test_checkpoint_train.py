@@ -67,9 +67,12 @@ def digest(log: str) -> str:
     return found
 
 
+@pytest.mark.parametrize("behind", [False, True], ids=["before-it-goes-on", "behind-the-training"])
 def test_training_killed_at_random_moments_resumes_to_the_same_bits(
-    ranks, torch_python, script, tmp_path
+    ranks, torch_python, script, tmp_path, behind
 ) -> None:
+    if behind:  # a save is complete when the next one begins
+        script.write_text(SCRIPT.replace('own={"seen": step}', 'own={"seen": step}, wait=False'))
     ranks.start(torch_python, script, 2, str(STEPS), "whole")
     assert ranks.wait() == [0, 0], ranks.log(0)
     want = digest(ranks.log(0))
@@ -88,7 +91,7 @@ def test_training_killed_at_random_moments_resumes_to_the_same_bits(
 
     assert ranks.wait() == [0, 0], ranks.log(0)
     resumed = int(re.findall(r"resumed (\d+)", ranks.log(0))[0])
-    assert 21 <= resumed < STEPS
+    assert 21 - behind <= resumed < STEPS
     assert digest(ranks.log(0)) == want
     names = sorted(path.name for path in (tmp_path / "killed").iterdir())
     assert [name for name in names if name.endswith(".part")] == []
@@ -139,3 +142,54 @@ def test_rank_that_is_lost_in_a_save_is_named_and_leaves_no_file_of_the_step(
     told = [parse_record(line) for line in ranks.log(0).splitlines()]
     assert [one for one in told if one and one["kind"] == "checkpoint"] == [{"kind": "checkpoint", "step": 1}]
     assert '"checkpoint"' not in ranks.log(1)
+
+
+BEHIND = """
+import os, resource, signal
+import torch, torch.distributed as dist, torch.distributed.checkpoint, gangline.train
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+session = gangline.train.init()
+checkpoints = session.checkpoints("folder")
+weight = torch.ones(1_000_000)
+tied = {"a": weight, "b": weight.detach(), "list": [1], "spread": None}
+mesh = init_device_mesh("cpu", (2,))
+for step in range(1, 6):
+    tied["spread"] = distribute_tensor(weight.clone(), mesh, [Shard(0)])
+    checkpoints.save(step, tied, own=torch.full((2,), float(step)), wait=False)
+    weight += 1  # the training goes on, with collectives of its own
+    tied["list"].append(step)
+    for _ in range(20):
+        dist.all_reduce(torch.ones(1000))
+found = checkpoints.resume()
+state = found.state
+print("numbers", found.step, state["a"].unique().tolist(), state["list"], found.own.tolist(), flush=True)
+print("tied", state["a"].data_ptr() == state["b"].data_ptr(), flush=True)
+print("spread", state["spread"].full_tensor().unique().tolist(), flush=True)
+if session.rank == 1:  # its disk is full from now on
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+checkpoints.save(6, {"weight": weight}, own=weight, wait=False)
+try:
+    checkpoints.wait()
+except gangline.train.CheckpointError as error:
+    os.write(1, f"error {error}\\n".encode())
+session.close()
+"""
+
+
+def test_save_behind_the_training_keeps_what_was_given_and_tells_its_errors_later(
+    ranks, torch_python, tmp_path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(BEHIND)
+    ranks.start(torch_python, script, 2)
+
+    assert ranks.wait() == [0, 0], ranks.log(0) + ranks.log(1)
+    for rank in range(2):
+        assert "numbers 5 [5.0] [1, 1, 2, 3, 4] [5.0, 5.0]\n" in ranks.log(rank)
+        assert "tied True\n" in ranks.log(rank)
+        assert "spread [5.0]\n" in ranks.log(rank)
+    assert "error cannot save the checkpoint of step 6 in `folder`: rank 1: File too large" in ranks.log(0)
+    steps = {path.name[:13] for path in (tmp_path / "folder").glob("*step-*")}
+    assert steps == {f"step-{step:08d}" for step in (3, 4, 5)}

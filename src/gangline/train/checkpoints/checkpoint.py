@@ -12,6 +12,7 @@ import os
 import pickle
 import random
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,22 +21,13 @@ from typing import IO, Any
 from gangline.errors import GanglineError, UserError
 from gangline.train.checkpoint_log import KIND
 from gangline.train.checkpoints import checkpoint_contents, same_state, sharded_state
+from gangline.train.checkpoints.agreement import Agreement
 from gangline.train.checkpoints.checkpoint_file import Name, digest_of, is_sharded, is_whole, name_of, remove
 from gangline.train.checkpoints.checkpoint_save import Saving
+from gangline.train.checkpoints.snapshot import Snapshots
 from gangline.train.environment import Ranks
 from gangline.train.peers import Peers
 from gangline.train.records import format_record
-from gangline.train.rendezvous import exchange
-
-WRITE_LIMIT_S = 3600.0
-"""One rank may write for so much longer than the others: rank 0 writes what is the same on all."""
-
-
-class CheckpointError(GanglineError):
-    """A checkpoint cannot be written or read, on some rank; raised on all."""
-
-    code = "checkpoint"
-    exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +75,9 @@ class Checkpoints:
         self._folder, self._ranks, self._store, self._keep = folder, ranks, store, keep
         self._device_type, self._peers = device_type, peers
         self._lock: IO[bytes] | None = None
+        self._behind: _Behind | None = None
+        self._snapshots = Snapshots()
+        self._apart: tuple[Any, Any] | None = None
         problem = ""
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +86,7 @@ class Checkpoints:
                 (folder / ".seen-by-rank-0").write_text(_store_name(store), encoding="ascii")
         except OSError as error:
             problem = f"{error.strerror or error}"
-        facts = self._exchange({"problem": problem})
+        facts = self._agreement().exchange({"problem": problem})
         if found := next((str(fact["problem"]) for fact in facts if fact["problem"]), ""):
             raise UserError(f"cannot keep checkpoints in `{folder}`: {found}", hint="name another folder")
         self._sees_rank_0 = ranks.rank == 0 or self._reads_of_rank_0()
@@ -99,34 +94,69 @@ class Checkpoints:
         for draft in folder.glob(f".*.rank-{ranks.rank}.part"):
             remove(draft)
 
-    def save(self, step: int, state: Any, *, own: Any = None) -> None:
+    def save(self, step: int, state: Any, *, own: Any = None, wait: bool = True) -> None:
         """Write a checkpoint; when it returns on any rank, the step is complete on disk.
+
+        With ``wait=False`` it returns once all is copied to memory, and writes behind the training: the step
+        is complete when the next `save`, `wait` or `close` returns, and what went wrong is raised there.
 
         Args:
             step: number of steps done.
             state: the same on all ranks, for example ``{"model": …, "optimizer": …}``; rank 0's is written,
                 and of tensors that are spread over the ranks (FSDP) every rank's part.
             own: this rank's, for example its place in the data. Random states are kept without being asked.
+            wait: for the disk.
 
         Raises:
             UserError: something could not be read back, is spread in a way that could not be put together
                 again, or differs between the ranks; the message names the key. Raised on all ranks.
             CheckpointError: it cannot be written, for example to a full disk; raised on all ranks.
             PeerLostError: a rank ended meanwhile.
+
+        Cost of ``wait=False``: a copy of all tensors, and room for it in the machine's memory.
         """
+        self.wait()
+        states = _random_states()
+        if wait:
+            self._write(self._agreement(), step, state, own, states, group=None)
+            return
+        if self._apart is None:  # all ranks come here together
+            self._apart = self._store.clone(), _group_apart(self._ranks.size)
+        store, group = self._apart
+        agreement = Agreement(self._folder, self._ranks, store, self._peers)
+        state, own = self._snapshots.take({"state": state, "own": own}).values()
+        self._behind = _Behind(lambda: self._write(agreement, step, state, own, states, group=group))
+
+    def wait(self) -> None:
+        """Return when nothing is being written any more.
+
+        Raises:
+            UserError: what was saved behind the training breaks a rule of `save`; raised on all ranks.
+            CheckpointError: it could not be written; raised on all ranks.
+            PeerLostError: a rank ended meanwhile.
+        """
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind.finish()
+
+    def _write(
+        self, agreement: Agreement, step: int, state: Any, own: Any, random_states: Any, *, group: Any
+    ) -> None:
         doing = f"save the checkpoint of step {step}"
         saving = Saving(
-            *(self._folder, step, self._ranks), writes_model=self._writes_model, sees_rank_0=self._sees_rank_0
+            *(self._folder, step, self._ranks, group),
+            writes_model=self._writes_model,
+            sees_rank_0=self._sees_rank_0,
         )
         try:
-            said = self._together(doing, lambda: saving.write_drafts(state, own, _random_states()))
-            self._check_same(doing, saving.marks, said)
+            said = agreement.together(doing, lambda: saving.write_drafts(state, own, random_states))
+            self._check_same(agreement, doing, saving.marks, said)
             save = str(said[0]["save"])
-            said = self._together(doing, lambda: saving.commit_own(save))
+            said = agreement.together(doing, lambda: saving.commit_own(save))
             # A model on disk says that every rank's own part of this save is there.
-            done = self._together(doing, lambda: saving.commit_model(said))
+            done = agreement.together(doing, lambda: saving.commit_model(said))
             if any(one["has_older"] for one in done):  # until now they were the step
-                self._together(doing, saving.remove_older)
+                agreement.together(doing, saving.remove_older)
         except GanglineError:
             saving.drop()
             raise
@@ -145,18 +175,20 @@ class Checkpoints:
                 these cannot be laid out as.
             PeerLostError: a rank ended meanwhile.
         """
+        self.wait()
+        agreement = self._agreement()
         found = self._listed()
-        said = self._exchange({"saves": sorted(found)})
+        said = agreement.exchange({"saves": sorted(found)})
         common = set.intersection(*({(int(step), str(save)) for step, save in one["saves"]} for one in said))
         for step, save in sorted(common, reverse=True):
             model, own = found[step, save]
             damaged = [path.name for path in (model, own) if path is not None and not is_whole(path)]
-            said = self._exchange({"damaged": damaged})
+            said = agreement.exchange({"damaged": damaged})
             if not any(one["damaged"] for one in said) and is_sharded(model):
-                said = self._exchange({"damaged": self._damaged_shards(step, model)})
+                said = agreement.exchange({"damaged": self._damaged_shards(agreement, step, model)})
             names = sorted({str(name) for one in said for name in one["damaged"]})
             if not names:
-                return self._load(step, model, own)
+                return self._load(agreement, step, model, own)
             if self._ranks.rank == 0:
                 sys.stderr.write(
                     f"gangline.train: checkpoint of step {step} is damaged: {', '.join(names)}\n"
@@ -164,7 +196,13 @@ class Checkpoints:
         return None
 
     def close(self) -> None:
-        """Let another training use the folder."""
+        """Wait as `wait` does, and let another training use the folder."""
+        try:
+            self.wait()
+        finally:
+            self._unlock()
+
+    def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -189,15 +227,15 @@ class Checkpoints:
     def _named(self) -> list[tuple[Path, Name]]:
         return [(path, name) for path in self._folder.iterdir() if (name := name_of(path)) is not None]
 
-    def _damaged_shards(self, step: int, model: Path) -> list[str]:
+    def _damaged_shards(self, agreement: Agreement, step: int, model: Path) -> list[str]:
         """Return which files of spread state are damaged; every rank looks at some of them."""
         index: dict[str, Any] = {}
-        self._together(_resuming(step), lambda: index.update(_read(model)["shards"]) or {})
+        agreement.together(_resuming(step), lambda: index.update(_read(model)["shards"]) or {})
         files, folder = index["files"], str(index["folder"])
         mine = sorted(files)[self._ranks.rank :: self._ranks.size]
         return [f"{folder}/{one}" for one in mine if digest_of(self._folder / folder / one) != files[one]]
 
-    def _load(self, step: int, model: Path, own: Path | None) -> Checkpoint:
+    def _load(self, agreement: Agreement, step: int, model: Path, own: Path | None) -> Checkpoint:
         found: list[Any] = []
 
         def load() -> dict[str, Any]:
@@ -211,7 +249,7 @@ class Checkpoints:
             found.extend((state, mine))
             return {}
 
-        self._together(_resuming(step), load)
+        agreement.together(_resuming(step), load)
         state, mine = found
         if mine is None:
             return Checkpoint(step, state, None)
@@ -234,23 +272,12 @@ class Checkpoints:
 
     # Other ranks -------------------------------------------------------------------------------------------
 
-    def _together(self, doing: str, work: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
-        """Do this rank's part and return what every rank's returned; what fails on one is raised on all."""
-        cause: Exception | None = None
-        try:
-            facts = work()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others wait for this rank's word
-            cause, facts = error, _problem_of(error)
-        said = self._exchange(facts)
-        for rank, one in enumerate(said):
-            if "problem" in one:
-                kind = UserError if one["is_rule"] else CheckpointError
-                where = f"rank {rank}: " if self._ranks.size > 1 else ""
-                text = f"cannot {doing} in `{self._folder}`: {where}{one['problem']}"
-                raise kind(text, hint=str(one["hint"])) from cause
-        return said
+    def _agreement(self) -> Agreement:
+        return Agreement(self._folder, self._ranks, self._store, self._peers)
 
-    def _check_same(self, doing: str, marks: dict[str, str], said: list[dict[str, Any]]) -> None:
+    def _check_same(
+        self, agreement: Agreement, doing: str, marks: dict[str, str], said: list[dict[str, Any]]
+    ) -> None:
         """Refuse a state of which another rank has what rank 0 has not; all ranks come to the same answer."""
         if len({one["is_sharded"] for one in said}) > 1:
             raise UserError(
@@ -258,7 +285,7 @@ class Checkpoints:
             )
         if all(one["marks"] in ("", said[0]["marks"]) for one in said):
             return
-        every = [one["all"] for one in self._exchange({"all": marks})]
+        every = [one["all"] for one in agreement.exchange({"all": marks})]
         found = (same_state.difference(every[0], one, rank) for rank, one in enumerate(every))
         if problem := next(filter(None, found), ""):
             raise UserError(
@@ -266,14 +293,6 @@ class Checkpoints:
                 hint="give what every rank has for itself as `own=…`; of FSDP1 take the state dicts that it "
                 "makes itself, of the optimizer too",
             )
-
-    def _exchange(self, facts: dict[str, Any]) -> list[dict[str, Any]]:
-        global _calls
-        _calls += 1  # the same on all ranks, for they call together
-        return exchange(self._store, self._ranks, facts, name=f"checkpoint/{_calls}", wait=self._wait)
-
-    def _wait(self, name: str) -> None:
-        self._peers.wait_for_all(self._store, name, "a checkpoint", WRITE_LIMIT_S)
 
     def _reads_of_rank_0(self) -> bool:
         try:
@@ -296,7 +315,32 @@ class Checkpoints:
         return ""
 
 
-_calls = 0
+class _Behind:
+    """One save that is written by a thread of its own, which a process that ends waits for."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self._write = write
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="gangline-checkpoint")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except Exception as error:  # noqa: BLE001 - raised again by who waits for this save
+            self._error = error
+
+    def finish(self) -> None:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+def _group_apart(size: int) -> Any:
+    """Return a group for collectives beside those of the training; all ranks call it together."""
+    import torch.distributed as dist
+
+    return dist.new_group(backend="gloo") if size > 1 else None
 
 
 def _store_name(store: Any) -> str:
@@ -319,13 +363,6 @@ def _read(path: Path) -> Any:
             hint=f"if you trust the file: torch.serialization.add_safe_globals([{', '.join(names)}]), "
             "at the start of the script",
         ) from error
-
-
-def _problem_of(error: Exception) -> dict[str, Any]:
-    if isinstance(error, GanglineError):
-        return {"problem": error.message, "hint": error.hint, "is_rule": isinstance(error, UserError)}
-    text = (error.strerror if isinstance(error, OSError) else "") or f"{type(error).__name__}: {error}"
-    return {"problem": text, "hint": "", "is_rule": False}
 
 
 def _random_states() -> dict[str, Any]:

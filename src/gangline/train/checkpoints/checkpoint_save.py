@@ -30,14 +30,15 @@ class Saving:
         folder: of the checkpoints.
         step: after which is saved.
         ranks: this rank's place.
+        group: for collectives beside those of the training; None for torch's own.
         writes_model: this rank writes what is the same on all.
         sees_rank_0: its folder is rank 0's.
     """
 
     def __init__(
-        self, folder: Path, step: int, ranks: Ranks, *, writes_model: bool, sees_rank_0: bool
+        self, folder: Path, step: int, ranks: Ranks, group: Any, *, writes_model: bool, sees_rank_0: bool
     ) -> None:
-        self._folder, self._step, self._ranks = folder, step, ranks
+        self._folder, self._step, self._ranks, self._group = folder, step, ranks, group
         self._writes_model, self._sees_rank_0 = writes_model, sees_rank_0
         self._mine = self._draft(f"rank-{ranks.rank}-of-{ranks.size}")
         self._model = self._draft("model")
@@ -84,7 +85,7 @@ class Saving:
         self._own = self._mine.commit(save)
         if self._shards is None:
             return {}
-        sharded_state.write(self._shards_draft, self._shards)
+        sharded_state.write(self._shards_draft, self._shards, self._group)
         names = sharded_state.files_of(self._shards_draft, self._ranks.rank)
         return {"files": {name: digest_of(self._shards_draft / name) for name in names}}
 

@@ -134,8 +134,13 @@ def _describe(tensor: Any, place: Place, ranks: int) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, shards: Shards) -> None:
+def write(folder: Path, shards: Shards, group: Any = None) -> None:
     """Write the parts of all ranks, which call this together, into a folder, synced.
+
+    Args:
+        folder: made if absent.
+        shards: this rank's.
+        group: whose collectives are used; None for torch's own.
 
     Raises:
         OSError: the disk of some rank is full, for example; raised on all.
@@ -144,7 +149,7 @@ def write(folder: Path, shards: Shards) -> None:
     from torch.distributed import checkpoint
 
     with _plain_errors():
-        checkpoint.save(dict(shards.tensors), storage_writer=_writer(folder))
+        checkpoint.save(dict(shards.tensors), storage_writer=_writer(folder), process_group=group)
 
 
 def _writer(folder: Path) -> Any:
