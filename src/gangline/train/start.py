@@ -173,7 +173,7 @@ class Session:
         if _session is not self:
             return
         for checkpoints in self._checkpoints:
-            checkpoints.wait()
+            checkpoints.close()
         _session = None
         import torch.distributed as dist
 

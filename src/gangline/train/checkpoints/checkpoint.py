@@ -13,6 +13,7 @@ import pickle
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from gangline.train.checkpoints import checkpoint_contents, same_state, sharded_
 from gangline.train.checkpoints.agreement import Agreement
 from gangline.train.checkpoints.checkpoint_file import Name, digest_of, is_sharded, is_whole, name_of, remove
 from gangline.train.checkpoints.checkpoint_save import Saving
+from gangline.train.checkpoints.due import Due
 from gangline.train.checkpoints.snapshot import Snapshots
 from gangline.train.environment import Ranks
 from gangline.train.peers import Peers
@@ -77,6 +79,7 @@ class Checkpoints:
         self._lock: IO[bytes] | None = None
         self._behind: _Behind | None = None
         self._snapshots = Snapshots()
+        self._interval_steps: int | None = None
         self._apart: tuple[Any, Any] | None = None
         problem = ""
         try:
@@ -89,6 +92,7 @@ class Checkpoints:
         facts = self._agreement().exchange({"problem": problem})
         if found := next((str(fact["problem"]) for fact in facts if fact["problem"]), ""):
             raise UserError(f"cannot keep checkpoints in `{folder}`: {found}", hint="name another folder")
+        self._due = Due(folder, ranks.rank, ranks.size)
         self._sees_rank_0 = ranks.rank == 0 or self._reads_of_rank_0()
         self._writes_model = ranks.rank == 0 or (ranks.local_rank == 0 and not self._sees_rank_0)
         for draft in folder.glob(f".*.rank-{ranks.rank}.part"):
@@ -115,11 +119,26 @@ class Checkpoints:
 
         Cost of ``wait=False``: a copy of all tensors, and room for it in the machine's memory.
         """
+        began = time.monotonic()
         self.wait()
         states = _random_states()
         if wait:
             self._write(self._agreement(), step, state, own, states, group=None)
-            return
+            self.wait()
+        else:
+            self._write_behind(step, state, own, states)
+        self._due.saved(step, time.monotonic() - began)
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a save is due after this step; the same on all ranks, without waiting for them.
+
+        The interval follows from what a save costs, how long a step takes, and how often such trainings
+        fail (`gangline.train.checkpoints.interval`). The first two come after 10 and 20 steps, to measure.
+        All ranks call it after every step.
+        """
+        return self._due(step)
+
+    def _write_behind(self, step: int, state: Any, own: Any, states: Any) -> None:
         if self._apart is None:  # all ranks come here together
             self._apart = self._store.clone(), _group_apart(self._ranks.size)
         store, group = self._apart
@@ -138,6 +157,10 @@ class Checkpoints:
         behind, self._behind = self._behind, None
         if behind is not None:
             behind.finish()
+        if self._interval_steps is not None:
+            self._due.agree(self._interval_steps)
+            self._due.write_history()
+            self._interval_steps = None
 
     def _write(
         self, agreement: Agreement, step: int, state: Any, own: Any, random_states: Any, *, group: Any
@@ -149,9 +172,11 @@ class Checkpoints:
             sees_rank_0=self._sees_rank_0,
         )
         try:
-            said = agreement.together(doing, lambda: saving.write_drafts(state, own, random_states))
+            wanted = {"interval": self._due.wanted_steps()}
+            said = agreement.together(doing, lambda: saving.write_drafts(state, own, random_states) | wanted)
             self._check_same(agreement, doing, saving.marks, said)
-            save = str(said[0]["save"])
+            first = said[0]
+            save = str(first["save"])
             said = agreement.together(doing, lambda: saving.commit_own(save))
             # A model on disk says that every rank's own part of this save is there.
             done = agreement.together(doing, lambda: saving.commit_model(said))
@@ -164,6 +189,7 @@ class Checkpoints:
             sys.stdout.write(format_record(KIND, step=step))
             sys.stdout.flush()
         self._prune()
+        self._interval_steps = int(first["interval"])
 
     def resume(self) -> Checkpoint | None:
         """Return the newest step that is complete and undamaged on all ranks, None when there is none.
@@ -199,6 +225,7 @@ class Checkpoints:
         """Wait as `wait` does, and let another training use the folder."""
         try:
             self.wait()
+            self._due.write_history(is_open=False)
         finally:
             self._unlock()
 
