@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from gangline.bench.records import DamagedRecordError, decode, index
-from gangline.bench.sampling import locate, mount_of, rank_samples
 from gangline.errors import UserError
+from gangline.train.sampling import locate, mount_of, rank_samples
 
 if TYPE_CHECKING:
     from PIL.Image import Image

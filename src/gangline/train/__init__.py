@@ -22,17 +22,21 @@ if TYPE_CHECKING:
     from gangline.train.environment import Ranks as Ranks
     from gangline.train.environment import read_ranks as read_ranks
     from gangline.train.peers import PeerLostError as PeerLostError
+    from gangline.train.progress import NotFiniteError as NotFiniteError
     from gangline.train.progress import Progress as Progress
+    from gangline.train.shard import Shard as Shard
     from gangline.train.start import Session as Session
     from gangline.train.start import init as init
 
 _HOMES = {
     "CheckpointError": "checkpoints.agreement",
     "Checkpoints": "checkpoints.checkpoint",
+    "NotFiniteError": "progress",
     "PeerLostError": "peers",
     "Progress": "progress",
     "Ranks": "environment",
     "Session": "start",
+    "Shard": "shard",
     "init": "start",
     "read_ranks": "environment",
 }

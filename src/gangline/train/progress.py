@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gangline.errors import UserError
+from gangline.errors import GanglineError, UserError
 from gangline.train.records import format_record
 from gangline.train.scalars import Reducer, check_scalars, scalar_records
 from gangline.train.trackers import Trackers, open_trackers
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 10.0
 METRICS_VARIABLE = "GANGLINE_TRAIN_METRICS"
+
+
+class NotFiniteError(GanglineError):
+    """A loss is NaN or infinite, and the training was to stop at that."""
+
+    code = "not-finite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,8 @@ class Progress:
         clock: monotonic seconds.
         write: where lines go; standard output by default.
         reducer: brings scalars of all ranks together; None for one rank.
+        stop_at_nan: end this rank with a `NotFiniteError` at the first step whose loss is NaN or infinite.
+            The loss is read in every step then, for which a GPU is waited for.
         track: names of trackers that get the scalars on rank 0 (``wandb``, ``mlflow``); None reads
             GANGLINE_TRACK, and without that there is none.
     """
@@ -118,6 +126,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         write: Callable[[str], object] | None = None,
         reducer: Reducer | None = None,
+        stop_at_nan: bool = False,
         track: str | Sequence[str] | None = None,
     ) -> None:
         if steps is not None and steps < done:
@@ -125,6 +134,7 @@ class Progress:
         self._rank, self._size = rank, size
         self._steps, self._items, self._unit = steps, items_per_step, unit
         self._interval_s, self._clock, self._watch = interval_s, clock, watch
+        self._stop_at_nan = stop_at_nan
         self._write, self._has_lines = write or _write, lines
         self._done = done
         self._loss: Any = None
@@ -147,11 +157,20 @@ class Progress:
         return self._done
 
     def step(self, loss: Any = None) -> None:
-        """Count a step; `loss` may be a number or a tensor, which is read only when it is reported."""
+        """Count a step; `loss` may be a number or a tensor, which is read only when it is reported.
+
+        Raises:
+            NotFiniteError: the loss is no finite number, where it is asked to stop at one.
+        """
         self._done += 1
         now = self._clock()
         if self._watch is not None:
             self._watch.stepped(self._done)
+        if self._stop_at_nan and loss is not None and not math.isfinite(value := float(loss)):
+            raise NotFiniteError(
+                f"the loss of rank {self._rank} is {value} after step {self._done}",
+                hint="resume from a checkpoint before it, with a smaller learning rate or clipped gradients",
+            )
         if self._rank != 0:
             return
         if loss is not None:

@@ -9,6 +9,7 @@ import atexit
 import os
 import socket
 import sys
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -30,6 +31,7 @@ from gangline.train.watch import Watch
 if TYPE_CHECKING:
     from gangline.train.checkpoints.checkpoint import Checkpoints
     from gangline.train.progress import Progress
+    from gangline.train.shard import Shard
 
 TIMEOUT_S = 1800.0
 """After this long in one collective torch gives up, as its own default."""
@@ -112,6 +114,41 @@ class Session:
             return torch_reducer(self.size, self.device, self.traffic)(values, how)
         except RuntimeError as error:
             raise self.peers.lost(error, "progress.log()") from error
+
+    def shard(self, dataset: Sized, **options: Any) -> Shard:
+        """Return this rank's share of a data set, a sampler for torch's DataLoader.
+
+        Args:
+            dataset: of which the length is asked.
+            options: of `gangline.train.shard.Shard`: ``batch_size``, ``shuffle``, ``seed``, ``done``.
+        """
+        from gangline.train.shard import Shard
+
+        return Shard(dataset, self.rank, self.size, **options)
+
+    def reduce(self, values: Mapping[str, Any], how: str = "mean") -> dict[str, float]:
+        """Return numbers of all ranks together, the same on every rank; all ranks wait for one another.
+
+        Args:
+            values: numbers or tensors of one element, the same names in the same order on all ranks.
+            how: ``mean``, ``sum``, ``min`` or ``max``.
+
+        Raises:
+            UserError: there is no value, or the reduction is none.
+            PeerLostError: a rank ended that never came.
+        """
+        from gangline.train.scalars import check_scalars
+
+        check_scalars(values, how)
+        numbers = [float(value) for value in values.values()]
+        return dict(zip(values, self._reduced(numbers, how) if self.size > 1 else numbers, strict=True))
+
+    @staticmethod
+    def unwrap(model: Any) -> Any:
+        """Return the module inside of what `parallel`, torch's own wrappers and ``torch.compile`` return."""
+        while (inner := getattr(model, "_orig_mod", None) or _wrapped(model)) is not None:
+            model = inner
+        return model
 
     def checkpoints(self, folder: str | Path, *, keep: int = 3) -> Checkpoints:
         """Return the checkpoints of this training in a folder that all ranks see."""
@@ -399,6 +436,12 @@ def _share_memory(session: Session, facts: list[dict[str, Any]], *, wanted: bool
         firsts = sorted(domains.index(domain) for domain in dict.fromkeys(domains))
         leaders = dist.new_group(firsts, backend="gloo")
     session.gradients = SharedGradients(memory, ranks, leaders, session.traffic)
+
+
+def _wrapped(model: Any) -> Any:
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+    return model.module if isinstance(model, DistributedDataParallel | DataParallel) else None
 
 
 def note(text: str) -> None:
