@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gangline.bench.records import DamagedRecordError, decode, index
 from gangline.errors import UserError
-from gangline.train.sampling import locate, mount_of, rank_samples
+from gangline.train.data.sampling import locate, mount_of, rank_samples
 
 if TYPE_CHECKING:
     from PIL.Image import Image

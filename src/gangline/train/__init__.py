@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gangline.train.checkpoints.agreement import CheckpointError as CheckpointError
     from gangline.train.checkpoints.checkpoint import Checkpoints as Checkpoints
+    from gangline.train.data.shard import Shard as Shard
     from gangline.train.environment import Ranks as Ranks
     from gangline.train.environment import read_ranks as read_ranks
     from gangline.train.peers import PeerLostError as PeerLostError
     from gangline.train.progress import NotFiniteError as NotFiniteError
     from gangline.train.progress import Progress as Progress
-    from gangline.train.shard import Shard as Shard
     from gangline.train.start import Session as Session
     from gangline.train.start import init as init
 
@@ -36,7 +36,7 @@ _HOMES = {
     "Progress": "progress",
     "Ranks": "environment",
     "Session": "start",
-    "Shard": "shard",
+    "Shard": "data.shard",
     "init": "start",
     "read_ranks": "environment",
 }

@@ -30,8 +30,8 @@ from gangline.train.watch import Watch
 
 if TYPE_CHECKING:
     from gangline.train.checkpoints.checkpoint import Checkpoints
+    from gangline.train.data.shard import Shard
     from gangline.train.progress import Progress
-    from gangline.train.shard import Shard
 
 TIMEOUT_S = 1800.0
 """After this long in one collective torch gives up, as its own default."""
@@ -120,9 +120,9 @@ class Session:
 
         Args:
             dataset: of which the length is asked.
-            options: of `gangline.train.shard.Shard`: ``batch_size``, ``shuffle``, ``seed``, ``done``.
+            options: of `gangline.train.data.shard.Shard`: ``batch_size``, ``shuffle``, ``seed``, ``done``.
         """
-        from gangline.train.shard import Shard
+        from gangline.train.data.shard import Shard
 
         return Shard(dataset, self.rank, self.size, **options)
 

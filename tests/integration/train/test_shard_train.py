@@ -13,7 +13,7 @@ import json, random, types
 import torch
 from torch.utils.data import DataLoader
 from gangline.train import Session
-from gangline.train.shard import Shard
+from gangline.train.data.shard import Shard
 
 def read(count, size, batch, passes, *, done=0, **options):
     each = [Shard(range(count), r, size, batch_size=batch, done=done, **options) for r in range(size)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.bench.make_data import DataPlan
-from gangline.train.sampling import epoch_order, locate, mount_of, rank_samples
+from gangline.train.data.sampling import epoch_order, locate, mount_of, rank_samples
 
 
 @given(count=st.integers(1, 300), seed=st.integers(0, 2**32), epoch=st.integers(0, 5))

@@ -1,6 +1,6 @@
 """A rank's share of a data set, in an order that follows from how many samples are done.
 
-The order is one endless sequence of shuffled epochs (`gangline.train.sampling`), of which rank r of R takes
+The order is one endless sequence of shuffled epochs (`gangline.train.data.sampling`), of which rank r of R takes
 every R-th place from r. So a training that goes on where it was needs one number, and as many ranks as there
 are now read what is left of the same sequence.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sized
 from torch.utils.data import Sampler
 
 from gangline.errors import UserError
-from gangline.train.sampling import epoch_order
+from gangline.train.data.sampling import epoch_order
 
 
 class Shard(Sampler[int]):

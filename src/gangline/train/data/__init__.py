@@ -1,0 +1,1 @@
+"""Which samples of a data set a rank reads."""
