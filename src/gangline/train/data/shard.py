@@ -1,8 +1,8 @@
 """A rank's share of a data set, in an order that follows from how many samples are done.
 
-The order is one endless sequence of shuffled epochs (`gangline.train.data.sampling`), of which rank r of R takes
-every R-th place from r. So a training that goes on where it was needs one number, and as many ranks as there
-are now read what is left of the same sequence.
+The order is one endless sequence of shuffled epochs (`gangline.train.data.sampling`), of which rank r of R
+takes every R-th place from r. So a training that goes on where it was needs one number, and as many ranks as
+there are now read what is left of the same sequence.
 """
 
 from __future__ import annotations
