@@ -12,7 +12,7 @@ from gangline.train.checkpoints.interval import (
     FIRST_STEPS,
     INTERVAL_S_MAX,
     PRIOR_RANK_HOURS,
-    History,
+    FailureHistory,
     failure_s,
     interval_s,
     interval_steps,
@@ -29,13 +29,13 @@ class Clock:
 
 
 def test_sixteen_thousand_ranks_fail_every_three_hours() -> None:
-    assert failure_s(History(), 16_384) == pytest.approx(3.1 * 3600, rel=0.01)
+    assert failure_s(FailureHistory(), 16_384) == pytest.approx(3.1 * 3600, rel=0.01)
 
 
 def test_failures_seen_count_beside_the_published_rate() -> None:
-    seen = History(rank_hours=PRIOR_RANK_HOURS, failures=3)
+    seen = FailureHistory(rank_hours=PRIOR_RANK_HOURS, failures=3)
 
-    assert failure_s(seen, 8) == pytest.approx(failure_s(History(), 8) / 2)
+    assert failure_s(seen, 8) == pytest.approx(failure_s(FailureHistory(), 8) / 2)
 
 
 def test_the_interval_is_the_root_of_twice_cost_times_time_between_failures() -> None:
@@ -66,7 +66,7 @@ def test_two_saves_measure_and_the_third_comes_at_the_interval(tmp_path: Path) -
     saved = trained(due, clock, range(1, 1200), step_s=2.0, cost_s=3.0)
 
     assert saved[:2] == [FIRST_STEPS, 2 * FIRST_STEPS]
-    wanted = interval_s(3.0, failure_s(History(), 1000)) / 2.0
+    wanted = interval_s(3.0, failure_s(FailureHistory(), 1000)) / 2.0
     assert saved[2] - saved[1] == pytest.approx(wanted, rel=0.01)
 
 

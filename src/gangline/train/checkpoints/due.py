@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from gangline.train.checkpoints.interval import FIRST_STEPS, History, failure_s, interval_steps
+from gangline.train.checkpoints.interval import FIRST_STEPS, FailureHistory, failure_s, interval_steps
 
 NAME = ".history.json"
 
@@ -27,7 +27,7 @@ class Due:
         self, folder: Path, rank: int, ranks: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._path, self._rank, self._ranks, self._clock = folder / NAME, rank, ranks, clock
-        self._history = _read(self._path).begun() if rank == 0 else History()
+        self._history = _read(self._path).begun() if rank == 0 else FailureHistory()
         self._counted_at = clock()
         self._steps = FIRST_STEPS
         self._saved_step: int | None = None
@@ -66,21 +66,21 @@ class Due:
         if self._rank != 0:
             return
         counted = self._counted()
-        self._history = History(counted.rank_hours, counted.failures, is_open)
+        self._history = FailureHistory(counted.rank_hours, counted.failures, is_open)
         self._counted_at = self._clock()
         draft = self._path.with_suffix(".part")
         with suppress(OSError):  # a full disk stops saves, which say so
             draft.write_text(json.dumps(self._history.plain()), encoding="ascii")
             draft.replace(self._path)
 
-    def _counted(self) -> History:
+    def _counted(self) -> FailureHistory:
         hours = (self._clock() - self._counted_at) * self._ranks / 3600
-        return History(self._history.rank_hours + hours, self._history.failures, self._history.is_open)
+        return FailureHistory(self._history.rank_hours + hours, self._history.failures, self._history.is_open)
 
 
-def _read(path: Path) -> History:
+def _read(path: Path) -> FailureHistory:
     try:
         found = json.loads(path.read_text(encoding="ascii"))
-        return History(float(found["rank_hours"]), int(found["failures"]), bool(found["is_open"]))
+        return FailureHistory(float(found["rank_hours"]), int(found["failures"]), bool(found["is_open"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return History()
+        return FailureHistory()

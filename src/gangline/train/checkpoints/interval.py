@@ -23,7 +23,7 @@ FIRST_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class FailureHistory:
     """What a training has met so far, over all its starts.
 
     Attributes:
@@ -36,20 +36,20 @@ class History:
     failures: int = 0
     is_open: bool = False
 
-    def begun(self) -> History:
+    def begun(self) -> FailureHistory:
         """Return it with one more start."""
-        return History(self.rank_hours, self.failures + self.is_open, is_open=True)
+        return FailureHistory(self.rank_hours, self.failures + self.is_open, is_open=True)
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return asdict(self)
 
 
-def failure_s(history: History, ranks: int) -> float:
+def failure_s(history: FailureHistory, ranks: int) -> float:
     """Return the mean seconds between failures of a training of so many ranks.
 
     Example:
-        >>> round(failure_s(History(), 16_384) / 3600, 1)
+        >>> round(failure_s(FailureHistory(), 16_384) / 3600, 1)
         3.1
     """
     return 3600 * (PRIOR_RANK_HOURS + history.rank_hours) / (1 + history.failures) / ranks
