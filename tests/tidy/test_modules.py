@@ -89,6 +89,9 @@ OPEN_NAMES: dict[str, set[str]] = {
         "checkpoint_log.CheckpointLogs",
         "metrics.exposition",  # of a record, for the page of a whole cluster
         "progress.ProgressReport",
+        "data.sampling.locate",
+        "data.sampling.mount_of",
+        "data.sampling.rank_samples",
         "environment.tf_roles",
         "rank_processes.RANKS_OF",
         "rank_watch.*",
