@@ -1,0 +1,1 @@
+"""What carries the collectives: negotiation by name, fusion, torch.distributed beneath."""

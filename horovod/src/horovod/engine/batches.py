@@ -1,0 +1,119 @@
+"""Which agreements are carried out as one, and how their tensors lie in one flat buffer. Pure.
+
+All ranks compute the same batches, because they see the same agreements in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from horovod.engine.agreement import ADASUM, ALLREDUCE, BROADCAST, Agreement
+
+ALONE_BYTES = 1 << 20
+"""A tensor from this size on is reduced where it lies: copying it costs more than a collective of its own."""
+
+WIRE_DTYPES = {"int16": "int32", "bool": "uint8"}
+"""Types that not every backend adds, and what they travel as."""
+
+_BYTES = {
+    **{"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "float32": 4, "int32": 4},
+    **{"float16": 2, "bfloat16": 2, "int16": 2, "uint8": 1, "int8": 1, "bool": 1},
+}
+
+
+def byte_size(dtype: str) -> int:
+    """Return the bytes of one element."""
+    return _BYTES.get(dtype, 8)
+
+
+@dataclass(slots=True)
+class Flat:
+    """Tensors of one type that lie in one buffer.
+
+    Attributes:
+        indices: of the tensors in their batch.
+        sizes: elements of each.
+        buffer: the one that `views` belongs to, None at first.
+        views: of the buffer, one for each tensor, in its shape.
+    """
+
+    indices: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    buffer: Any = None
+    views: list[Any] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Agreements that are carried out as one.
+
+    Attributes:
+        alone: indices of tensors that are reduced where they lie.
+        flat: by type, those that are copied together.
+    """
+
+    agreements: list[Agreement]
+    alone: list[int] = field(default_factory=list)
+    flat: dict[str, Flat] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What it does."""
+        return self.agreements[0].request.kind
+
+
+def make_batches(agreements: Iterable[Agreement], fusion_bytes: int, *, fuse_groups: bool = True) -> list[Batch]:
+    """Return the batches, in the order of their first agreements."""
+    batches: list[list[Agreement]] = []
+    open_batch: dict[Any, tuple[list[Agreement], int]] = {}
+    for made in agreements:
+        request = made.request
+        size = sum(
+            math.prod(shape) * byte_size(dtype)
+            for shape, dtype in zip(request.shapes, request.dtypes, strict=True)
+        )
+        key = _fusion_key(made, fuse_groups)
+        batch, filled = open_batch.get(key, ([], 0)) if key is not None else ([], 0)
+        if not batch or filled + size > fusion_bytes:
+            batch, filled = [], 0
+            batches.append(batch)
+        batch.append(made)
+        if key is not None:
+            open_batch[key] = batch, filled + size
+    return [_laid_out(batch) for batch in batches]
+
+
+def _fusion_key(made: Agreement, fuse_groups: bool) -> Any:
+    request = made.request
+    if made.error or request.kind not in (ALLREDUCE, BROADCAST) or request.op == ADASUM:
+        return None
+    if len(request.shapes) > 1 and not fuse_groups:
+        return None
+    return (
+        *(request.kind, request.process_set, request.device, request.op),
+        *(request.prescale, request.postscale, request.root),
+        request.dtypes[0] if request.kind == ALLREDUCE else "",
+    )
+
+
+def _laid_out(agreements: Sequence[Agreement]) -> Batch:
+    batch = Batch(list(agreements))
+    if batch.kind != ALLREDUCE or batch.agreements[0].error:
+        return batch
+    index = 0
+    for made in agreements:
+        for shape, dtype in zip(made.request.shapes, made.request.dtypes, strict=True):
+            count = math.prod(shape)
+            if count * byte_size(dtype) >= ALONE_BYTES and dtype not in WIRE_DTYPES:
+                batch.alone.append(index)
+            else:
+                flat = batch.flat.setdefault(dtype, Flat())
+                flat.indices.append(index)
+                flat.sizes.append(count)
+                flat.shapes.append(shape)
+            index += 1
+    return batch

@@ -1,0 +1,290 @@
+"""The engine of one rank: takes collectives by name, negotiates them in the background, carries them out.
+
+Three parties: whoever submits (the user's thread, autograd's), a thread that sends what was submitted once a
+cycle has passed, and a thread that carries out what all ranks agreed on. Somebody who waits sends at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from typing import Any
+
+from horovod.common.exceptions import HorovodInternalError
+from horovod.engine.agreement import ADD_SET, BARRIER, JOIN, LEAVE, REMOVE_SET, Agreement, Key, Request
+from horovod.engine.batches import Batch, make_batches
+from horovod.engine.collectives import Collectives
+from horovod.engine.entry import Entry
+from horovod.engine.links import Link
+from horovod.engine.negotiation import Decision, set_bits
+from horovod.engine.settings import Settings
+from horovod.engine.timeline import Timeline
+
+PLANS_MAX = 256
+CLOSE_TIMEOUT_S = 5.0
+
+
+class Engine:
+    """One rank's collectives.
+
+    Args:
+        link: to the coordinator.
+        collectives: that carry out what was agreed.
+        make_group: of ranks, called on all ranks at once; what a process set needs.
+        timeline: that is written, silent unless it was started.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        collectives: Collectives,
+        settings: Settings,
+        make_group: Callable[[tuple[int, ...]], Any],
+        timeline: Timeline,
+    ) -> None:
+        self._link = link
+        self.collectives = collectives
+        self.settings = settings
+        self._make_group = make_group
+        self.timeline = timeline
+        self._lock = threading.Lock()
+        self._send_lock = threading.Lock()
+        self._finished = threading.Condition()
+        self._table: dict[Key, Entry] = {}
+        self._known: dict[Key, tuple[int, Any]] = {}
+        self._agreed: dict[int, Agreement] = {}
+        self._plans: dict[int, list[Batch]] = {}
+        self._bits = 0
+        self._new: list[Entry] = []
+        self._alarm = threading.Event()
+        self._failure = ""
+        self._closing = False
+        self._counters: dict[str, int] = {}
+        self._threads = [
+            threading.Thread(target=self._carry_out, name="horovod-engine", daemon=True),
+            threading.Thread(target=self._send_in_cycles, name="horovod-cycle", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # Submitting ---------------------------------------------------------------------------------------------
+
+    def automatic_name(self, kind: str) -> str:
+        """Return the next name for a collective that has none: ``allreduce.noname.1``."""
+        with self._lock:
+            number = self._counters[kind] = self._counters.get(kind, 0) + 1
+        return f"{kind}.noname.{number}"
+
+    def submit(self, entry: Entry) -> Entry:
+        """Ask for a collective; a few microseconds.
+
+        Raises:
+            ValueError: one of this name is in flight.
+            HorovodInternalError: the job has ended or has lost a rank.
+        """
+        key = entry.key
+        with self._lock:
+            if self._failure:
+                raise HorovodInternalError(self._failure)
+            if key in self._table:
+                raise ValueError(
+                    f"a collective named {key[1]} is in flight already: wait for it with synchronize(), or give "
+                    "this one another name"
+                )
+            self._table[key] = entry
+            known = self._known.get(key)
+            if known is not None and known[1] == entry.signature:
+                self._bits |= known[0]
+            else:
+                self._new.append(entry)
+            if not self._alarm.is_set():
+                self._alarm.set()
+        return entry
+
+    def wait(self, entry: Entry) -> Any:
+        """Return a collective's result.
+
+        Raises:
+            HorovodInternalError: the ranks do not agree, or one was lost.
+        """
+        if not entry.is_done:
+            self._send()
+            with self._finished:
+                while not entry.is_done:
+                    self._finished.wait()
+        if entry.error:
+            raise HorovodInternalError(entry.error)
+        return entry.result
+
+    def ask(self, request: Request) -> int:
+        """Ask for something without tensors, wait, and return the answer."""
+        entry = Entry(request.key, None, lambda: request, (), (), None)
+        result: int = self.wait(self.submit(entry))
+        return result
+
+    def _send(self) -> None:
+        with self._send_lock:
+            with self._lock:
+                bits, new = self._bits, self._new
+                self._bits, self._new = 0, []
+                self._alarm.clear()
+            if bits or new:
+                try:
+                    self._link.send(bits, [entry.full_request() for entry in new])
+                except OSError as error:
+                    self._fail(f"rank 0's coordinator is gone: {error}")
+
+    def _send_in_cycles(self) -> None:
+        while not self._closing:
+            self._alarm.wait()
+            if self._closing:
+                return
+            time.sleep(self.settings.cycle_s)
+            if self.settings.mark_cycles:
+                self.timeline.mark_cycle()
+            self._send()
+
+    # Carrying out -------------------------------------------------------------------------------------------
+
+    def _carry_out(self) -> None:
+        import torch
+
+        torch.set_grad_enabled(False)  # of this thread: tensors that require gradients are written in place
+        while (decision := self._link.receive()) is not None:
+            try:
+                self._act(decision)
+            except Exception as error:  # noqa: BLE001 - whoever waits must learn of it
+                if not self._closing:
+                    if not isinstance(error, RuntimeError) or os.environ.get("HOROVOD_LOG_LEVEL") == "debug":
+                        traceback.print_exc(file=sys.stderr)
+                    self._fail(f"a collective failed: {error}")
+        self._fail("Horovod has been shut down: this rank left, or rank 0 did")
+
+    def _act(self, decision: Decision) -> None:
+        for batch in self._planned(decision.bits):
+            self._run(batch)
+        if decision.agreements:
+            settings = self.settings
+            batches = make_batches(
+                decision.agreements, settings.fusion_bytes, fuse_groups=settings.group_fusion
+            )
+            for batch in batches:
+                self._run(batch)
+
+    def _planned(self, bits: int) -> list[Batch]:
+        if not bits:
+            return []
+        plan = self._plans.get(bits)
+        if plan is None:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            settings = self.settings
+            plan = self._plans[bits] = make_batches(
+                [self._agreed[number] for number in set_bits(bits)],
+                settings.fusion_bytes,
+                fuse_groups=settings.group_fusion,
+            )
+        return plan
+
+    def _run(self, batch: Batch) -> None:
+        """Carry out a batch, and wake who waits for it."""
+        made = batch.agreements[0]
+        kind = made.request.kind
+        for one in batch.agreements:
+            if one.number >= 0 and self._agreed.get(one.number) is not one:
+                self._remember(one)
+        if kind in (ADD_SET, REMOVE_SET) and not made.error:
+            self._change_sets(made)
+        group = self.collectives.groups.get(made.request.process_set)
+        if group is None or group.place < 0:
+            return
+        entries = [self._table.get(one.request.key) for one in batch.agreements]
+        if made.error:
+            self._finish(entries, made.error)
+            return
+        if kind in (BARRIER, JOIN, ADD_SET, REMOVE_SET):
+            for entry in entries:
+                if entry is not None:
+                    entry.finish(made.answer)
+        else:
+            with self.timeline.activity(batch), _device_of(entries):
+                for entry in entries:
+                    if entry is not None and entry.event is not None:
+                        entry.event.wait()
+                self.collectives.run(batch, entries)
+                _wait_for_device(made.request.device)
+        self._finish(entries, "")
+
+    def _remember(self, made: Agreement) -> None:
+        self._agreed[made.number] = made
+        self._plans.clear()
+        entry = self._table.get(made.request.key)
+        if entry is not None:
+            with self._lock:
+                self._known[made.request.key] = (1 << made.number, entry.signature)
+
+    def _change_sets(self, made: Agreement) -> None:
+        groups = self.collectives.groups
+        if made.request.kind == ADD_SET:
+            groups[made.answer] = self._make_group(made.request.splits)
+            return
+        group = groups.pop(made.answer)
+        with self._lock:
+            self._known = {key: known for key, known in self._known.items() if key[0] != made.answer}
+        if group.handle is not None:
+            import torch.distributed as dist
+
+            dist.destroy_process_group(group.handle)
+
+    def _finish(self, entries: Sequence[Entry | None], error: str) -> None:
+        with self._lock:
+            for entry in entries:
+                if entry is not None:
+                    self._table.pop(entry.key, None)
+        with self._finished:
+            for entry in entries:
+                if entry is not None:
+                    entry.error = error
+                    entry.is_done = True
+            self._finished.notify_all()
+
+    def _fail(self, reason: str) -> None:
+        """Tell everybody who waits, now and later, that nothing comes any more."""
+        with self._lock:
+            self._failure = self._failure or reason
+            entries = list(self._table.values())
+        self._finish(entries, reason)
+
+    def close(self) -> None:
+        """Leave the job: what others wait for from this rank is an error there from now on."""
+        self._send()
+        self._closing = True
+        with suppress(OSError):
+            self._link.send(0, [Request("has shut down", LEAVE)])
+        self._link.close()
+        self._alarm.set()
+        for thread in self._threads:
+            thread.join(CLOSE_TIMEOUT_S)
+        self.timeline.stop()
+
+
+def _device_of(entries: Sequence[Entry | None]) -> Any:
+    """Return a context in which the GPU of the tensors is the current one; CPUs need none."""
+    first = next((entry for entry in entries if entry is not None and entry.event is not None), None)
+    if first is None:
+        return nullcontext()
+    import torch
+
+    return torch.cuda.device(first.inputs[0].device)
+
+
+def _wait_for_device(device: str) -> None:
+    if device == "cuda":
+        import torch
+
+        torch.cuda.current_stream().synchronize()

@@ -1,0 +1,1 @@
+"""Start ranks from Python: ``horovod.run(function, np=4)``."""

@@ -1,0 +1,1 @@
+"""Elastic jobs: how a rank learns that the hosts have changed."""

@@ -1,0 +1,1 @@
+"""Small parts that other projects import from here."""
