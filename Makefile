@@ -3,13 +3,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-monitoring test-page page test-conformance lint types bench wheel images release publish clean
+.PHONY: run test test-horovod test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-monitoring test-page page test-conformance lint types bench wheel images release publish clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
 
 test: $(STAMP)-dev
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not train and not mpi and not slow and not kubernetes and not gangs and not nodes and not containers and not clients and not hostile and not browser and not monitoring"
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests -m "not horovod and not train and not mpi and not slow and not kubernetes and not gangs and not nodes and not containers and not clients and not hostile and not browser and not monitoring"
 
 # 50,000 cases of every property of placement: an hour of two cores. GANGLINE_PROPERTY_CASES asks for fewer,
 # GANGLINE_PROPERTY_FIXED=1 for the same ones each time.
@@ -20,6 +20,12 @@ test-properties: $(STAMP)-dev
 test-train: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && \
 	GANGLINE_TRAIN_PYTHON=$$python $(BIN)/python -m pytest -q -n 2 --dist loadgroup tests -m train
+
+# Ranks as processes of this machine. HOROVOD_SOURCE names a checkout of Horovod, whose own tests run too.
+test-horovod: $(STAMP)-dev
+	python=$$($(BIN)/python tests/train_environment.py) && overlay=$$($(BIN)/python tests/horovod/overlay.py) && \
+	GANGLINE_TRAIN_PYTHON=$$python GANGLINE_HOROVOD_OVERLAY=$$overlay \
+		$(BIN)/python -m pytest -q tests/horovod -m horovod
 
 test-mpi: $(STAMP)-dev
 	folder=$$($(BIN)/python tests/mpi_environments.py) && \

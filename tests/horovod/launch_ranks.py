@@ -16,7 +16,17 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 SOURCES = [REPOSITORY / "src", REPOSITORY / "horovod" / "src"]
 LIMIT_S = 200.0
-LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "OMPI_", "PMI", "PRTE_", "SLURM_", "HOROVOD_")
+LAUNCHER_VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_",
+    "MASTER_",
+    "OMPI_",
+    "PMI",
+    "PRTE_",
+    "SLURM_",
+    "HOROVOD_",
+)
 
 
 @dataclass(frozen=True)
@@ -37,10 +47,15 @@ def place(rank: int, size: int, port: int, nodes: int = 1) -> dict[str, str]:
     """Return the variables of a rank, on one of several pretended hosts."""
     local_size = size // nodes
     return {
-        **{"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": str(size)},
-        **{"HOROVOD_LOCAL_RANK": str(rank % local_size), "HOROVOD_LOCAL_SIZE": str(local_size)},
-        **{"HOROVOD_CROSS_RANK": str(rank // local_size), "HOROVOD_CROSS_SIZE": str(nodes)},
-        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HOROVOD_CONTROLLER": "gloo"},
+        "HOROVOD_RANK": str(rank),
+        "HOROVOD_SIZE": str(size),
+        "HOROVOD_LOCAL_RANK": str(rank % local_size),
+        "HOROVOD_LOCAL_SIZE": str(local_size),
+        "HOROVOD_CROSS_RANK": str(rank // local_size),
+        "HOROVOD_CROSS_SIZE": str(nodes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "HOROVOD_CONTROLLER": "gloo",
     }
 
 

@@ -87,7 +87,7 @@ def ratchet(sizes: dict[str, int], noted: dict[str, int], limit: int) -> list[st
 def test_files_keep_within_their_size() -> None:
     sizes = {
         name: len(path.read_text().splitlines())
-        for name, path in python_files("src/", "tests/", "benchmarks/", "examples/")
+        for name, path in python_files("src/", "horovod/", "tests/", "benchmarks/", "examples/")
     }
 
     assert ratchet(sizes, LARGER_FILES, FILE_LINES_MAX) == []
@@ -95,7 +95,7 @@ def test_files_keep_within_their_size() -> None:
 
 def test_functions_fit_a_screen() -> None:
     sizes: dict[str, int] = {}
-    for name, path in python_files("src/"):
+    for name, path in python_files("src/", "horovod/"):
         for function, size in function_sizes(name, path):
             sizes[function] = max(size, sizes.get(function, 0))
 

@@ -1,6 +1,8 @@
-"""Horovod's interface, offered by Gangline on torch.distributed. It is not Horovod, and never stands in its way.
+"""Horovod's interface, offered by Gangline on torch.distributed. It is not Horovod, and never "
+"stands in its way.
 
-Where a genuine Horovod is installed too, importing this one is refused until ``GANGLINE_HOROVOD=1`` chooses it.
+Where a genuine Horovod is installed too, importing this one is refused until ``GANGLINE_HOROVOD=1``
+chooses it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def _refuse_to_shadow() -> None:
     genuine = genuine_folder(sys.path, own)
     if genuine and os.environ.get(CHOICE, "") != "1":
         raise ImportError(
-            f"`horovod` was found twice: a Horovod in {genuine}, and Gangline's of the same name in {own}. To "
+            f"`horovod` was found twice: a Horovod in {genuine}, and Gangline's of the same name in "
+            f"{own}. To "
             f"choose Gangline's set {CHOICE}=1; to choose the other one take {own.parent} from PYTHONPATH or "
             "uninstall gangline-horovod"
         )

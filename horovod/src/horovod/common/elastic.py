@@ -88,7 +88,9 @@ class State:
 class ObjectState(State):
     """State of plain Python objects, each an attribute."""
 
-    def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
+    def __init__(
+        self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any
+    ) -> None:
         self._bcast_object = bcast_object
         self._saved_state = kwargs
         self._set_attrs()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class HorovodInternalError(RuntimeError):
-    """A collective failed: the ranks do not agree, or one was lost. Elastic training goes on from its last commit."""
+    """A collective failed: the ranks do not agree, or one was lost. Elastic training goes on from its last
+    commit.
+    """
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # Horovod's name
@@ -20,7 +22,9 @@ class HostsUpdatedInterrupt(RuntimeError):  # Horovod's name
 
 
 class HorovodVersionMismatchError(ImportError):
-    """A framework is of another version than the one Horovod was built for; never raised here: nothing is built."""
+    """A framework is of another version than the one Horovod was built for; never raised here: nothing is
+    built.
+    """
 
     def __init__(self, name: str, version: str, installed_version: str) -> None:
         super().__init__(f"{name} was {installed_version} at installation and is {version}")

@@ -119,7 +119,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Add a process set while the job runs; called on all ranks.
 
     Raises:
-        ValueError: there is one of these ranks, ranks do not agree, or sets may not be added: that is asked for
+        ValueError: there is one of these ranks, ranks do not agree, or sets may not be added: that is
+        asked for
             by ``HOROVOD_DYNAMIC_PROCESS_SETS=1`` or ``init(process_sets="dynamic")``.
     """
     one = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
@@ -144,6 +145,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 def _check_dynamic() -> None:
     if not job.current().dynamic_sets:
         raise ValueError(
-            "process sets cannot be added or removed in this job: set HOROVOD_DYNAMIC_PROCESS_SETS=1, or call "
+            "process sets cannot be added or removed in this job: set "
+            "HOROVOD_DYNAMIC_PROCESS_SETS=1, or call "
             'hvd.init(process_sets="dynamic")'
         )

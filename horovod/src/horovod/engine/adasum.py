@@ -21,7 +21,9 @@ def combine(one: Any, other: Any) -> Any:
 
 
 def combine_all(tensors: Sequence[Any]) -> Any:
-    """Return the adaptive sum of the tensors of all ranks, neighbours first; their number is a power of two."""
+    """Return the adaptive sum of the tensors of all ranks, neighbours first; their number is a power of
+    two.
+    """
     level = list(tensors)
     while len(level) > 1:
         level = [combine(level[i], level[i + 1]) for i in range(0, len(level), 2)]

@@ -1,6 +1,7 @@
 """What a rank asks for under a name, and what the ranks agree on. Pure.
 
-A rank's `Request` says all that its peers must know before data moves. The coordinator makes one `Agreement` of
+A rank's `Request` says all that its peers must know before data moves. The coordinator makes one
+`Agreement` of
 the requests of all ranks, or an error that every one of them gets.
 """
 
@@ -145,9 +146,8 @@ def _with_joined(request: Request, joined: Sequence[int]) -> str:
     if request.kind != ALLREDUCE:
         return f"{request.kind} is not supported while ranks have joined ({list(joined)})"
     if request.op not in (AVERAGE, SUM):
-        return (
-            f"{OP_NAMES[request.op]} is not supported while ranks have joined ({list(joined)}): they send zeros"
-        )
+        return f"{OP_NAMES[request.op]} is not supported while ranks have joined ({list(joined)}): "
+        "they send zeros"
     return ""
 
 
@@ -195,5 +195,3 @@ def load_agreements(data: bytes) -> list[Agreement]:
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-

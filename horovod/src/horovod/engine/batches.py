@@ -19,8 +19,18 @@ WIRE_DTYPES = {"int16": "int32", "bool": "uint8"}
 """Types that not every backend adds, and what they travel as."""
 
 _BYTES = {
-    **{"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "float32": 4, "int32": 4},
-    **{"float16": 2, "bfloat16": 2, "int16": 2, "uint8": 1, "int8": 1, "bool": 1},
+    "float64": 8,
+    "int64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "float32": 4,
+    "int32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int16": 2,
+    "uint8": 1,
+    "int8": 1,
+    "bool": 1,
 }
 
 
@@ -66,7 +76,9 @@ class Batch:
         return self.agreements[0].request.kind
 
 
-def make_batches(agreements: Iterable[Agreement], fusion_bytes: int, *, fuse_groups: bool = True) -> list[Batch]:
+def make_batches(
+    agreements: Iterable[Agreement], fusion_bytes: int, *, fuse_groups: bool = True
+) -> list[Batch]:
     """Return the batches, in the order of their first agreements."""
     batches: list[list[Agreement]] = []
     open_batch: dict[Any, tuple[list[Agreement], int]] = {}

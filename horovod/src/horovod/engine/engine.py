@@ -64,7 +64,7 @@ class Engine:
         self._alarm = threading.Event()
         self._failure = ""
         self._closing = False
-        self._counters: dict[str, int] = {}
+        self._counters: dict[Key, int] = {}
         self._threads = [
             threading.Thread(target=self._carry_out, name="horovod-engine", daemon=True),
             threading.Thread(target=self._send_in_cycles, name="horovod-cycle", daemon=True),
@@ -74,10 +74,13 @@ class Engine:
 
     # Submitting ---------------------------------------------------------------------------------------------
 
-    def automatic_name(self, kind: str) -> str:
-        """Return the next name for a collective that has none: ``allreduce.noname.1``."""
+    def automatic_name(self, kind: str, process_set: int) -> str:
+        """Return the next name for a collective that has none: ``allreduce.noname.1``; each set counts
+        alone.
+        """
         with self._lock:
-            number = self._counters[kind] = self._counters.get(kind, 0) + 1
+            key = process_set, kind
+            number = self._counters[key] = self._counters.get(key, 0) + 1
         return f"{kind}.noname.{number}"
 
     def submit(self, entry: Entry) -> Entry:
@@ -93,7 +96,8 @@ class Engine:
                 raise HorovodInternalError(self._failure)
             if key in self._table:
                 raise ValueError(
-                    f"a collective named {key[1]} is in flight already: wait for it with synchronize(), or give "
+                    f"a collective named {key[1]} is in flight already: wait for it with "
+                    f"synchronize(), or give "
                     "this one another name"
                 )
             self._table[key] = entry
@@ -142,8 +146,6 @@ class Engine:
     def _send_in_cycles(self) -> None:
         while not self._closing:
             self._alarm.wait()
-            if self._closing:
-                return
             time.sleep(self.settings.cycle_s)
             if self.settings.mark_cycles:
                 self.timeline.mark_cycle()

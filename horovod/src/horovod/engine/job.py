@@ -1,4 +1,6 @@
-"""The job that this process is a rank of: begun by `init`, ended by `shutdown`, asked for by everything else."""
+"""The job that this process is a rank of: begun by `init`, ended by `shutdown`, asked for by everything
+else.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +152,8 @@ def _make_process_group(topology: Topology, facts: Sequence[dict[str, Any]], sto
     if dist.is_initialized():
         if (dist.get_rank(), dist.get_world_size()) != (topology.rank, topology.size):
             raise ValueError(
-                f"torch.distributed calls this process rank {dist.get_rank()} of {dist.get_world_size()}, the "
+                f"torch.distributed calls this process rank {dist.get_rank()} of "
+                f"{dist.get_world_size()}, the "
                 f"launcher rank {topology.rank} of {topology.size}"
             )
         return False

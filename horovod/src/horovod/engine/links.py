@@ -128,14 +128,13 @@ class CoordinatorServer:
             selector.register(connection, selectors.EVENT_READ, rank)
         while selector.get_map() and not self._closed:
             for key, _ in selector.select(LOOK_FOR_STALLS_EVERY_S):
-                rank: int = key.data
                 try:
-                    bits, data = _receive(self._connections[rank])
+                    bits, data = _receive(self._connections[key.data])
                     requests = load_requests(data)
                 except OSError:
                     selector.unregister(key.fileobj)
                     bits, requests = 0, [Request("ended without leaving the job", LEAVE)]
-                self.take(rank, bits, requests)
+                self.take(key.data, bits, requests)
             if self._settings.stall_warning_s:
                 self._look_for_stalls()
         selector.close()

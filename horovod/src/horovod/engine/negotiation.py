@@ -1,7 +1,9 @@
 """Which names are ready on all ranks: the coordinator's core. Pure: messages in, messages out.
 
-A name that the ranks agreed on before is a bit, and a rank's message is then one integer: which names are ready
-is an AND over the ranks. A name that is new, or whose shape changed, is a whole request. While a rank has joined
+A name that the ranks agreed on before is a bit, and a rank's message is then one integer: which names are
+ready
+is an AND over the ranks. A name that is new, or whose shape changed, is a whole request. While a rank has
+joined
 or is gone every bit counts as its request, so that one piece of code decides those rare cases.
 
 Source: the protocol of Horovod's controller and response cache, with events in place of cycles.

@@ -38,7 +38,7 @@ class Timeline:
         """Write into a file from now on, which is made anew."""
         self.stop()
         with self._lock:
-            self._file = Path(path).open("w", encoding="utf-8")
+            self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - until `stop`
             self._file.write("[\n")
             self._rows = {}
             self._mark_cycles = mark_cycles

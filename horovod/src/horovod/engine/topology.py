@@ -33,12 +33,15 @@ def place(told: Ranks, facts: Sequence[dict[str, Any]]) -> Topology:
 
     Args:
         told: what its launcher said.
-        facts: of every rank: ``node``, the name of its host, and ``local_rank``, ``local_size`` as its launcher
+        facts: of every rank: ``node``, the name of its host, and ``local_rank``, ``local_size`` as its
+        launcher
             said them or None.
     """
     nodes = [str(fact["node"]) for fact in facts]
     everyone = [
-        complete(replace(told, rank=rank, local_rank=fact["local_rank"], local_size=fact["local_size"]), nodes)
+        complete(
+            replace(told, rank=rank, local_rank=fact["local_rank"], local_size=fact["local_size"]), nodes
+        )
         for rank, fact in enumerate(facts)
     ]
     own = everyone[told.rank]

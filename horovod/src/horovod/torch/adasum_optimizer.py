@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -66,11 +64,9 @@ class DeltaOptimizer(torch.optim.Optimizer):
     def synchronize(self) -> None:
         """Do nothing: steps are reduced, not gradients."""
 
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
+    def skip_synchronize(self) -> NoReturn:
         """Refuse: there is nothing to skip."""
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
-        yield
 
     def step(self, closure: Any = None) -> Any:
         """Wait for the steps of all ranks and go as far as they say."""

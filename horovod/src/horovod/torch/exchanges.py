@@ -21,9 +21,7 @@ def _average(tensors: Sequence[Any], process_set: ProcessSet) -> list[Any]:
     """Return the averages of tensors over the ranks."""
     inputs = [tensor.contiguous() for tensor in tensors]
     outputs = [torch.empty_like(tensor) for tensor in inputs]
-    averages: list[Any] = synchronize(
-        submit(ALLREDUCE, inputs, outputs, None, process_set, list, op=AVERAGE)
-    )
+    averages: list[Any] = synchronize(submit(ALLREDUCE, inputs, outputs, None, process_set, list, op=AVERAGE))
     return averages
 
 
@@ -66,7 +64,9 @@ class _Allgather(torch.autograd.Function):
         everyone = synchronize(allgather_async(own, process_set=ctx.process_set))
         place = ctx.process_set.rank()
         begins = everyone[:place].sum(dim=0).tolist()
-        parts = [one.narrow(0, begin, rows) for one, begin, rows in zip(averages, begins, ctx.rows, strict=True)]
+        parts = [
+            one.narrow(0, begin, rows) for one, begin, rows in zip(averages, begins, ctx.rows, strict=True)
+        ]
         return None, None, *parts
 
 
@@ -116,7 +116,9 @@ def broadcast_(
 
 
 class _Broadcast(torch.autograd.Function):
-    """The averaged gradient lands on the root, zeros elsewhere: Horovod's rule, though a sum would be exact."""
+    """The averaged gradient lands on the root, zeros elsewhere: Horovod's rule, though a sum would be
+    exact.
+    """
 
     @staticmethod
     def forward(ctx: Any, tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
@@ -124,7 +126,7 @@ class _Broadcast(torch.autograd.Function):
         return synchronize(broadcast_async(tensor, root_rank, name, process_set))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any) -> Any:
         (average,) = _average([gradient], ctx.process_set)
         if job.current().topology.rank != ctx.root_rank:
             average = torch.zeros_like(average)
@@ -148,7 +150,9 @@ def _split_sizes(splits: Any) -> tuple[int, ...]:
         if splits.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"alltoall: splits are whole numbers (int32), not {splits.dtype}")
         if splits.dim() != 1:
-            raise ValueError(f"alltoall: splits are one number for each rank, not a tensor of {splits.dim()}D")
+            raise ValueError(
+                f"alltoall: splits are one number for each rank, not a tensor of {splits.dim()}D"
+            )
         splits = splits.tolist()
     return tuple(int(split) for split in splits)
 
@@ -192,7 +196,7 @@ class _Alltoall(torch.autograd.Function):
         return output, received
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any, _: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any, _: Any) -> Any:
         handle = alltoall_async(gradient.contiguous(), ctx.received, process_set=ctx.process_set)
         result, _ = synchronize(handle)
         if ctx.unsent:

@@ -96,8 +96,8 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     engine = job.current().engine
     if process_set.process_set_id != 0 and not process_set.included():
         raise ValueError(f"rank {rank()} is not in the process set {process_set.ranks}")
-    name = engine.automatic_name(f"{BARRIER}.{process_set.process_set_id}")
-    engine.ask(Request(name, BARRIER, process_set.process_set_id or 0))
+    number = process_set.process_set_id or 0
+    engine.ask(Request(engine.automatic_name(BARRIER, number), BARRIER, number))
 
 
 def join(device: int = -1) -> int:
@@ -142,8 +142,8 @@ def nccl_built() -> int:
     """Return NCCL's version as one number, 22907 for 2.29.7; 0 without CUDA or NCCL."""
     if not (torch.cuda.is_available() and torch.distributed.is_nccl_available()):
         return 0
-    major, minor, patch, *_ = (*torch.cuda.nccl.version(), 0, 0)
-    return int(major * 10000 + minor * 100 + patch)
+    version: tuple[int, ...] = tuple(torch.cuda.nccl.version())
+    return sum(part * weight for part, weight in zip(version, (10000, 100, 1), strict=False))
 
 
 def ddl_built() -> bool:

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -85,7 +86,7 @@ class GradientOptimizer(torch.optim.Optimizer):
         else:
             count, more = divmod(len(wanted), groups)
             ends = [index * count + min(index, more) for index in range(groups + 1)]
-            parts = [wanted[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+            parts = [wanted[begin:end] for begin, end in pairwise(ends)]
         for group in map(tuple, filter(None, parts)):
             self._arrived[group] = 0
             self._group_of.update(dict.fromkeys(group, group))
@@ -185,7 +186,8 @@ class GradientOptimizer(torch.optim.Optimizer):
             if self._synchronized:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
-                    "optimizer.synchronize(). This can cause training slowdown. You may want to consider using "
+                    "optimizer.synchronize(). This can cause training slowdown. You may want to "
+                    "consider using "
                     "optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code.",
                     stacklevel=2,
                 )
@@ -269,7 +271,9 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         if process_set is not global_process_set:
             raise NotImplementedError("Adasum does not support non-global process sets yet.")
         pattern = DeltaOptimizer
-    members = {name: value for name, value in vars(pattern).items() if name not in ("__dict__", "__weakref__")}
+    members = {
+        name: value for name, value in vars(pattern).items() if name not in ("__dict__", "__weakref__")
+    }
     made = type(type(optimizer).__name__, (type(optimizer),), members)
     options = {
         "compression": compression,

@@ -1,4 +1,6 @@
-"""reducescatter: every rank gets its rows of the reduced tensor; the first ranks get one more where needed."""
+"""reducescatter: every rank gets its rows of the reduced tensor; the first ranks get one more where
+needed.
+"""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class _Allreduce(torch.autograd.Function):
         return synchronize(allreduce_async(tensor, None, name, *options))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any) -> Any:
         return _Allreduce.apply(gradient.contiguous(), None, *ctx.options), *[None] * 5
 
 

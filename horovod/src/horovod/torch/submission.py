@@ -74,7 +74,7 @@ def submit(
             device = f"{device}+{kind_of}" if device else kind_of
     if number != 0:
         _check_member(number, process_set)
-    known_by = name if name is not None else engine.automatic_name(kind)
+    known_by = name if name is not None else engine.automatic_name(kind, number or 0)
     signature = (kind, op, prescale, postscale, root, splits, device, shapes, dtypes)
 
     def request() -> Request:
@@ -129,4 +129,3 @@ def _result(handle: Any) -> Any:
     if handle.error:
         raise HorovodInternalError(handle.error)
     return handle.result
-

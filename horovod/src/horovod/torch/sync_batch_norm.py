@@ -15,7 +15,8 @@ from horovod.torch.reductions import allreduce
 class SyncBatchNorm(_BatchNorm):
     """BatchNorm over any number of dimensions whose mean and variance are those of all ranks' batches.
 
-    Two reductions in a forward pass and two in a backward one, each of a few numbers for every channel. Batches
+    Two reductions in a forward pass and two in a backward one, each of a few numbers for every channel.
+    Batches
     may be of different sizes.
 
     Args:
@@ -28,9 +29,11 @@ class SyncBatchNorm(_BatchNorm):
 
     def _check_input_dim(self, tensor: Any) -> None:
         if tensor.dim() < 2:
-            raise ValueError(f"SyncBatchNorm wants at least two dimensions, batch and channels, not {tensor.dim()}")
+            raise ValueError(
+                f"SyncBatchNorm wants at least two dimensions, batch and channels, not {tensor.dim()}"
+            )
 
-    def forward(self, input: Any) -> Any:  # noqa: A002 - torch's name
+    def forward(self, input: Any) -> Any:
         """Return the normalised batch."""
         self._check_input_dim(input)
         if size() == 1 or not (self.training or not self.track_running_stats):
@@ -47,13 +50,13 @@ class SyncBatchNorm(_BatchNorm):
         shape = [1, -1, *[1] * (batch.dim() - 2)]
         centred = wide - mean.view(shape)
         variance = _sum((centred * centred).sum(dims)) / count
-        self._track(mean.detach(), variance.detach(), count)
+        with torch.no_grad():
+            self._track(mean.detach(), variance.detach(), count)
         normal = centred * torch.rsqrt(variance + self.eps).view(shape)
         if self.affine:
             normal = normal * self.weight.view(shape) + self.bias.view(shape)
         return normal.to(batch.dtype)
 
-    @torch.no_grad()
     def _track(self, mean: Any, variance: Any, count: Any) -> None:
         if not self.track_running_stats or not self.training:
             return

@@ -16,7 +16,9 @@ class HostUpdateResult:
 
 
 class WorkerNotificationManager:
-    """Hands news of hosts to the states that listen; whoever starts the ranks calls `handle_hosts_updated`."""
+    """Hands news of hosts to the states that listen; whoever starts the ranks calls
+    `handle_hosts_updated`.
+    """
 
     def __init__(self) -> None:
         self._listeners: set[Any] = set()

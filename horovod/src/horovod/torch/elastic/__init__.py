@@ -14,7 +14,8 @@ from horovod.torch.lifecycle import init, shutdown
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Let a training go on when ranks come and go.
 
-    The function takes a state first. When a collective fails the state goes back to its last commit, when hosts
+    The function takes a state first. When a collective fails the state goes back to its last commit, when
+    hosts
     change it stays; then the job begins anew, rank 0's state is taken over, and the function is called again.
     """
     return run_fn(func, _reset)

@@ -63,7 +63,9 @@ class ElasticSampler(Sampler):
 
     def __iter__(self) -> Iterator[int]:
         indices = list(self.remaining_indices)
-        while indices and len(indices) < self.total_size:  # the first ones again, so that all ranks have as many
+        while (
+            indices and len(indices) < self.total_size
+        ):  # the first ones again, so that all ranks have as many
             indices += indices[: self.total_size - len(indices)]
         self.indices = indices[self.rank : self.total_size : self.num_replicas]
         return iter(self.indices)
