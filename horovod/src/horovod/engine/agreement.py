@@ -146,8 +146,8 @@ def _with_joined(request: Request, joined: Sequence[int]) -> str:
     if request.kind != ALLREDUCE:
         return f"{request.kind} is not supported while ranks have joined ({list(joined)})"
     if request.op not in (AVERAGE, SUM):
-        return f"{OP_NAMES[request.op]} is not supported while ranks have joined ({list(joined)}): "
-        "they send zeros"
+        op = OP_NAMES[request.op]
+        return f"{op} is not supported while ranks have joined ({list(joined)}): they send zeros"
     return ""
 
 

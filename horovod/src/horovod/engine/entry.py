@@ -21,8 +21,8 @@ class Entry:
     """
 
     __slots__ = (
-        "error", "event", "inputs", "is_done", "key", "outputs", "request", "result", "
-        ""shape_result", "signature",
+        "error", "event", "inputs", "is_done", "key", "outputs", "request", "result",
+        "shape_result", "signature",
     )  # fmt: skip
 
     def __init__(

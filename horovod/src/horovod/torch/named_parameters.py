@@ -32,8 +32,8 @@ def checked_names(param_groups: list[dict[str, Any]], names: Iterable[Any] | Non
     twice = {name for name, _ in pairs if name in seen or seen.add(name)}  # type: ignore[func-returns-value]
     if twice:
         raise ValueError(
-            f"Parameter names in named_parameters must be unique. Found duplicates: {', "
-            f"'.join(sorted(twice))}"
+            "Parameter names in named_parameters must be unique. Found duplicates: "
+            + ", ".join(sorted(twice))
         )
     named = {parameter: name for name, parameter in pairs}
     missing = [
