@@ -129,7 +129,8 @@ async def quiet(operator: Operator, jobs: int) -> None:
     async with asyncio.timeout(settle_limit_s):
         while True:
             queue, held = operator._queue.statistics(), operator.statistics()
-            if held.jobs == jobs and not (queue.ready or queue.in_work) and held.reconcile.count >= jobs:
+            counted = sum(count for *_, count in held.jobs)
+            if counted == jobs and not (queue.ready or queue.in_work) and held.reconcile.count >= jobs:
                 return
             await asyncio.sleep(0.05)
 

@@ -71,7 +71,7 @@ BROKEN: list[tuple[KindOfJob, dict[str, Any], list[str]]] = [
         [
             "runtime.spec.mlPolicy.jax: NotSupported",
             "runtime.spec.template.spec.coordinator: NotSupported",
-            "runtime.spec.template.spec.replicatedJobs[0].replicas: Invalid",
+            "runtime.spec.template.spec.replicatedJobs[0].replicas: NotSupported",
             "runtime.spec.template.spec.replicatedJobs: Required",
         ],
     ),

@@ -62,6 +62,6 @@ async def test_bindings_passes_and_reasons_to_wait_are_counted(idle_cluster: Any
         async def is_empty() -> bool:
             found = await metrics(service.ports["metrics"])
             is_counted = found["gangline_scheduler_pods_bound_total"] == 2
-            return is_counted and 'gangline_scheduler_waiting_gangs{reason="NoRoom"}' not in found
+            return is_counted and found['gangline_scheduler_waiting_gangs{reason="NoRoom"}'] == 0
 
         await cluster.until(is_empty)
