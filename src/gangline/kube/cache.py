@@ -270,6 +270,9 @@ class Cache(Generic[T]):
         if self._on_failure:
             return
         log = self._log()
+        if isinstance(error, NotFound) and not (is_known or self._synced.is_set()):
+            log.info("no such kind here so far", next="it is asked for again")
+            return
         log_it = log.debug if is_known or isinstance(error, Gone) else log.warning
         log_it("cache fell behind", status=error.status, error=str(error))
 

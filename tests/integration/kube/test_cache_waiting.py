@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+import structlog
 from aiohttp import web
 
-from gangline.api.resources import PODS
+from gangline.api.resources import PODS, Resource
 from gangline.kube.backoff import Backoff
 from gangline.kube.cache import Cache
 from gangline.kube.errors import Forbidden
@@ -94,3 +95,17 @@ async def test_an_error_of_who_is_told_all_objects_ends_it(server: Any) -> None:
         cache.on_objects(fail)
         with pytest.raises(BrokenPipeError):
             await asyncio.wait_for(cache.run(), 60)
+
+
+async def test_a_kind_that_is_not_installed_is_no_fault(server: Any) -> None:
+    sets = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+    async with server.client() as client:
+        cache = Cache(client, sets, dict, backoff=AT_ONCE)
+        with structlog.testing.capture_logs() as logs:
+            running = asyncio.create_task(cache.run())
+            async with asyncio.timeout(60):
+                assert not await cache.wait_known()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    assert [entry["log_level"] for entry in logs if entry["log_level"] != "debug"] == ["info"]
