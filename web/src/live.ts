@@ -26,6 +26,13 @@ export class Live {
     if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(change));
   }
 
+  // With another key, or none: another user may be in.
+  again(): void {
+    if (!this.socket) return this.connect();
+    this.pause = PAUSE_FIRST_MS;
+    this.socket.close();
+  }
+
   listen(listener: (message: Message) => void): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);

@@ -7,6 +7,7 @@ import { Jobs } from "./jobs";
 import { type Link, Live } from "./live";
 import { Nodes } from "./nodes";
 import { Runs } from "./runs";
+import { OtherNamespace, SignedIn, SignIn } from "./sign_in";
 import "./style.css";
 import type { Cluster, JobsWindow } from "./types";
 
@@ -65,12 +66,14 @@ function Page() {
   const [head = ""] = place.split("/");
   if (link === "link")
     return <main class="empty"><h1>Gangline</h1><p>This link was used already, or the session is over.</p><p><code>gangline page</code> in a terminal prints a new one.</p></main>;
+  const anew = () => { setCluster(null); setJobs(null); live.again(); };
+  if (link === "sign-in") return <SignIn enter={anew} />;
   const open = (key: string) => go(`job/${key}`);
   return (
     <>
       <header class="top">
         <a class="brand" href="#/">Gangline</a>
-        <nav aria-label="Places">{PLACES.map(([to, title]) => (
+        <nav aria-label="Places">{PLACES.filter(([to]) => to !== "runs" || cluster?.files !== false).map(([to, title]) => (
           <a href={`#/${to}`} aria-current={head === to || (to === "" && head === "job") ? "page" : undefined}>{title}</a>
         ))}</nav>
         <span class="where">
@@ -78,12 +81,13 @@ function Page() {
           {cluster?.simulated && <span class="badge">simulated GPUs</span>}
           {cluster && cluster.gpus.total > 0 && <span class="quiet"> {cluster.gpus.used}/{plural(cluster.gpus.total, "GPU")} held</span>}
         </span>
+        {cluster?.user && <SignedIn user={cluster.user} leave={anew} />}
         <button type="button" class="plain" aria-label={dark ? "Light" : "Dark"} title="dark or light ( t )" onClick={() => setTheme(dark ? "light" : "dark")}>{dark ? "☀" : "☾"}</button>
         <button type="button" class="plain" aria-label="Keys" title="keys ( ? )" onClick={() => setHelp(!help)}>?</button>
       </header>
-      {link === "lost" && seen && <p class="banner" role="alert">The connection is lost and tried again. Where the page has ended, <code>gangline page</code> in a terminal opens it anew.</p>}
+      {link === "lost" && seen && <p class="banner" role="alert">The connection is lost and tried again. {!cluster?.user && <>Where the page has ended, <code>gangline page</code> in a terminal opens it anew.</>}</p>}
       {cluster?.unreachable && <p class="banner" role="alert">{cluster.unreachable}</p>}
-      {cluster && cluster.forbidden.length > 0 && <p class="banner" role="status">You have no right to list {cluster.forbidden.join(", nor ")}: they are not shown.</p>}
+      {cluster && cluster.forbidden.length > 0 && <div class="banner" role="status">You have no right to list {cluster.forbidden.join(", nor ")}: they are not shown. {cluster.user && <OtherNamespace enter={anew} />}</div>}
       {help && <aside class="keys" aria-label="Keys"><dl>{KEYS.map(([key, what]) => <><dt><kbd>{key}</kbd></dt><dd>{what}</dd></>)}</dl></aside>}
       <main>
         {head === "job" ? <Job key={place} live={live} jobKey={place.slice(4)} cluster={cluster} dark={dark} now={now} back={() => go("")} />

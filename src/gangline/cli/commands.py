@@ -58,6 +58,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "kubeconfig": CommandEntry("kubeconfig", "print a kubeconfig that kubectl can use", "This machine"),
     "operator": CommandEntry("serve.operator", "run the job operator against a cluster", "Services"),
     "scheduler": CommandEntry("serve.scheduler", "run the scheduler against a cluster", "Services"),
+    "page-server": CommandEntry("serve.page_server", "serve the web page in a cluster", "Services"),
     "device-plugin": CommandEntry("serve.device_plugin", "serve a node's GPUs to its kubelet", "Services"),
     "install": CommandEntry("install.install", "install operator and scheduler on a cluster", "Services"),
     "upgrade": CommandEntry("install.upgrade", "bring them to this version", "Services"),

@@ -29,17 +29,19 @@ class ClusterTarget(msgspec.Struct, frozen=True):
         context: context of a kubeconfig, ``None`` for its current one.
         kubeconfig: the file, ``None`` for ``$KUBECONFIG`` or ``~/.kube/config``.
         namespace: as the user gave it; empty for the connection's own.
+        given: a connection that no kubeconfig has, of a user of the page in a cluster.
     """
 
     cluster: str = DEFAULT_CLUSTER
     context: str | None = None
     kubeconfig: Path | None = None
     namespace: str = ""
+    given: Connection | None = None
 
     @property
     def is_local(self) -> bool:
         """Whether it is the one-machine cluster."""
-        return self.context is None and self.kubeconfig is None
+        return self.context is None and self.kubeconfig is None and self.given is None
 
     @property
     def paths(self) -> ClusterPaths:
@@ -68,6 +70,8 @@ class ClusterTarget(msgspec.Struct, frozen=True):
         """The cluster in words."""
         if self.is_local:
             return f"cluster `{self.cluster}`"
+        if self.given is not None:
+            return "the cluster of this page"
         return f"context `{self.context}`" if self.context else f"kubeconfig `{self.kubeconfig}`"
 
     @property
@@ -80,7 +84,7 @@ class ClusterTarget(msgspec.Struct, frozen=True):
             words += f" --context {self.context}"
         if self.is_local and self.cluster != DEFAULT_CLUSTER:
             words += f" --cluster {self.cluster}"
-        return words
+        return words + (" --context CONTEXT" if self.given is not None else "")
 
     @property
     def kube_options(self) -> str:
@@ -96,6 +100,8 @@ class ClusterTarget(msgspec.Struct, frozen=True):
 
         if self.is_local:
             found = api_connection(self.paths)
+        elif self.given is not None:
+            found = self.given
         else:
             found = load_kubeconfig(self.kubeconfig, self.context)
         return replace(found, namespace=self.namespace) if self.namespace else found

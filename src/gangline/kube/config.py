@@ -188,8 +188,11 @@ def load_kubeconfig(path: Path | None = None, context: str | None = None) -> Con
     return _connection(files, named.context)
 
 
-def in_cluster() -> Connection:
+def in_cluster(*, with_account: bool = True) -> Connection:
     """Return the connection that every pod is given.
+
+    Args:
+        with_account: as the pod's own account; else as nobody, for a pod that has no token.
 
     Raises:
         KubeconfigError: this is no pod with a service account.
@@ -198,7 +201,7 @@ def in_cluster() -> Connection:
     # Where pods share the machine's files, nothing can be mounted at the usual place.
     folder = Path(os.environ.get("GANGLINE_SERVICE_ACCOUNT") or SERVICE_ACCOUNT)
     token = folder / "token"
-    if not host or not token.exists():
+    if not host or (with_account and not token.exists()):
         raise KubeconfigError(
             "this process is in no pod with a service account", hint="KUBERNETES_SERVICE_HOST is unset"
         )
@@ -206,7 +209,7 @@ def in_cluster() -> Connection:
     return Connection(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         ca_data=_read_bytes(folder / "ca.crt"),
-        token_file=token,
+        token_file=token if with_account else None,
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
     )
 

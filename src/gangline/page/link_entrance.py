@@ -30,7 +30,7 @@ class LinkEntrance:
     def __init__(self, secret: str, workspace: Workspace) -> None:
         self._secret, self._workspace = secret, workspace
         self._links: dict[str, tuple[float, Surroundings]] = {}
-        self._sessions = SessionKeys(SESSION_LIFETIME_S)
+        self._sessions = SessionKeys[PageSession](SESSION_LIFETIME_S)
 
     def routes(self) -> list[web.RouteDef]:
         """Return what the server answers for it."""
@@ -62,5 +62,5 @@ class LinkEntrance:
         until_s, around = self._links.pop(request.query.get("token", ""), (0.0, Surroundings()))
         place = "/"
         if until_s > time.monotonic():
-            place += f"#key={self._sessions.add(self._workspace, around)}"
+            place += f"#key={self._sessions.add(PageSession(self._workspace, around))}"
         return web.Response(status=303, headers={"Location": place})

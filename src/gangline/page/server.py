@@ -114,11 +114,11 @@ class PageServer:
         """Open a socket of the page; who has no session is told so, and the socket closed."""
         if not is_own(request):
             raise web.HTTPForbidden
+        session = await self._entrance.session(request)
         socket = web.WebSocketResponse(
             heartbeat=heartbeat_s, max_msg_size=MESSAGE_BYTES_MAX, compress=False, protocols=(PROTOCOL,)
         )
         await socket.prepare(request)
-        session = await self._entrance.session(request)
         if session is None:
             await socket.close(code=SIGNED_OUT, message=self._entrance.word.encode())
         return socket, session
@@ -134,6 +134,7 @@ class PageServer:
         self._viewers.add(viewer)
         session.workspace.viewers += 1
         sending = asyncio.create_task(self._show(viewer), name="page viewer")
+        ending = asyncio.create_task(self._end(session, viewer), name="page viewer's end")
         try:
             async for message in socket:
                 if message.type is WSMsgType.TEXT:
@@ -141,8 +142,9 @@ class PageServer:
         finally:
             self._viewers.discard(viewer)
             session.workspace.viewers -= 1
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            for task in (sending, ending):
+                task.cancel()
+            await asyncio.gather(sending, ending, return_exceptions=True)
             viewer.leave()
         return socket
 
@@ -155,6 +157,11 @@ class PageServer:
         except Exception:  # noqa: BLE001 - whatever it is, a page that stands still is worse
             structlog.get_logger().exception("a page is not told any more")
             await viewer.close()
+
+    async def _end(self, session: PageSession, viewer: Viewer) -> None:
+        """Close a page whose rights have ended: it connects anew, and is told how to come in."""
+        await session.workspace.over.wait()
+        await viewer.close()
 
     async def _shell(self, request: web.Request) -> web.WebSocketResponse:
         from gangline.page.shell import serve_shell

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from gangline.page.scene import Scene
 
 SESSIONS_MAX: Final = 64
+
+T = TypeVar("T")
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -41,6 +44,7 @@ class Workspace:
         user: by the server's name; empty where nobody else could sign in.
         viewers: how many pages are open.
         shells: how many terminals are open.
+        over: set when these rights have ended; what is open then is closed.
     """
 
     client: Client
@@ -49,6 +53,7 @@ class Workspace:
     user: str = ""
     viewers: int = field(default=0, init=False)
     shells: int = field(default=0, init=False)
+    over: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,11 +62,10 @@ class PageSession:
 
     workspace: Workspace
     surroundings: Surroundings
-    until_s: float
 
 
-class SessionKeys:
-    """The sessions of one page server.
+class SessionKeys(Generic[T]):
+    """What the sessions of one page server stand for, by their keys; in memory alone.
 
     Args:
         lifetime_s: after which a browser must be let in anew.
@@ -69,23 +73,27 @@ class SessionKeys:
 
     def __init__(self, lifetime_s: float) -> None:
         self._lifetime_s = lifetime_s
-        self._found: dict[str, PageSession] = {}
+        self._found: dict[str, tuple[float, T]] = {}
 
-    def add(self, workspace: Workspace, surroundings: Surroundings) -> str:
+    def add(self, value: T) -> str:
         """Return the key of a new session; the oldest one makes room."""
         moment = time.monotonic()
-        self._found = {key: one for key, one in self._found.items() if one.until_s > moment}
+        self._found = {key: one for key, one in self._found.items() if one[0] > moment}
         while len(self._found) >= SESSIONS_MAX:
             del self._found[next(iter(self._found))]
         key = secrets.token_urlsafe(32)
-        self._found[key] = PageSession(workspace, surroundings, moment + self._lifetime_s)
+        self._found[key] = moment + self._lifetime_s, value
         return key
 
-    def find(self, key: str) -> PageSession | None:
-        """Return a session that is not over."""
-        found = self._found.get(key)
-        return found if found is not None and found.until_s > time.monotonic() else None
+    def find(self, key: str) -> T | None:
+        """Return what a session stands for that is not over."""
+        until_s, value = self._found.get(key, (0.0, None))
+        return value if until_s > time.monotonic() else None
 
-    def drop(self, key: str) -> None:
-        """Let a browser out."""
-        self._found.pop(key, None)
+    def has(self, value: T) -> bool:
+        """Whether there is a session of this value."""
+        return any(one == value for _, one in self._found.values())
+
+    def drop(self, is_over: Callable[[str, T], bool]) -> None:
+        """Let out every browser of whose key and value that is true."""
+        self._found = {key: one for key, one in self._found.items() if not is_over(key, one[1])}

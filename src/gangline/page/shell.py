@@ -49,7 +49,7 @@ async def serve_shell(workspace: Workspace, socket: web.WebSocketResponse, query
     try:
         program = await _start(workspace, query)
         try:
-            await _carry(program, socket)
+            await _carry(program, socket, workspace.over)
             await socket.send_json({"exit": program.exit_code})
         finally:
             await program.close()
@@ -76,11 +76,12 @@ async def _start(workspace: Workspace, query: dict[str, str]) -> PodProgram:
     )
 
 
-async def _carry(program: PodProgram, socket: web.WebSocketResponse) -> None:
-    """Carry until the program ends; a page that goes ends it."""
+async def _carry(program: PodProgram, socket: web.WebSocketResponse, over: asyncio.Event) -> None:
+    """Carry until the program ends; a page that goes, and rights that end, end it."""
     reading = asyncio.create_task(_read(program, socket), name="page shell input")
     writing = asyncio.create_task(_write(program, socket), name="page shell output")
-    done, rest = await asyncio.wait({reading, writing}, return_when=asyncio.FIRST_COMPLETED)
+    ending = asyncio.create_task(over.wait(), name="page shell's end")
+    done, rest = await asyncio.wait({reading, writing, ending}, return_when=asyncio.FIRST_COMPLETED)
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)

@@ -41,7 +41,7 @@ def make_workspace(target: ClusterTarget, client: Client, *, has_files: bool, us
         options=target.options,
         kube_options=target.kube_options,
         explain=lambda name, namespace: _explain(target, name, namespace),
-        runs=lambda: _runs(target),
+        runs=lambda: _runs(target) if has_files else _no_runs(),
         run_series=lambda run: _read_series(target, run),
     )
     programs = Programs(target) if has_files else None
@@ -63,6 +63,10 @@ async def _explain(target: ClusterTarget, name: str, namespace: str) -> tuple[di
                 show(part)
         texts.append(text.getvalue())
     return value, texts[0], texts[1]
+
+
+async def _no_runs() -> list[RunRow]:
+    return []
 
 
 async def _runs(target: ClusterTarget) -> list[RunRow]:
