@@ -118,7 +118,7 @@ publish: $(STAMP)-dev
 	$(BIN)/python -m pip install -q 'twine>=6'
 	version=$$($(BIN)/python -c 'import gangline; print(gangline.__version__)') && \
 	$(BIN)/python -m twine upload dist/gangline-$$version-*.whl && \
-	for image in gangline gangline-scheduler gangline-device-plugin; do \
+	for image in gangline gangline-scheduler gangline-device-plugin gangline-page; do \
 		$(BIN)/gangline image push dist/images/$$image-$$version.tar $(IMAGE_PREFIX)/$$image || exit; \
 	done && \
 	$(BIN)/gangline image push dist/images/gangline-base-$$version.tar $(IMAGE_PREFIX)/gangline/base

@@ -7,7 +7,7 @@ from chart import chart
 
 from gangline.api.codec import dump_yaml
 from gangline.api.trainer.bundled import bundled_runtimes
-from gangline.installation.objects import Installation, definitions, device_plugin, dra_driver, objects
+from gangline.installation.objects import Installation, definitions, device_plugin, dra_driver, objects, page
 
 FOLDER = Path(__file__).parents[1] / "deploy"
 MADE = "# Written by tools/update_manifests.py; do not edit.\n"
@@ -58,6 +58,14 @@ DRA = """# GPUs by resource claims (resource.k8s.io/v1): the device class, and a
 # It stands in place of the device plugin: a node's GPUs go by claims or by limits, never by both. See
 # docs/guides/gpus-on-a-cluster.md.
 """
+PAGE = """# The web page for a cluster's users, each with a token of their own; it has no rights of its own.
+#
+#   kubectl apply -f deploy/page.yaml
+#   kubectl -n gangline-system port-forward service/gangline-page 8080:80
+#
+# then http://localhost:8080. Under another name, by an Ingress with TLS: args [--host=gangline.example.com].
+# See docs/guides/page.md.
+"""
 KUSTOMIZATION = """# kubectl apply --server-side -k deploy
 #
 # Images of your registry: add
@@ -80,6 +88,7 @@ def manifests() -> Iterator[tuple[str, str]]:
     yield "operator.yaml", MADE + OPERATOR + dump_yaml(*objects(Installation(has_scheduler=False)))
     yield "scheduler.yaml", MADE + SCHEDULER + dump_yaml(*objects(Installation(has_operator=False)))
     yield "device-plugin.yaml", MADE + DEVICE_PLUGIN + dump_yaml(*device_plugin())
+    yield "page.yaml", MADE + PAGE + dump_yaml(*page(whole))
     yield "runtimes.yaml", MADE + RUNTIMES + dump_yaml(*bundled_runtimes())
     yield "dra.yaml", MADE + DRA + dump_yaml(*dra_driver())
     crds = [f"chart/crds/{crd['metadata']['name']}.yaml" for crd in definitions(whole)]

@@ -17,6 +17,7 @@ NEEDS = {
     OPERATOR: ("msgspec", "pyyaml", "httptools", "click", "structlog", "prometheus-client", "cryptography"),
     IMAGES["scheduler"]: ("numpy",),
     IMAGES["device-plugin"]: ("grpcio", "protobuf"),
+    IMAGES["page"]: ("aiohttp", "numpy", "rich"),
 }
 """What of the wheel's dependencies is in the operator's image, and in the others besides."""
 

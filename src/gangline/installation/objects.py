@@ -32,6 +32,7 @@ from gangline.api.resources import (
     VOLCANO_POD_GROUPS,
     Resource,
 )
+from gangline.kube.config import SERVICE_ACCOUNT
 from gangline.workloads.device_class import DEVICE_CLASS
 
 Obj = dict[str, Any]
@@ -47,8 +48,9 @@ IMAGES: Final = {
     "operator": "gangline",
     "scheduler": "gangline-scheduler",
     "device-plugin": "gangline-device-plugin",
+    "page": "gangline-page",
 }
-"""The image of each service: the first has what all need, the others numpy or gRPC besides."""
+"""The image of each service: the first has what all need, the others numpy, gRPC or a web server besides."""
 
 REPLICAS: Final = 2
 """One works, the other stands by."""
@@ -77,6 +79,8 @@ _REQUESTS: Final[dict[str, Obj]] = {
     "operator": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
     "scheduler": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
     "device-plugin": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+    # Each user's jobs and pods are kept, as no two may see the same.
+    "page": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
 }
 _CLUSTER_WIDE: Final = frozenset({"customresourcedefinitions", "priorityclasses", "tokenreviews"})
 """What the operator asks outside namespaces. Without, it makes no gangs and hears no pods."""
@@ -226,6 +230,51 @@ def dra_driver() -> list[Obj]:
     return [DEVICE_CLASS, *_account(name, rights()["dra"]), daemons]
 
 
+def page(installation: Installation) -> list[Obj]:
+    """Return the page's Deployment and Service, and an account that may do nothing and has no token.
+
+    What it needs of the cluster is the certificate of the server: its users bring the rights.
+    """
+    name, namespace = "gangline-page", installation.namespace
+    labels = {"app": name}
+    # As a browser asks for it through a port that was forwarded.
+    asked = {"path": "/", "port": "page", "httpHeaders": [{"name": "Host", "value": "localhost"}]}
+    container = {
+        "name": "page",
+        "image": installation.image("page"),
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["gangline", "page-server"],
+        "args": ["--listen=0.0.0.0", f"--port={HEALTH_PORT}"],
+        "ports": [{"name": "page", "containerPort": HEALTH_PORT}],
+        "startupProbe": {"httpGet": asked, "periodSeconds": 1, "failureThreshold": STARTED_WITHIN_S},
+        "livenessProbe": {"httpGet": asked, "periodSeconds": 10, "timeoutSeconds": 5},
+        "readinessProbe": {"httpGet": asked, "periodSeconds": 2, "timeoutSeconds": 5},
+        "resources": _REQUESTS["page"],
+        "securityContext": _CONFINED,
+        "volumeMounts": [{"name": "authority", "mountPath": str(SERVICE_ACCOUNT), "readOnly": True}],
+    }
+    pod = {
+        "serviceAccountName": name,
+        "automountServiceAccountToken": False,
+        "securityContext": _NOBODY,
+        "containers": [container],
+        "volumes": [{"name": "authority", "configMap": {"name": "kube-root-ca.crt"}}],
+    }
+    spec = {
+        "replicas": 1,  # tokens lie in the memory of one process
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    port = {"name": "page", "port": 80, "targetPort": "page", "protocol": "TCP"}
+    return [
+        _object(NAMESPACES, namespace, labels={}),
+        _object(SERVICE_ACCOUNTS, name, namespace, labels=labels, automountServiceAccountToken=False),
+        _object(DEPLOYMENTS, name, namespace, labels=labels, spec=spec),
+        _object(SERVICES, name, namespace, labels=labels, spec={"selector": labels, "ports": [port]}),
+    ]
+
+
 def _object(resource: Resource, name: str, namespace: str = "", *, labels: Obj, **rest: Any) -> Obj:
     place = {"namespace": namespace} if namespace else {}
     metadata = {"name": name, **place, "labels": {**labels, **PART_OF}}
@@ -299,6 +348,11 @@ _CONFINED: Final[Obj] = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
+_NOBODY: Final[Obj] = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 
 def _deployment(part: str, installation: Installation, words: list[str]) -> Obj:
@@ -311,11 +365,7 @@ def _deployment(part: str, installation: Installation, words: list[str]) -> Obj:
     pod: Obj = {
         "serviceAccountName": name,
         **priority,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": _NOBODY,
         "affinity": {
             "podAntiAffinity": {
                 "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]

@@ -27,7 +27,7 @@ idle_end_s: Final = 900.0
 """A laptop may sleep for a while."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class Visitor(msgspec.Struct, frozen=True):
     """Whose rights, and which namespace is shown where they reach no further.
 
     Attributes:
@@ -39,10 +39,10 @@ class Place(msgspec.Struct, frozen=True):
     namespace: str = ""
 
     def __repr__(self) -> str:
-        return f"Place(namespace={self.namespace!r})"
+        return f"Visitor(namespace={self.namespace!r})"
 
 
-OpenWorkspace = Callable[[Place], AbstractAsyncContextManager[Workspace]]
+OpenWorkspace = Callable[[Visitor], AbstractAsyncContextManager[Workspace]]
 
 
 class _Room:
@@ -58,32 +58,32 @@ class Rooms:
         open_workspace: opens one with the rights of a token; raises Unauthorized for one that is not taken.
 
     Attributes:
-        on_end: told of each place that has ended.
+        on_end: told of each visitor that has ended.
     """
 
     def __init__(self, open_workspace: OpenWorkspace) -> None:
         self._open = open_workspace
-        self._rooms: dict[Place, _Room] = {}
-        self.on_end: Callable[[Place], None] = lambda _: None
+        self._rooms: dict[Visitor, _Room] = {}
+        self.on_end: Callable[[Visitor], None] = lambda _: None
 
-    async def enter(self, place: Place) -> Workspace:
+    async def enter(self, visitor: Visitor) -> Workspace:
         """Return what a token sees.
 
         Raises:
             Unauthorized: the cluster does not take it.
             GanglineError: the cluster does not answer, or too many look already.
         """
-        room = self._rooms.get(place)
+        room = self._rooms.get(visitor)
         if room is None:
             if len(self._rooms) >= ROOMS_MAX:
                 raise UserError(f"{ROOMS_MAX} users look at this page already; try again later")
-            room = self._rooms[place] = _Room()
-            room.task = asyncio.create_task(self._keep(place, room), name="page room")
+            room = self._rooms[visitor] = _Room()
+            room.task = asyncio.create_task(self._keep(visitor, room), name="page room")
         return await asyncio.shield(room.opened)
 
-    def end(self, place: Place) -> None:
+    def end(self, visitor: Visitor) -> None:
         """End what a token sees, and whatever is open of it."""
-        room = self._rooms.pop(place, None)
+        room = self._rooms.pop(visitor, None)
         if room is not None and room.task is not None:
             room.task.cancel()
 
@@ -94,9 +94,9 @@ class Rooms:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _keep(self, place: Place, room: _Room) -> None:
+    async def _keep(self, visitor: Visitor, room: _Room) -> None:
         try:
-            async with self._open(place) as workspace:
+            async with self._open(visitor) as workspace:
                 room.opened.set_result(workspace)
                 try:
                     await _until_over(workspace)
@@ -110,9 +110,9 @@ class Rooms:
         finally:
             if not room.opened.done():
                 room.opened.set_exception(UserError("the page ends, or the user has signed out"))
-            if self._rooms.get(place) is room:
-                del self._rooms[place]
-            self.on_end(place)
+            if self._rooms.get(visitor) is room:
+                del self._rooms[visitor]
+            self.on_end(visitor)
 
 
 async def _until_over(workspace: Workspace) -> None:

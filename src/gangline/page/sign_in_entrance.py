@@ -14,7 +14,7 @@ from aiohttp import web
 from gangline.errors import GanglineError
 from gangline.kube.errors import Unauthorized
 from gangline.page.guard import LOOPBACK, key_of
-from gangline.page.rooms import Place, Rooms
+from gangline.page.rooms import Rooms, Visitor
 from gangline.page.sessions import PageSession, SessionKeys, Surroundings
 
 SESSION_LIFETIME_S: Final = 12 * 3_600.0
@@ -45,7 +45,7 @@ class SignInEntrance:
 
     def __init__(self, rooms: Rooms) -> None:
         self._rooms = rooms
-        self._sessions = SessionKeys[Place](SESSION_LIFETIME_S)
+        self._sessions = SessionKeys[Visitor](SESSION_LIFETIME_S)
         rooms.on_end = self._forget
 
     def routes(self) -> list[web.RouteDef]:
@@ -58,11 +58,11 @@ class SignInEntrance:
         Raises:
             HTTPServiceUnavailable: the cluster does not answer.
         """
-        place = self._place(request)
-        if not place.token:
+        visitor = self._visitor(request)
+        if not visitor.token:
             return None
         try:
-            return PageSession(await self._rooms.enter(place), Surroundings())
+            return PageSession(await self._rooms.enter(visitor), Surroundings())
         except Unauthorized:
             return None
         except GanglineError as error:
@@ -72,9 +72,9 @@ class SignInEntrance:
         """Forget every token."""
         await self._rooms.stop()
 
-    def _place(self, request: web.Request) -> Place:
-        known = self._sessions.find(key_of(request)) or Place()
-        return Place(_given(request) or known.token, known.namespace)
+    def _visitor(self, request: web.Request) -> Visitor:
+        known = self._sessions.find(key_of(request)) or Visitor()
+        return Visitor(_given(request) or known.token, known.namespace)
 
     async def _sign_in(self, request: web.Request) -> web.Response:
         try:
@@ -82,17 +82,19 @@ class SignInEntrance:
         except msgspec.MsgspecError:
             return web.Response(status=400)
         given = _given(request)
-        place = Place(given or asked.token.strip() or self._place(request).token, asked.namespace.strip())
-        if problem := _problem(request, place):
+        visitor = Visitor(
+            given or asked.token.strip() or self._visitor(request).token, asked.namespace.strip()
+        )
+        if problem := _problem(request, visitor):
             return _refusal(problem)
         try:
-            workspace = await self._rooms.enter(place)
+            workspace = await self._rooms.enter(visitor)
         except Unauthorized:
             return _refusal("The cluster does not take this token: it is wrong, or its time is over.")
         except GanglineError as error:
             return _refusal(error.message)
         # A proxy renews its token, and shows it each time.
-        key = self._sessions.add(Place("" if given else place.token, place.namespace))
+        key = self._sessions.add(Visitor("" if given else visitor.token, visitor.namespace))
         self._leave(key_of(request))
         return web.json_response({"ok": True, "message": f"Signed in as {workspace.user}.", "key": key})
 
@@ -102,13 +104,13 @@ class SignInEntrance:
 
     def _leave(self, key: str) -> None:
         """Let a browser out, and end the rights of its token unless another browser has it too."""
-        place = self._sessions.find(key)
+        visitor = self._sessions.find(key)
         self._sessions.drop(lambda one, _: one == key)
-        if place is not None and not self._sessions.has(place):
-            self._rooms.end(place)
+        if visitor is not None and not self._sessions.has(visitor):
+            self._rooms.end(visitor)
 
-    def _forget(self, place: Place) -> None:
-        self._sessions.drop(lambda _, one: one == place)
+    def _forget(self, visitor: Visitor) -> None:
+        self._sessions.drop(lambda _, one: one == visitor)
 
 
 def _given(request: web.Request) -> str:
@@ -123,16 +125,16 @@ def _is_token(text: str) -> bool:
     return is_word and 0 < len(text) <= TOKEN_CHARS_MAX
 
 
-def _problem(request: web.Request, place: Place) -> str:
+def _problem(request: web.Request, visitor: Visitor) -> str:
     """Return why a token is not even shown to the cluster; empty where it may be."""
     name = request.headers["Host"].rpartition(":")[0] or request.headers["Host"]
     if name not in LOOPBACK and not request.headers.get("Origin", "").startswith("https://"):
         return "This page was not opened by https: the token would go over the network for everybody to read."
-    if not _is_token(place.token):
+    if not _is_token(visitor.token):
         return f"A token is a word of at most {TOKEN_CHARS_MAX} letters, digits and signs."
-    namespace = place.namespace.replace("-", "")
-    if len(place.namespace) > NAMESPACE_CHARS_MAX or (namespace and not namespace.isalnum()):
-        return f"`{place.namespace}` is no name of a namespace."
+    namespace = visitor.namespace.replace("-", "")
+    if len(visitor.namespace) > NAMESPACE_CHARS_MAX or (namespace and not namespace.isalnum()):
+        return f"`{visitor.namespace}` is no name of a namespace."
     return ""
 
 

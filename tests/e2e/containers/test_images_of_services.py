@@ -24,6 +24,7 @@ print(os.getuid(), os.getgid(), *(name for name in ("numpy", "grpc", "aiohttp") 
         ("gangline", "operator", "gangline.operator.service", []),
         ("gangline-scheduler", "scheduler", "gangline.scheduler.service", ["numpy"]),
         ("gangline-device-plugin", "device-plugin", "gangline.deviceplugin.plugin", ["grpc"]),
+        ("gangline-page", "page-server", "gangline.page.server", ["numpy", "aiohttp"]),
     ],
 )
 def test_an_image_starts_its_service_without_what_others_need(

@@ -87,7 +87,7 @@ async def page(api: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Page]
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     server = read_server(api.kubeconfig, None)
     assert (server.token, server.client_cert, server.exec_plugin) == (None, None, None)
-    entrance = SignInEntrance(Rooms(lambda place: open_workspace(server, place)))
+    entrance = SignInEntrance(Rooms(lambda visitor: open_workspace(server, visitor)))
     served = PageServer(entrance, Guard(frozenset({NAME}), any_port=True))
     port = await served.start()
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:

@@ -39,6 +39,7 @@ def test_everything_is_there_and_summed_up(dist: Path) -> None:
         f"images/gangline-{__version__}.tar",
         f"images/gangline-scheduler-{__version__}.tar",
         f"images/gangline-device-plugin-{__version__}.tar",
+        f"images/gangline-page-{__version__}.tar",
         f"images/gangline-base-{__version__}.tar",
         f"gangline-{__version__}-install.yaml",
         f"gangline-{__version__}-operator.yaml",

@@ -18,7 +18,7 @@ from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.kube.config import Connection
-    from gangline.page.rooms import Place
+    from gangline.page.rooms import Visitor
     from gangline.page.sessions import Workspace
 
 _HOST = re.compile(r"[a-z0-9.-]+|\[[0-9a-f:]+\]")
@@ -89,7 +89,7 @@ async def _serve(server: Connection, hosts: frozenset[str], port: int, listen: s
     from gangline.page.server import PageServer
     from gangline.page.sign_in_entrance import SignInEntrance
 
-    entrance = SignInEntrance(Rooms(lambda place: open_workspace(server, place)))
+    entrance = SignInEntrance(Rooms(lambda visitor: open_workspace(server, visitor)))
     page = PageServer(entrance, Guard(hosts, any_port=True))
     try:
         listening = await page.start(port, listen)
@@ -100,17 +100,17 @@ async def _serve(server: Connection, hosts: frozenset[str], port: int, listen: s
 
 
 @asynccontextmanager
-async def open_workspace(server: Connection, place: Place) -> AsyncIterator[Workspace]:
+async def open_workspace(server: Connection, visitor: Visitor) -> AsyncIterator[Workspace]:
     """Open what a token sees; the cluster is asked first whose it is."""
     from gangline.cli.serve.page_workspace import make_workspace
     from gangline.client.target import ClusterTarget
     from gangline.kube.client import Client
     from gangline.page.rooms import user_of
 
-    connection = replace(server, token=place.token)
+    connection = replace(server, token=visitor.token)
     async with Client(connection, user_agent="gangline-page") as asking:
         user = await user_of(asking)
     own = user.removeprefix(_ACCOUNT).partition(":")[0] if user.startswith(_ACCOUNT) else ""
-    connection = replace(connection, namespace=place.namespace or own or "default")
+    connection = replace(connection, namespace=visitor.namespace or own or "default")
     async with Client(connection, user_agent="gangline-page") as client:
         yield make_workspace(ClusterTarget(given=connection), client, has_files=False, user=user)

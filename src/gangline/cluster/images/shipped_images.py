@@ -85,6 +85,7 @@ SHIPPED: dict[str, ShippedImage] = {
     ),
     "gangline": ShippedImage({}, needs=()),
     "gangline-scheduler": ShippedImage({}, needs=()),
+    "gangline-page": ShippedImage({}, needs=()),
     "gangline-device-plugin": ShippedImage({}, mount_points=(PLUGIN_FOLDER,), needs=()),
     "mpioperator/mpi-operator": ShippedImage(
         {}, entrypoint=(*_OPERATOR, f"--gang-scheduling={GANGLINE_SCHEDULER}"), needs=()
