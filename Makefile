@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-horovod test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-monitoring test-page page test-conformance lint types bench wheel images release publish clean
+.PHONY: run test test-horovod test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-monitoring test-page page docs test-conformance lint types bench wheel images release publish clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
@@ -80,6 +80,11 @@ test-page: $(STAMP)-dev
 # Builds the page from web/ with Node.js: what it makes is committed, so that nobody else needs that.
 page:
 	cd web && npm ci --silent && npm run --silent check && npm run --silent test && npm run --silent build
+
+# The documentation as a site in dist/docs; fails where a link or an anchor leads nowhere.
+docs: $(STAMP)-dev
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python docs/build_site.py dist/docs
 
 # As root, with Go, containerd and runc: an hour, and a quarter of one once to build the suite. CONFORMANCE="--area
 # apps --list" chooses areas and prints what failed.

@@ -76,22 +76,17 @@ def forbidden() -> str:
 
 
 def phases() -> str:
-    """Return the phases of an MPIJob as a Mermaid state diagram; numbers say which rule is asked first."""
-    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> Going", "    state Going {"]
-    going = list(dict.fromkeys(row.phase for row in TRANSITIONS if row.phase not in FINAL))
-    notes = {
-        phase: " or ".join(
-            f"{number}. {plain(row.when)}" for number, row in enumerate(TRANSITIONS, 1) if row.phase == phase
-        )
-        for phase in going
-    }
-    lines += [f"        {phase}: {phase} ({notes[phase]})" for phase in going]
-    lines.append("    }")
+    """Return the phases of an MPIJob as a text drawing; numbers are those of the rules that lead there."""
+    rules: dict[str, list[int]] = {}
     for number, row in enumerate(TRANSITIONS, 1):
-        if row.phase in FINAL:
-            lines.append(f"    Going --> {row.phase}: {number}. {plain(row.when)}")
-    lines += [f"    {phase} --> [*]" for phase in sorted(FINAL)]
-    return "\n".join([*lines, "```"]) + "\n"
+        rules.setdefault(row.phase, []).append(number)
+    told = {phase: f"{phase} ({', '.join(map(str, numbers))})" for phase, numbers in rules.items()}
+    going = [text for phase, text in told.items() if phase not in FINAL]
+    ends = [text for phase, text in told.items() if phase in FINAL]
+    width = max(map(len, going)) + 2
+    arrows = [""] * (len(going) - len(ends)) + [f" ──► {text}" for text in ends]
+    lines = [f"│ {text:{width - 2}} │{arrow}" for text, arrow in zip(going, arrows, strict=True)]
+    return "\n".join(["```", f"┌{'─' * width}┐", *lines, f"└{'─' * width}┘", "```"]) + "\n"
 
 
 def transitions() -> str:
@@ -102,11 +97,6 @@ def transitions() -> str:
         for number, row in enumerate(TRANSITIONS, 1)
     ]
     return "\n".join(lines) + "\n"
-
-
-def plain(text: str) -> str:
-    """Return text without the marks of Markdown."""
-    return text.replace("`", "")
 
 
 def page(path: Path) -> str:

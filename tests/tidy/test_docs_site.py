@@ -1,0 +1,68 @@
+"""The documentation as a site: what its build takes, and that its menu is whole."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCS = REPOSITORY / "docs"
+
+
+@pytest.fixture(scope="module")
+def build_site() -> ModuleType:
+    spec = spec_from_file_location("build_site", DOCS / "build_site.py")
+    assert spec and spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_menu_names_every_page_but_the_later_decisions() -> None:
+    sections = tomllib.loads((DOCS / "zensical.toml").read_text())["project"]["nav"]
+    named = [name for section in sections for names in section.values() for name in names]
+    pages = {path.relative_to(REPOSITORY).as_posix() for path in DOCS.rglob("*.md")}
+
+    assert {name for name in named if not (REPOSITORY / name).is_file()} == set()
+    assert {name for name in pages - set(named) if "/decisions/" not in name} == set()
+    assert len(named) == len(set(named))
+
+
+def test_pages_bring_what_they_lead_to(build_site: ModuleType, tmp_path: Path) -> None:
+    for name, text in {
+        "a.md": "[b](more/b.md#part) ![c](c.svg) [folder](folder) [out](https://example.org/x) [here](#d)",
+        "more/b.md": "[back](../a.md)",
+        "c.svg": "[not a page](missing.md)",
+        "folder/README.md": "",
+        "alone.md": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    found = build_site.reached([tmp_path / "a.md"])
+
+    names = {path.relative_to(tmp_path).as_posix() for path in found}
+    assert names == {"a.md", "more/b.md", "c.svg", "folder/README.md"}
+
+
+def test_a_link_to_no_file_ends_the_build(build_site: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "a.md"
+    page.write_text("[gone](gone.svg)")
+
+    with pytest.raises(SystemExit, match=r"a\.md: links to .*gone\.svg"):
+        build_site.reached([page])
+
+
+def test_versions_are_those_whose_folders_are_there_newest_first(
+    build_site: ModuleType, tmp_path: Path
+) -> None:
+    for name in ("0.9", "0.10", "assets"):
+        (tmp_path / name).mkdir()
+
+    listed = [(one["version"], one["aliases"]) for one in build_site.versions(tmp_path)]
+
+    assert listed == [("0.10", ["latest"]), ("0.9", [])]
