@@ -133,7 +133,7 @@ def command(
         whole_for_s=options["whole_for"],
         restart_s=float(options["restart"]),
     )
-    bounds = with_suspension(bounds, options["suspend_after"], options["min_run"], options["suspensions"])
+    bounds = with_suspension(bounds, options)
     outcomes = []
     for load, trace in traces.items():
         for name in chosen:

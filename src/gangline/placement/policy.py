@@ -20,7 +20,10 @@ WHOLE_FOR_S = 3600.0
 LONG_AFTER_DEVICE_S = 32 * 3600.0
 """Boundary of the two queues by attained service: 32 device-hours, on the same days."""
 
-MIN_RUN_S = 1800.0
+SHORT_WAIT_S = 300.0
+"""Every job of these days starts within minutes of it, where all can go on from a checkpoint."""
+
+MIN_RUN_S = 600.0
 SUSPENSIONS_MAX = 10
 
 RESTART_S = 120.0
@@ -109,6 +112,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             empty ones before it has waited that long, or is overdue; 0: at once.
         long_after_device_s: a gang that has had so many device-seconds goes after others of its priority,
             and is suspended for them where it can go on from a checkpoint; 0: nobody is suspended.
+        short_wait_s: a gang that has had less than that, and has waited so long, has others suspended too that
+            have had less, if it is more than its own: so its first start has a bound.
         min_run_s: a gang runs at least so long each time before it is suspended.
         suspensions_max: a gang is suspended so often at most.
         restart_s: what a suspension costs on each device of a gang.
@@ -122,6 +127,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     overdue_per_device_s: float = OVERDUE_PER_DEVICE_S
     whole_for_s: float = WHOLE_FOR_S
     long_after_device_s: float = LONG_AFTER_DEVICE_S
+    short_wait_s: float = SHORT_WAIT_S
     min_run_s: float = MIN_RUN_S
     suspensions_max: int = SUSPENSIONS_MAX
     restart_s: float = RESTART_S

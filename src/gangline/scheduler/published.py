@@ -24,7 +24,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         node_selector: ``LABEL=VALUE,...`` of the nodes that it uses; empty for all.
         overdue_after_seconds, overdue_per_device_seconds, whole_for_seconds: see :class:`Policy`, as those
             below.
-        long_after_device_seconds, min_run_seconds, suspensions_max: who is suspended for whom.
+        long_after_device_seconds, short_wait_seconds, min_run_seconds, suspensions_max: who is suspended for whom.
         preempt: gangs of lower priority give way.
         backfill: others may pass a gang that waits.
     """
@@ -36,6 +36,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     overdue_per_device_seconds: float = DEFAULTS.overdue_per_device_s
     whole_for_seconds: float = DEFAULTS.whole_for_s
     long_after_device_seconds: float = DEFAULTS.long_after_device_s
+    short_wait_seconds: float = DEFAULTS.short_wait_s
     min_run_seconds: float = DEFAULTS.min_run_s
     suspensions_max: int = DEFAULTS.suspensions_max
     preempt: bool = True
@@ -52,6 +53,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             overdue_per_device_seconds=policy.overdue_per_device_s,
             whole_for_seconds=policy.whole_for_s,
             long_after_device_seconds=policy.long_after_device_s,
+            short_wait_seconds=policy.short_wait_s,
             min_run_seconds=policy.min_run_s,
             suspensions_max=policy.suspensions_max,
             preempt=policy.may_preempt,
@@ -81,6 +83,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             overdue_per_device_s=self.overdue_per_device_seconds,
             whole_for_s=self.whole_for_seconds,
             long_after_device_s=self.long_after_device_seconds,
+            short_wait_s=self.short_wait_seconds,
             min_run_s=self.min_run_seconds,
             suspensions_max=self.suspensions_max,
             may_preempt=self.preempt,

@@ -74,7 +74,10 @@ def test_a_gang_that_has_had_much_is_suspended_for_one_that_has_had_nothing():
         ("nobody says whether it can", {"services": {}}),
         ("was suspended as often as it may be", {"suspensions_max": 0}),
         ("has not run for its minimum time", {"min_run_s": 6 * 3600.0}),
-        ("has had less than the boundary", {"long_after_device_s": 41 * 3600.0}),
+        (
+            "has had less than the boundary, for one that has just come",
+            {"long_after_device_s": 41 * 3600.0, "short_wait_s": 24 * 3600.0},
+        ),
         ("the administrator wants none", {"long_after_device_s": 0.0}),
     ],
 )
@@ -104,11 +107,37 @@ def test_service_of_earlier_runs_counts_and_the_minimum_time_is_of_the_present_o
     assert (
         suspended(
             decide(
-                members("new", 8), bound=running("long", started="2026-01-01T11:45:00Z"), services=services
+                members("new", 8), bound=running("long", started="2026-01-01T11:51:00Z"), services=services
             )
         )
         == []
     )
+
+
+@pytest.mark.parametrize(
+    ("case", "created", "had_h", "expected"),
+    [
+        ("waits for its first start", "2026-01-01T11:54:00Z", 0.0, ["long"]),
+        ("has had less", "2026-01-01T11:54:00Z", 7.0, ["long"]),
+        ("has had as much", "2026-01-01T11:54:00Z", 8.0, []),
+        ("has not waited long enough", "2026-01-01T11:56:00Z", 0.0, []),
+    ],
+)
+def test_others_below_the_boundary_give_way_to_one_that_waits_and(case, created, had_h, expected):
+    services = {
+        "team/long": RESUMABLE,
+        "team/new": AttainedService(is_resumable=True, device_s=had_h * 3600.0),
+    }
+
+    found = decide(
+        members("new", 8),
+        group("new", 8, created=created),
+        bound=running("long", started="2026-01-01T11:00:00Z"),  # eight device-hours
+        services=services,
+        short_wait_s=300.0,
+    )
+
+    assert suspended(found) == expected
 
 
 @pytest.mark.parametrize(("priority", "expected"), [(0, ["long"]), (1, ["long"]), (-1, [])])

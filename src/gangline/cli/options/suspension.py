@@ -1,8 +1,8 @@
-"""The options that bound suspension, of the scheduler and of the simulation alike."""
+"""The options that bound suspension, of the scheduler, `gangline up` and the simulation alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -23,13 +23,14 @@ def suspension_options(command: F) -> F:
     return command
 
 
-def with_suspension(policy: Policy, suspend_after: float, min_run: int, suspensions: int) -> Policy:
+def with_suspension(policy: Policy, options: Mapping[str, Any]) -> Policy:
     """Return the policy with what the options say."""
     return replace(
         policy,
-        long_after_device_s=HOUR_S * suspend_after,
-        min_run_s=float(min_run),
-        suspensions_max=suspensions,
+        long_after_device_s=HOUR_S * options["suspend_after"],
+        short_wait_s=float(options["short_wait"]),
+        min_run_s=float(options["min_run"]),
+        suspensions_max=options["suspensions"],
     )
 
 
@@ -41,6 +42,14 @@ _OPTIONS = (
         metavar="DEVICE-HOURS",
         show_default=True,
         help="A job that can go on from a checkpoint and has had more gives way to new ones; 0: none does.",
+    ),
+    click.option(
+        "--short-wait",
+        type=click.IntRange(0),
+        default=int(DEFAULTS.short_wait_s),
+        metavar="SECONDS",
+        show_default=True,
+        help="A job that has had less, and has waited so long, has any suspended that has had more than it.",
     ),
     click.option(
         "--min-run",

@@ -115,7 +115,7 @@ def policy_of(options: Mapping[str, Any]) -> Policy:
         may_preempt=options["preempt"],
         may_backfill=options["backfill"],
     )
-    return with_suspension(policy, options["suspend_after"], options["min_run"], options["suspensions"])
+    return with_suspension(policy, options)
 
 
 async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str, Any]) -> None:

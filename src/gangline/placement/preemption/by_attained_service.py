@@ -2,7 +2,9 @@
 
 Nobody says how long a training job runs, but one that has run for long will, as a rule, run for long yet. So
 gangs that have had fewer device-seconds than a boundary go first, and one of those that waits may have others
-suspended that have had more, if these can go on from a checkpoint. Source: Tiresias, NSDI'19 (discretised
+suspended that have had more, if these can go on from a checkpoint. Once it has waited for some minutes that
+may be others below the boundary, too, which have had more than it: short gangs that lie in a rack give way to a
+large one for moments, since they find room elsewhere. Source: Tiresias, NSDI'19 (discretised
 two-dimensional least attained service).
 
 What bounds that: a gang runs for a minimum time each time, it is suspended a few times at most, and nobody of
@@ -17,6 +19,7 @@ from functools import cached_property
 
 import msgspec
 
+from gangline.clock import parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot
 from gangline.placement.decisions import Suspension
@@ -75,7 +78,7 @@ class Suspender:
         Cost: nothing while no gang can be suspended; else that of a search for victims.
         """
         allocations = self._allocations
-        if not allocations.services or any(pod.refusal for pod in gang.pods):
+        if not self._policy.long_after_device_s or not allocations.services or any(pod.refusal for pod in gang.pods):
             return "", set()
         had = allocations.services.get(gang.key)
         if had is not None and self._policy.is_long(had.device_s):
@@ -111,17 +114,27 @@ class Suspender:
     def _candidates(self, gang: Gang) -> list[RunningGang]:
         """Return who may be suspended for a gang."""
         leaving = self._allocations.leaving
+        had = self._allocations.services.get(gang.key, AttainedService())
         return [
             running
-            for running in self._due
-            if running.priority <= gang.priority and running.key != gang.key and running.key not in leaving
+            for running, had_s in self._suspendable
+            if (self._policy.is_long(had_s) or (self._is_impatient(gang) and had_s > had.device_s))
+            and running.priority <= gang.priority
+            and running.key != gang.key
+            and running.key not in leaving
         ]
 
+    def _is_impatient(self, gang: Gang) -> bool:
+        """Return whether a gang has waited so long that others below the boundary give way to it."""
+        if not gang.created:
+            return False
+        return (self._now - parse_time(gang.created)).total_seconds() >= self._policy.short_wait_s
+
     @cached_property
-    def _due(self) -> list[RunningGang]:
-        """Who may be suspended for anybody. Cost: 10 µs for each gang that can go on."""
+    def _suspendable(self) -> list[tuple[RunningGang, float]]:
+        """Who may be suspended, and the device-seconds each has had. Cost: 10 µs for each that can go on."""
         allocations, policy = self._allocations, self._policy
-        found = []
+        found: list[tuple[RunningGang, float]] = []
         for key, service in allocations.services.items():
             if not service.is_resumable or service.suspensions >= policy.suspensions_max:
                 continue
@@ -129,10 +142,9 @@ class Suspender:
             if not pods or any(pod.is_ending for pod in pods.values()):
                 continue
             running = running_gang(key, list(pods.values()), allocations, self._now)
-            is_due = running.ran_s >= policy.min_run_s and policy.is_long(attained(running, service))
-            if is_due and not any(violations([running.guarded])):
+            if running.ran_s >= policy.min_run_s and not any(violations([running.guarded])):
                 lost = running.lost + policy.restart_s * running.devices
-                found.append(msgspec.structs.replace(running, lost=lost))
+                found.append((msgspec.structs.replace(running, lost=lost), attained(running, service)))
         return found
 
     def _decide(self, running: RunningGang, gang: Gang) -> None:
