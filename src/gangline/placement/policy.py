@@ -112,8 +112,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             empty ones before it has waited that long, or is overdue; 0: at once.
         long_after_device_s: a gang that has had so many device-seconds goes after others of its priority,
             and is suspended for them where it can go on from a checkpoint; 0: nobody is suspended.
-        short_wait_s: a gang that has had less than that, and has waited so long, has others suspended too that
-            have had less, if it is more than its own: so its first start has a bound.
+        short_wait_s: a gang that has had less than that, and has waited so long, has others suspended, too,
+            that have had less, if it is more than its own: so its first start has a bound.
         min_run_s: a gang runs at least so long each time before it is suspended.
         suspensions_max: a gang is suspended so often at most.
         restart_s: what a suspension costs on each device of a gang.

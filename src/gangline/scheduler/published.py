@@ -24,7 +24,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         node_selector: ``LABEL=VALUE,...`` of the nodes that it uses; empty for all.
         overdue_after_seconds, overdue_per_device_seconds, whole_for_seconds: see :class:`Policy`, as those
             below.
-        long_after_device_seconds, short_wait_seconds, min_run_seconds, suspensions_max: who is suspended for whom.
+        long_after_device_seconds, short_wait_seconds, min_run_seconds, suspensions_max: who is suspended for
+            whom.
         preempt: gangs of lower priority give way.
         backfill: others may pass a gang that waits.
     """

@@ -3,8 +3,8 @@
 Nobody says how long a training job runs, but one that has run for long will, as a rule, run for long yet. So
 gangs that have had fewer device-seconds than a boundary go first, and one of those that waits may have others
 suspended that have had more, if these can go on from a checkpoint. Once it has waited for some minutes that
-may be others below the boundary, too, which have had more than it: short gangs that lie in a rack give way to a
-large one for moments, since they find room elsewhere. Source: Tiresias, NSDI'19 (discretised
+may be others below the boundary, too, which have had more than it: short gangs that lie in a rack give way to
+a large one for moments, since they find room elsewhere. Source: Tiresias, NSDI'19 (discretised
 two-dimensional least attained service).
 
 What bounds that: a gang runs for a minimum time each time, it is suspended a few times at most, and nobody of
@@ -78,7 +78,8 @@ class Suspender:
         Cost: nothing while no gang can be suspended; else that of a search for victims.
         """
         allocations = self._allocations
-        if not self._policy.long_after_device_s or not allocations.services or any(pod.refusal for pod in gang.pods):
+        is_off = not self._policy.long_after_device_s or not allocations.services
+        if is_off or any(pod.refusal for pod in gang.pods):
             return "", set()
         had = allocations.services.get(gang.key)
         if had is not None and self._policy.is_long(had.device_s):
