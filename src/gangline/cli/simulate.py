@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gangline.cli.options.suspension import suspension_options, with_suspension
+from gangline.cli.options.suspension import suspension_bounds, suspension_options
 from gangline.cli.output import Column, print_table, print_value, say
 from gangline.errors import UserError
 from gangline.placement import Policy
@@ -131,9 +131,9 @@ def command(
         overdue_after_s=options["overdue_after"],
         overdue_per_device_s=options["overdue_per_device"],
         whole_for_s=options["whole_for"],
+        suspension=suspension_bounds(options),
         restart_s=float(options["restart"]),
     )
-    bounds = with_suspension(bounds, options)
     outcomes = []
     for load, trace in traces.items():
         for name in chosen:

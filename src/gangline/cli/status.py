@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from gangline.api.resources import DEPLOYMENTS, NODES, PODS
 from gangline.cli.options.images import describe_map
@@ -84,6 +85,7 @@ def describe(cluster: Cluster, status: ClusterStatus) -> dict[str, Any]:
             "isolation": facts.isolation,
             "keep": facts.keep,
             "operator": facts.has_operator,
+            "suspension": msgspec.to_builtins(facts.suspension),
             "created": facts.created,
         }
     report["state"] = str(cluster.paths.state)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
 from gangline.cli.options.gpus import simulation_options
 from gangline.cli.options.images import ImageOptions, describe_map, image_options
+from gangline.cli.options.suspension import DEFAULTS, suspension_bounds, suspension_options
 from gangline.cli.options.target import cluster_option
 from gangline.cli.options.volumes import bind_volumes, read_volumes
 from gangline.cli.output import say
@@ -51,6 +53,7 @@ from gangline.units import plural
     help="A folder of yours as the volume of the claim NAME; kept, also when the claim is deleted.",
 )
 @simulation_options
+@suspension_options
 @image_options
 @cluster_option
 def command(
@@ -63,13 +66,15 @@ def command(
     gpus: GpuOptions,
     images: ImageOptions,
     cluster: str,
+    **bounds: Any,
 ) -> None:
     """Start the one-machine cluster, or find it running, and keep it until `gangline down`."""
     from gangline.cluster.daemon.cluster import Cluster
 
     started = time.monotonic()
     found = Cluster(usable_paths(cluster))
-    was_up = found.status().server.state == "held"
+    before = found.status()
+    was_up = before.server.state == "held"
     wanted, folders = gpus.simulation, read_volumes(volumes)
     images.planned(found, isolation or "")
     facts = found.ensure_up(
@@ -79,6 +84,7 @@ def command(
         simulation=wanted,
         control_plane=control_plane or "",
         operator=operator,
+        suspension=suspension_bounds(bounds, before.facts.suspension if before.facts else DEFAULTS),
         say=say,
     )
     if drop_caches is not None:

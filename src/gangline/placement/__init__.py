@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gangline.placement.node_table import NodeTable as NodeTable
     from gangline.placement.policy import Policy as Policy
     from gangline.placement.policy import Queue as Queue
+    from gangline.placement.policy import SuspensionBounds as SuspensionBounds
     from gangline.placement.prediction import Comparison as Comparison
     from gangline.placement.prediction import Outlook as Outlook
     from gangline.placement.prediction import Workload as Workload
@@ -75,6 +76,7 @@ _HOMES = {
     "Snapshot": "snapshot",
     "Storage": "claims.volumes",
     "Suspension": "decisions",
+    "SuspensionBounds": "policy",
     "Unschedulable": "decisions",
     "Wait": "decisions",
     "Workload": "prediction",

@@ -16,7 +16,6 @@ that grow with the gang complete jobs sooner than one bound for all (docs/concep
 WHOLE_FOR_S = 3600.0
 """How long a node or rack of its own is worth waiting for, on the same days."""
 
-
 LONG_AFTER_DEVICE_S = 32 * 3600.0
 """Boundary of the two queues by attained service: 32 device-hours, on the same days."""
 
@@ -98,6 +97,28 @@ class _VolcanoQueue(msgspec.Struct, frozen=True):
     spec: _VolcanoSpec = _VolcanoSpec()
 
 
+class SuspensionBounds(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who is suspended for whom, where jobs can go on from a checkpoint.
+
+    Attributes:
+        long_after_device_s: a gang that has had so many device-seconds goes after others of its priority,
+            and is suspended for them; 0: nobody is suspended.
+        short_wait_s: a gang that has had less than that, and has waited so long, has others suspended, too,
+            that have had less, if it is more than its own: so its first start has a bound.
+        min_run_s: a gang runs at least so long each time before it is suspended.
+        suspensions_max: a gang is suspended so often at most.
+    """
+
+    long_after_device_s: float = LONG_AFTER_DEVICE_S
+    short_wait_s: float = SHORT_WAIT_S
+    min_run_s: float = MIN_RUN_S
+    suspensions_max: int = SUSPENSIONS_MAX
+
+    def is_long(self, device_s: float) -> bool:
+        """Return whether a gang that has had so many device-seconds goes after others of its priority."""
+        return 0 < self.long_after_device_s <= device_s
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How gangs are chosen and placed.
 
@@ -110,12 +131,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         overdue_per_device_s: for each device that a gang asks for, if that is longer.
         whole_for_s: a gang with devices is not cut over more nodes, or a wider level, than it would need on
             empty ones before it has waited that long, or is overdue; 0: at once.
-        long_after_device_s: a gang that has had so many device-seconds goes after others of its priority,
-            and is suspended for them where it can go on from a checkpoint; 0: nobody is suspended.
-        short_wait_s: a gang that has had less than that, and has waited so long, has others suspended, too,
-            that have had less, if it is more than its own: so its first start has a bound.
-        min_run_s: a gang runs at least so long each time before it is suspended.
-        suspensions_max: a gang is suspended so often at most.
+        suspension: who is suspended for whom.
         restart_s: what a suspension costs on each device of a gang.
         may_preempt: gangs of lower priority give way.
         may_backfill: others may pass a gang that waits, without delaying it.
@@ -126,10 +142,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     overdue_after_s: float = OVERDUE_AFTER_S
     overdue_per_device_s: float = OVERDUE_PER_DEVICE_S
     whole_for_s: float = WHOLE_FOR_S
-    long_after_device_s: float = LONG_AFTER_DEVICE_S
-    short_wait_s: float = SHORT_WAIT_S
-    min_run_s: float = MIN_RUN_S
-    suspensions_max: int = SUSPENSIONS_MAX
+    suspension: SuspensionBounds = SuspensionBounds()
     restart_s: float = RESTART_S
     may_preempt: bool = True
     may_backfill: bool = True
@@ -141,7 +154,3 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def whole_s(self, devices: int) -> float:
         """Return for how long a gang that asks for so many devices is not cut."""
         return min(self.whole_for_s, self.overdue_s(devices))
-
-    def is_long(self, device_s: float) -> bool:
-        """Return whether a gang that has had so many device-seconds goes after others of its priority."""
-        return 0 < self.long_after_device_s <= device_s

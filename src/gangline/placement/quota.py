@@ -144,7 +144,7 @@ class QueueLine:
 
     def _order(self, gang: Gang) -> tuple[int, bool, bool, str, str]:
         had = self._allocations.services.get(gang.key)
-        is_late = had is not None and self._policy.is_long(had.device_s)
+        is_late = had is not None and self._policy.suspension.is_long(had.device_s)
         return -gang.priority, not self._overdue[id(gang)], is_late, gang.created, gang.key
 
     def _rank(self, name: str) -> tuple[int, bool, int, bool, bool, float, str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.placement import Policy
+from gangline.placement import Policy, SuspensionBounds
 
 LEASE_NAME = "gangline-scheduler"
 ANNOTATION = "gangline.dev/scheduler"
@@ -22,10 +22,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         names: ``spec.schedulerName`` of the pods that it places.
         levels: node labels of the network's levels, the widest first.
         node_selector: ``LABEL=VALUE,...`` of the nodes that it uses; empty for all.
-        overdue_after_seconds, overdue_per_device_seconds, whole_for_seconds: see :class:`Policy`, as those
-            below.
-        long_after_device_seconds, short_wait_seconds, min_run_seconds, suspensions_max: who is suspended for
-            whom.
+        overdue_after_seconds, overdue_per_device_seconds, whole_for_seconds, suspension: see
+            :class:`Policy`.
         preempt: gangs of lower priority give way.
         backfill: others may pass a gang that waits.
     """
@@ -36,10 +34,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     overdue_after_seconds: float = DEFAULTS.overdue_after_s
     overdue_per_device_seconds: float = DEFAULTS.overdue_per_device_s
     whole_for_seconds: float = DEFAULTS.whole_for_s
-    long_after_device_seconds: float = DEFAULTS.long_after_device_s
-    short_wait_seconds: float = DEFAULTS.short_wait_s
-    min_run_seconds: float = DEFAULTS.min_run_s
-    suspensions_max: int = DEFAULTS.suspensions_max
+    suspension: SuspensionBounds = SuspensionBounds()
     preempt: bool = True
     backfill: bool = True
 
@@ -53,10 +48,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             overdue_after_seconds=policy.overdue_after_s,
             overdue_per_device_seconds=policy.overdue_per_device_s,
             whole_for_seconds=policy.whole_for_s,
-            long_after_device_seconds=policy.long_after_device_s,
-            short_wait_seconds=policy.short_wait_s,
-            min_run_seconds=policy.min_run_s,
-            suspensions_max=policy.suspensions_max,
+            suspension=policy.suspension,
             preempt=policy.may_preempt,
             backfill=policy.may_backfill,
         )
@@ -83,10 +75,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             overdue_after_s=self.overdue_after_seconds,
             overdue_per_device_s=self.overdue_per_device_seconds,
             whole_for_s=self.whole_for_seconds,
-            long_after_device_s=self.long_after_device_seconds,
-            short_wait_s=self.short_wait_seconds,
-            min_run_s=self.min_run_seconds,
-            suspensions_max=self.suspensions_max,
+            suspension=self.suspension,
             may_preempt=self.preempt,
             may_backfill=self.backfill,
         )

@@ -225,7 +225,7 @@ class LeastServiceScheduler(FitScheduler):
         return self._had_s.get(job.name, 0.0) + ran_s * job.gpus
 
     def _is_long(self, job: TraceJob, now_s: float) -> bool:
-        return self._policy.is_long(self._had(job, now_s))
+        return self._policy.suspension.is_long(self._had(job, now_s))
 
 
 def first_fit(room: Counts, wanted: int) -> dict[int, int]:

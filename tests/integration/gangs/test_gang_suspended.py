@@ -36,14 +36,14 @@ from gangline.kube.client import Client
 from gangline.kube.config import Connection
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.operator.operator import Operator
-from gangline.placement import Policy
+from gangline.placement import Policy, SuspensionBounds
 from gangline.scheduler.scheduler import Scheduler
 from gangline.workloads.start_gates import gates_of
 from gangline.workloads.suspension import SERVICE_ANNOTATION, SUSPENDED_ANNOTATION
 
 WAIT_S = 60.0
 SCHEDULER = "gangline-scheduler"
-POLICY = Policy(long_after_device_s=16.0, min_run_s=1.0, whole_for_s=0.0)
+POLICY = Policy(suspension=SuspensionBounds(long_after_device_s=16.0, min_run_s=1.0), whole_for_s=0.0)
 """Eight devices reach the boundary in two seconds."""
 
 FOR_EVER = 1_000_000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.placement import Policy
+from gangline.placement import Policy, SuspensionBounds
 from gangline.simulate.policies import POLICIES
 from gangline.simulate.replay import replay
 from gangline.simulate.site import Site
@@ -44,7 +44,7 @@ jobs = st.lists(
 def test_every_job_ends_and_every_suspension_keeps_the_bounds(
     drawn, min_run_s, suspensions_max, hours, short_wait_s
 ):
-    policy = Policy(
+    bounds = SuspensionBounds(
         min_run_s=min_run_s,
         suspensions_max=suspensions_max,
         long_after_device_s=hours * HOUR,
@@ -55,7 +55,7 @@ def test_every_job_ends_and_every_suspension_keeps_the_bounds(
     outcome = replay(
         Trace(drawn, 0.0, HOUR),
         SITE,
-        POLICIES["resumable"](SITE, policy),
+        POLICIES["resumable"](SITE, Policy(suspension=bounds)),
         SPEEDS,
         has_fixed_durations=True,
         restart_s=restart_s,

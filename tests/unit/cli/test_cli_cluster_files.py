@@ -1,6 +1,7 @@
 """Facts, locks and folders of the one-machine cluster."""
 
 import ipaddress
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from gangline.cluster.daemon.cluster_facts import (
     free_subnet,
     is_port_free,
     load_facts,
+    policy_of,
     read_routes,
+    refuse_other_bounds,
     save_facts,
 )
 from gangline.cluster.daemon.daemon import daemon_environment
@@ -22,6 +25,7 @@ from gangline.cluster.daemon.kept_image_map import load_image_map
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.process_lock import ProcessLock, read_lock
 from gangline.errors import UserError
+from gangline.placement import SuspensionBounds
 
 ROUTES = """\
 Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
@@ -134,3 +138,31 @@ def test_images_of_a_cluster_that_is_starting_are_read_without_its_server(paths)
         assert server.acquire()
 
         assert load_image_map(Cluster(paths)).images == {}
+
+
+def test_bounds_on_suspension_are_kept_and_change_only_with_a_start(paths):
+    bounds = SuspensionBounds(min_run_s=5.0)
+    save_facts(paths, decide_facts(paths, None, nodes=1, isolation="plain", keep=True, suspension=bounds))
+    facts = load_facts(paths)
+
+    assert facts.suspension == bounds
+    assert policy_of(facts).suspension == bounds
+    assert decide_facts(paths, facts, nodes=1, isolation="plain", keep=True).suspension == bounds
+    refuse_other_bounds(facts, None)
+    with pytest.raises(UserError, match="min_run_s=5, min_run_s=600 was asked for"):
+        refuse_other_bounds(facts, SuspensionBounds())
+
+
+@pytest.mark.parametrize("text", [b"[]", b'{"port": "x"}', b"\xff"])
+def test_facts_of_another_form_count_as_none(paths, text):
+    paths.facts.write_bytes(text)
+    assert load_facts(paths) is None
+
+
+def test_facts_of_another_release_are_read(paths):
+    first = decide_facts(paths, None, nodes=2, isolation="plain", keep=False)
+    save_facts(paths, first)
+    known = json.loads(paths.facts.read_text())
+    del known["suspension"]
+    paths.facts.write_text(json.dumps(known | {"later": 1}))
+    assert load_facts(paths) == first

@@ -9,7 +9,7 @@ from gangline.placement.affinity.terms import pods_of
 from gangline.placement.cycle import schedule
 from gangline.placement.decisions import Decisions
 from gangline.placement.gangs import Group
-from gangline.placement.policy import Policy
+from gangline.placement.policy import Policy, SuspensionBounds
 from gangline.placement.preemption.disruption import DisruptionBudget
 from gangline.placement.service import AttainedService
 from gangline.placement.snapshot import PodView, Snapshot
@@ -33,6 +33,7 @@ def decide(
     services: dict[str, AttainedService] | None = None,
     leaving: tuple[str, ...] = (),
     budgets: tuple[DisruptionBudget, ...] = (),
+    overdue_after_s: float = 86_400.0,
     **bounds: Any,
 ) -> Decisions:
     snapshot = Snapshot(
@@ -43,7 +44,10 @@ def decide(
         budgets=budgets,
     )
     known = {one.key: one for one in (group("long", 8), group("new", 8), *groups)}
-    return schedule(snapshot, waiting, now=NOW, policy=Policy(**bounds), groups=known)
+    policy = Policy(
+        overdue_after_s=overdue_after_s, overdue_per_device_s=0.0, suspension=SuspensionBounds(**bounds)
+    )
+    return schedule(snapshot, waiting, now=NOW, policy=policy, groups=known)
 
 
 def suspended(found: Decisions) -> list[str]:
@@ -164,17 +168,16 @@ def test_one_that_has_had_much_waits_and_has_nobody_suspended():
 def test_one_that_has_had_much_goes_after_one_that_has_had_little():
     services = {"team/long": AttainedService(is_resumable=True, device_s=33 * 3600.0, suspensions=1)}
     old = group("long", 8, created=SEVEN)
-    bounds = {"overdue_after_s": 86_400.0}
 
-    found = decide([*members("long", 8), *members("new", 8)], old, bound=[], services=services, **bounds)
+    found = decide([*members("long", 8), *members("new", 8)], old, bound=[], services=services)
     assert reasons(found).keys() == {"long"}
 
     high = group("long", 8, created=SEVEN, priority=1)
-    found = decide([*members("long", 8), *members("new", 8)], high, bound=[], services=services, **bounds)
+    found = decide([*members("long", 8), *members("new", 8)], high, bound=[], services=services)
     assert reasons(found).keys() == {"new"}
 
-    overdue = {"overdue_after_s": 3600.0, "overdue_per_device_s": 0.0}
-    found = decide([*members("long", 8), *members("new", 8)], old, bound=[], services=services, **overdue)
+    both = [*members("long", 8), *members("new", 8)]
+    found = decide(both, old, bound=[], services=services, overdue_after_s=3600.0)
     assert reasons(found).keys() == {"new"}
 
 

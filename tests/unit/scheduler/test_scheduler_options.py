@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gangline.cli.serve.scheduler import command, policy_of
-from gangline.placement.policy import Policy
+from gangline.placement.policy import Policy, SuspensionBounds
 from gangline.topology.network import DEFAULT_LEVELS
 
 MANIFEST = Path(__file__).resolve().parents[3] / "deploy" / "scheduler.yaml"
@@ -52,3 +52,11 @@ def test_the_manifest_serves_what_it_names() -> None:
         "prometheus.io/scrape": "true",
         "prometheus.io/port": str(ports["metrics"]),
     }
+
+
+def test_bounds_on_suspension_reach_the_policy() -> None:
+    options = given("--suspend-after", "0.5", "--short-wait", "60", "--min-run", "5", "--suspensions", "3")
+
+    assert policy_of(options).suspension == SuspensionBounds(
+        long_after_device_s=1800.0, short_wait_s=60.0, min_run_s=5.0, suspensions_max=3
+    )

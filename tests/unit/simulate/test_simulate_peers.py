@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gangline.placement import Policy
+from gangline.placement import Policy, SuspensionBounds
 from gangline.simulate.peers import EasyScheduler, by_domains, emptiest
 from gangline.simulate.policies import POLICIES
 from gangline.simulate.replay import Replay, replay
@@ -22,7 +22,7 @@ def job(name: str, arrival_s: float, gpus: int, work_s: float) -> TraceJob:
 
 
 def run(policy: str, *jobs: TraceJob, site: Site = DGX, restart_s: float = 120.0, **bounds: float) -> Replay:
-    scheduler = POLICIES[policy](site, Policy(**bounds))  # type: ignore[arg-type]
+    scheduler = POLICIES[policy](site, Policy(suspension=SuspensionBounds(**bounds)))  # type: ignore[arg-type]
     trace = Trace(jobs, 0.0, 1000.0)
     return replay(trace, site, scheduler, Speeds(site), has_fixed_durations=True, restart_s=restart_s)
 
@@ -99,10 +99,17 @@ def test_a_job_that_has_had_much_is_suspended_for_one_that_has_had_little(policy
 
 
 def test_a_job_that_has_had_little_is_not_suspended():
-    outcome = run("resumable", job("a", 0, 8, 10 * HOUR), job("b", 3 * HOUR, 8, HOUR))
+    outcome = run("resumable", job("a", 0, 8, 10 * HOUR), job("b", 3 * HOUR, 8, HOUR), short_wait_s=2 * HOUR)
 
     # 32 GPU-hours after four
     assert spans(outcome, "b") == [(4 * HOUR, 5 * HOUR)]
+
+
+def test_it_is_once_one_that_has_had_less_has_waited_for_minutes():
+    outcome = run("resumable", job("a", 0, 8, 10 * HOUR), job("b", 3 * HOUR, 8, HOUR), short_wait_s=300)
+
+    assert spans(outcome, "b") == [(3 * HOUR + 300, 4 * HOUR + 300)]
+    assert spans(outcome, "a") == [(0, 3 * HOUR + 300), (4 * HOUR + 300, 11 * HOUR + 120)]
 
 
 def test_a_job_is_suspended_a_few_times_at_most():

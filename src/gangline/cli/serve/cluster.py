@@ -106,7 +106,7 @@ async def _serve_cluster(paths: ClusterPaths, facts: ClusterFacts) -> None:
         await plane.start()
         await _bootstrap(paths, facts, plane.first_objects(next(iter(addresses), "127.0.0.1")))
         run_services = await plane.import_services()
-        services = asyncio.create_task(run_services(plane, paths, supervisor, facts.has_operator, addresses))
+        services = asyncio.create_task(run_services(plane, paths, facts, supervisor, addresses))
         await _first_of(services, stopped)
         await supervisor.stop()  # not when the server fails: the agent starts it again
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gangline.cli.options.suspension import suspension_options, with_suspension
+from gangline.cli.options.suspension import suspension_bounds, suspension_options
 from gangline.cli.serve.service import (
     collect_rarely,
     connection_options,
@@ -107,15 +107,15 @@ def check_selector(text: str) -> None:
 
 def policy_of(options: Mapping[str, Any]) -> Policy:
     """Return the policy that the options ask for; queues are read from the cluster."""
-    policy = Policy(
+    return Policy(
         levels=tuple(level.label for level in parse_levels(options["levels"])) or DEFAULT_LEVELS,
         overdue_after_s=options["overdue_after"],
         overdue_per_device_s=options["overdue_per_device"],
         whole_for_s=options["whole_for"],
+        suspension=suspension_bounds(options),
         may_preempt=options["preempt"],
         may_backfill=options["backfill"],
     )
-    return with_suspension(policy, options)
 
 
 async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from gangline.cli.serve.service import collect_rarely
 from gangline.cli.serve.trainer_status import StatusListener
 from gangline.cluster.api_access import api_connection
 from gangline.cluster.control_plane import identities
+from gangline.cluster.daemon.cluster_facts import ClusterFacts, policy_of
 from gangline.cluster.daemon.readiness import CONTROLLERS_STARTED
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.runs.bounds import Bounds
@@ -34,9 +35,7 @@ from gangline.kube.http_paths import PathAnswer
 from gangline.kube.verbs import ObjectClient
 from gangline.operator.operator import Operator
 from gangline.operator.statistics import OperatorStatistics
-from gangline.placement import Policy
 from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
-from gangline.topology.network import DEFAULT_LEVELS
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
 async def run_services(
     plane: ControlPlane,
     paths: ClusterPaths,
+    facts: ClusterFacts,
     supervisor: AgentSupervisor,
-    has_operator: bool,
     addresses: list[str],
 ) -> None:
     """Run everything that works against the API; the first of them to fail ends the server."""
@@ -69,9 +68,7 @@ async def run_services(
             has_remote_shell=True, gang_scheduling=DEFAULT_NAMES[0], status_endpoint=desk.endpoint
         )
         operator = Operator(of_operator, settings=settings)
-        # all nodes are this machine: no wire between them is worth waiting for
-        policy = Policy(levels=DEFAULT_LEVELS, whole_for_s=0.0)
-        scheduler = Scheduler(await client_of(identities.SCHEDULER), policy=policy)
+        scheduler = Scheduler(await client_of(identities.SCHEDULER), policy=policy_of(facts))
         client = await client_of(identities.CONTROLLERS)
         figures = _figures(plane, operator, scheduler, tuple(clients.values()))
         plane.show("/metrics", ClusterFigures(paths, figures).answer)
@@ -80,7 +77,7 @@ async def run_services(
             async with asyncio.TaskGroup() as services:
                 services.create_task(plane.keep(), name="control plane")
                 services.create_task(controllers, name="controllers")
-                if has_operator:
+                if facts.has_operator:
                     services.create_task(operator.run(), name="operator")
                     services.create_task(desk.run(of_operator), name="trainer status")
                 services.create_task(scheduler.run(), name="scheduler")

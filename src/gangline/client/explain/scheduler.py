@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gangline.api.resources import LEASES
 from gangline.clock import now, parse_time
+from gangline.cluster.daemon.cluster_facts import load_facts, policy_of
 from gangline.kube.errors import ApiError
 from gangline.scheduler.published import LEASE_NAME, Published
 from gangline.scheduler.scheduler import DEFAULT_NAMES
@@ -68,8 +69,11 @@ async def see_schedulers(
     if not waiting:
         return []
     built_in = DEFAULT_NAMES if target.is_local or await _is_one_machine(client) else ()
+    policy = policy_of(load_facts(target.paths) if target.is_local else None)
+    own = Published.from_policy(policy, DEFAULT_NAMES, "")
+    message = "runs: it is part of the one-machine cluster"
     return [
-        SchedulerLiveness(name, "runs", "runs: it is part of the one-machine cluster", is_ours=True)
+        SchedulerLiveness(name, "runs", message, is_ours=True, published=own)
         if name in built_in
         else await _see(client, name, held, _start(name, target))
         for name, held in sorted(waiting.items())

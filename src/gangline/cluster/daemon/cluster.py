@@ -35,6 +35,7 @@ from gangline.cluster.daemon.cluster_facts import (
     note_use,
     refuse_another_operator,
     refuse_another_plane,
+    refuse_other_bounds,
     save_facts,
 )
 from gangline.cluster.daemon.daemon import is_alive, log_tail, spawn_daemon
@@ -48,6 +49,7 @@ from gangline.cluster.process_lock import LockState, ProcessLock, read_lock
 from gangline.cluster.runs.bounds import Bounds
 from gangline.errors import ClusterError, UserError
 from gangline.kube.client import Client
+from gangline.placement import SuspensionBounds
 
 START_TIMEOUT_S = {OWN: 30.0, KUBERNETES: 90.0}
 STOP_TIMEOUT_S = 15.0
@@ -79,6 +81,18 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     facts: ClusterFacts | None
 
 
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What :meth:`Cluster.ensure_up` is asked for."""
+
+    nodes: int
+    isolation: str
+    keep: bool
+    simulation: Simulation | None
+    control_plane: str
+    operator: bool | None
+    suspension: SuspensionBounds | None
+
+
 class Cluster:
     """One cluster of this user. Methods block; each has a bound in seconds."""
 
@@ -103,6 +117,7 @@ class Cluster:
         simulation: Simulation | None = None,
         control_plane: str = "",
         operator: bool | None = None,
+        suspension: SuspensionBounds | None = None,
         say: Say = lambda text: None,
     ) -> ClusterFacts:
         """Make the cluster run with at least that many Ready nodes, and return its facts.
@@ -114,15 +129,24 @@ class Cluster:
             simulation: GPUs to simulate, None for whatever the cluster has.
             control_plane: one of ``CONTROL_PLANES``, empty for whatever the cluster has.
             operator: whether our operator runs MPIJobs, None for whatever the cluster has.
+            suspension: who is suspended for whom, None for whatever the cluster has.
             say: is told what was found and done, one line each.
 
         Raises:
-            UserError: the running cluster has another isolation, other GPUs or no operator where one is
-                asked for, the cluster another control plane, or a bad argument.
+            UserError: the running cluster has another isolation, other GPUs, other bounds on suspension or no
+                operator where one is asked for, the cluster another control plane, or a bad argument.
             ClusterError: it did not become ready within 30 s, or 90 s under Kubernetes' control plane.
         """
         _check_arguments(nodes, isolation)
-        simulation = simulation.check() if simulation is not None else None
+        wanted = _Wanted(
+            nodes=nodes,
+            isolation=isolation,
+            keep=keep,
+            simulation=simulation.check() if simulation is not None else None,
+            control_plane=control_plane,
+            operator=operator,
+            suspension=suspension,
+        )
         make_private_folders(self.paths)
         note_use(self.paths)
         with ProcessLock(self.paths.lock("start")) as start:
@@ -133,9 +157,7 @@ class Cluster:
                 )
             for left in reversed(range(STARTS_MAX)):
                 try:
-                    facts = self._find_or_start(
-                        nodes, isolation, keep, simulation, control_plane, operator, say
-                    )
+                    facts = self._find_or_start(wanted, say)
                     break
                 except _ServerGoneError:
                     if not left:
@@ -144,38 +166,20 @@ class Cluster:
             say(self._restarted_line(process, pid, why))
         return facts
 
-    def _find_or_start(
-        self,
-        nodes: int,
-        isolation: str,
-        keep: bool,
-        simulation: Simulation | None,
-        control_plane: str,
-        operator: bool | None,
-        say: Say,
-    ) -> ClusterFacts:
+    def _find_or_start(self, wanted: _Wanted, say: Say) -> ClusterFacts:
         found = read_lock(self.paths.lock("server"))
         facts = load_facts(self.paths)
-        refuse_another_plane(facts, control_plane)
+        refuse_another_plane(facts, wanted.control_plane)
         if found.state == "held" and facts is not None:
-            refuse_another(facts, simulation or Simulation.of(facts))
-            refuse_another_operator(facts, operator)
-            facts = self._adjust_running(facts, nodes=nodes, isolation=isolation, keep=keep)
+            refuse_another(facts, wanted.simulation or Simulation.of(facts))
+            refuse_another_operator(facts, wanted.operator)
+            refuse_other_bounds(facts, wanted.suspension)
+            facts = self._adjust_running(facts, wanted)
             self._wait_ready(facts, None)
             return facts
-        if simulation is None and facts is not None and found.state == "killed":
-            simulation = Simulation.of(facts)  # its pods run on and hold them
-        return self._start(
-            facts,
-            found,
-            nodes=nodes,
-            isolation=isolation,
-            keep=keep,
-            simulation=simulation,
-            control_plane=control_plane or (facts.control_plane if facts else OWN),
-            operator=operator,
-            say=say,
-        )
+        if wanted.simulation is None and facts is not None and found.state == "killed":
+            wanted = replace(wanted, simulation=Simulation.of(facts))  # its pods run on and hold them
+        return self._start(facts, found, wanted, say)
 
     def down(self, *, say: Say = lambda text: None) -> bool:
         """Stop server and agent; ``False`` when neither ran. Pods are the caller's to stop before.
@@ -247,32 +251,22 @@ class Cluster:
 
     # Start -------------------------------------------------------------------------------------------------
 
-    def _start(
-        self,
-        facts: ClusterFacts | None,
-        found: LockState,
-        *,
-        nodes: int,
-        isolation: str,
-        keep: bool,
-        simulation: Simulation | None,
-        control_plane: str,
-        operator: bool | None,
-        say: Say,
-    ) -> ClusterFacts:
+    def _start(self, facts: ClusterFacts | None, found: LockState, wanted: _Wanted, say: Say) -> ClusterFacts:
+        control_plane = wanted.control_plane or (facts.control_plane if facts else OWN)
         if control_plane == KUBERNETES:
             check_programs()
         Bounds.of(os.environ)  # the server reads them too, where nobody would see the error
-        wanted = isolation or (facts.isolation if facts else "auto")
+        operator = wanted.operator
         fresh = decide_facts(
             self.paths,
             facts,
-            nodes=max(nodes, facts.nodes if facts else 1),  # those of an earlier start are still objects
-            isolation=wanted,
-            keep=keep,
-            simulation=simulation or NO_SIMULATION,
+            nodes=max(wanted.nodes, facts.nodes if facts else 1),  # those of an earlier start are objects
+            isolation=wanted.isolation or (facts.isolation if facts else "auto"),
+            keep=wanted.keep,
+            simulation=wanted.simulation or NO_SIMULATION,
             control_plane=control_plane,
             has_operator=operator if operator is not None else facts is None or facts.has_operator,
+            suspension=wanted.suspension,
         )
         if facts is not None and facts.port != fresh.port:
             say(f"port {facts.port} is taken by another program; the API server now listens on {fresh.port}")
@@ -300,16 +294,17 @@ class Cluster:
             note_restart(self.paths, "server", found.pid, "was killed")
         return fresh
 
-    def _adjust_running(self, facts: ClusterFacts, *, nodes: int, isolation: str, keep: bool) -> ClusterFacts:
-        if isolation not in ("", "auto", facts.isolation):
+    def _adjust_running(self, facts: ClusterFacts, wanted: _Wanted) -> ClusterFacts:
+        if wanted.isolation not in ("", "auto", facts.isolation):
             raise UserError(
-                f"cluster `{facts.name}` has isolation `{facts.isolation}`, `{isolation}` was asked for",
+                f"cluster `{facts.name}` has isolation `{facts.isolation}`, `{wanted.isolation}` was asked "
+                "for",
                 hint=f"stop it first with `gangline down --cluster {facts.name}`, or use another --cluster",
             )
-        wanted = replace(facts, nodes=max(nodes, facts.nodes), keep=keep or facts.keep)
-        if wanted != facts:
-            save_facts(self.paths, wanted)
-        return wanted
+        more = replace(facts, nodes=max(wanted.nodes, facts.nodes), keep=wanted.keep or facts.keep)
+        if more != facts:
+            save_facts(self.paths, more)
+        return more
 
     def _wait_ready(self, facts: ClusterFacts, server: subprocess.Popen[bytes] | None) -> None:
         """Wait until the API server answers, the job kinds are served and every node is Ready."""

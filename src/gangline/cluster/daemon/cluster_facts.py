@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import socket
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import asdict, fields, replace
+from msgspec.structs import asdict, replace
 
 from gangline.clock import format_time, now
 from gangline.cluster.daemon.simulation import Simulation
 from gangline.cluster.paths import ClusterPaths
 from gangline.errors import UserError
+from gangline.placement import Policy, SuspensionBounds
+from gangline.topology.network import DEFAULT_LEVELS
 
 PORT_FIRST = 16000
 PORT_COUNT = 1000
@@ -52,6 +53,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
         control_plane: one of ``CONTROL_PLANES``, for as long as the cluster exists.
         kubelet_port: port at which the API server finds the nodes; 0 for the own server, which needs none.
         has_operator: whether its own operator runs MPIJobs; without it another one brings their definition.
+        suspension: who is suspended for whom when it is full.
     """
 
     name: str
@@ -68,6 +70,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     control_plane: str = OWN
     kubelet_port: int = 0
     has_operator: bool = True
+    suspension: SuspensionBounds = SuspensionBounds()
 
     @property
     def node_names(self) -> list[str]:
@@ -81,6 +84,15 @@ class ClusterFacts(msgspec.Struct, frozen=True):
         return f"https://127.0.0.1:{port}/metrics"
 
 
+def policy_of(facts: ClusterFacts | None) -> Policy:
+    """Return how the scheduler of a one-machine cluster decides; by default where its facts are not at hand.
+
+    All nodes are one machine: no wire between them is worth waiting for.
+    """
+    bounds = facts.suspension if facts is not None else SuspensionBounds()
+    return Policy(levels=DEFAULT_LEVELS, whole_for_s=0.0, suspension=bounds)
+
+
 def node_name(index: int) -> str:
     """Return the name of a node, counted from 0."""
     return f"node-{index}"
@@ -89,10 +101,8 @@ def node_name(index: int) -> str:
 def load_facts(paths: ClusterPaths) -> ClusterFacts | None:
     """Return the facts, ``None`` when there are none that can be read."""
     try:
-        found = json.loads(paths.facts.read_text())
-        known = {field.name for field in fields(ClusterFacts)}
-        return ClusterFacts(**{name: value for name, value in found.items() if name in known})
-    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        return msgspec.json.decode(paths.facts.read_bytes(), type=ClusterFacts)
+    except (FileNotFoundError, msgspec.DecodeError):
         return None
 
 
@@ -125,10 +135,26 @@ def refuse_another_operator(facts: ClusterFacts, wanted: bool | None) -> None:
         )
 
 
+def refuse_other_bounds(facts: ClusterFacts, wanted: SuspensionBounds | None) -> None:
+    """Refuse to change whom the scheduler of a running cluster suspends. None is whatever it has.
+
+    Raises:
+        UserError: with what differs and the way on.
+    """
+    has, asked = asdict(facts.suspension), asdict(wanted or facts.suspension)
+    if other := {name: value for name, value in asked.items() if value != has[name]}:
+        raise UserError(
+            f"cluster `{facts.name}` suspends jobs with "
+            f"{', '.join(f'{name}={has[name]:g}' for name in other)}, "
+            f"{', '.join(f'{name}={value:g}' for name, value in other.items())} was asked for",
+            hint=f"stop it first: gangline down --cluster {facts.name}",
+        )
+
+
 def save_facts(paths: ClusterPaths, facts: ClusterFacts) -> None:
     """Write the facts whole, by rename."""
     fresh = paths.facts.with_suffix(f".{os.getpid()}.tmp")
-    fresh.write_text(json.dumps(asdict(facts), indent=2) + "\n")
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n")
     fresh.replace(paths.facts)
 
 
@@ -158,6 +184,7 @@ def decide_facts(
     simulation: Simulation = NO_SIMULATION,
     control_plane: str = OWN,
     has_operator: bool = True,
+    suspension: SuspensionBounds | None = None,
 ) -> ClusterFacts:
     """Return the facts for a server that is about to start.
 
@@ -188,6 +215,7 @@ def decide_facts(
         simulated_gpus=simulation.gpus,
         gpu_model=simulation.model,
         has_operator=has_operator,
+        suspension=suspension or chosen.suspension,
     )
 
 

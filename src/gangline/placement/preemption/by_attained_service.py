@@ -58,7 +58,7 @@ class Suspender:
     ) -> None:
         self._table = table
         self._allocations = allocations
-        self._policy = policy
+        self._policy, self._bounds = policy, policy.suspension
         self._now = now
         self._is_cut = is_cut
         self._unhelped: set[GangShape] = set()
@@ -78,11 +78,11 @@ class Suspender:
         Cost: nothing while no gang can be suspended; else that of a search for victims.
         """
         allocations = self._allocations
-        is_off = not self._policy.long_after_device_s or not allocations.services
+        is_off = not self._bounds.long_after_device_s or not allocations.services
         if is_off or any(pod.refusal for pod in gang.pods):
             return "", set()
         had = allocations.services.get(gang.key)
-        if had is not None and self._policy.is_long(had.device_s):
+        if had is not None and self._bounds.is_long(had.device_s):
             return "", set()
         if form in self._unhelped or len(self._unhelped) >= FORMS_TRIED_MAX:
             return "", set()
@@ -119,7 +119,7 @@ class Suspender:
         return [
             running
             for running, had_s in self._suspendable
-            if (self._policy.is_long(had_s) or (self._is_impatient(gang) and had_s > had.device_s))
+            if (self._bounds.is_long(had_s) or (self._is_impatient(gang) and had_s > had.device_s))
             and running.priority <= gang.priority
             and running.key != gang.key
             and running.key not in leaving
@@ -129,22 +129,22 @@ class Suspender:
         """Return whether a gang has waited so long that others below the boundary give way to it."""
         if not gang.created:
             return False
-        return (self._now - parse_time(gang.created)).total_seconds() >= self._policy.short_wait_s
+        return (self._now - parse_time(gang.created)).total_seconds() >= self._bounds.short_wait_s
 
     @cached_property
     def _suspendable(self) -> list[tuple[RunningGang, float]]:
         """Who may be suspended, and the device-seconds each has had. Cost: 10 µs for each that can go on."""
-        allocations, policy = self._allocations, self._policy
+        allocations, bounds = self._allocations, self._bounds
         found: list[tuple[RunningGang, float]] = []
         for key, service in allocations.services.items():
-            if not service.is_resumable or service.suspensions >= policy.suspensions_max:
+            if not service.is_resumable or service.suspensions >= bounds.suspensions_max:
                 continue
             pods = allocations.by_gang.get(key)
             if not pods or any(pod.is_ending for pod in pods.values()):
                 continue
             running = running_gang(key, list(pods.values()), allocations, self._now)
-            if running.ran_s >= policy.min_run_s and not any(violations([running.guarded])):
-                lost = running.lost + policy.restart_s * running.devices
+            if running.ran_s >= bounds.min_run_s and not any(violations([running.guarded])):
+                lost = running.lost + self._policy.restart_s * running.devices
                 found.append((msgspec.structs.replace(running, lost=lost), attained(running, service)))
         return found
 
@@ -158,7 +158,7 @@ class Suspender:
                 beneficiary=gang.key,
                 device_s=attained(running, service),
                 number=service.suspensions + 1,
-                number_max=self._policy.suspensions_max,
+                number_max=self._bounds.suspensions_max,
             )
         )
 
