@@ -314,7 +314,7 @@ class NodeAgent:
                 continue
             if self._context.paths.pod_socket(record.uid).exists():
                 adopted += 1
-                self._take_over_node(record)
+                self._take_over_network(record)
             else:
                 ended += 1
             self._context.gpus.reserve(record.uid, record.gpus)
@@ -335,10 +335,15 @@ class NodeAgent:
         self.found = FoundPods(adopted, ended, removed, links)
         self._report()
 
-    def _take_over_node(self, record: PodRecord) -> None:
+    def _take_over_network(self, record: PodRecord) -> None:
         network = self._context.network
-        if network is not None and record.host_network:
-            network.take_over_node(record.address, peer_of(self._context.paths.pod_socket(record.uid)))
+        if network is None or not (record.host_network or record.peers):
+            return
+        pid = peer_of(self._context.paths.pod_socket(record.uid))
+        if record.host_network:
+            network.take_over_node(record.address, pid)
+        else:
+            network.direct.adopt(record.uid, record.peers, record.address, f"/proc/{pid}/ns/net")
 
     def _report(self) -> None:
         self._context.log.info("node agent ready", isolation=self._context.isolation, **asdict(self.found))

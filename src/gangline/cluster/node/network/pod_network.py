@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangline.cluster.node.network.addresses import node_address
+from gangline.cluster.node.network.direct_links import DirectLinks
 from gangline.cluster.node.network.egress.way_out import WayOut
 from gangline.cluster.node.network.host_names import PodHost
 from gangline.cluster.node.shim import network_interface, syscalls
@@ -31,6 +32,8 @@ LINK_MTU_BYTES = 65535
 
 INTERFACE_IN_POD = "eth0"
 _COLLECT_AFTER_S = 1.0
+_NODES = "nodes"
+"""What links between nodes belong to."""
 
 
 def interface_prefix(cluster_id: str) -> str:
@@ -69,6 +72,7 @@ class PodNetwork:
 
     Attributes:
         way_out: how pods reach the outside; to be opened once the bridge is.
+        direct: links between pods of one gang, and between nodes after the first.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class PodNetwork:
         self.way_out = WayOut(
             cluster_id=cluster_id, bridge=bridge, subnet=self.subnet, resolv=resolv, hosts=hosts
         )
+        self.direct = DirectLinks(LINK_MTU_BYTES)
         self._netlink: AsyncIPRoute | None = None
         self._bridge_index = 0
         self._removals = ThreadPoolExecutor(1, "gl-links")
@@ -151,6 +156,7 @@ class PodNetwork:
                             os.close(namespace)
                         raise ClusterError(f"cannot make the network of node {address}: {error}") from error
                 self._nodes[address] = namespace
+                self.direct.join(address, _NODES, address, f"/proc/{os.getpid()}/fd/{namespace}")
             return f"/proc/{os.getpid()}/fd/{self._nodes[address]}"
 
     def take_over_node(self, address: str, pid: int) -> None:
@@ -165,6 +171,7 @@ class PodNetwork:
             os.close(namespace)  # it had not entered it yet
         else:
             self._nodes[address] = namespace
+            self.direct.adopt(address, _NODES, address, f"/proc/{os.getpid()}/fd/{namespace}")
 
     async def add_link(self, pod_uid: str, pid: int, address: str) -> None:
         """Make a link between the bridge and ``eth0`` of the network namespace of process ``pid``.
@@ -206,6 +213,7 @@ class PodNetwork:
 
     def end_link(self, pod_uid: str) -> None:
         """The pod's processes have ended: see to it that its link goes too."""
+        self.direct.leave(pod_uid)
         self._ended.add(interface_name(self._cluster_id, pod_uid))
         if self._collector is None or self._collector.done():
             self._collector = asyncio.create_task(self._collect())
@@ -240,6 +248,7 @@ class PodNetwork:
             self._collector.cancel()
         for name in await self._existing() & self._ended:
             await self._remove(name)
+        self.direct.close()
         await self.way_out.close(remove=remove_bridge)
         for namespace in self._nodes.values():
             os.close(namespace)

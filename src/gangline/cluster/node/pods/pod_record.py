@@ -14,8 +14,10 @@ from gangline.api.core import Pod
 from gangline.cluster.node.device_plugins import DeviceGrant
 from gangline.cluster.node.network.host_names import PodHost
 from gangline.cluster.node.pods.container_plan import hostname_of
-from gangline.cluster.node.sessions import kind_of_session, name_scope
+from gangline.cluster.node.sessions import kind_of_session, name_scope, on_machines_network
 from gangline.cluster.node.shim.durable import write_durably
+from gangline.jobs.names import JOB_NAME_LABEL
+from gangline.workloads.gang_names import gang_of
 from gangline.workloads.kinds import REPLICA_TYPE_LABEL
 
 PORT_MAX = 65535
@@ -28,7 +30,8 @@ class PodRecord(msgspec.Struct, frozen=True):
     ``started_at`` is in seconds since 1970, ``gpus`` container -> ids of the GPUs that it holds, ``grants``
     container -> what device plugins gave it, ``boot`` tells one start of the machine from another,
     ``session`` and ``scope`` are what ``sessions`` says, ``has_service`` that it is a training job's replica,
-    to which a Service of its name leads, ``figures`` the port and path of its metrics, as `9400/metrics`.
+    to which a Service of its name leads, ``figures`` the port and path of its metrics, as `9400/metrics`,
+    ``peers`` the gang or job whose pods it has links of its own to; empty on the machine's network.
     """
 
     uid: str
@@ -47,6 +50,7 @@ class PodRecord(msgspec.Struct, frozen=True):
     host_network: bool = False
     has_service: bool = False
     figures: str = ""
+    peers: str = ""
 
     @classmethod
     def of(cls, pod: Pod, *, address: str, started_at: float) -> PodRecord:
@@ -68,6 +72,7 @@ class PodRecord(msgspec.Struct, frozen=True):
             host_network=pod.spec.host_network,
             has_service=REPLICA_TYPE_LABEL in pod.metadata.labels,
             figures=figures_of(pod.metadata.annotations),
+            peers="" if on_machines_network(pod) else gang_of(pod) or job_of(pod),
         )
 
     @property
@@ -98,6 +103,12 @@ class PodRecord(msgspec.Struct, frozen=True):
             OSError: the disk refuses.
         """
         write_durably(folder / "pod.json", msgspec.json.encode(self))
+
+
+def job_of(pod: Pod) -> str:
+    """Return ``NAMESPACE/NAME`` of the training job that a pod is a replica of; empty for none."""
+    name = pod.metadata.labels.get(JOB_NAME_LABEL)
+    return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
 def figures_of(annotations: Mapping[str, str]) -> str:

@@ -193,7 +193,9 @@ class Sandbox:
                 raise ShimError(f"cannot set up the pod's namespaces: {created['error']}")
             network = None
             if self._has_own_network(pod) and context.network is not None:
-                await context.network.add_link(record.uid, created["pid"], record.address)
+                pid = created["pid"]
+                await context.network.add_link(record.uid, pid, record.address)
+                context.network.direct.join(record.uid, record.peers, record.address, f"/proc/{pid}/ns/net")
                 network = {
                     "interface": INTERFACE_IN_POD,
                     "address": record.address,
