@@ -191,6 +191,7 @@ def test_nodes_show_who_holds_which_gpu_and_what_waits(view, job):
     view.get_by_text("8 of 8 GPUs held").wait_for()
     card = view.get_by_role("article").filter(has_text="4 of 8 GPUs held")
     card.get_by_text("free: 2 pairs, 1 quad").wait_for()
+    view.get_by_text("six hours at most").wait_for()  # the cluster noted it, and no page
     card.get_by_text("simulated GPUs").wait_for()
     assert card.get_by_role("img").locator("line").count() == 16  # NVLinks of a DGX-1V, by pair
     queue = view.locator("tr").filter(has=view.get_by_role("link", name="default/more"))

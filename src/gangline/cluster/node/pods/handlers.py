@@ -77,7 +77,10 @@ class HandlerRunner:
             own = {"Host": target.get("host") or self._sandbox.record.address, "User-Agent": USER_AGENT}
             named = {name.lower() for name, _ in given}  # they stand in place of ours
             headers = [*((name, text) for name, text in own.items() if name.lower() not in named), *given]
-            lines = [f"GET {target.get('path') or '/'} HTTP/1.0", *(f"{name}: {text}" for name, text in headers)]
+            lines = [
+                f"GET {target.get('path') or '/'} HTTP/1.0",
+                *(f"{name}: {text}" for name, text in headers),
+            ]
             writer.write("\r\n".join([*lines, "", ""]).encode())
             status = (await reader.readline()).split(b" ")
             code = int(status[1]) if len(status) > 1 else 0
