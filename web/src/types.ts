@@ -175,6 +175,8 @@ export interface Cluster {
   forbidden: string[];
   unreachable: string;
   options: string;
+  ranksMax: number; // of one run
+  podsMax: number; // of one role
 }
 
 export interface Message {

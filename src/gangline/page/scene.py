@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from gangline.client.run.program_job import RANKS_MAX
 from gangline.clock import now
 from gangline.cluster.gpu_use import SAMPLE_S, SAMPLES_MAX, Sample
 from gangline.errors import ClusterError, GanglineError
+from gangline.jobs.job_changes import WORKERS_MAX
 from gangline.page.detail import job_detail
 from gangline.page.feeds import Feeds
 from gangline.page.live import LiveCluster
@@ -155,6 +157,8 @@ class Scene:
             "forbidden": list(self.live.forbidden),
             "unreachable": self.live.unreachable,
             "options": self._options,
+            "ranksMax": RANKS_MAX,
+            "podsMax": WORKERS_MAX,
         }
 
     def _gpus(self) -> tuple[int, int]:
