@@ -146,6 +146,11 @@ class ControlPlane:
         if self.folder != Path():
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    @property
+    def etcd(self) -> str:
+        """Where etcd is asked; who writes there goes past the API server."""
+        return self._etcd[0]
+
     def restart_apiserver(self) -> None:
         """Kill kube-apiserver, start it again at the same address and wait until it serves."""
         self._kill("kube-apiserver")
