@@ -17,7 +17,7 @@ import msgspec
 from gangline.api.metadata import ObjectMeta
 from gangline.api.resources import Resource
 from gangline.kube.backoff import Backoff
-from gangline.kube.deep_json import decode_json
+from gangline.kube.deep_json import collector_paused, decode_json
 from gangline.kube.errors import (
     ApiError,
     Gone,
@@ -90,6 +90,8 @@ class Cache(Generic[T]):
         label_selector: only objects that match.
         field_selector: only objects that match.
         keep_raw: keep each object's JSON too, for :meth:`raw`. Costs the memory.
+        keep: what is held of an object once the callbacks have seen it, and what they get as `old`; all of it
+            without. With it the first list is told page by page: no more than a page is whole at a time.
         backoff: pauses after failures.
         since: a version of the server's state of which everything is known: changes are followed from there,
             and the first list is left out.
@@ -107,6 +109,7 @@ class Cache(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         keep_raw: bool = False,
+        keep: Callable[[T], T] | None = None,
         backoff: Backoff | None = None,
         since: str = "",
         on_failure: Callable[[ApiError | KubeconfigError, float], Awaitable[None]] | None = None,
@@ -117,6 +120,7 @@ class Cache(Generic[T]):
         self._label_selector = label_selector
         self._field_selector = field_selector
         self._keep_raw = keep_raw
+        self._keep = keep
         self._backoff = backoff or Backoff()
         self._decode = msgspec.json.Decoder(type_).decode
         self._store: dict[str, _Held[T]] = {}
@@ -166,9 +170,9 @@ class Cache(Generic[T]):
     def on_change(self, callback: Callable[[T | None, T | None], None]) -> None:
         """Call ``callback(old, new)`` after each difference: a new object has no old, a lost one no new.
 
-        ``old`` is always the very object that was ``new`` before. An object that was replaced by another of
-        its name (another uid) is first lost, then new. It is called in the event loop and must not wait; what
-        it raises is logged. Objects that are held already are not told.
+        ``old`` is always the very object that was ``new`` before, or what was to be kept of it. An object
+        that was replaced by another of its name (another uid) is first lost, then new. It is called in the
+        event loop and must not wait; what it raises is logged. Objects that are held already are not told.
         """
         self._callbacks.append(callback)
 
@@ -191,6 +195,12 @@ class Cache(Generic[T]):
             resource_version=self._version,
             is_synced=self._synced.is_set(),
         )
+
+    @property
+    def behind_s(self) -> float:
+        """For how many seconds the server has told nothing since it first failed; 0 while it does."""
+        since_s = self._failing_since_s
+        return asyncio.get_running_loop().time() - since_s if since_s is not None else 0.0
 
     @property
     def is_served(self) -> bool:
@@ -279,29 +289,44 @@ class Cache(Generic[T]):
     async def _relist(self) -> None:
         """Replace the store by a list; callbacks see the differences."""
         self._lists += 1
-        found = await self._client.list_as(
+        listed: dict[str, _Held[T] | None] = {}
+        is_told = self._keep is not None and not self._synced.is_set()
+        pages = self._client.list_pages(
             self.resource,
-            msgspec.Raw,
             self._namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
         )
-        listed: dict[str, _Held[T]] = {}
-        for item in found.items:
-            meta, held = self._read(item)
-            if meta and held:
-                listed[meta.key] = held
+        async with aclosing(pages):
+            async for page in pages:
+                if page.is_first:
+                    listed.clear()
+                with collector_paused():
+                    self._take_page(page.items, listed, is_told=is_told)
         for key in [key for key in self._store if key not in listed]:
             self._put(key, None)
         for key, held in listed.items():
-            old = self._store.get(key)
-            if old is None or (old.uid, old.version) != (held.uid, held.version):
+            if held is not None:
                 self._put(key, held)
-        self._version = found.resource_version
+        self._version = page.resource_version
         self._error = self._failing_since_s = None
         self._synced.set()
         self._known.set()
         self._tell_objects()
+
+    def _take_page(
+        self, items: list[msgspec.Raw], listed: dict[str, _Held[T] | None], *, is_told: bool
+    ) -> None:
+        """Note the objects of a page, with None for those that are not to be put any more."""
+        for item in items:
+            meta, held = self._read(item)
+            if meta is None or held is None:
+                continue
+            key, old = meta.key, self._store.get(meta.key)
+            is_news = old is None or (old.uid, old.version) != (held.uid, held.version)
+            if is_news and is_told:
+                self._put(key, held)
+            listed[key] = held if is_news and not is_told else None
 
     async def _follow(self) -> None:
         """Take the changes of one watch until it ends."""
@@ -360,10 +385,13 @@ class Cache(Generic[T]):
                 self._tell(old.value, None)
                 old = None
         if held:
+            value = held.value
+            if self._keep is not None:
+                held = msgspec.structs.replace(held, value=self._keep(value))
             self._store[key] = held
             for index in self._indexes.values():
                 index.add(key, held.value)
-            self._tell(old.value if old else None, held.value)
+            self._tell(old.value if old else None, value)
 
     def _tell(self, old: T | None, new: T | None) -> None:
         for callback in self._callbacks:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from functools import cache
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from gangline.api.resources import PODS, Resource
-from gangline.kube.deep_json import decode_json
+from gangline.kube.deep_json import collector_paused, decode_json
 from gangline.kube.errors import Gone, ServerError, Unavailable
 from gangline.kube.pod_streams.web_socket import WebSocket
 from gangline.kube.sender import Sender, request_timeout_s
@@ -56,6 +57,14 @@ class ObjectList(msgspec.Struct, Generic[T]):
     resource_version: str
 
 
+class ListPage(msgspec.Struct, Generic[T]):
+    """A part of a list; the first one begins it, and once more where the list had to be begun anew."""
+
+    items: list[T]
+    resource_version: str
+    is_first: bool
+
+
 class _ListMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -67,11 +76,26 @@ class _Page(msgspec.Struct, Generic[T]):
 
 
 _decode_object = msgspec.json.Decoder(Object).decode
+_decode_page = msgspec.json.Decoder(_Page[msgspec.Raw]).decode
 
 
 @cache
-def _page_decoder(type_: type[T]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(_Page[type_])  # type: ignore[valid-type]
+def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(type_)
+
+
+def _read_items(resource: Resource, type_: type[T], items: Sequence[msgspec.Raw]) -> list[T]:
+    if type_ is msgspec.Raw:
+        return items  # type: ignore[return-value]
+    decode = _decoder(type_).decode  # type: ignore[arg-type]  # classes are hashable
+    try:
+        return [decode_json(decode, item) for item in items]
+    except msgspec.MsgspecError as error:
+        raise _unreadable(resource, error) from error
+
+
+def _unreadable(resource: Resource, error: Exception) -> ServerError:
+    return ServerError(0, "", f"the list of {resource.plural} cannot be read: {error}")
 
 
 class Client(Sender):
@@ -163,30 +187,61 @@ class Client(Sender):
             ServerError: the answer is no list, or an item does not fit the type.
             ApiError: the server refused.
         """
-        decode = _page_decoder(type_).decode  # type: ignore[arg-type]  # classes are hashable
-        path, continue_ = resource.path(namespace), ""
         items: Items[T] = []
-        while True:
-            params = {
-                "labelSelector": label_selector,
-                "fieldSelector": field_selector,
-                "limit": limit or None,
-                "continue": continue_,
-            }
-            try:
-                body = await self.send("GET", path, params=params, timeout_s=list_timeout_s)
-                page = decode_json(decode, body)
-            except msgspec.MsgspecError as error:
-                raise ServerError(0, "", f"the list of {resource.plural} cannot be read: {error}") from error
-            except Gone:
+        selectors = {"label_selector": label_selector, "field_selector": field_selector}
+        async with aclosing(self.list_pages(resource, namespace, **selectors, limit=limit)) as pages:
+            async for page in pages:
+                items = [] if page.is_first else items
+                with collector_paused():
+                    items += _read_items(resource, type_, page.items)
+        return ObjectList(items, page.resource_version)
+
+    async def list_pages(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = list_limit,
+    ) -> AsyncGenerator[ListPage[msgspec.Raw], None]:
+        """Yield all objects of one version as they are, page by page; the server works on the next meanwhile.
+
+        Arguments and errors as for :meth:`list_as`. When a page's token expires on the way, the list begins
+        anew, in one page.
+        """
+        path, version = resource.path(namespace), ""
+        params = {"labelSelector": label_selector, "fieldSelector": field_selector, "limit": limit or None}
+        ahead = asyncio.ensure_future(self.send("GET", path, params=params, timeout_s=list_timeout_s))
+        is_first = True
+        try:
+            while True:
+                try:
+                    page = decode_json(_decode_page, await ahead)
+                except msgspec.MsgspecError as error:
+                    raise _unreadable(resource, error) from error
+                except Gone:
+                    if is_first:
+                        raise
+                    params, is_first = {**params, "limit": None, "continue": None}, True
+                    ahead = asyncio.ensure_future(
+                        self.send("GET", path, params=params, timeout_s=list_timeout_s)
+                    )
+                    continue
+                version = page.metadata.resource_version
+                if continue_ := page.metadata.continue_:
+                    params = {**params, "continue": continue_}
+                    ahead = asyncio.ensure_future(
+                        self.send("GET", path, params=params, timeout_s=list_timeout_s)
+                    )
+                    await asyncio.sleep(0)  # it is sent before the caller works
+                yield ListPage(page.items or [], version, is_first)
+                is_first = False
                 if not continue_:
-                    raise
-                limit, continue_, items = 0, "", []
-                continue
-            items += page.items or []
-            continue_ = page.metadata.continue_
-            if not continue_:
-                return ObjectList(items, page.metadata.resource_version)
+                    return
+        finally:
+            if not ahead.cancel() and not ahead.cancelled():
+                ahead.exception()  # nobody else asks for it
 
     async def any(
         self, resource: Resource, namespace: str | None = None, *, field_selector: str = ""

@@ -5,9 +5,11 @@ One object that a user nests so deep would otherwise make the list of its whole 
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,6 +38,22 @@ def decode_json(decode: Callable[[Any], T], data: bytes | msgspec.Raw) -> T:
         return decode(data)
     except RecursionError:
         return _decode_with_room(decode, data)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Let the collector not run in the block, which must not wait; it runs after it as before.
+
+    It starts after every 700 new objects, and looks at all there are again and again: 22 of 34 µs for each
+    pod that is decoded.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _decode_with_room(decode: Callable[[Any], T], data: bytes | msgspec.Raw) -> T:

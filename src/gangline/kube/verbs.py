@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from gangline.api.resources import Resource
-from gangline.kube.client import Object, ObjectList, PatchKind, WatchEvent
+from gangline.kube.client import ListPage, Object, ObjectList, PatchKind, WatchEvent
 from gangline.kube.config import Connection
 
 T = TypeVar("T")
@@ -92,6 +94,17 @@ class ObjectClient(ObjectReader, Protocol):
         limit: int = ...,
     ) -> ObjectList[T]:
         """Return all objects of a kind, decoded into a type."""
+
+    def list_pages(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = ...,
+    ) -> AsyncGenerator[ListPage[msgspec.Raw], None]:
+        """Yield all objects of a kind as they are, page by page."""
 
     def watch(
         self,

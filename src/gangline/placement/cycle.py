@@ -31,7 +31,7 @@ from gangline.placement.preemption.by_priority import find_victims
 from gangline.placement.quota import QueueLine, quota_refusal
 from gangline.placement.reserve import Reservation, reserve
 from gangline.placement.snapshot import PodView, Snapshot
-from gangline.placement.unavailable_nodes import is_away
+from gangline.placement.waiting.unavailable_nodes import is_away
 from gangline.placement.waiting.why import pod_message, shortfall
 from gangline.units import plural
 from gangline.workloads.unconfirmed_end import UnconfirmedEnd

@@ -7,7 +7,7 @@ given back and the gang is placed. Their number is bounded, so that the answer c
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gangline.placement.allocations import Allocations
@@ -25,8 +25,9 @@ from gangline.placement.prediction import Workload, masks_of, outlook
 from gangline.placement.quota import queue_of
 from gangline.placement.reserve import Reservation, end_of, release, reserve
 from gangline.placement.snapshot import PodView, Snapshot
-from gangline.placement.unavailable_nodes import when_opened
 from gangline.placement.waiting.blockers import Blocker, holds_room, may_pass, waits_before
+from gangline.placement.waiting.unavailable_nodes import when_opened
+from gangline.placement.waiting.why import with_simulated
 from gangline.workloads.requests import GPU
 
 JOBS_TRIED_MAX = 16
@@ -134,6 +135,32 @@ def explain(
     allocations.over.update(over)
     table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels, claimed=snapshot.claimed)
     gangs = collect_gangs(pods, groups, allocations.placed())
+    return explain_gang(table, allocations, gangs, key, now=now, policy=policy, workload=workload)
+
+
+def explain_gang(
+    table: NodeTable,
+    allocations: Allocations,
+    gangs: Sequence[Gang],
+    key: str,
+    *,
+    now: datetime,
+    policy: Policy,
+    workload: Workload | None = None,
+) -> Explanation | None:
+    """Return why a gang waits, as :func:`explain` does, on arrays that are there already.
+
+    The pass that is made for it takes room: pods that it places are among the allocations afterwards.
+
+    Args:
+        table: the nodes and what is left on them.
+        allocations: the pods that hold room.
+        gangs: all that wait.
+        key: of the gang.
+        now: the time.
+        policy: as the scheduler's.
+        workload: what speeds are predicted for.
+    """
     gang = next((found for found in gangs if key in (found.key, *found.keys)), None)
     if gang is None:
         return None
@@ -168,8 +195,8 @@ def explain(
     return Explanation(
         key,
         wait.reason,
-        wait.message,
-        fixes,
+        with_simulated(wait.message, table.views),
+        tuple(replace(fix, text=with_simulated(fix.text, table.views)) for fix in fixes),
         queue,
         wait.position,
         waiting,

@@ -12,7 +12,7 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.api.core import AnyObject, Pod, Wire
+from gangline.api.core import AnyObject, ObjectMeta, Pod, Wire
 from gangline.api.resources import PODS
 from gangline.kube.backoff import Backoff
 from gangline.kube.cache import Cache
@@ -393,3 +393,36 @@ def test_pauses_double_up_to_their_limit_with_jitter() -> None:
         assert want_s / 2 <= pace.delay_s(failures, gone) <= want_s
     assert 2 <= pace.delay_s(1000, lost) <= 4
     assert pace.delay_s(1, TooManyRequests(429, "", "", retry_after_s=9)) == 9
+
+
+async def test_what_is_to_be_kept_is_held_and_all_of_it_told(server: Any) -> None:
+    """The first list is told page by page."""
+    server.page_size_max = 2
+    for number in range(5):
+        await server.put(f"p{number}")
+    told: list[tuple[Any, Any]] = []
+
+    def keep(obj: AnyObject) -> AnyObject:
+        return AnyObject(metadata=ObjectMeta(name=obj.metadata.name, namespace=obj.metadata.namespace))
+
+    async with server.client() as client:
+        cache = Cache(client, PODS, AnyObject, backoff=AT_ONCE, keep=keep)
+        seen = asyncio.Event()
+        cache.on_change(lambda old, new: told.append((old, new)))
+        cache.on_change(lambda *_: seen.set())
+        async with running(cache):
+            assert [new.metadata.name for _, new in told] == [f"p{number}" for number in range(5)]
+            assert all(new.metadata.uid for _, new in told)
+            assert {obj.metadata.uid for obj in cache.items()} == {""}
+            seen.clear()
+            await server.put("p0")
+            await asyncio.wait_for(seen.wait(), 10)
+
+            old, new = told[-1]
+            assert (old.metadata.uid, old.metadata.name) == ("", "p0")
+            assert new.metadata.uid
+            seen.clear()
+            await server.remove("p0")
+            await asyncio.wait_for(seen.wait(), 10)
+            assert told[-1][1] is None
+            assert len(cache.items()) == 4

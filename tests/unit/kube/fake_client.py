@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gangline.api.resources import Resource
-from gangline.kube.client import ObjectList, PatchKind, WatchEvent
+from gangline.kube.client import ListPage, ObjectList, PatchKind, WatchEvent
 from gangline.kube.config import Connection
 from gangline.kube.errors import AlreadyExists, Conflict, NotFound, Unavailable
 
@@ -91,6 +91,21 @@ class FakeClient:
         )
         decoded = [msgspec.json.decode(msgspec.json.encode(obj), type=type_) for obj in found.items]
         return ObjectList(decoded, found.resource_version)
+
+    async def list_pages(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+    ) -> AsyncGenerator[ListPage[msgspec.Raw], None]:
+        found = await self.list(
+            resource, namespace, label_selector=label_selector, field_selector=field_selector
+        )
+        items = [msgspec.Raw(msgspec.json.encode(obj)) for obj in found.items]
+        yield ListPage(items, found.resource_version, is_first=True)
 
     def answers(self) -> dict[tuple[str, str], int]:
         return {}

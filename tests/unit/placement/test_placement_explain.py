@@ -43,7 +43,7 @@ def test_a_pod_of_eight_gpus_is_told_whose_end_helps_and_what_leftovers_are_wort
     found = why("big", [dgx("a", **slow), dgx("b", **slow)], [pod("big", 8)], bound=bound)
 
     assert found.reason == "NoRoom"
-    assert found.message == "needs 8 nvidia.com/gpu on one node; best node b has 6 free"
+    assert found.message == "needs 8 simulated nvidia.com/gpu on one node; best node b has 6 free"
     assert [fix.kind for fix in found.fixes] == ["ends", "split"]
     assert found.fixes[0].text == "when job team/x ends"
     assert found.fixes[1].text.startswith("as 2+6 over a, b at 0.")
@@ -266,7 +266,7 @@ def test_a_quota_is_explained_by_what_has_to_come_back():
     )
 
     assert (found.reason, found.queue, found.position) == ("Quota", "q", 1)
-    assert found.fix == "waits until other jobs of queue q give back 2 nvidia.com/gpu"
+    assert found.fix == "waits until other jobs of queue q give back 2 simulated nvidia.com/gpu"
 
 
 def test_the_place_in_the_queue_counts_those_before():
