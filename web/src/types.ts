@@ -136,17 +136,10 @@ export interface QueueRow {
   message: string;
 }
 
-export interface Use {
-  time: number[];
-  used: (number | null)[]; // null where nobody looked
-  total: (number | null)[];
-  noted: boolean; // by the cluster, whether or not a page was open
-}
-
 export interface Nodes {
   rows: NodeRow[];
   queue: QueueRow[];
-  use: Use;
+  use: { time: number[]; used: number[]; total: number[] };
 }
 
 export interface RunRow {
@@ -175,8 +168,6 @@ export interface Cluster {
   forbidden: string[];
   unreachable: string;
   options: string;
-  ranksMax: number; // of one run
-  podsMax: number; // of one role
 }
 
 export interface Message {

@@ -16,6 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from socket import socket
 from typing import NamedTuple
+from urllib.parse import parse_qsl
 
 from gangline.errors import UserError
 
@@ -23,6 +24,7 @@ request_timeout_s = 10.0
 """A client that takes longer to ask or to take the answer is cut off."""
 
 request_bytes_max = 16 << 10
+PARAMETERS_MAX = 16
 posted_bytes_max = 64 << 10
 
 
@@ -35,6 +37,10 @@ class PathAnswer(NamedTuple):
 
 
 Paths = Mapping[str, Callable[[], PathAnswer]]
+Query = Callable[[Mapping[str, str]], Awaitable[PathAnswer]]
+"""Answers by the parameters behind the question mark of a path; may wait."""
+
+_NO_QUERIES: Mapping[str, Query] = {}
 
 
 class Posted(NamedTuple):
@@ -50,19 +56,23 @@ _Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[No
 
 
 @asynccontextmanager
-async def serve_paths(address: str, port: int, paths: Paths) -> AsyncIterator[int]:
+async def serve_paths(
+    address: str, port: int, paths: Paths, queries: Mapping[str, Query] = _NO_QUERIES
+) -> AsyncIterator[int]:
     """Serve while the context is open; its value is the port (of use when 0 was asked for).
 
     Args:
         address: to listen on.
         port: to listen on; 0 takes a free one.
         paths: what each path answers; called for each request, and must not wait.
+        queries: paths that are asked with parameters.
 
     Raises:
         UserError: the port cannot be listened on.
     """
     try:
-        server = await asyncio.start_server(_once(_answers(paths)), address, port, limit=request_bytes_max)
+        answer = _once(_answers(paths, queries))
+        server = await asyncio.start_server(answer, address, port, limit=request_bytes_max)
     except OSError as error:
         raise UserError(
             f"cannot listen on {address}:{port}: {error.strerror or error}", hint="choose another port"
@@ -117,9 +127,17 @@ async def serve_posts(sockets: Sequence[socket], context: ssl.SSLContext, take: 
         yield
 
 
-def _answers(paths: Paths) -> Callable[[asyncio.StreamReader], Awaitable[bytes]]:
+def _answers(
+    paths: Paths, queries: Mapping[str, Query] = _NO_QUERIES
+) -> Callable[[asyncio.StreamReader], Awaitable[bytes]]:
     async def answer(reader: asyncio.StreamReader) -> bytes:
-        return _respond(await reader.readuntil(b"\r\n\r\n"), paths)
+        request = await reader.readuntil(b"\r\n\r\n")
+        words = request.split(b"\r\n", 1)[0].decode("latin-1").split()
+        method, target = (words[0], words[1]) if len(words) == 3 else ("", "")
+        path, _, parameters = target.partition("?")
+        if method == "GET" and (query := queries.get(path)) is not None:
+            return _encode(await query(dict(parse_qsl(parameters, max_num_fields=PARAMETERS_MAX))))
+        return _respond(method, path, paths)
 
     return answer
 
@@ -140,10 +158,8 @@ def _once(answer: Callable[[asyncio.StreamReader], Awaitable[bytes]]) -> _Connec
     return handle
 
 
-def _respond(request: bytes, paths: Paths) -> bytes:
-    words = request.split(b"\r\n", 1)[0].decode("latin-1").split()
-    method, target = (words[0], words[1]) if len(words) == 3 else ("", "")
-    handler = paths.get(target.partition("?")[0])
+def _respond(method: str, path: str, paths: Paths) -> bytes:
+    handler = paths.get(path)
     if method not in ("GET", "HEAD"):
         answer = PathAnswer(405 if method else 400, b"only GET is served here\n")
     elif handler is None:

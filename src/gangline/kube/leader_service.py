@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from gangline.kube.http_paths import PathAnswer, serve_paths
+from gangline.kube.http_paths import PathAnswer, Query, serve_paths
 from gangline.kube.lease import LeaderElection, LeaseTiming
 from gangline.kube.verbs import ObjectClient
 
@@ -43,20 +43,12 @@ class LeaderService:
         client: of the work. The Lease goes through it as well.
         lease_name: of the Lease.
         options: see :class:`LeaderOptions`.
-        annotations: of the Lease, while this process holds it.
     """
 
     leader_metric: ClassVar[str]
     """Name of the metric that says whether this process works."""
 
-    def __init__(
-        self,
-        client: ObjectClient,
-        lease_name: str,
-        options: LeaderOptions,
-        *,
-        annotations: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, client: ObjectClient, lease_name: str, options: LeaderOptions) -> None:
         self._client = client
         self._led_options = options
         self._election = (
@@ -65,7 +57,6 @@ class LeaderService:
                 lease_name,
                 options.lock_namespace,
                 timing=options.lease_timing,
-                annotations=annotations,
             )
             if options.leader_elect
             else None
@@ -83,9 +74,15 @@ class LeaderService:
         async with AsyncExitStack() as stack:
             await self._listen(stack)
             if self._election:
+                self._election.annotations = self._annotations()
                 await self._election.run(self._work)
             else:
                 await self._work()
+
+    @property
+    def identity(self) -> str:
+        """Of this process as a candidate; empty without election."""
+        return self._election.identity if self._election else ""
 
     @property
     def is_leader(self) -> bool:
@@ -104,6 +101,14 @@ class LeaderService:
         """Return what a subclass counts."""
         return ()
 
+    def _queries(self) -> Mapping[str, Query]:
+        """Return what a subclass answers beside its metrics."""
+        return {}
+
+    def _annotations(self) -> Mapping[str, str]:
+        """Return the annotations of the Lease while this process holds it; asked once it listens."""
+        return {}
+
     def _notes(self) -> tuple[str, ...]:
         """Return what an administrator should know, in lines."""
         return ()
@@ -121,7 +126,7 @@ class LeaderService:
 
             page = MetricsPage(self._all_metrics, self._client.answers)
             self.ports["metrics"] = await stack.enter_async_context(
-                serve_paths(options.address, options.metrics_port, {"/metrics": page.answer})
+                serve_paths(options.address, options.metrics_port, {"/metrics": page.answer}, self._queries())
             )
 
     def _all_metrics(self) -> Iterator[Metric]:

@@ -105,7 +105,8 @@ class LeaderElection:
         self.identity = identity or default_identity()
         self.timing = timing or LeaseTiming()
         self._client = client
-        self._annotations = dict(annotations or {})
+        self.annotations = annotations or {}
+        """Of the Lease, while this candidate holds it; may be set until :meth:`run`."""
         self._name = name
         self._namespace = namespace
         self._now_s = now_s
@@ -222,8 +223,8 @@ class LeaderElection:
         is_renewal = self.holder == self.identity
         acquired = self._observed.spec.get("acquireTime") if is_renewal else None
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
-        if self._annotations:
-            metadata["annotations"] = self._annotations
+        if self.annotations:
+            metadata["annotations"] = dict(self.annotations)
         if self._observed.version:
             metadata["resourceVersion"] = self._observed.version
         return {

@@ -36,15 +36,18 @@ from gangline.placement import (
     Snapshot,
     Unschedulable,
     Wait,
+    Workload,
 )
-from gangline.scheduler.advice import Advice
 from gangline.scheduler.backoff import GangBackoff
 from gangline.scheduler.binder import Binder, regarding
 from gangline.scheduler.budget_watch import BudgetWatch
 from gangline.scheduler.claim_watch import ClaimWatch
+from gangline.scheduler.explained.advice import Advice
+from gangline.scheduler.explained.answers import SchedulerAnswer, answer
 from gangline.scheduler.fence import Fence
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.job_watch import JobWatch
+from gangline.scheduler.kept_pods import kept_pod
 from gangline.scheduler.namespace_watch import NamespaceWatch
 from gangline.scheduler.node_taints import NodeTaints
 from gangline.scheduler.state import SchedulerState
@@ -101,7 +104,7 @@ class Scheduler:
         self._recorder = Recorder(client, names[0], gate=quiet, queue_max=EVENTS_MAX)
         self._binder = Binder(client, self._recorder, quiet)
         self._nodes: Cache[Node] = Cache(client, NODES, Node, label_selector=node_selector)
-        self._pods: Cache[Pod] = Cache(client, PODS, Pod)
+        self._pods: Cache[Pod] = Cache(client, PODS, Pod, keep=kept_pod)
         self._policy = policy or Policy()
         self._state = SchedulerState(names, self._policy.levels)
         self._groups = GroupWatch(client, self._state, self._wake, names, self._recorder, quiet)
@@ -138,6 +141,12 @@ class Scheduler:
     def snapshot(self) -> Snapshot:
         """Return the nodes, and the pods that hold room on them, as of now."""
         return self._state.snapshot()
+
+    def explain(self, gang: str, workload: Workload) -> SchedulerAnswer:
+        """Return why a gang waits, by the pass that would be made now."""
+        gangs, policy = self._jobs.begin(self._state.gangs()), self._groups.policy(self._policy)
+        behind_s = max(self._nodes.behind_s, self._pods.behind_s)
+        return answer(self._state, gangs, gang, policy, workload, behind_s)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gangline.kube.http_paths import Query
 from gangline.kube.leader_service import LeaderOptions, LeaderService
 from gangline.kube.verbs import ObjectClient
 from gangline.placement import Policy
-from gangline.scheduler.published import LEASE_NAME, Published
+from gangline.scheduler.explained.answers import PATH, Answers
+from gangline.scheduler.explained.published import LEASE_NAME, Published
 from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
 
 if TYPE_CHECKING:
@@ -38,10 +40,10 @@ class SchedulerService(LeaderService):
     leader_metric = "gangline_scheduler_is_leader"
 
     def __init__(self, client: ObjectClient, options: SchedulerOptions) -> None:
-        published = Published.from_policy(options.policy, options.names, options.node_selector)
-        super().__init__(client, LEASE_NAME, options, annotations=published.annotations)
+        super().__init__(client, LEASE_NAME, options)
         self._options = options
         self._scheduler: Scheduler | None = None
+        self._answers = Answers(self.identity)
 
     @property
     def is_synced(self) -> bool:
@@ -57,9 +59,20 @@ class SchedulerService(LeaderService):
         found = self._scheduler
         return scheduler_metrics(found.statistics(), found.snapshot()) if found else ()
 
+    def _queries(self) -> Mapping[str, Query]:
+        return {PATH: self._answers.answer}
+
+    def _annotations(self) -> Mapping[str, str]:
+        options, port = self._options, self.ports.get("metrics")
+        answers = f"{options.address}:{port}" if port else ""
+        return Published.from_policy(
+            options.policy, options.names, options.node_selector, answers
+        ).annotations
+
     async def _work(self) -> None:
         options = self._options
         self._scheduler = Scheduler(
             self._client, names=options.names, policy=options.policy, node_selector=options.node_selector
         )
+        self._answers.scheduler = self._scheduler
         await self._scheduler.run()

@@ -26,7 +26,7 @@ from gangline.api.resources import (
 )
 from gangline.kube.client import Client
 from gangline.kube.errors import ApiError, Forbidden, NotFound
-from gangline.scheduler.published import Published
+from gangline.scheduler.explained.published import Published
 from gangline.scheduler.service import SchedulerOptions, SchedulerService
 from gangline.workloads.suspension import FIELD_MANAGER, SuspendableJob, resume_patch, suspend_patch
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from gangline.cli.explain.text import print_placement, print_report
-from gangline.client.explain.explanation import _is_of
 from gangline.client.explain.report import placement_report, report
+from gangline.client.explain.subject import _is_of
 from gangline.client.explain.training_progress import TrainingProgress
 from gangline.client.explain.workload import read_workload
 from gangline.client.jobs.cluster_view import view_of
 from gangline.errors import UserError
 from gangline.placement.claims.volumes import Storage
 from gangline.placement.prediction import Workload
-from gangline.scheduler.published import Published
+from gangline.scheduler.explained.published import Published
 from gangline.topology.known import known_machine
 from gangline.workloads.start_gates import gates_of
 

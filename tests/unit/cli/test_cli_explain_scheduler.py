@@ -7,7 +7,7 @@ import pytest
 
 from gangline.client.explain.scheduler import SchedulerLiveness, judge, published_by, with_schedulers
 from gangline.clock import format_micro_time
-from gangline.scheduler.published import Published
+from gangline.scheduler.explained.published import Published
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OURS = "gangline-scheduler"

@@ -15,8 +15,8 @@ from gangline.placement.gangs import Gang
 from gangline.placement.node_table import NodeTable
 from gangline.placement.policy import Policy
 from gangline.placement.snapshot import NodeView, unknown_mode
-from gangline.scheduler.advice import Advice
 from gangline.scheduler.binder import gpu_annotations
+from gangline.scheduler.explained.advice import Advice
 from gangline.scheduler.node_taints import unknown_topology, wanted_taints
 from gangline.scheduler.state import SchedulerState
 from gangline.topology.known import known_machine

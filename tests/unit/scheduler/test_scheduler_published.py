@@ -3,7 +3,7 @@
 import pytest
 
 from gangline.placement.policy import Policy, Queue
-from gangline.scheduler.published import ANNOTATION, Published
+from gangline.scheduler.explained.published import ANNOTATION, Published
 
 POLICY = Policy(levels=("example.com/block", "example.com/rack"), overdue_after_s=60, may_preempt=False)
 

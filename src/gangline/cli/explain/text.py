@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gangline.cli.output import Column, print_field, print_table, print_text
+from gangline.clock import now, parse_time
 from gangline.topology import WireRates
 from gangline.units import format_age, plural
 
@@ -50,6 +51,9 @@ def print_report(value: dict[str, Any]) -> None:
         if not value["gates"] and value["state"] in ("runs", "starts"):
             print(f"  {plural(value['pods'], 'pod')} on nodes; nothing of it waits for room")
         return
+    if answered := value.get("answered"):
+        age_s = max(0.0, (now() - parse_time(answered["asOf"])).total_seconds())
+        print_field("as seen by", f"{answered['by']}, {format_age(age_s)} ago")
     print_field("gang", f"{value['gang']}{_others(value['otherGangs'])}")
     print_field("why", value["message"])
     if value["fix"]:

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gangline.client.explain.past import explain_past
+from gangline.client.explain.subject import Subject, find_by_labels, find_in
 from gangline.client.jobs.job_lookup import NoSuchJobError
 from gangline.client.target import ClusterTarget, open_client
-from gangline.errors import UserError
 
 if TYPE_CHECKING:
+    from gangline.client.explain.scheduler import SchedulerLiveness
     from gangline.client.jobs.cluster_view import ClusterView
     from gangline.kube.verbs import ObjectClient
     from gangline.placement import Workload
+    from gangline.workloads.outcome import Cause
+    from gangline.workloads.start_gates import StartGate
 
 Obj = dict[str, Any]
 
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What a name stands for.
-
-    Attributes:
-        title: ``mpijob default/x``.
-        job: in wire form; None for a gang of which only pods and PodGroup are known.
-        pods: of it, in wire form, those of one gang in the order of their ranks.
-    """
-
-    title: str
-    job: Obj | None
-    pods: list[Obj]
+ESTIMATED_PODS_MAX = 5_000
+"""Where no more pods run all of them are read, to estimate when there is room that no limit frees."""
 
 
 async def explain_job(
@@ -54,60 +46,116 @@ async def explain_job(
             target.check_up(name)
         return past or {}
     try:
-        return await _explain(target, name, workload, placement=placement)
+        async with open_client(target) as client:
+            value = None if placement else await _explain_near(client, target, name, workload)
+            return value or await _explain_by_all(client, target, name, workload, placement=placement)
     except NoSuchJobError:
         if past := await explain_past(target, name):
             return past
         raise
 
 
-async def _explain(
-    target: ClusterTarget, name: str, workload: Workload, *, placement: bool
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is read beside pods, nodes and gangs.
+
+    Attributes:
+        gates: that must open before there can be room.
+        why: a job failed.
+        definitions: what is wrong with them.
+    """
+
+    gates: list[StartGate]
+    why: Cause | None
+    definitions: list[str]
+
+    def completed(self, value: Obj, seen: Sequence[SchedulerLiveness]) -> Obj:
+        """Return a report with what is known of schedulers, definitions and the failure."""
+        from gangline.client.explain.scheduler import with_schedulers
+
+        value = with_schedulers(value, seen) | {"definitions": self.definitions}
+        return value | {"message": str(self.why)} if self.why else value
+
+
+async def _explain_near(
+    client: ObjectClient, target: ClusterTarget, name: str, workload: Workload
+) -> Obj | None:
+    """Return what the scheduler says of a job that waits, or what the pods say of one that does not.
+
+    None where that is not enough. Cost: some 15 requests, however large the cluster is.
+    """
+    from gangline.client.explain.asking import ask
+    from gangline.client.explain.report import report, waiting_gangs
+    from gangline.client.explain.scheduler import see_schedulers
+    from gangline.client.jobs.cluster_view import look_near
+    from gangline.clock import format_time, now
+    from gangline.placement.explanation import NO_ROOM
+    from gangline.scheduler.explained.answers import WhyQuestion
+
+    subject = await find_by_labels(client, name, client.connection.namespace)
+    if subject is None:
+        return None
+    view = await look_near(client, subject.pods)
+    if subject.job is None:
+        gang = subject.title.partition(" ")[2]
+        subject = replace(subject, pods=[pod for pod in subject.pods if view.gang_of(pod) == gang])
+    keys = waiting_gangs(subject.pods, view)
+    if subject.job is None and not subject.pods:
+        return None
+    if not keys:
+        around = await _around(client, subject, view, [])
+        return around.completed(
+            report(subject.title, subject.job, subject.pods, view, around.gates, (), workload, now()), []
+        )
+    seen = await see_schedulers(client, target, subject.pods)
+    where = seen[0].answers_at if len(seen) == 1 else None
+    levels = tuple(level.label for level in workload.levels)
+    if where is None or (levels and seen[0].published and levels != seen[0].published.levels):
+        return None
+    answer = await ask(client, where, WhyQuestion(gang=keys[0], workload=workload))
+    told = answer.explanation if answer is not None else None
+    if answer is None or told is None:
+        return None
+    if told.reason in NO_ROOM and told.may_start is None and answer.pods <= ESTIMATED_PODS_MAX:
+        return None  # an estimate by the history of jobs needs all of them
+    around = await _around(client, subject, view, seen)
+    asked = around.gates, (), workload, now()
+    value = report(subject.title, subject.job, subject.pods, view, *asked, told=told)
+    value["answered"] = {"by": answer.holder, "asOf": format_time(answer.as_of)}
+    return around.completed(value, seen)
+
+
+async def _explain_by_all(
+    client: ObjectClient, target: ClusterTarget, name: str, workload: Workload, *, placement: bool
+) -> Obj:
+    """Return what all pods and nodes of the cluster say about a job."""
     from gangline.client.explain.expected_ends import ends_by_progress, guesses, kept_runs
     from gangline.client.explain.report import placement_report, report
-    from gangline.client.explain.scheduler import published_by, see_schedulers, with_schedulers
+    from gangline.client.explain.scheduler import published_by, see_schedulers
     from gangline.client.explain.training_progress import read_progress
     from gangline.client.jobs.cluster_view import look
-    from gangline.client.jobs.job_lookup import list_jobs, warnings_about
-    from gangline.client.jobs.past_failure import why_failed
+    from gangline.client.jobs.job_lookup import list_jobs
     from gangline.clock import now
     from gangline.cluster.runs.record import RunRecord
     from gangline.placement.explanation import NO_ROOM
     from gangline.scheduler.scheduler import DEFAULT_NAMES
     from gangline.workloads.job_state import finished, pods_by_job, scheduler_of
-    from gangline.workloads.start_gates import gates_of
 
-    async with open_client(target) as client:
-        namespace = client.connection.namespace
-        view = await look(client)
-        subject = await _find(client, view, name, namespace)
-        seen = await see_schedulers(client, target, subject.pods)
-        view = view.as_seen_by(published_by(seen))
-        if workload.levels:
-            view = view.with_levels(tuple(level.label for level in workload.levels))
-        warnings = await warnings_about(client, namespace, subject.pods)
-        claims = await _claims(client, namespace, subject.pods)
-        complaints = await _complaints(client, view, subject)
-        measured = await read_progress(client, subject.pods) if placement else None
-        waits = view.waiting() and not view.lacking
-        progress = await ends_by_progress(client, view) if waits else {}
-        jobs = await list_jobs(client, None) if waits else []
-        why = await why_failed(client, subject.job, subject.pods) if subject.job else None
-        definitions = await _definitions(client) if subject.job else []
-    gates = gates_of(
-        subject.job,
-        subject.pods,
-        claims=claims,
-        warnings=warnings,
-        complaints=complaints,
-        now=now(),
-        schedulers={DEFAULT_NAMES[0]} | {one.name for one in seen if one.is_ours or one.state == "gone"},
-    )
+    view = await look(client)
+    subject = await find_in(client, view, name, client.connection.namespace)
+    seen = await see_schedulers(client, target, subject.pods)
+    view = view.as_seen_by(published_by(seen))
+    if workload.levels:
+        view = view.with_levels(tuple(level.label for level in workload.levels))
+    around = await _around(client, subject, view, seen)
+    measured = await read_progress(client, subject.pods) if placement else None
+    waits = view.waiting() and not view.lacking
+    progress = await ends_by_progress(client, view) if waits else {}
+    jobs = await list_jobs(client, None) if waits else []
     answering = set(DEFAULT_NAMES if target.is_local else DEFAULT_NAMES[:1])
     answering |= {scheduler_of(pod) for pod in subject.pods}
     over = {f"{job['metadata']['namespace']}/{job['metadata']['name']}" for job in jobs if finished(job)}
-    asked = gates, answering, workload, now(), over
+    asked = around.gates, answering, workload, now(), over
     value = report(subject.title, subject.job, subject.pods, view, *asked)
     if value.get("reason") in NO_ROOM and not value["mayStart"]:
         pairs = zip(jobs, pods_by_job(jobs, view.pods), strict=True)
@@ -115,12 +163,33 @@ async def _explain(
         for guess in guesses(view, records, kept_runs(target), progress, now()):
             other = report(subject.title, subject.job, subject.pods, guess.view, *asked)
             value |= {guess.field: other.get("mayStart"), "estimatedBy": guess.by}
-    value = with_schedulers(value, seen) | {"definitions": definitions}
-    if why:
-        value["message"] = str(why)
+    value = around.completed(value, seen)
     if placement:
         value["placement"] = placement_report(subject.pods, view, workload, measured)
     return value
+
+
+async def _around(
+    client: ObjectClient, subject: Subject, view: ClusterView, seen: Sequence[SchedulerLiveness]
+) -> _Around:
+    from gangline.client.jobs.job_lookup import warnings_about
+    from gangline.client.jobs.past_failure import why_failed
+    from gangline.clock import now
+    from gangline.scheduler.scheduler import DEFAULT_NAMES
+    from gangline.workloads.start_gates import gates_of
+
+    namespace, job = client.connection.namespace, subject.job
+    gates = gates_of(
+        job,
+        subject.pods,
+        claims=await _claims(client, namespace, subject.pods),
+        warnings=await warnings_about(client, namespace, subject.pods),
+        complaints=await _complaints(client, view, subject),
+        now=now(),
+        schedulers={DEFAULT_NAMES[0]} | {one.name for one in seen if one.is_ours or one.state == "gone"},
+    )
+    why = await why_failed(client, job, subject.pods) if job else None
+    return _Around(gates, why, await _definitions(client) if job else [])
 
 
 async def _definitions(client: ObjectClient) -> list[str]:
@@ -169,58 +238,3 @@ async def _claims(client: ObjectClient, namespace: str, pods: list[Obj]) -> list
         return (await client.list(PERSISTENT_VOLUME_CLAIMS, namespace)).items
     except ApiError:
         return []
-
-
-async def _find(client: ObjectClient, view: ClusterView, name: str, namespace: str) -> Subject:
-    """Return what a name stands for: a job, a pod, a PodGroup, else whatever owns pods."""
-    from gangline.client.jobs.job_lookup import find_job
-    from gangline.workloads.job_state import sort_pods
-    from gangline.workloads.kinds import kind_called, kind_of
-
-    kind, _, bare = name.rpartition("/")
-    wanted = kind.lower().partition(".")[0].removesuffix("s")
-    own = [pod for pod in view.pods if pod["metadata"].get("namespace") == namespace]
-    asked = kind_called(kind)
-    if not wanted or (asked is not None and asked.is_job):
-        try:
-            _, job = await find_job(client, name, namespace)
-        except UserError as error:
-            if wanted:
-                raise
-            unknown = error
-        else:
-            title = f"{job['kind'].lower()} {namespace}/{bare}"
-            return Subject(title, job, sort_pods(pod for pod in own if kind_of(job).belongs(job, pod)))
-    else:
-        unknown = UserError(
-            f"no {kind} `{bare}` in namespace `{namespace}` has pods",
-            hint="KIND is mpijob, job, pod, podgroup, or that of what owns the pods, such as pytorchjob",
-        )
-    gang = f"{namespace}/{bare}"
-    if wanted in ("", "podgroup", "pg"):
-        found = [pod for pod in own if view.gang_of(pod) == gang]
-        if found or gang in view.groups:
-            return Subject(f"podgroup {gang}", None, sort_pods(found))
-    found = [pod for pod in own if _is_of(pod, wanted, bare)]
-    if not found:
-        raise unknown
-    return Subject(f"{wanted or 'job'} {gang}", None, sort_pods(found))
-
-
-def _is_of(pod: Obj, kind: str, name: str) -> bool:
-    """Return whether a pod's labels or owners name a job; a Deployment's pods are its ReplicaSet's."""
-    from gangline.api.resources import REPLICA_SETS
-    from gangline.placement.snapshot import JOB_NAME_LABELS
-    from gangline.workloads.workload_sets import KIND_LABELS
-
-    labels = pod["metadata"].get("labels") or {}
-    keys = (*JOB_NAME_LABELS, *KIND_LABELS.values()) if not kind else (KIND_LABELS.get(kind, ""),)
-    if any(labels.get(key) == name for key in keys):
-        return True
-    for owner in pod["metadata"].get("ownerReferences") or []:
-        if owner.get("name") == name and kind in ("", str(owner.get("kind")).lower()):
-            return True
-        is_set = owner.get("kind") == REPLICA_SETS.kind and str(owner.get("name")).rpartition("-")[0] == name
-        if is_set and kind in ("", "deployment"):
-            return True
-    return False

@@ -12,7 +12,6 @@ from gangline.clock import format_time, parse_time
 from gangline.placement import Comparison, Explanation, NodeTable, Outlook, Workload, compare, explain
 from gangline.placement.allocations import Allocations
 from gangline.placement.explanation import in_one_line
-from gangline.placement.waiting.why import with_simulated
 from gangline.workloads.job_state import finished
 from gangline.workloads.pending import pending_reason_of
 from gangline.workloads.requests import GPU, gpu_count
@@ -36,13 +35,28 @@ def report(
     workload: Workload,
     now: datetime,
     over: Collection[str] = (),
+    told: Explanation | None = None,
 ) -> dict[str, Any]:
-    """Return all that is known about why a job waits, as plain values; ``over`` are the finished jobs."""
+    """Return all that is known about why a job waits, as plain values.
+
+    Args:
+        title: of the job.
+        job: in wire form, if there is one.
+        pods: of it, in wire form.
+        view: of the cluster; where `told` is given, of these pods alone.
+        gates: that must open first.
+        schedulers: names of those whose pods wait beside it.
+        workload: for which steps are predicted.
+        now: the time.
+        over: the finished jobs.
+        told: what the scheduler itself has answered.
+    """
     living = [pod for pod in pods if pod["metadata"]["uid"] in view.views]
     unplaced = [pod for pod in living if not pod["spec"].get("nodeName")]
-    waiting = [pod for pod in unplaced if not pod["spec"].get("schedulingGates")]
-    keys = list(dict.fromkeys(view.gang_of(pod) for pod in waiting))
-    found = None if view.lacking else _first(view, keys, schedulers, workload, now, over)
+    keys = waiting_gangs(living, view)
+    found = told
+    if found is None and not view.lacking:
+        found = _first(view, keys, schedulers, workload, now, over)
     value: dict[str, Any] = {
         "job": title,
         "state": _state(job, living, unplaced, gates),
@@ -55,22 +69,21 @@ def report(
     verdict = next((view.verdicts[key] for key in keys if key in view.verdicts), None)
     if verdict is not None and any(gate.kind == "OtherScheduler" for gate in gates):
         value["verdict"] = {"type": verdict.type, "message": verdict.message}
-    if view.lacking:
+    if view.lacking and told is None:
         return value | _told(living, view)
     if found is None:
         return value
-    nodes = view.snapshot.nodes
     return value | {
         "gang": found.gang,
         "otherGangs": len(keys) - 1,
         "reason": found.reason,
-        "message": with_simulated(found.message, nodes),
-        "fix": with_simulated(found.fix, nodes),
+        "message": found.message,
+        "fix": found.fix,
         "fixes": [
             {
                 "kind": fix.kind,
-                "text": with_simulated(fix.text, nodes),
-                "line": with_simulated(in_one_line([fix]), nodes),
+                "text": fix.text,
+                "line": in_one_line([fix]),
                 "speed": round(fix.speed, 3) if fix.speed is not None else None,
                 "at": format_time(fix.at) if fix.at else None,
             }
@@ -84,6 +97,13 @@ def report(
         "mayPass": found.may_pass,
         "blockers": _blockers(found, now),
     }
+
+
+def waiting_gangs(pods: Sequence[Obj], view: ClusterView) -> list[str]:
+    """Return the keys of the gangs of pods that wait for a scheduler, in their order."""
+    specs = ((pod, pod["spec"]) for pod in pods if pod["metadata"]["uid"] in view.views)
+    waiting = (pod for pod, spec in specs if not spec.get("nodeName") and not spec.get("schedulingGates"))
+    return list(dict.fromkeys(view.gang_of(pod) for pod in waiting))
 
 
 def _blockers(found: Explanation, now: datetime) -> list[dict[str, str | int | None]]:

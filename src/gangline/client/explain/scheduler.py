@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal
 
 from gangline.api.resources import LEASES
 from gangline.clock import now, parse_time
 from gangline.cluster.daemon.cluster_facts import load_facts, policy_of
 from gangline.kube.errors import ApiError
-from gangline.scheduler.published import LEASE_NAME, Published
+from gangline.scheduler.explained.answers import AnswersAt, answers_at
+from gangline.scheduler.explained.published import LEASE_NAME, Published
 from gangline.scheduler.scheduler import DEFAULT_NAMES
 from gangline.topology.network import DEFAULT_LEVELS
 from gangline.units import format_age
@@ -45,6 +47,7 @@ class SchedulerLiveness:
         is_ours: whether it is known to be Gangline's.
         published: its options; None where it does not say.
         start: the command that starts one for these pods.
+        answers_at: where it can be asked; None where it cannot.
     """
 
     name: str
@@ -53,6 +56,7 @@ class SchedulerLiveness:
     is_ours: bool = False
     published: Published | None = None
     start: str = ""
+    answers_at: AnswersAt | None = None
 
 
 async def see_schedulers(
@@ -126,7 +130,8 @@ def judge(
             return liveness("gone", f"does not run: {title} was given back, and nobody holds it")
         age_s = (moment - parse_time(_renewed(lease))).total_seconds() if _renewed(lease) else None
         if was_renewed or (age_s is not None and age_s <= float(spec.get("leaseDurationSeconds") or 15)):
-            return liveness("runs", f"runs: `{spec['holderIdentity']}` holds {title}")
+            found = liveness("runs", f"runs: `{spec['holderIdentity']}` holds {title}")
+            return replace(found, answers_at=answers_at(lease, gethostname()))
         ago = f"was last renewed {format_age(age_s)} ago" if age_s is not None else "was never renewed"
         return liveness("gone", f"does not run: {title} {ago}")
     lack = "no Lease of it is there" if leases is not None else "its Lease may not be read"

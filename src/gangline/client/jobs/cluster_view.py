@@ -35,7 +35,7 @@ from gangline.api.resources import (
 )
 from gangline.errors import ClusterError
 from gangline.jobs.gang import scheduler_verdict
-from gangline.kube.errors import ApiError, Forbidden
+from gangline.kube.errors import ApiError, Forbidden, NotFound
 from gangline.placement import (
     DeviceClaims,
     DisruptionBudget,
@@ -57,7 +57,7 @@ from gangline.placement.groups.read_groups import (
     read_workload,
 )
 from gangline.placement.snapshot import HOSTNAME_LABEL
-from gangline.scheduler.published import Published
+from gangline.scheduler.explained.published import Published
 from gangline.workloads.gang_names import succeeded_gang
 from gangline.workloads.job_state import scheduler_of
 from gangline.workloads.workload_sets import SET_LABELS, WorkloadSets
@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
+
+NODES_GOT_MAX = 128
+"""Nodes that are asked for one by one; beyond that all are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,64 @@ async def look(client: ObjectClient) -> ClusterView:
         sets=await _sets(client, {label for pod in pods for label in pod["metadata"].get("labels") or ()}),
     )
     return replace(view, lacking=tuple(sorted(lacking)))
+
+
+async def look_near(client: ObjectClient, pods: Sequence[Obj]) -> ClusterView:
+    """Return the view of some pods of one namespace: their nodes, and the gangs of that namespace.
+
+    Raises:
+        ApiError: the nodes cannot be read, for another reason than that one has no right to.
+    """
+    lacking: list[str] = []
+    namespace = pods[0]["metadata"]["namespace"] if pods else client.connection.namespace
+    kinds = (
+        *(SCHEDULER_PLUGINS_POD_GROUPS, VOLCANO_POD_GROUPS),
+        *(KUBERNETES_POD_GROUPS_V1ALPHA2, KUBERNETES_POD_GROUPS),
+    )
+    nodes, priorities, workloads, composites, *pod_groups = await asyncio.gather(
+        _nodes_of(client, pods, lacking),
+        _items(client, PRIORITY_CLASSES, []),
+        *(_items_in(client, kind, namespace) for kind in (WORKLOADS, COMPOSITE_POD_GROUPS, *kinds)),
+    )
+    view = view_of(
+        nodes,
+        pods,
+        [group for found in pod_groups for group in found],
+        priorities,
+        devices=await _devices(client, are_claimed=any(pod["spec"].get("resourceClaims") for pod in pods)),
+        workloads=workloads,
+        composites=[msgspec.convert(entry, PodGroup, strict=False) for entry in composites],
+        sets=await _sets(client, {label for pod in pods for label in pod["metadata"].get("labels") or ()}),
+    )
+    return replace(view, lacking=tuple(lacking))
+
+
+async def _nodes_of(client: ObjectClient, pods: Sequence[Obj], lacking: list[str]) -> list[Obj]:
+    """Return the nodes of some pods, one by one where they are few."""
+    names = {name for pod in pods if (name := pod["spec"].get("nodeName"))}
+    if len(names) > NODES_GOT_MAX:
+        return [node for node in await _items(client, NODES, lacking) if node["metadata"]["name"] in names]
+    try:
+        found = await asyncio.gather(*(_got(client, name) for name in sorted(names)))
+    except Forbidden:
+        lacking.append("list nodes")
+        return []
+    return [node for node in found if node is not None]
+
+
+async def _got(client: ObjectClient, node: str) -> Obj | None:
+    try:
+        return await client.get(NODES, node)
+    except NotFound:
+        return None
+
+
+async def _items_in(client: ObjectClient, resource: Resource, namespace: str) -> list[Obj]:
+    """Return all objects of a kind in a namespace; the cluster may not know it, or not show it."""
+    try:
+        return (await client.list(resource, namespace)).items
+    except ApiError:
+        return []
 
 
 def view_of(
@@ -319,9 +380,6 @@ async def _items(client: ObjectClient, resource: Resource, lacking: list[str]) -
         return []
     if not resource.namespaced:
         return []
-    try:
+    if resource == PODS:
         return (await client.list(resource, client.connection.namespace)).items
-    except ApiError:
-        if resource == PODS:
-            raise
-        return []
+    return await _items_in(client, resource, client.connection.namespace)

@@ -26,6 +26,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             :class:`Policy`.
         preempt: gangs of lower priority give way.
         backfill: others may pass a gang that waits.
+        answers: ``ADDRESS:PORT`` where it listens for questions; empty where it does not.
     """
 
     names: tuple[str, ...] = ()
@@ -37,9 +38,12 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     suspension: SuspensionBounds = SuspensionBounds()
     preempt: bool = True
     backfill: bool = True
+    answers: str = ""
 
     @classmethod
-    def from_policy(cls, policy: Policy, names: tuple[str, ...], node_selector: str) -> Published:
+    def from_policy(
+        cls, policy: Policy, names: tuple[str, ...], node_selector: str, answers: str = ""
+    ) -> Published:
         """Return what a scheduler with this policy says."""
         return cls(
             names=names,
@@ -51,6 +55,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             suspension=policy.suspension,
             preempt=policy.may_preempt,
             backfill=policy.may_backfill,
+            answers=answers,
         )
 
     @classmethod

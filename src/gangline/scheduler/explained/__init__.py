@@ -1,0 +1,1 @@
+"""What the scheduler tells about its decisions beside carrying them out."""
