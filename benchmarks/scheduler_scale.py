@@ -226,6 +226,7 @@ def _fill_memory() -> float:
 
     from gangline.api.core import Node, Pod
     from gangline.kube.cache import _Held
+    from gangline.scheduler.kept import kept_node, kept_pod
     from gangline.scheduler.scheduler import DEFAULT_NAMES
     from gangline.scheduler.state import SchedulerState
 
@@ -233,12 +234,12 @@ def _fill_memory() -> float:
     state, held = SchedulerState(DEFAULT_NAMES, LEVELS), {}
     for index in range(PODS // PODS_A_NODE):
         node = msgspec.json.decode(json.dumps(wire_node(index)), type=Node)
-        held[index] = node
+        held[index] = kept_node(node)
         state.take_node(None, node)
     for index in range(PODS):
         pod = msgspec.json.decode(json.dumps(wire_pod(index)), type=Pod)
         meta = pod.metadata
-        held[meta.namespace, meta.name] = _Held(pod, meta.uid, meta.resource_version or "")
+        held[meta.key] = _Held(kept_pod(pod), meta.uid, meta.resource_version)
         state.take_pod(None, pod)
     state.table()
     assert len(state.allocations) == PODS

@@ -90,8 +90,9 @@ class Cache(Generic[T]):
         label_selector: only objects that match.
         field_selector: only objects that match.
         keep_raw: keep each object's JSON too, for :meth:`raw`. Costs the memory.
-        keep: what is held of an object once the callbacks have seen it, and what they get as `old`; all of it
-            without. With it the first list is told page by page: no more than a page is whole at a time.
+        keep: what is held of an object once the callbacks have seen it, of another type maybe, and what they
+            get as `old`; all of it without. With it the first list is told page by page, and no more than a
+            page is whole at a time.
         backoff: pauses after failures.
         since: a version of the server's state of which everything is known: changes are followed from there,
             and the first list is left out.
@@ -109,7 +110,7 @@ class Cache(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         keep_raw: bool = False,
-        keep: Callable[[T], T] | None = None,
+        keep: Callable[[T], Any] | None = None,
         backoff: Backoff | None = None,
         since: str = "",
         on_failure: Callable[[ApiError | KubeconfigError, float], Awaitable[None]] | None = None,

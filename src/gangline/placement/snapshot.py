@@ -15,6 +15,7 @@ import msgspec
 from gangline.api.core import (
     NEVER_PREEMPTS,
     Node,
+    ObjectMeta,
     Pod,
     Taint,
     Toleration,
@@ -277,12 +278,12 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         labels = {intern(name): intern(value) for name, value in meta.labels.items()}
         claims, own = volume_claims(pod) if spec.volumes else ((), ())
         gang = _gang(pod, sets)
-        job = next((labels[name] for name in JOB_NAME_LABELS if labels.get(name)), "")
+        job, role = job_and_role(meta)
         return cls(
             key=meta.key,
             uid=meta.uid,
-            job=intern(f"{namespace}/{job}") if job else "",
-            replica_type=next((labels[name] for name in REPLICA_LABELS if labels.get(name)), ""),
+            job=intern(job),
+            replica_type=intern(role),
             request=asked.request,
             host_ports=asked.ports,
             node_name=intern(spec.node_name),
@@ -343,6 +344,14 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return msgspec.structs.replace(
             self, node_name=node, gpu_uuids=gpu_uuids, started=started, devices=devices
         )
+
+
+def job_and_role(meta: ObjectMeta) -> tuple[str, str]:
+    """Return the job of a pod as ``NAMESPACE/JOB``, and what it is in it, as its labels say."""
+    labels = meta.labels
+    job = next((labels[name] for name in JOB_NAME_LABELS if labels.get(name)), "")
+    role = next((labels[name] for name in REPLICA_LABELS if labels.get(name)), "")
+    return f"{meta.namespace}/{job}" if job else "", role
 
 
 def _gang(pod: Pod, sets: WorkloadSets | None) -> SetGang:

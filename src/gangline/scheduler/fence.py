@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 from gangline.api.core import Pod
+from gangline.scheduler.kept import KeptPod, SeenPod
 from gangline.scheduler.node_taints import NodeTaints
 
 RECENT_S = 10.0
@@ -43,15 +44,18 @@ class Fence:
         self._bound_s: dict[str, float] = {}
         self._kept: frozenset[str] = frozenset()
 
-    def take_pod(self, old: Pod | None, new: Pod | None) -> None:
+    def take_pod(self, old: SeenPod | None, new: Pod | None) -> None:
         """Take a pod as it is now; only those of other schedulers count."""
-        pod = new or old
-        if pod is None or pod.spec.scheduler_name in self._names:
+        if new is None:
+            if old is not None:
+                self._unbound.discard(KeptPod.of(old).uid)
             return
-        uid = pod.metadata.uid
+        if new.spec.scheduler_name in self._names:
+            return
+        uid = new.metadata.uid
         was_unbound = uid in self._unbound
         self._unbound.discard(uid)
-        if new is None or new.is_finished or new.metadata.deletion_timestamp:
+        if new.is_finished or new.metadata.deletion_timestamp:
             return
         if not new.spec.node_name:
             if not new.spec.scheduling_gates:

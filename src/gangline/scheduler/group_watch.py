@@ -38,6 +38,7 @@ from gangline.placement.groups.read_groups import read_queue
 from gangline.placement.policy import DEFAULT_QUEUE
 from gangline.scheduler.dialects import DIALECTS, GroupDialect
 from gangline.scheduler.group_status import is_same
+from gangline.scheduler.kept import SeenPod
 from gangline.scheduler.set_gangs import Obj
 from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.tally import GangProgress, GangTally
@@ -153,7 +154,7 @@ class GroupWatch:
         self._waits |= found
         self._note(set(found))
 
-    def take_pod(self, old: Pod | None, new: Pod | None) -> None:
+    def take_pod(self, old: SeenPod | None, new: Pod | None) -> None:
         """Take a pod as it is now."""
         if gang := self._tally.take(old, new):
             self._note({gang, *self._state.groups_above(gang)})

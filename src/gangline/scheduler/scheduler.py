@@ -47,7 +47,7 @@ from gangline.scheduler.explained.answers import SchedulerAnswer, answer
 from gangline.scheduler.fence import Fence
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.job_watch import JobWatch
-from gangline.scheduler.kept_pods import kept_pod
+from gangline.scheduler.kept import KeptPod, SeenPod, kept_node, kept_pod
 from gangline.scheduler.namespace_watch import NamespaceWatch
 from gangline.scheduler.node_taints import NodeTaints
 from gangline.scheduler.state import SchedulerState
@@ -103,7 +103,7 @@ class Scheduler:
         quiet = asyncio.Event()  # events give way to bindings, and the status of PodGroups
         self._recorder = Recorder(client, names[0], gate=quiet, queue_max=EVENTS_MAX)
         self._binder = Binder(client, self._recorder, quiet)
-        self._nodes: Cache[Node] = Cache(client, NODES, Node, label_selector=node_selector)
+        self._nodes: Cache[Node] = Cache(client, NODES, Node, label_selector=node_selector, keep=kept_node)
         self._pods: Cache[Pod] = Cache(client, PODS, Pod, keep=kept_pod)
         self._policy = policy or Policy()
         self._state = SchedulerState(names, self._policy.levels)
@@ -226,7 +226,7 @@ class Scheduler:
                 text = f"{message}; it keeps it, for a pod of no gang would not be made again"
                 self._recorder.event(regarding(pod.key, pod.uid), "Warning", "UnhealthyGPU", text)
 
-    def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
+    def _on_pod(self, old: SeenPod | None, new: Pod | None) -> None:
         if new is not None and new.is_refused and not (old is not None and old.is_finished):
             self._on_refusal(old, new)
         if self._state.take_pod(old, new):
@@ -237,10 +237,11 @@ class Scheduler:
             self._claims.take_pod(new)
         self._groups.take_pod(old, new)
         self._fence.take_pod(old, new)
-        if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
+        was_bound = isinstance(old, KeptPod) and old.is_bound
+        if new is not None and new.spec.node_name and not was_bound:
             self._check_gpus(new.spec.node_name)
 
-    def _on_refusal(self, old: Pod | None, new: Pod) -> None:
+    def _on_refusal(self, old: SeenPod | None, new: Pod) -> None:
         """Take back a gang of which a node has refused a pod: another scheduler filled the node meanwhile."""
         pod = self._state.view_of(new)
         if not pod.gang or new.spec.scheduler_name not in self._names:

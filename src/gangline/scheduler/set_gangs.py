@@ -8,7 +8,7 @@ from typing import Any
 
 from gangline.api.core import Pod
 from gangline.api.resources import Resource
-from gangline.scheduler.kept_pods import kept_pod
+from gangline.scheduler.kept import pod_of_set
 from gangline.workloads.gang_names import succeeded_gang
 from gangline.workloads.workload_sets import SetGang, WorkloadSets, is_of_set
 
@@ -31,7 +31,7 @@ class SetGangs:
     def take_pod(self, uid: str, pod: Pod | None) -> None:
         """Take a pod as it is now; None when it is gone."""
         if pod is not None and is_of_set(pod):
-            self._pods[uid] = kept_pod(pod)
+            self._pods[uid] = pod_of_set(pod)
         elif pod is None:
             self._pods.pop(uid, None)
         gang = succeeded_gang(pod) or self.sets.succeeded_gang(pod) if pod is not None else ""

@@ -29,12 +29,10 @@ from gangline.placement.gangs import REPLICA_SLASHES
 from gangline.placement.groups.collect import collect_gangs, leaves
 from gangline.placement.snapshot import HOSTNAME_LABEL, given_gpus
 from gangline.scheduler.applied_pods import AppliedPods
+from gangline.scheduler.kept import KeptPod, SeenPod, main_of
 from gangline.scheduler.set_gangs import Obj, SetGangs
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.suspension import CHECKPOINT_ANNOTATION
-
-MAIN_ROLES = ("launcher", "master", "chief")
-"""Parts of a job whose success is the job's."""
 
 INSERTS_MAX = 64
 """New nodes that are put into the arrays one by one, which moves all of them; for more they are made anew."""
@@ -130,15 +128,16 @@ class SchedulerState:
         """Return the groups of groups that a group is in, the nearest first."""
         return tuple(group.key for group in self._allocations.above(self._groups.get(key)))
 
-    def take_pod(self, old: Pod | None, new: Pod | None) -> bool:
+    def take_pod(self, old: SeenPod | None, new: Pod | None) -> bool:
         """Take a pod as it is now."""
-        pod = new or old
-        if pod is None:
+        if new is None and old is None:
             return False
-        uid = pod.metadata.uid
+        last = None if old is None or new is not None else KeptPod.of(old)
+        uid = new.metadata.uid if new is not None else last.uid if last is not None else ""
         self._set_gangs.take_pod(uid, new)
         if new is None or new.is_finished:
-            self._note_end(pod, is_over=new is not None and new.status.phase == "Succeeded")
+            job = main_of(new) if new is not None else last.main_of if last is not None else ""
+            self._note_end(job, is_over=new is not None and new.status.phase == "Succeeded")
             held = self._remove(uid)
             waited = self._drop_pending(uid)
             self._assumed.discard(uid)
@@ -156,11 +155,10 @@ class SchedulerState:
             return False
         return self._take_waiting(old, new)
 
-    def _note_end(self, pod: Pod, *, is_over: bool) -> None:
+    def _note_end(self, job: str, *, is_over: bool) -> None:
         """Note whether a job is over because its main pod has succeeded; its workers may stay, and idle."""
-        view = PodView.from_pod(pod)
-        if view.job and view.replica_type.lower() in MAIN_ROLES:
-            (self._allocations.over.add if is_over else self._allocations.over.discard)(view.job)
+        if job:
+            (self._allocations.over.add if is_over else self._allocations.over.discard)(job)
 
     def _is_known(self, pod: Pod) -> bool:
         """Return whether the view of a bound pod is up to date in what placement reads."""
@@ -178,12 +176,12 @@ class SchedulerState:
             and (known.limit_s is None or known.started == (pod.status.start_time or known.started))
         )
 
-    def _take_waiting(self, old: Pod | None, new: Pod) -> bool:
+    def _take_waiting(self, old: SeenPod | None, new: Pod) -> bool:
         uid = new.metadata.uid
         condition = find_condition(new.status.conditions, "PodScheduled")
         if condition is not None and uid not in self._said:
             self._said[uid] = condition.message
-        if uid in self._pending and old is not None:
+        if uid in self._pending and isinstance(old, Pod):
             before, after = (
                 (pod.spec, pod.metadata.labels, pod.status.resource_claim_statuses) for pod in (old, new)
             )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from sys import intern
 
 from gangline.api.core import Pod
+from gangline.scheduler.kept import KeptPod, SeenPod
 from gangline.workloads.gang_names import gang_of
 
 
@@ -44,21 +46,23 @@ class GangTally:
         self._names = names
         self._stages: dict[str, dict[str, str]] = {}
 
-    def take(self, old: Pod | None, new: Pod | None) -> str:
+    def take(self, old: SeenPod | None, new: Pod | None) -> str:
         """Take a pod as it is now; return the key of its gang when a number has changed, else nothing."""
-        pod = new or old
-        if pod is None or pod.spec.scheduler_name not in self._names or not (gang := gang_of(pod)):
-            return ""
-        uid = pod.metadata.uid
-        stages = self._stages.setdefault(gang, {})
-        before = stages.get(uid)
         if new is None:
-            stages.pop(uid, None)
-            if not stages:
-                del self._stages[gang]
-            return gang if before is not None else ""
-        stages[uid] = _stage(new)
+            return self._drop(KeptPod.of(old)) if old is not None else ""
+        if new.spec.scheduler_name not in self._names or not (gang := gang_of(new)):
+            return ""
+        uid, stages = new.metadata.uid, self._stages.setdefault(intern(gang), {})
+        before, stages[uid] = stages.get(uid), _stage(new)
         return gang if stages[uid] != before else ""
+
+    def _drop(self, pod: KeptPod) -> str:
+        stages = self._stages.get(pod.gang, {})
+        if stages.pop(pod.uid, None) is None:
+            return ""
+        if not stages:
+            del self._stages[pod.gang]
+        return pod.gang
 
     def progress(self, gang: str) -> GangProgress:
         """Return how far a gang is. Cost: one step for each of its pods."""
@@ -70,5 +74,5 @@ class GangTally:
 
 def _stage(pod: Pod) -> str:
     if pod.status.phase in ("Running", "Succeeded", "Failed"):
-        return pod.status.phase
+        return intern(pod.status.phase)
     return "Bound" if pod.spec.node_name else "Waiting"

@@ -68,6 +68,31 @@ def test_the_readmes_file_runs_on_what_the_guide_installs(installed: None, kubec
     assert "parameters identical on 4 ranks after every epoch" in log
 
 
+def test_the_installed_scheduler_is_asked_why_a_pod_waits(
+    installed: None, nodes: Nodes, kubectl: Kubectl
+) -> None:
+    """Its pod answers through the API server."""
+    nowhere = '{"spec":{"schedulerName":"gangline-scheduler","nodeSelector":{"no":"where"}}}'
+    kubectl("run", "asks", "--overrides", nowhere, f"--image={PAUSE_IMAGE}", "--command", "--", "/pause")
+    try:
+        kubectl("wait", "pod/asks", "--for=jsonpath={.status.conditions[0].status}=False", "--timeout=100s")
+        line = [
+            sys.executable,
+            "-m",
+            "gangline",
+            "explain",
+            "pod/asks",
+            "--kubeconfig",
+            str(nodes.kubeconfig),
+        ]
+        told = subprocess.run(line, capture_output=True, text=True, check=True, timeout=100).stdout
+    finally:
+        kubectl("delete", "pod/asks", "--grace-period=0", "--force")
+
+    assert "\n  as seen by    gangline-scheduler-" in told, told
+    assert "didn't match Pod's node affinity/selector" in told
+
+
 def test_the_device_plugin_of_the_guide_serves_labelled_nodes(device_plugin: str, kubectl: Kubectl) -> None:
     """Its GPUs are simulated."""
     there = "--for=jsonpath={.status.allocatable.nvidia\\.com/gpu}=2"

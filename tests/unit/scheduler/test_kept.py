@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
 import pytest
 
-from gangline.api.core import Pod
+from gangline.api.core import Node, Pod
 from gangline.placement import PodView
-from gangline.scheduler.kept_pods import kept_pod
+from gangline.scheduler.kept import KeptPod, kept_node, kept_pod, pod_of_set
+from gangline.scheduler.state import SchedulerState
 from gangline.scheduler.tally import GangTally
 from gangline.workloads.gang_names import gang_of, gang_size, succeeded_gang
 from gangline.workloads.workload_sets import is_of_set
@@ -57,14 +59,20 @@ PODS = {
 
 @pytest.mark.parametrize("whole", PODS.values(), ids=PODS)
 def test_what_is_kept_says_the_same(whole: Pod):
-    kept = kept_pod(whole)
+    kept, view = kept_pod(whole), PodView.from_pod(whole)
 
-    for said in (gang_of, gang_size, succeeded_gang, is_of_set, lambda one: one.metadata.key):
+    assert isinstance(kept, KeptPod)
+    assert (kept.uid, kept.gang, kept.scheduler_name) == ("u", gang_of(whole), NAMES[0])
+    assert kept.main_of == (view.job if view.replica_type == "launcher" else "")
+    assert (kept.is_bound, kept.is_finished) == (True, whole.is_finished)
+
+
+@pytest.mark.parametrize("whole", PODS.values(), ids=PODS)
+def test_what_is_kept_of_a_pod_of_a_set_tells_its_gang(whole: Pod):
+    kept = pod_of_set(whole)
+
+    for said in (gang_of, gang_size, succeeded_gang, is_of_set):
         assert said(kept) == said(whole)
-    views = PodView.from_pod(kept), PodView.from_pod(whole)
-    for name in ("key", "uid", "job", "replica_type", "node_name", "gang", "gang_size"):
-        assert getattr(views[0], name) == getattr(views[1], name), name
-    assert (kept.is_finished, kept.spec.scheduler_name) == (whole.is_finished, NAMES[0])
 
 
 @pytest.mark.parametrize("whole", PODS.values(), ids=PODS)
@@ -76,21 +84,41 @@ def test_a_pod_that_goes_is_counted_off_by_what_was_kept(whole: Pod):
     assert tally.progress(gang).pods == 0
 
 
-def test_what_nobody_reads_again_goes():
-    kept = kept_pod(PODS["plugins"])
+@pytest.mark.parametrize("whole", PODS.values(), ids=PODS)
+def test_a_pod_that_goes_gives_its_room_back_by_what_was_kept(whole: Pod):
+    state = SchedulerState(NAMES)
+    state.take_pod(None, whole)
+    state.take_pod(kept_pod(whole), None)
 
-    assert (kept.spec.containers, kept.metadata.annotations) == ([], {})
-    assert kept.metadata.labels == {"scheduling.x-k8s.io/pod-group": "g"}
+    assert len(state.allocations) == 0
 
 
-def test_pods_alike_share_what_is_kept():
-    one, other = (kept_pod(PODS["arena"]) for _ in range(2))
-
-    assert one.metadata.labels is other.metadata.labels
-    assert one.spec is other.spec
-    assert one.status is other.status
+def test_what_is_kept_is_small():
+    assert sys.getsizeof(kept_pod(PODS["plugins"])) <= 64
 
 
 def test_a_pod_that_waits_is_kept_whole():
     waits = pod(phase="Pending", nodeName="")
     assert kept_pod(waits) is waits
+
+
+def test_of_a_node_the_taints_are_kept():
+    """Its annotations and status are kilobytes."""
+    node = msgspec.convert(
+        {
+            "metadata": {
+                "name": "a",
+                "resourceVersion": "7",
+                "labels": {"x": "y"},
+                "annotations": {"b": "c"},
+            },
+            "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]},
+            "status": {"allocatable": {"cpu": "4"}},
+        },
+        Node,
+    )
+    kept = kept_node(node)
+
+    assert (kept.metadata.resource_version, kept.metadata.labels) == ("7", {"x": "y"})
+    assert kept.spec == node.spec
+    assert (kept.metadata.annotations, kept.status.allocatable) == ({}, {})
