@@ -113,15 +113,23 @@ def signature_of(name: str, function: object) -> str:
     return f"{name}{words.replace('Ellipsis', '...')}"
 
 
+def returns_coroutine(function: object) -> bool:
+    """Whether a plain function is to be awaited."""
+    found = inspect.signature(function)  # type: ignore[arg-type]
+    return str(found.return_annotation).startswith("Awaited[")
+
+
 def class_text(name: str, found: type) -> str:
     """Return the section of one class: what it is, and its public methods."""
     parts = [f"## {name}", "", described(found.__doc__ or ""), ""]
-    for method, value in vars(found).items():
+    ours = [one for one in reversed(found.__mro__) if one.__module__.startswith(client.__name__)]
+    members = {key: value for one in ours for key, value in vars(one).items()}
+    for method, value in members.items():
         if method.startswith("_") or not (inspect.isfunction(value) or isinstance(value, property)):
             continue
         is_property = isinstance(value, property)
         title = method if is_property else signature_of(method, value)
-        if inspect.iscoroutinefunction(value):
+        if inspect.iscoroutinefunction(value) or (not is_property and returns_coroutine(value)):
             title = f"await {title}"
         parts += [f"### {name}.{method}", "", f"```python\n{title}\n```", ""]
         parts += [described(value.__doc__ or ""), ""]

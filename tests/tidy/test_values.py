@@ -78,7 +78,7 @@ UNTYPED: dict[str, int] = {
     "client/jobs/past_failure.py": 9,
     "client/jobs/past_runs.py": 2,
     "client/live_picture.py": 3,
-    "client/loop_thread.py": 2,
+    "client/loop_thread.py": 1,
     "client/manifests.py": 4,
     "client/run/advice.py": 2,
     "client/run/call.py": 2,
@@ -95,7 +95,6 @@ UNTYPED: dict[str, int] = {
     "client/run/program_session.py": 2,
     "client/run/submission.py": 4,
     "client/run_report.py": 1,
-    "client/sync_job.py": 2,
     "client/wires/pods.py": 1,  # writes pods in wire form
 }
 

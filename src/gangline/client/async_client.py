@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self, TypeVar, Unpack, overload
+from typing import Generic, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -19,6 +19,7 @@ from gangline.client.jobs.job_lookup import open_job
 from gangline.client.jobs.listing import read_jobs
 from gangline.client.jobs.one_job import read_job
 from gangline.client.jobs.past_runs import read_runs
+from gangline.client.loop_thread import Awaited, in_calling_thread
 from gangline.client.manifests import WORKLOADS
 from gangline.client.notices import Say
 from gangline.client.run.call import Call, RunOptions, call_of, create_call
@@ -42,6 +43,7 @@ from gangline.workloads.job_start import Obj, job_ref
 from gangline.workloads.job_view import JobView
 
 T = TypeVar("T")
+H = TypeVar("H")
 
 
 def on_standard_error(line: str) -> None:
@@ -56,24 +58,8 @@ def on_standard_output(text: str) -> None:
     sys.stdout.flush()
 
 
-class AsyncClient:
-    """A cluster, seen from Python: this machine's own one, or one of a kubeconfig.
-
-    It holds no connection between calls, so that it survives restarts of the cluster, and needs no closing;
-    `async with` may be written, and ends no job.
-    The one-machine cluster is started by what needs it, and ends itself when nobody uses it.
-
-    Args:
-        cluster: name of the one-machine cluster; empty for ``$GANGLINE_CLUSTER``, else `default`.
-        context: a context of the kubeconfig instead.
-        kubeconfig: the file instead of ``$KUBECONFIG`` or ``~/.kube/config``.
-        namespace: of the jobs; empty for that of the context, here `default`.
-        image: of the pods of functions and programs on a cluster of a kubeconfig.
-        say: is told what happens on the way, a line at a time; by default it is written to standard error.
-
-    Raises:
-        UserError: `cluster` stands beside a context or kubeconfig.
-    """
+class ClusterCalls(Generic[H]):
+    """What the clients offer; ``H`` is what one gives its users for a job."""
 
     def __init__(
         self,
@@ -94,19 +80,17 @@ class AsyncClient:
             namespace=namespace,
         )
         self._image = image
-        self._say = say
+        self._say = in_calling_thread(say)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._target.title}>"
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Nothing is held: jobs go on."""
+    def _shown(self, job: AsyncJobHandle) -> H:
+        """Return a job as this client gives it to its users."""
+        raise NotImplementedError
 
     @overload
-    async def run(
+    def run(
         self,
         what: Callable[..., T],
         ranks: int = 1,
@@ -116,10 +100,10 @@ class AsyncClient:
         timeout_s: float | None = None,
         write: Callable[[str], object] = on_standard_output,
         **options: Unpack[RunOptions],
-    ) -> list[T]: ...
+    ) -> Awaited[list[T]]: ...
 
     @overload
-    async def run(
+    def run(
         self,
         what: Sequence[str],
         ranks: int = 1,
@@ -127,9 +111,9 @@ class AsyncClient:
         timeout_s: float | None = None,
         write: Callable[[str], object] = on_standard_output,
         **options: Unpack[RunOptions],
-    ) -> AsyncJobHandle: ...
+    ) -> Awaited[H]: ...
 
-    async def run(
+    def run(
         self,
         what: Callable[..., T] | Sequence[str],
         ranks: int = 1,
@@ -139,10 +123,12 @@ class AsyncClient:
         timeout_s: float | None = None,
         write: Callable[[str], object] = on_standard_output,
         **options: Unpack[RunOptions],
-    ) -> list[T] | AsyncJobHandle:
+    ) -> Awaited[list[T]] | Awaited[H]:
         """Run a function or a program on ranks, wait for its end, and return what the ranks returned.
 
-        A call that is cancelled, or takes too long, deletes the job before it ends.
+        A call that is cancelled or interrupted (Ctrl-C, the stop button of a notebook), or takes too long,
+        deletes the job before it ends. When this process is killed, or its kernel restarts, the job goes on;
+        `job` finds it again, and its `results` are there.
 
         Args:
             what: a function, which travels with its closure; or the words of a program.
@@ -166,11 +152,10 @@ class AsyncClient:
         """
         call = self._call(what, ranks, args, kwargs, options)
         if call.function is None:
-            return await self._run_program(call, timeout_s, write)
-        results: list[T] = await self._run_function(call, timeout_s, write)
-        return results
+            return self._run_program(call, timeout_s, in_calling_thread(write))
+        return self._run_function(call, timeout_s, in_calling_thread(write))
 
-    async def start(
+    def start(
         self,
         what: Callable[..., object] | Sequence[str],
         ranks: int = 1,
@@ -178,11 +163,11 @@ class AsyncClient:
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
         **options: Unpack[RunOptions],
-    ) -> AsyncJobHandle:
+    ) -> Awaited[H]:
         """Begin what `run` does, and return its job, which goes on by itself. Arguments as there."""
-        return await self._start(self._call(what, ranks, args, kwargs, options))
+        return self._start(self._call(what, ranks, args, kwargs, options))
 
-    async def submit(self, manifest: Manifest) -> AsyncJobHandle:
+    async def submit(self, manifest: Manifest) -> H:
         """Create the objects of a manifest, and return its one job, which goes on by itself.
 
         Args:
@@ -201,11 +186,11 @@ class AsyncClient:
             )
         return (await self._submit(documents))[0]
 
-    async def submit_all(self, manifest: Manifest) -> list[AsyncJobHandle]:
+    async def submit_all(self, manifest: Manifest) -> list[H]:
         """Create the objects of a manifest, and return its jobs, of which there may be none; as `submit`."""
         return await self._submit(documents_of(manifest))
 
-    async def job(self, name: str) -> AsyncJobHandle:
+    async def job(self, name: str) -> H:
         """Return a job by its name, `KIND/NAME`, or the id of a run: one that is there, else the newest run.
 
         Raises:
@@ -216,7 +201,7 @@ class AsyncClient:
             view = await read_job(found)
         return self._handle(found.job, view)
 
-    async def jobs(self, *, all_namespaces: bool = False) -> list[AsyncJobHandle]:
+    async def jobs(self, *, all_namespaces: bool = False) -> list[H]:
         """Return the jobs of the namespace, or of all, oldest first, each with a `view` of how it stands.
 
         Raises:
@@ -238,15 +223,15 @@ class AsyncClient:
         found = await read_runs(self._target, name or None, only_failed=failed, limit=limit, say=self._say)
         return [report_of(values) for values in found]
 
-    def _handle(self, job: Obj, view: JobView | None = None) -> AsyncJobHandle:
-        return AsyncJobHandle(self._target, job_ref(job), view, self._say)
+    def _handle(self, job: Obj, view: JobView | None = None) -> H:
+        return self._shown(AsyncJobHandle(self._target, job_ref(job), view, self._say))
 
-    async def _start(self, call: Call) -> AsyncJobHandle:
+    async def _start(self, call: Call) -> H:
         async with self._open(call.nodes) as client:
             claimed = await create_call(client, self._target, call, self._say)
         return self._handle(claimed.job)
 
-    async def _submit(self, documents: list[Document]) -> list[AsyncJobHandle]:
+    async def _submit(self, documents: list[Document]) -> list[H]:
         documents = await asyncio.to_thread(checked, self._target, documents, self._say)
         async with self._open() as client:
             if self._target.is_local:
@@ -278,9 +263,7 @@ class AsyncClient:
         outcome = await self._carry_out(call, timeout_s, view)
         return returned(view.results, outcome)
 
-    async def _run_program(
-        self, call: Call, timeout_s: float | None, write: Callable[[str], object]
-    ) -> AsyncJobHandle:
+    async def _run_program(self, call: Call, timeout_s: float | None, write: Callable[[str], object]) -> H:
         """Run a program as `run` does."""
         outcome = await self._carry_out(call, timeout_s, FollowedJob(write, self._say))
         if failure := failure_of(outcome):
@@ -316,3 +299,32 @@ class AsyncClient:
         await asyncio.to_thread(start_cluster, cluster, nodes or 1, GpuOptions(), self._say)
         async with open_client(self._target, bring_back=bring_back(self._target, self._say)) as client:
             yield client
+
+
+class AsyncClient(ClusterCalls[AsyncJobHandle]):
+    """A cluster, seen from Python: this machine's own one, or one of a kubeconfig.
+
+    It holds no connection between calls, so that it survives restarts of the cluster, and needs no closing;
+    `async with` may be written, and ends no job.
+    The one-machine cluster is started by what needs it, and ends itself when nobody uses it.
+
+    Args:
+        cluster: name of the one-machine cluster; empty for ``$GANGLINE_CLUSTER``, else `default`.
+        context: a context of the kubeconfig instead.
+        kubeconfig: the file instead of ``$KUBECONFIG`` or ``~/.kube/config``.
+        namespace: of the jobs; empty for that of the context, here `default`.
+        image: of the pods of functions and programs on a cluster of a kubeconfig.
+        say: is told what happens on the way, a line at a time; by default it is written to standard error.
+
+    Raises:
+        UserError: `cluster` stands beside a context or kubeconfig.
+    """
+
+    def _shown(self, job: AsyncJobHandle) -> AsyncJobHandle:
+        return job
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is held: jobs go on."""

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Awaited = Coroutine[Any, Any, T]
 _Relay = SimpleQueue[Callable[[], object] | None]
 
 CLEAN_UP_LIMIT_S = 60.0
@@ -24,13 +25,17 @@ _RELAY: ContextVar[_Relay] = ContextVar("relay")
 
 
 def in_calling_thread(function: Callable[P, object]) -> Callable[P, None]:
-    """Return a function that has the thread call the given one which waits for the coroutine.
+    """Return a function that has the thread call the given one which waits for the coroutine, if one does.
 
     Output of another thread would go to another cell of a notebook.
     """
 
     def relayed(*args: P.args, **kwargs: P.kwargs) -> None:
-        _RELAY.get().put(lambda: function(*args, **kwargs))
+        relay = _RELAY.get(None)
+        if relay is None:
+            function(*args, **kwargs)
+        else:
+            relay.put(lambda: function(*args, **kwargs))
 
     return relayed
 
@@ -46,7 +51,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def call(self, coroutine: Awaited[T]) -> T:
         """Return what a coroutine returns.
 
         When the waiting thread is interrupted (Ctrl-C, a kernel's stop button) the coroutine is cancelled and

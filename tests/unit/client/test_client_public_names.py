@@ -67,7 +67,7 @@ def test_every_name_is_described(name: str) -> None:
 
 
 def public(found: type) -> set[str]:
-    return {name for name in vars(found) if not name.startswith("_")}
+    return {name for one in found.__mro__[:-1] for name in vars(one) if not name.startswith("_")}
 
 
 def test_both_clients_offer_the_same() -> None:
@@ -76,10 +76,15 @@ def test_both_clients_offer_the_same() -> None:
     assert public(client.AsyncJobHandle) == OF_JOBS - {"view"} | {"follow"}  # `view` is an attribute
 
 
-@pytest.mark.parametrize("name", [*sorted(OF_CLIENTS), "job"])
-def test_both_clients_take_the_same(name: str) -> None:
-    ours, theirs = (
-        inspect.signature(getattr(found, name)).parameters for found in (client.Client, client.AsyncClient)
-    )
+PAIRS = [(client.Client, client.AsyncClient, name) for name in sorted(OF_CLIENTS | {"__init__"})]
+PAIRS += [(client.JobHandle, client.AsyncJobHandle, name) for name in sorted(OF_JOBS - {"view"})]
 
-    assert ours == theirs
+
+@pytest.mark.parametrize(("ours", "theirs", "name"), PAIRS)
+def test_both_take_the_same_and_say_the_same_of_it(ours: type, theirs: type, name: str) -> None:
+    waited, awaited = getattr(ours, name), getattr(theirs, name)
+
+    assert inspect.signature(waited).parameters == inspect.signature(awaited).parameters
+    assert "Awaited" not in str(inspect.signature(waited))
+    assert not inspect.iscoroutinefunction(waited) and not inspect.isasyncgenfunction(waited)
+    assert name == "__init__" or inspect.getdoc(waited) == inspect.getdoc(awaited)
