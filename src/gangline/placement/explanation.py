@@ -26,6 +26,7 @@ from gangline.placement.quota import queue_of
 from gangline.placement.reserve import Reservation, end_of, release, reserve
 from gangline.placement.snapshot import PodView, Snapshot
 from gangline.placement.waiting.blockers import Blocker, holds_room, may_pass, waits_before
+from gangline.placement.waiting.next_suspension import next_suspension
 from gangline.placement.waiting.unavailable_nodes import when_opened
 from gangline.placement.waiting.why import with_simulated
 from gangline.workloads.requests import GPU
@@ -48,13 +49,14 @@ class Fix:
     """One thing that would let the gang start.
 
     Attributes:
-        kind: ``level``, ``ends``, ``idle`` (pods of a finished job hold the room), ``split``, ``fewer``,
-            ``label``, ``limit`` (it ends before the room is needed), ``after`` (the gang before it has
-            started), ``node`` (one that is closed opens), ``quota`` or ``never``.
+        kind: ``level``, ``suspends`` (others give way for a while), ``ends``, ``idle`` (pods of a finished
+            job hold the room), ``split``, ``fewer``, ``label``, ``limit`` (it ends before the room is
+            needed), ``after`` (the gang before it has started), ``node`` (one that is closed opens),
+            ``quota`` or ``never``.
         text: in words, to follow on ``fits ``; a sentence of its own for ``quota`` and ``never``.
         speed: predicted speed as a share of that on the best nodes, where it is another one.
         at: the latest moment at which it comes by itself, where that is known.
-        gangs: keys of the running gangs that have to end.
+        gangs: keys of the running gangs that have to end, or are suspended.
     """
 
     kind: str
@@ -79,6 +81,8 @@ class Explanation:
         may_start: the latest moment at which room for it comes free, where running jobs have limits.
         blockers: who is in the way, the first ones.
         may_pass: which later gangs start before it, and until when; empty where that is not said.
+        suspended: keys of the gangs that are suspended for it, while they still hold room.
+        is_begun: their pods are on their way out; else the scheduler's next pass suspends them.
     """
 
     gang: str
@@ -91,6 +95,8 @@ class Explanation:
     may_start: datetime | None = None
     blockers: tuple[Blocker, ...] = ()
     may_pass: str = ""
+    suspended: tuple[str, ...] = ()
+    is_begun: bool = False
 
     @property
     def fix(self) -> str:
@@ -165,6 +171,7 @@ def explain_gang(
     if gang is None:
         return None
     key = gang.key
+    leaving = sorted(allocations.leaving & allocations.by_gang.keys())
     cycle = SchedulingCycle(table, allocations, policy, now=now)
     decisions = cycle.run(gangs)
     queues = {found.key: queue_of(found) for found in gangs}
@@ -191,6 +198,9 @@ def explain_gang(
         opened := when_opened(table, allocations, core)
     ):
         fixes += (Fix("node", opened),)
+    if wait.reason in ("NoRoom", "Preempting", "Cut"):
+        fixes = (*_suspension_fix(table, allocations, policy, gang, now), *fixes)
+    due = [one.gang for one in decisions.suspensions if one.beneficiary == key]
     waiting = sum(1 for other in decisions.waits if queues.get(other.gang) == queue)
     return Explanation(
         key,
@@ -204,6 +214,8 @@ def explain_gang(
         waits_before(wait, cycle.reservation, decisions.waits, {one.key: one for one in gangs})
         or holds_room(next((fix.gangs for fix in fixes if fix.gangs), ()), allocations),
         may_pass(core, cycle.reservation, policy, now) if wait.reason in (*NO_ROOM, "Cut") else "",
+        tuple(due or leaving) if wait.reason == "Suspending" else (),
+        wait.reason == "Suspending" and not due,
     )
 
 
@@ -236,6 +248,19 @@ def nearest_fixes(
     fixes.append(_split(table, gang, workload, best_s))
     fixes.append(_fewer(table, gang))
     return tuple(fix for fix in fixes if fix is not None)
+
+
+def _suspension_fix(
+    table: NodeTable, allocations: Allocations, policy: Policy, gang: Gang, now: datetime
+) -> tuple[Fix, ...]:
+    """Return the fix of waiting until others give way for a while."""
+    found = next_suspension(table, allocations, policy, gang, now)
+    if found is None:
+        return ()
+    moment, keys = found
+    are = "is" if len(keys) == 1 else "are"
+    text = f"when {_and(keys)} {are} suspended for it (from {moment:%H:%M:%S} UTC)"
+    return (Fix("suspends", text, at=moment, gangs=keys),)
 
 
 def _other_level(table: NodeTable, gang: Gang, workload: Workload, best_s: float | None) -> Fix | None:
@@ -322,6 +347,13 @@ def _freed(table: NodeTable, pods: Sequence[PodView]) -> FreeResources:
 def _job(pods: Sequence[PodView]) -> str:
     pod = pods[0]
     return f"job {pod.job}" if pod.job else f"gang {pod.gang}" if pod.gang else f"pod {pod.key}"
+
+
+def _and(keys: Sequence[str]) -> str:
+    """Return ``a, b and c``, or how many they are where they are many."""
+    if len(keys) > JOBS_NAMED_MAX:
+        return f"{len(keys)} running gangs"
+    return " and ".join(filter(None, (", ".join(keys[:-1]), keys[-1])))
 
 
 def _idle(pods: Sequence[PodView]) -> str:

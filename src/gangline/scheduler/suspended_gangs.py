@@ -224,14 +224,7 @@ class SuspendedGangs:
         """Note what a job has had and whether it can go on, if anything is known of that."""
         if uid not in self._jobs:
             return
-        job = self._jobs[uid][1]
-        device_s, suspensions = job.service()
-        said = job.says_resumable
-        service = AttainedService(
-            is_resumable=uid in self._saving if said is None else said,
-            device_s=device_s,
-            suspensions=suspensions,
-        )
+        service = service_of(self._jobs[uid][1], is_saving=uid in self._saving)
         self._services.pop(uid, None)
         if service != AttainedService():
             self._services[uid] = service
@@ -240,6 +233,19 @@ class SuspendedGangs:
         known = self._suspended.pop(uid, None)
         if known is not None:
             self._state.allocations.leaving.discard(known.key)
+
+
+def service_of(job: SuspendableJob, *, is_saving: bool) -> AttainedService:
+    """Return what a job has had before its present run, and whether it can be interrupted.
+
+    Args:
+        job: as it says itself.
+        is_saving: its training tells of its checkpoints.
+    """
+    device_s, suspensions = job.service()
+    said = job.says_resumable
+    can_go_on = is_saving if said is None else said
+    return AttainedService(is_resumable=can_go_on, device_s=device_s, suspensions=suspensions)
 
 
 def _as_it_waits(key: str, pods: list[PodView], group: Group | None, now: str) -> Gang:

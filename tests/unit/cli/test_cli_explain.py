@@ -9,15 +9,18 @@ import pytest
 from gangline.cli.explain.text import print_placement, print_report
 from gangline.client.explain.report import placement_report, report
 from gangline.client.explain.subject import _is_of
+from gangline.client.explain.suspension import with_services
 from gangline.client.explain.training_progress import TrainingProgress
 from gangline.client.explain.workload import read_workload
 from gangline.client.jobs.cluster_view import view_of
+from gangline.cluster.runs.record import RunRecord
 from gangline.errors import UserError
 from gangline.placement.claims.volumes import Storage
 from gangline.placement.prediction import Workload
 from gangline.scheduler.explained.published import Published
 from gangline.topology.known import known_machine
 from gangline.workloads.start_gates import gates_of
+from gangline.workloads.suspension import FIELD_MANAGER, RESUMABLE_ANNOTATION, SUSPENDED_ANNOTATION
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -351,6 +354,51 @@ def test_each_way_that_would_help_is_printed_once(capsys: pytest.CaptureFixture[
         "never; fits split, or node",
         "fits fewer",
     ]
+
+
+def resumable(*, is_suspended: bool) -> dict[str, Any]:
+    """Return a Job that can go on, which the scheduler has suspended, or not."""
+    metadata = {"name": "a", "namespace": "team", "uid": "a", "annotations": {RESUMABLE_ANNOTATION: "true"}}
+    if is_suspended:
+        metadata["annotations"][SUSPENDED_ANNOTATION] = "gives way"
+        written = {"f:spec": {"f:suspend": {}}}
+        metadata["managedFields"] = [{"manager": FIELD_MANAGER, "fieldsV1": written}]
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"suspend": is_suspended}}
+
+
+@pytest.mark.parametrize(
+    ("is_suspended", "reason", "ends_by"),
+    [(False, "NoRoom", None), (True, "Suspending", "2026-01-01T12:00:20Z")],
+)
+def test_a_gang_that_profits_from_a_suspension_says_whose_and_until_when(
+    is_suspended: bool, reason: str, ends_by: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = pod("a-0", 8, on="n1", ids=[f"n1-{index}" for index in range(8)])
+    held["spec"]["terminationGracePeriodSeconds"] = 20
+    held["metadata"]["labels"] |= {
+        "batch.kubernetes.io/controller-uid": "a",
+        "batch.kubernetes.io/job-name": "a",
+    }
+    held["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "a", "uid": "a", "controller": True}]
+    held["status"]["startTime"] = "2026-01-01T11:55:00Z"
+    waiting = pod("g-0", 8)
+    waiting["metadata"]["creationTimestamp"] = "2026-01-01T11:59:00Z"
+    groups = [pod_group("a", 1), pod_group("g", 1)]
+    record = RunRecord(job=resumable(is_suspended=is_suspended), pods=[held])
+    view = with_services(view_of([node("n1")], [held, waiting], groups), [record])
+
+    asked = [], ["gangline-scheduler"], Workload(), NOW
+    value = report("job team/g", None, [waiting], view, *asked)
+    print_report(value)
+
+    assert value["reason"] == reason
+    text = capsys.readouterr().out
+    if ends_by is None:
+        assert value["suspended"] == []
+        assert "fits when team/a is suspended for it (from 12:05:00 UTC)" in text
+    else:
+        assert value["suspended"] == [{"gang": "team/a", "isBegun": True, "endsBy": ends_by}]
+        assert f"gives way     team/a, until there is room for it again; its pods end by {ends_by}" in text
 
 
 def test_nodes_that_the_scheduler_does_not_use_do_not_count():

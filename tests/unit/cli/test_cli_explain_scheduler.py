@@ -85,6 +85,23 @@ def test_kube_scheduler_is_known_by_its_own_lease():
     assert (seen.state, seen.is_ours) == ("runs", False)
 
 
+@pytest.mark.parametrize(
+    ("name", "lease_name"), [("default-scheduler", "kube-scheduler"), ("volcano", "volcano")]
+)
+def test_a_scheduler_of_others_that_is_gone_is_not_ours_to_start(name, lease_name):
+    seen = see(name, lease(lease_name, age_s=300))
+
+    assert (seen.state, seen.start) == ("gone", "")
+
+
+def test_kube_scheduler_is_not_ours_to_start_where_its_lease_is_not_there_either():
+    seen = see("default-scheduler")
+
+    assert (seen.state, seen.start) == ("gone", "")
+    found = with_schedulers({"reason": "NoRoom", "message": "needs 8", "fix": ""}, [seen])
+    assert found["fix"] == "starts when `default-scheduler` (kube-scheduler, of the control plane) runs"
+
+
 def test_a_scheduler_under_another_name_is_known_by_what_its_lease_says():
     said = Published(names=("night",), levels=("example.com/rack",))
 

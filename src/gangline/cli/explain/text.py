@@ -68,6 +68,10 @@ def print_report(value: dict[str, Any]) -> None:
     for one in value.get("blockers", ()):
         said = _blocker(one["gang"], one["state"], one["priority"], one["ageSeconds"])
         print_field("holds room" if one["state"] == "runs" else "before it", said)
+    for one in value.get("suspended", ()):
+        when = f"its pods end by {one['endsBy']}" if one["endsBy"] else "its pods are about to end"
+        when = when if one["isBegun"] else "from the scheduler's next pass on"
+        print_field("gives way", f"{one['gang']}, until there is room for it again; {when}")
     if value.get("mayPass"):
         print_field("may pass", value["mayPass"])
     if value["mayStart"]:

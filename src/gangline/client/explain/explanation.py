@@ -132,6 +132,7 @@ async def _explain_by_all(
     from gangline.client.explain.expected_ends import ends_by_progress, guesses, kept_runs
     from gangline.client.explain.report import placement_report, report
     from gangline.client.explain.scheduler import published_by, see_schedulers
+    from gangline.client.explain.suspension import with_services
     from gangline.client.explain.training_progress import read_progress
     from gangline.client.jobs.cluster_view import look
     from gangline.client.jobs.job_lookup import list_jobs
@@ -152,14 +153,15 @@ async def _explain_by_all(
     waits = view.waiting() and not view.lacking
     progress = await ends_by_progress(client, view) if waits else {}
     jobs = await list_jobs(client, None) if waits else []
+    pairs = zip(jobs, pods_by_job(jobs, view.pods), strict=True)
+    records = [RunRecord(job=job, pods=pods) for job, pods in pairs]
+    view = with_services(view, records)
     answering = set(DEFAULT_NAMES if target.is_local else DEFAULT_NAMES[:1])
     answering |= {scheduler_of(pod) for pod in subject.pods}
     over = {f"{job['metadata']['namespace']}/{job['metadata']['name']}" for job in jobs if finished(job)}
     asked = around.gates, answering, workload, now(), over
     value = report(subject.title, subject.job, subject.pods, view, *asked)
     if value.get("reason") in NO_ROOM and not value["mayStart"]:
-        pairs = zip(jobs, pods_by_job(jobs, view.pods), strict=True)
-        records = [RunRecord(job=job, pods=pods) for job, pods in pairs]
         for guess in guesses(view, records, kept_runs(target), progress, now()):
             other = report(subject.title, subject.job, subject.pods, guess.view, *asked)
             value |= {guess.field: other.get("mayStart"), "estimatedBy": guess.by}

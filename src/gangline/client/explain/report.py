@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gangline.client.explain.suspension import ends_by
 from gangline.clock import format_time, parse_time
 from gangline.placement import Comparison, Explanation, NodeTable, Outlook, Workload, compare, explain
 from gangline.placement.allocations import Allocations
@@ -96,6 +97,7 @@ def report(
         "mayStart": format_time(found.may_start) if found.may_start else None,
         "mayPass": found.may_pass,
         "blockers": _blockers(found, now),
+        "suspended": _suspended(found, view, now),
     }
 
 
@@ -116,6 +118,15 @@ def _blockers(found: Explanation, now: datetime) -> list[dict[str, str | int | N
             "ageSeconds": int((now - parse_time(one.since)).total_seconds()) if one.since else None,
         }
         for one in found.blockers
+    ]
+
+
+def _suspended(found: Explanation, view: ClusterView, now: datetime) -> list[dict[str, str | bool | None]]:
+    """Return who is suspended for a gang, and by when pods that are on their way out have ended."""
+    ends = {gang: ends_by(view, gang, now) if found.is_begun else None for gang in found.suspended}
+    return [
+        {"gang": gang, "isBegun": found.is_begun, "endsBy": format_time(end) if end else None}
+        for gang, end in ends.items()
     ]
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal
 
+from gangline.api.core import DEFAULT_SCHEDULER
 from gangline.api.resources import LEASES
 from gangline.clock import now, parse_time
 from gangline.cluster.daemon.cluster_facts import load_facts, policy_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 
-LEASE_NAMES = {"default-scheduler": "kube-scheduler"}
+LEASE_NAMES = {DEFAULT_SCHEDULER: "kube-scheduler"}
 """Leases that are not called as the scheduler is (kube-scheduler's default, ``resourceName``)."""
 
 LOOKED_AT_S = 10.0
@@ -46,7 +47,7 @@ class SchedulerLiveness:
         message: how that is known, to follow its name.
         is_ours: whether it is known to be Gangline's.
         published: its options; None where it does not say.
-        start: the command that starts one for these pods.
+        start: the command that starts one for these pods; empty where another program should.
         answers_at: where it can be asked; None where it cannot.
     """
 
@@ -112,7 +113,7 @@ def judge(
         leases: that may be its own, in wire form; None where they may not be read.
         pods: that wait for it.
         moment: now, by the clock of this machine.
-        start: the command that starts it.
+        start: the command that starts it, if it is Gangline's.
         was_renewed: the Lease changed while it was looked at, whatever the times in it say.
     """
     own = [lease for lease in leases or () if _is_of(lease, name)]
@@ -120,7 +121,9 @@ def judge(
     is_ours = said is not None or name == DEFAULT_NAMES[0]
 
     def liveness(state: Literal["runs", "gone", "unknown"], message: str) -> SchedulerLiveness:
-        return SchedulerLiveness(name, state, message, is_ours, said, "" if state == "runs" else start)
+        is_anothers = name == DEFAULT_SCHEDULER or (own and not is_ours)
+        way = "" if state == "runs" or is_anothers else start
+        return SchedulerLiveness(name, state, message, is_ours, said, way)
 
     if own:
         lease = max(own, key=_renewed)
@@ -158,12 +161,16 @@ def with_schedulers(value: dict[str, Any], seen: Sequence[SchedulerLiveness]) ->
     fits = value["reason"] == "Fits"
     if gone := [one for one in seen if one.state == "gone"]:
         message = "there is room for it, and nobody places it" if fits else value["message"]
-        ways = " and ".join(f"`{one.name}`" for one in gone)
+        ways = " and ".join(_title(one.name) for one in gone)
         fix = "; ".join(filter(None, (f"starts when {ways} runs", value["fix"])))
         return value | {"reason": "NoScheduler", "message": message, "fix": fix}
     if fits and (others := [one for one in seen if not (one.is_ours and one.state == "runs")]):
         return value | {"message": f"there is room for it: `{others[0].name}` may place it, if it runs"}
     return value
+
+
+def _title(name: str) -> str:
+    return f"`{name}`" + (" (kube-scheduler, of the control plane)" if name == DEFAULT_SCHEDULER else "")
 
 
 def published_by(seen: Sequence[SchedulerLiveness]) -> Published:
