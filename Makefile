@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test test-horovod test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-monitoring test-page page docs test-conformance lint types bench wheel images release publish clean
+.PHONY: run test test-horovod test-hostile test-properties test-train test-mpi kubernetes test-kubernetes test-gangs test-faults test-nodes test-containers test-clients test-monitoring test-page page docs pictures test-conformance lint types bench wheel images release publish clean
 
 run: $(STAMP)-run
 	$(BIN)/gangline run --nodes 2 examples/01-digits/mpijob.yaml
@@ -85,6 +85,11 @@ page:
 docs: $(STAMP)-dev
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
 	$(BIN)/python docs/build_site.py dist/docs
+
+# Takes the pictures of README and docs again, from a live cluster; needs what `test-page` needs.
+pictures: $(STAMP)-dev
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r tests/requirements-page.txt
+	$(BIN)/python tools/pictures.py
 
 # As root, with Go, containerd and runc: an hour, and a quarter of one once to build the suite. CONFORMANCE="--area
 # apps --list" chooses areas and prints what failed.

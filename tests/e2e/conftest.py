@@ -95,6 +95,16 @@ class Cluster:
         selector = f"{JOB_LABEL}={job},{ROLE_LABEL}=launcher"
         return self.try_kubectl("logs", "-l", selector, "--tail=-1").stdout
 
+    @contextmanager
+    def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """Start any program against it, and end it at the end of the block."""
+        out = subprocess.PIPE
+        with subprocess.Popen(words, env=self._environment, stdout=out, text=True) as program:
+            try:
+                yield program
+            finally:
+                program.terminate()
+
     def run(self, *words: str, stdin: str = "") -> Done:
         """Run any program against it."""
         return subprocess.run(

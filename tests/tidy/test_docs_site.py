@@ -66,3 +66,12 @@ def test_versions_are_those_whose_folders_are_there_newest_first(
     listed = [(one["version"], one["aliases"]) for one in build_site.versions(tmp_path)]
 
     assert listed == [("0.10", ["latest"]), ("0.9", [])]
+
+
+def test_pictures_are_small_and_ask_nobody() -> None:
+    pictures = list((DOCS / "images").iterdir())
+
+    assert sum(path.stat().st_size for path in pictures) <= 300_000
+    drawn = [path.read_text() for path in pictures if path.suffix == ".svg"]
+    assert drawn
+    assert [text for text in drawn if "url(http" in text or "href=" in text or "@import" in text] == []

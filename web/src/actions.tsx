@@ -26,7 +26,7 @@ export function Copy({ text }: { text: string }) {
   );
 }
 
-export function Actions({ job, onGone }: { job: Job; onGone: () => void }) {
+export function Actions({ job, podsMax, onGone }: { job: Job; podsMax?: number; onGone: () => void }) {
   const [ask, setAsk] = useState<Ask | null>(null);
   const [done, setDone] = useState<Done | null>(null);
   const [count, setCount] = useState(0);
@@ -62,7 +62,7 @@ export function Actions({ job, onGone }: { job: Job; onGone: () => void }) {
         {ask && (
           <form method="dialog" onSubmit={(event) => { event.preventDefault(); void go(); }}>
             <p>{ask.question}</p>
-            {ask.number && <label>{ask.number.label} <input type="number" min={0} max={100000} value={count} onInput={(event) => setCount(Number(event.currentTarget.value))} /></label>}
+            {ask.number && <label>{ask.number.label} <input type="number" min={0} max={podsMax} value={count} onInput={(event) => setCount(Number(event.currentTarget.value))} /></label>}
             <p class="quiet">The same in a terminal:</p>
             <Copy text={ask.number ? ask.command.replace("COUNT", String(count)) : ask.command} />
             <p class="buttons">

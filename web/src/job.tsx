@@ -61,7 +61,7 @@ export function Job({ live, jobKey, cluster, dark, now, back }: Props) {
           <Bar row={row} />
         </p>
         {row.reason && <p class={row.state === "FAILED" ? "problem" : "why-box"}>{row.reason}</p>}
-        <Actions job={job} onGone={back} />
+        <Actions job={job} podsMax={cluster?.podsMax} onGone={back} />
       </header>
       <div class="tabs" role="tablist" aria-label="Parts of the job">
         {TABS.map((name) => <button type="button" role="tab" id={`tab-${name}`} aria-selected={tab === name} aria-controls="tabpanel" onClick={() => setTab(name)}>{name}</button>)}

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { lasted, mayBe, plural } from "./format";
 import type { Live } from "./live";
-import type { Gpu, NodeRow, Nodes as NodesValue } from "./types";
+import type { Gpu, NodeRow, Nodes as NodesValue, Use as UseValue } from "./types";
 
 const CELL = 34;
 const WIDTH: Record<string, number> = { NV: 2.5, PIX: 1.2, PXB: 1, PHB: 0.8 };
@@ -54,7 +54,7 @@ function Grid({ node }: { node: NodeRow }) {
   );
 }
 
-function Use({ use, dark }: { use: NodesValue["use"]; dark: boolean }) {
+function Use({ use, dark }: { use: UseValue; dark: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = box.current!;
@@ -68,8 +68,16 @@ function Use({ use, dark }: { use: NodesValue["use"]; dark: boolean }) {
     const seen = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: 140 }));
     seen.observe(element);
     return () => { seen.disconnect(); plot.destroy(); };
-  }, [use.time.length, dark]);
+  }, [use.time.length, use.time.at(-1), dark]);
   return <div ref={box} role="img" aria-label={`GPUs in use over the last hours, now ${use.used.at(-1) ?? 0} of ${use.total.at(-1) ?? 0}`} />;
+}
+
+// From when on it is known, and who looked.
+function known(use: UseValue): string {
+  const first = use.time[0];
+  if (first === undefined) return use.noted ? "no sample yet" : "known from now on, while this page's server runs";
+  const since = new Date(first * 1000).toLocaleString(undefined, { weekday: "short", hour: "2-digit", minute: "2-digit" });
+  return use.noted ? `since ${since}, six hours at most` : `since ${since}, when this page's server began to look`;
 }
 
 export function Nodes({ live, dark, now }: { live: Live; dark: boolean; now: number }) {
@@ -90,7 +98,7 @@ export function Nodes({ live, dark, now }: { live: Live; dark: boolean; now: num
     <div class="page">
       <h1 class="sr">Nodes</h1>
       {problem && <p class="problem" role="alert">{problem} What is below was read before.</p>}
-      {hasGpus && <section><h2>In use</h2><Use use={nodes.use} dark={dark} /></section>}
+      {hasGpus && <section><h2>In use <small>{known(nodes.use)}</small></h2><Use use={nodes.use} dark={dark} /></section>}
       <section>
         <h2>Queue <small>{plural(nodes.queue.length, "gang")} waiting</small></h2>
         {nodes.queue.length === 0 ? <p class="quiet">Nothing waits for room.</p> : (

@@ -136,10 +136,17 @@ export interface QueueRow {
   message: string;
 }
 
+export interface Use {
+  time: number[];
+  used: (number | null)[]; // null where nobody looked
+  total: (number | null)[];
+  noted: boolean; // by the cluster, whether or not a page was open
+}
+
 export interface Nodes {
   rows: NodeRow[];
   queue: QueueRow[];
-  use: { time: number[]; used: number[]; total: number[] };
+  use: Use;
 }
 
 export interface RunRow {
@@ -168,6 +175,8 @@ export interface Cluster {
   forbidden: string[];
   unreachable: string;
   options: string;
+  ranksMax: number; // of one run
+  podsMax: number; // of one role
 }
 
 export interface Message {

@@ -149,6 +149,11 @@ class ClusterPaths(msgspec.Struct, frozen=True):
         """Records of runs, of those too whose jobs are gone: ``TIME_NAMESPACE_NAME_UID.json``, mode 0600."""
         return self.state / "runs"
 
+    @property
+    def gpu_use(self) -> Path:
+        """How many GPUs were held over the last hours; see `gpu_use`."""
+        return self.state / "gpu-use"
+
     def pod_socket(self, uid: str) -> Path:
         """Socket of one pod's shim."""
         return self.run / f"{uid}.sock"

@@ -86,7 +86,7 @@ def _commands(job: Obj, options: str, kube_options: str) -> dict[str, str]:
         "logs": f"gangline logs -f {name}{where}",
         "manifest": f"gangline get {name} -o yaml{where}",
         "delete": f"gangline delete {name}{where}",
-        "shell": f"gangline exec{where} {name} --rank 0 -- bash",
+        "shell": f"gangline shell {name} --rank 0{where}",
         "suspend": patch(suspension(job, is_wanted=True)),
         "resume": patch(suspension(job, is_wanted=False)),
         "scale": patch(scaling(job, 0)).replace('"replicas":0', '"replicas":COUNT'),

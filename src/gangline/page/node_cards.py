@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any, Final
 
 from gangline.client.node_view import NodeGpuView, view_nodes
+from gangline.cluster.gpu_use import SAMPLE_S, Sample
 from gangline.page.rows import job_key
 from gangline.workloads.pending import pending_reason_of
 
@@ -18,25 +18,19 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 
 QUEUE_MAX: Final = 200
-SAMPLES_MAX: Final = 2_160
-"""Six hours of a sample every ten seconds."""
+GAP_S: Final = 6 * SAMPLE_S
+"""A busy server may be late by a few."""
 _PAIR, _QUAD, _EXACT_MAX = 2, 4, 8
 
 
-class Use:
-    """How many GPUs were held, over the last hours that the page has seen."""
-
-    def __init__(self) -> None:
-        self._samples: deque[tuple[float, int, int]] = deque(maxlen=SAMPLES_MAX)
-
-    def add(self, at_s: float, used: int, total: int) -> None:
-        """Take a sample; ``at_s`` is a Unix time."""
-        self._samples.append((round(at_s), used, total))
-
-    def columns(self) -> dict[str, list[float]]:
-        """Return the samples as columns."""
-        names = ("time", "used", "total")
-        return {name: [sample[index] for sample in self._samples] for index, name in enumerate(names)}
+def use_columns(samples: Sequence[Sample]) -> dict[str, list[int | None]]:
+    """Return samples as columns; where nobody looked for a while a row without values parts them."""
+    rows: list[tuple[int, int | None, int | None]] = []
+    for sample in samples:
+        if rows and sample.at_s - rows[-1][0] > GAP_S:
+            rows.append((rows[-1][0] + SAMPLE_S, None, None))
+        rows.append(sample)
+    return {name: [row[index] for row in rows] for index, name in enumerate(("time", "used", "total"))}
 
 
 def node_cards(view: ClusterView) -> list[Obj]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from gangline.client.run.program_job import RANKS_MAX
 from gangline.clock import now
+from gangline.cluster.gpu_use import SAMPLE_S, SAMPLES_MAX, Sample
 from gangline.errors import ClusterError, GanglineError
+from gangline.jobs.job_changes import WORKERS_MAX
 from gangline.page.detail import job_detail
 from gangline.page.feeds import Feeds
 from gangline.page.live import LiveCluster
-from gangline.page.node_cards import Use, keys_by_name, node_cards, queue_rows
+from gangline.page.node_cards import keys_by_name, node_cards, queue_rows, use_columns
 from gangline.page.queue_answers import QueueAnswers
 from gangline.page.rows import RowProgress, RunRow, progress_of
 from gangline.train.records import parse_record
@@ -33,7 +36,6 @@ refresh_s: Final = 0.05
 nodes_s: Final = 2.0
 detail_s: Final = 2.0
 progress_s: Final = 2.0
-sample_s: Final = 10.0
 PROGRESS_JOBS_MAX: Final = 40
 PROGRESS_LINES: Final = 40
 DETAILS_MAX: Final = 64
@@ -41,6 +43,8 @@ DETAILS_MAX: Final = 64
 Explain = Callable[[str, str], Awaitable[tuple[Obj, str, str]]]
 """From kind/name and namespace to the explanation as values, and to it and the placement as text."""
 Runs = Callable[[], Awaitable[list[RunRow]]]
+UseRecord = Callable[[], Sequence[Sample]]
+"""How many GPUs were held over the last hours, the oldest sample first."""
 RunSeries = Callable[[str], Awaitable[dict[str, list[float | None]]]]
 
 
@@ -57,6 +61,8 @@ class Scene:
         explain: says why a job waits and where it lies.
         runs: past runs, the newest first.
         run_series: the curves of a past run, by its id.
+        use_record: what the cluster has noted of its GPUs; None where it notes nothing, and the page does
+            while it looks.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class Scene:
         explain: Explain,
         runs: Runs,
         run_series: RunSeries,
+        use_record: UseRecord | None = None,
     ) -> None:
         self._client, self._title, self._is_local = client, title, is_local
         self._has_files = has_files
@@ -79,7 +86,8 @@ class Scene:
         self.live = LiveCluster(client, self._changed)
         self.feeds = Feeds(client)
         self.feeds.on_change = self._changed
-        self._use = Use()
+        self._seen: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self._use_record = use_record
         self._queue = QueueAnswers(self._explain_value)
         self._listeners: set[asyncio.Event] = set()
         self._is_due = asyncio.Event()
@@ -97,7 +105,8 @@ class Scene:
                 group.create_task(self.live.run(), name="live cluster")
                 group.create_task(self._refresh(), name="refresh")
                 group.create_task(self._read_progress(), name="progress")
-                group.create_task(self._sample(), name="use of GPUs")
+                if self._use_record is None:
+                    group.create_task(self._sample(), name="use of GPUs")
         finally:
             await self._queue.stop()
             await self.feeds.stop()
@@ -148,6 +157,8 @@ class Scene:
             "forbidden": list(self.live.forbidden),
             "unreachable": self.live.unreachable,
             "options": self._options,
+            "ranksMax": RANKS_MAX,
+            "podsMax": WORKERS_MAX,
         }
 
     def _gpus(self) -> tuple[int, int]:
@@ -167,7 +178,11 @@ class Scene:
                 keys = keys_by_name(list(self.live.jobs))
                 value = {"rows": node_cards(view), "queue": queue_rows(view, keys)}
                 self._nodes = (time.monotonic(), value)
-            return value | {"queue": self._queue.onto(value["queue"]), "use": self._use.columns()}
+            return value | {"queue": self._queue.onto(value["queue"]), "use": self._use()}
+
+    def _use(self) -> Obj:
+        samples = tuple(self._seen) if self._use_record is None else self._use_record()
+        return use_columns(samples) | {"noted": self._use_record is not None}
 
     async def _explain_value(self, name: str, namespace: str) -> Obj:
         return (await self._explain(name, namespace))[0]
@@ -266,8 +281,8 @@ class Scene:
         while True:
             total, used = self._gpus()
             if total:
-                self._use.add(time.time(), used, total)
-            await asyncio.sleep(sample_s)
+                self._seen.append(Sample(int(time.time()), used, total))
+            await asyncio.sleep(SAMPLE_S)
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())

@@ -67,6 +67,12 @@ def _counted(statistics: SchedulerStatistics) -> Iterator[Metric]:
         yield metric
 
 
+def gpu_totals(snapshot: Snapshot) -> tuple[int, int]:
+    """Return how many GPUs pods hold, and how many there are. 1 us a pod."""
+    held = sum(gpu_count(pod.request) for pod in snapshot.pods)
+    return held, sum(gpu_count(node.allocatable) for node in snapshot.nodes)
+
+
 def _gpus(snapshot: Snapshot) -> Iterator[Metric]:
     """How many GPUs nodes have, and which gangs hold them; nodes without any are left out."""
     from prometheus_client.core import GaugeMetricFamily

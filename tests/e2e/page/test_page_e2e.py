@@ -125,18 +125,24 @@ def test_a_program_is_started_from_the_form_and_outlives_the_page(view, cluster,
     form = view.locator("form.fields")
     form.get_by_label("Program").fill(f"{sys.executable} 'count.py")
     form.get_by_label("Ranks").fill("0")
+    view.locator("#problem-ranks").get_by_text("1 to 1024 ranks").wait_for()
+    form.get_by_label("Nodes").fill("3")
+    view.locator("#problem-nodes").wait_for()
+    form.get_by_label("Ranks").fill("1025")
+    view.locator("#problem-ranks").get_by_text("written as a file").wait_for()
+    assert form.get_by_role("button", name="Start").is_disabled()
+    form.get_by_label("Ranks").fill("2")
+    form.get_by_label("Nodes").fill("")
     form.get_by_label("Working directory").fill("/nowhere")
     form.get_by_label("Name", exact=True).fill("My Run")
     form.get_by_role("button", name="Start").click()
     for field, problem in (
         ("program", "No closing quotation"),
-        ("ranks", "ranks must be 1 to"),
         ("folder", "`/nowhere` does not exist"),
         ("name", "--name my-run"),
     ):
         view.locator(f"#problem-{field}").get_by_text(problem, exact=False).wait_for()
     form.get_by_label("Program").fill(f"{sys.executable} count.py")
-    form.get_by_label("Ranks").fill("2")
     form.get_by_label("Working directory").fill(str(script.parent))
     form.get_by_label("Name", exact=True).fill("counted")
     line = f"cd '{script.parent}' && gangline run -n 2 --name counted -- {sys.executable} count.py"
@@ -152,12 +158,18 @@ def test_a_program_is_started_from_the_form_and_outlives_the_page(view, cluster,
     wait_until(lambda: "SUCCEEDED" in cluster.gangline("get", "counted").stdout, "the end of the run")
 
 
-def test_a_shell_beside_a_rank_is_a_terminal_and_ends_with_the_page(view, job):
+def test_a_shell_beside_a_rank_is_a_terminal_and_ends_with_the_page(view, job, cluster):
     job("shelled")
     view.get_by_role("link", name="shelled").click()
     view.get_by_role("cell", name="shelled-worker-0").wait_for()
     view.get_by_role("tab", name="Shell").click()
+    shown_line = view.locator(".shell .command code")
+    assert shown_line.inner_text() == "gangline shell pytorchjob/shelled --rank 0"
     view.get_by_label("Where").select_option("shelled-worker-0")
+    words = shown_line.inner_text().split()  # what is shown can be typed
+    assert words == ["gangline", "shell", "pytorchjob/shelled", "--instance", "shelled-worker-0"]
+    typed = cluster.run(sys.executable, "-m", *words, stdin="echo typed $RANK\n")
+    assert (typed.stdout, typed.returncode) == ("typed 1\n", 0), typed.stderr
     shown = view.locator(".xterm-rows")
     view.get_by_role("button", name="Open a shell").click()
     shown.get_by_text(re.compile(r"[$#]")).first.wait_for()
@@ -191,6 +203,7 @@ def test_nodes_show_who_holds_which_gpu_and_what_waits(view, job):
     view.get_by_text("8 of 8 GPUs held").wait_for()
     card = view.get_by_role("article").filter(has_text="4 of 8 GPUs held")
     card.get_by_text("free: 2 pairs, 1 quad").wait_for()
+    view.get_by_text("six hours at most").wait_for()  # the cluster noted it, and no page
     card.get_by_text("simulated GPUs").wait_for()
     assert card.get_by_role("img").locator("line").count() == 16  # NVLinks of a DGX-1V, by pair
     queue = view.locator("tr").filter(has=view.get_by_role("link", name="default/more"))

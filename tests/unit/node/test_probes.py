@@ -99,3 +99,26 @@ async def test_container_whose_startup_probe_fails_too_often_is_killed(monkeypat
 
 
 KILLED = [(False, False, False)]
+
+
+async def test_headers_of_an_http_probe_stand_in_place_of_the_agents_own() -> None:
+    """As a kubelet sends them: a server that is asked with two hosts must refuse (RFC 9112, 3.2)."""
+    heard: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    sandbox = SimpleNamespace(record=SimpleNamespace(address="127.0.0.1"))
+    container = msgspec.convert({"name": "a"}, Container)
+    given = [{"name": "host", "value": "page.example"}, {"name": "X-One", "value": "1"}]
+    runner = handlers.HandlerRunner(container, sandbox)
+    assert await runner.run({"httpGet": {"port": port, "httpHeaders": given}}, BOUND_S) == ""
+    server.close()
+
+    lines = heard[0].decode().split("\r\n")
+    assert [line for line in lines if line.lower().startswith("host:")] == ["host: page.example"]
+    assert "X-One: 1" in lines and any(line.startswith("User-Agent: ") for line in lines)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.page.node_cards import linked_sets
+from gangline.cluster.gpu_use import Sample
+from gangline.page.node_cards import linked_sets, use_columns
 
 # DGX-1V: 0-3 and 4-7 are joined each with each; across 0-4, 1-5, 2-6, 3-7. Source: NVIDIA DGX-1 white paper.
 _JOINED = {(a, b) for half in (range(4), range(4, 8)) for a in half for b in half if a != b}
@@ -29,3 +30,14 @@ def test_sets_count_where_links_join_them(
     links: list[list[str]], free: set[int], pairs: int, quads: int
 ) -> None:
     assert (linked_sets(links, frozenset(free), 2), linked_sets(links, frozenset(free), 4)) == (pairs, quads)
+
+
+def test_use_has_a_gap_where_nobody_looked() -> None:
+    samples = [Sample(1000, 1, 8), Sample(1010, 2, 8), Sample(5000, 3, 8)]
+
+    assert use_columns(samples) == {
+        "time": [1000, 1010, 1020, 5000],
+        "used": [1, 2, None, 3],
+        "total": [8, 8, None, 8],
+    }
+    assert use_columns([]) == {"time": [], "used": [], "total": []}

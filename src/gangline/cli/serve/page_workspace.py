@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ def make_workspace(target: ClusterTarget, client: Client, *, has_files: bool, us
         has_files: whether this machine is the user's: runs are kept on it, and programs start from it.
         user: by the server's name.
     """
+    from gangline.cluster.gpu_use import read_samples
     from gangline.page.actions import Actions
     from gangline.page.program import Programs
     from gangline.page.scene import Scene
@@ -43,6 +45,7 @@ def make_workspace(target: ClusterTarget, client: Client, *, has_files: bool, us
         explain=lambda name, namespace: _explain(target, name, namespace),
         runs=lambda: _runs(target) if has_files else _no_runs(),
         run_series=lambda run: _read_series(target, run),
+        use_record=(lambda: read_samples(target.paths.gpu_use, time.time())) if target.is_local else None,
     )
     programs = Programs(target) if has_files else None
     return Workspace(client, scene, Actions(client, is_local=target.is_local, programs=programs), user)

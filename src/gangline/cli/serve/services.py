@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from gangline.cluster.api_access import api_connection
 from gangline.cluster.control_plane import identities
 from gangline.cluster.daemon.cluster_facts import ClusterFacts, policy_of
 from gangline.cluster.daemon.readiness import CONTROLLERS_STARTED
+from gangline.cluster.gpu_use import SAMPLE_S, Sample, write_sample
 from gangline.cluster.paths import ClusterPaths
 from gangline.cluster.runs.bounds import Bounds
 from gangline.jobs.settings import Settings
@@ -81,6 +83,7 @@ async def run_services(
                     services.create_task(operator.run(), name="operator")
                     services.create_task(desk.run(of_operator), name="trainer status")
                 services.create_task(scheduler.run(), name="scheduler")
+                services.create_task(_record_use(scheduler, paths), name="use of GPUs")
                 services.create_task(supervisor.run(), name="agent supervisor")
                 services.create_task(end_when_idle(client, paths), name="idle end")
                 await asyncio.sleep(0)  # each has begun
@@ -92,6 +95,18 @@ async def run_services(
 async def started() -> PathAnswer:
     """Tell that everything has begun."""
     return PathAnswer(200, b"ok")
+
+
+async def _record_use(scheduler: Scheduler, paths: ClusterPaths) -> None:
+    """Keep how many GPUs were held, for pages that are opened later."""
+    from gangline.scheduler.metrics import gpu_totals
+
+    while True:
+        await asyncio.sleep(SAMPLE_S)
+        held, total = gpu_totals(scheduler.snapshot())
+        if scheduler.is_synced and total:
+            with suppress(OSError):  # a full disk costs the picture, and not the cluster
+                write_sample(paths.gpu_use, Sample(int(time.time()), held, total))
 
 
 def _figures(

@@ -73,13 +73,14 @@ class HandlerRunner:
         tls = ssl._create_unverified_context() if target.get("scheme") == "HTTPS" else None
         reader, writer = await self._connect(target, tls)
         try:
-            host = target.get("host") or self._sandbox.record.address
+            given = [(one["name"], one["value"]) for one in target.get("httpHeaders", [])]
+            own = {"Host": target.get("host") or self._sandbox.record.address, "User-Agent": USER_AGENT}
+            named = {name.lower() for name, _ in given}  # they stand in place of ours
+            headers = [*((name, text) for name, text in own.items() if name.lower() not in named), *given]
             lines = [
                 f"GET {target.get('path') or '/'} HTTP/1.0",
-                f"Host: {host}",
-                f"User-Agent: {USER_AGENT}",
+                *(f"{name}: {text}" for name, text in headers),
             ]
-            lines += [f"{header['name']}: {header['value']}" for header in target.get("httpHeaders", [])]
             writer.write("\r\n".join([*lines, "", ""]).encode())
             status = (await reader.readline()).split(b" ")
             code = int(status[1]) if len(status) > 1 else 0
