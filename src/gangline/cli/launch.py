@@ -24,7 +24,11 @@ from gangline.errors import UserError
 )
 @click.option("--wdir", metavar="FOLDER", help="Where ranks start, on every host.  [default: this folder]")
 @click.option(
-    "--output-filename", metavar="FOLDER", help="Write each rank's output here too (with --no-mpi)."
+    "--log-dir",
+    "--output-filename",
+    "log_dir",
+    metavar="FOLDER",
+    help="Write each rank's output here too, in a folder of its own.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def command(
@@ -41,7 +45,7 @@ def command(
     check: bool,
     start_timeout: float,
     wdir: str | None,
-    output_filename: str | None,
+    log_dir: str | None,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND as ranks on hosts that you reach over ssh, without Kubernetes.
@@ -66,8 +70,6 @@ def command(
     found, ranks = places_of_hosts(found, ranks, per_node)
     if start_timeout <= 0:
         raise UserError(f"--start-timeout {start_timeout:g} is no time; give seconds above 0")
-    if output_filename and use_mpi:
-        raise UserError("--output-filename works without MPI only", hint="add --no-mpi")
     places = plan_ranks(found, sum(host.slots for host in found) if ranks is None else ranks)
     options = StartOptions(
         shell=read_shell(remote_shell, ssh_port, ssh_identity_file),
@@ -77,5 +79,5 @@ def command(
         interfaces=read_interfaces(interface),
         start_timeout_s=start_timeout,
     )
-    folder = Path(output_filename) if output_filename else None
+    folder = Path(log_dir) if log_dir else None
     run_launch(Launch(places, options, use_mpi, check, output_folder=folder), say)

@@ -21,6 +21,7 @@ from gangline.launch.hydra_tags import HydraTags
 from gangline.launch.mpi import MpiInstallation
 from gangline.launch.mpirun import SAY_END, RankRequest, mpirun_line
 from gangline.launch.rank_failure import LauncherOutput, take_record
+from gangline.launch.rank_logs import RankLogs
 from gangline.launch.rank_output import RankOutput
 from gangline.launch.rank_places import forwarded_variables
 from gangline.launch.rank_start import (
@@ -32,7 +33,7 @@ from gangline.launch.rank_start import (
     rank_error,
     state_table,
 )
-from gangline.launch.rank_tags import RankTags
+from gangline.launch.rank_tags import RankTags, untagged
 from gangline.launch.remote_host import RemoteShell
 
 _MARK = "gangline-rank-started"
@@ -60,6 +61,7 @@ class MpiPlan:
         master: host and port at which rank 0 is to listen.
         silent: hosts that gave no answer when they were asked.
         is_remote: whether any host is not this machine.
+        log_folder: where each rank's output is written too, None for nowhere.
     """
 
     mpi: MpiInstallation
@@ -68,6 +70,7 @@ class MpiPlan:
     master: tuple[str, int]
     silent: frozenset[str] = frozenset()
     is_remote: bool = True
+    log_folder: Path | None = None
 
 
 def mpi_line(plan: MpiPlan) -> list[str]:
@@ -159,7 +162,11 @@ class _MpiOutput(RankOutput):
     """Takes the output of ``mpirun``: notes which ranks started, and what it says of a failure."""
 
     def __init__(
-        self, show: Callable[[str, bytes], None], states: Sequence[RankState], is_hydra: bool
+        self,
+        show: Callable[[str, bytes], None],
+        states: Sequence[RankState],
+        is_hydra: bool,
+        log_folder: Path | None = None,
     ) -> None:
         self.failures = LauncherOutput()
         self.all_started = asyncio.Event()
@@ -169,6 +176,7 @@ class _MpiOutput(RankOutput):
         self._rank_tags = RankTags()
         self._hydra = {stream: HydraTags() for stream in ("stdout", "stderr") if is_hydra}
         self._show_text = show
+        self._rank_logs = RankLogs(log_folder, len(states)) if log_folder is not None else None
         super().__init__(self._note)
 
     def feed(self, rank: int, stream: str, data: bytes) -> None:
@@ -183,6 +191,11 @@ class _MpiOutput(RankOutput):
         super().end_rank(rank)
         if rest := self._rank_tags.flush():
             self._show_text("stdout", rest)
+
+    def close(self) -> None:
+        """Close the files of the ranks."""
+        if self._rank_logs is not None:
+            self._rank_logs.close()
 
     def _note(self, stream: str, line: bytes) -> None:
         if match := _STARTED.match(line.rstrip()):
@@ -200,6 +213,9 @@ class _MpiOutput(RankOutput):
             if not before:
                 return
             line = before.encode(errors="surrogateescape") + b"\n"  # the program's last line had no end
+        if self._rank_logs is not None:
+            for rank, its_stream, words in untagged(line):
+                self._rank_logs.write(rank, its_stream, words)
         # Ranks' lines come on both streams with tags; the launcher's own words have none.
         self._show_text(stream, self._rank_tags.feed(line) if stream == "stdout" else RankTags().feed(line))
 
@@ -228,7 +244,7 @@ async def run_with_mpi(plan: MpiPlan, show: Callable[[str, bytes], None]) -> Non
         RankState(place, "its host did not answer" if place.host in plan.silent else waits)
         for place in plan.places
     ]
-    output = _MpiOutput(show, states, plan.mpi.flavour != "openmpi")
+    output = _MpiOutput(show, states, plan.mpi.flavour != "openmpi", plan.log_folder)
     environment = dict(plan.options.environment) | launcher_variables(
         plan.mpi, plan.options.shell if plan.is_remote else None
     )

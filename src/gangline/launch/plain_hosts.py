@@ -42,7 +42,7 @@ class Launch:
         use_mpi: take the MPI that is found; else, and where there is none, ranks are started without.
         check: ask the hosts first, where any is not this machine.
         prefix: what stands before a line of a rank's output, without MPI.
-        output_folder: where output is written too, without MPI; None for nowhere.
+        output_folder: where each rank's output is written too; None for nowhere.
     """
 
     places: Sequence[RankHost]
@@ -117,7 +117,9 @@ def run_launch(launch: Launch, say: Callable[[str], None]) -> None:
     address = master_address(launch.places, addresses, interface, all_local=not is_remote)
     port = master_port(f"{os.getpid()}-{time.time_ns()}")
     silent = frozenset(one.host.name for one in facts if not one.facts)
-    plan = MpiPlan(mpi, launch.places, launch.options, (address, port), silent, is_remote)
+    plan = MpiPlan(
+        mpi, launch.places, launch.options, (address, port), silent, is_remote, launch.output_folder
+    )
     asyncio.run(run_with_mpi(plan, show_output))
 
 

@@ -7,7 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+
+from gangline.launch.rank_logs import RankLogs
 
 TAIL_LINES = 20
 LINE_MAX = 65536
@@ -48,16 +49,15 @@ class RankOutput:
         folder: Path | None = None,
         size: int = 1,
     ) -> None:
-        self._show, self._prefix, self._folder = show, prefix, folder
-        self._width = len(str(size - 1))
+        self._show, self._prefix = show, prefix
+        self._logs = RankLogs(folder, size) if folder is not None else None
         self._held: dict[tuple[int, str], bytes] = {}
-        self._files: dict[tuple[int, str], BinaryIO] = {}
         self._tails: dict[int, deque[str]] = {}
 
     def feed(self, rank: int, stream: str, data: bytes) -> None:
         """Take a piece; its unfinished last line waits for its end, 64 KiB at most."""
-        if self._folder is not None:
-            self._file(rank, stream).write(data)
+        if self._logs is not None:
+            self._logs.write(rank, stream, data)
         text = self._held.pop((rank, stream), b"") + data
         position = 0
         while match := _ENDS.match(text, position):
@@ -88,14 +88,5 @@ class RankOutput:
 
     def close(self) -> None:
         """Close the files."""
-        for file in self._files.values():
-            file.close()
-
-    def _file(self, rank: int, stream: str) -> BinaryIO:
-        key = rank, stream
-        if key not in self._files:
-            assert self._folder is not None
-            folder = self._folder / f"rank.{rank:0{self._width}d}"
-            folder.mkdir(parents=True, exist_ok=True)
-            self._files[key] = (folder / stream).open("wb", buffering=0)
-        return self._files[key]
+        if self._logs is not None:
+            self._logs.close()

@@ -94,6 +94,16 @@ def split_line(line: bytes) -> list[bytes]:
     return [*parts, line]
 
 
+def untagged(line: bytes) -> list[tuple[int, str, bytes]]:
+    """Return the rank, the stream and the text of all that ranks wrote in one line of a log."""
+    found = []
+    for part in split_line(line):
+        if match := _TAG.match(part):
+            stream = "stdout" if match.group(3) == b"stdout" else "stderr"
+            found.append((int(match.group(2)), stream, part[match.end() :].removesuffix(b"\n") + b"\n"))
+    return found
+
+
 def _tag_of(match: re.Match[bytes]) -> _Tag:
     return match.group(1), match.group(2), match.group(3)
 

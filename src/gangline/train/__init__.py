@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gangline.train.peers import PeerLostError as PeerLostError
     from gangline.train.progress import NotFiniteError as NotFiniteError
     from gangline.train.progress import Progress as Progress
+    from gangline.train.silence.script_watch import watch as watch
     from gangline.train.start import Session as Session
     from gangline.train.start import init as init
 
@@ -39,6 +40,7 @@ _HOMES = {
     "Shard": "data.shard",
     "init": "start",
     "read_ranks": "environment",
+    "watch": "silence.script_watch",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - from one table; a test holds what it says

@@ -22,7 +22,7 @@ from gangline.units import format_age
 
 if TYPE_CHECKING:
     from gangline.train.metrics import MetricsServer
-    from gangline.train.watch import Watch
+    from gangline.train.silence.watch import Watch
 
 INTERVAL_S = 10.0
 METRICS_VARIABLE = "GANGLINE_TRAIN_METRICS"

@@ -215,7 +215,9 @@ def silence_line(silence: Silence, node: str, *, state: str = "", counts: bool =
         counts: the ranks tell their steps.
     """
     head = f"rank {silence.rank} on {node} silent since step {silence.step} ({silence.for_s:.0f} s)"
-    if silence.kind == "busy" and counts:
+    if not counts:
+        head = f"rank {silence.rank} on {node} has not got on for {silence.for_s:.0f} s"
+    elif silence.kind == "busy":
         head = (
             f"rank {silence.rank} on {node} is still in step {silence.step + 1} after {silence.for_s:.0f} s"
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
@@ -22,11 +21,12 @@ from gangline.train.gradients import SharedGradients, Traffic, share_memory
 from gangline.train.heartbeat import HeartbeatSocket
 from gangline.train.peers import Peers, is_of_collective
 from gangline.train.preemption import StopRequest
-from gangline.train.rendezvous import exchange, interface_towards, open_store, own_addresses, process_name
+from gangline.train.rendezvous import exchange, interface_towards, open_store
 from gangline.train.shared_memory import FOLDER, why_unsupported
+from gangline.train.silence.own_place import own_place
+from gangline.train.silence.watch import Watch
 from gangline.train.stacks import StackFile
 from gangline.train.stall_detection import SILENT_AFTER_S
-from gangline.train.watch import Watch
 
 if TYPE_CHECKING:
     from gangline.train.checkpoints.checkpoint import Checkpoints
@@ -323,18 +323,12 @@ def _own_facts(ranks: Ranks, torch: Any, stack_file: StackFile, beats: Heartbeat
     gpus: list[str] = []
     if torch.cuda.is_available():
         gpus = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
-    return {
-        "node": socket.gethostname(),
-        "size": ranks.size,
-        "addresses": own_addresses(),
-        "gpus": gpus,
-        "memory": _memory_domain(),
-        "pid": os.getpid(),
-        "process": process_name(os.getpid()),
-        "stack_file": stack_file.path,
-        "beat_port": beats.port,
-        "beat_key": beats.key,
-    }
+    return own_place(stack_file, beats) | {"size": ranks.size, "gpus": gpus, "memory": _memory_domain()}
+
+
+def current() -> Session | None:
+    """Return the session of this process that is not closed, None without one."""
+    return _session
 
 
 def _memory_domain() -> str:

@@ -45,6 +45,7 @@ class Ranks:
             place = {
                 "RANK": str(rank),
                 "WORLD_SIZE": str(size),
+                "LOCAL_RANK": str(rank),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": port,
             }

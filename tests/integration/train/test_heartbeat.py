@@ -116,7 +116,7 @@ from gangline.train.environment import Ranks
 from gangline.train.gradients import Traffic
 from gangline.train.rendezvous import process_name
 from gangline.train.stacks import StackFile
-from gangline.train.watch import Watch
+from gangline.train.silence.watch import Watch
 
 class NoStore:
     def set(self, key, value): pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,37 @@ def test_ranks_that_stop_together_are_all_named_by_one_that_is_left(
     told = [line for line in ranks.log(2).splitlines() if "silent since step 3" in line]
     assert sorted(line.split()[2] for line in told) == ["0", "1", "3"]
     assert all("its process is stopped" in line for line in told)
+
+
+PLAIN = """
+import os, signal, sys
+import torch, torch.distributed as dist, gangline.train
+
+def prepare(step):
+    if step == 20 and dist.get_rank() == 1:
+        if sys.argv[1] == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        while True:
+            pass
+
+dist.init_process_group("gloo")
+gangline.train.watch(silent_after_s=5)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(50, 50))
+for step in range(100):
+    prepare(step)
+    model(torch.randn(4, 50)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "want"), [("loop", "its stack: script.py:9 prepare < "), ("stop", "its process is stopped")]
+)
+def test_rank_of_a_plain_script_is_named(ranks, torch_python, tmp_path: Path, how, want) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(PLAIN)
+    ranks.start(torch_python, script, 2, how)
+    ranks.wait_for(lambda: '"kind":"silence"' in ranks.log(0), "the silence")
+
+    (line,) = [line for line in ranks.log(0).splitlines() if "waits for it" in line]
+    assert re.search(r"rank 1 on \S+ has not got on for \d+ s; 1 other rank waits for it; ", line), line
+    assert want in line

@@ -38,7 +38,7 @@ def test_rank_outside_the_collective_in_which_the_others_wait_is_named() -> None
         "2 other ranks wait for it; its stack: a.py:57 load"
     )
     assert silence_line(silence, "node-2", counts=False) == (
-        "rank 1 on node-2 silent since step 240 (30 s); 2 other ranks wait for it; its stack: a.py:57 load"
+        "rank 1 on node-2 has not got on for 30 s; 2 other ranks wait for it; its stack: a.py:57 load"
     )
 
 

@@ -27,6 +27,7 @@ from gangline.train.gradients import Traffic
 from gangline.train.heartbeat import HeartbeatSocket, place_of
 from gangline.train.process_inspector import UNKNOWN, ProcessInspector, ProcessState, ask, look_at
 from gangline.train.records import format_record
+from gangline.train.silence.flight_recorder import Flight, open_recorders
 from gangline.train.stacks import StackFile, collective_of, describe, is_halted, main_frames
 from gangline.train.stall_detection import (
     BEATS,
@@ -88,6 +89,9 @@ class Watch:
         self._is_armed = False
         self._collective: FrameType | None = None
         self._collective_since = 0.0
+        self._recorders = open_recorders() if ranks.size > 1 else []
+        self._flights = [Flight() for _ in self._recorders]
+        self._flown_at = time.monotonic()
         self._number, self._lock = 0, threading.Lock()
         self._beat: dict[str, Any] = {}
         self._stop = threading.Event()
@@ -119,6 +123,11 @@ class Watch:
         if self.step:
             self._longest_step_s = max(STEP_MEMORY * self._longest_step_s, now - self._stepped_at)
         self.step, self._stepped_at = step, now
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed."""
+        return self._stop.is_set()
 
     def close(self) -> None:
         """Say that this rank has ended properly, and end the thread."""
@@ -166,7 +175,7 @@ class Watch:
             slept_s, looked_at = time.monotonic() - looked_at, time.monotonic()
             if slept_s > 2 * self._beat_s:
                 continue  # it was stopped itself: what it knows of the others is old
-            if self._seen and (self._is_armed or self._traffic.ended):
+            if self._seen and (self._is_armed or self._mark()):
                 self._tell_silent_ranks()
                 looked_at = time.monotonic()
         self._socket.send(self._ranks.rank, self._next_beat(is_over=True), known)
@@ -187,7 +196,7 @@ class Watch:
 
     def _own_beat(self) -> dict[str, Any]:
         age_s = self._age_s()
-        beat: dict[str, Any] = {"step": self.step, "mark": self._traffic.ended}
+        beat: dict[str, Any] = {"step": self.step, "mark": self._mark()}
         beat["waits_s"] = round(self._waits_s(), 1)
         beat["step_s"] = round(self._longest_step_s, 1)
         if age_s > 2 * self._beat_s:
@@ -195,14 +204,22 @@ class Watch:
         return beat
 
     def _age_s(self) -> float:
-        """Return the time since this rank last got on: a step, or a bucket of gradients that came back."""
-        return time.monotonic() - max(self._stepped_at, self._traffic.ended_at)
+        """Return the time since this rank last got on: a step, or a collective that came back."""
+        return time.monotonic() - max(self._stepped_at, self._traffic.ended_at, self._flown_at)
+
+    def _mark(self) -> int:
+        """Return a number that grows with every collective that came back."""
+        return self._traffic.ended + sum(flight.completed for flight in self._flights)
 
     def _sample(self) -> None:
         """Note in which collective the main thread is; the same frame at the next look is the same call."""
         frame = collective_of(main_frames())
         if frame is None or frame is not self._collective:
             self._collective, self._collective_since = frame, time.monotonic()
+        flights = [look() for look in self._recorders]
+        if any(new.completed != old.completed for new, old in zip(flights, self._flights, strict=True)):
+            self._flown_at = time.monotonic()
+        self._flights = flights
 
     def _waits_s(self) -> float:
         """Return how long this rank has been in one and the same collective; a short while is none."""
@@ -211,6 +228,8 @@ class Watch:
             since.append(self._traffic.changed_at)
         if self._collective is not None:
             since.append(self._collective_since)
+        since_1970_s = time.time() - time.monotonic()
+        since += [one.since_ns / 1e9 - since_1970_s for one in self._flights if one.since_ns is not None]
         waits_s = time.monotonic() - min(since) if since else 0.0
         return waits_s if waits_s > self._waits_after_s else 0.0
 

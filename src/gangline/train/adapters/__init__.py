@@ -1,0 +1,1 @@
+"""Callbacks for trainers of others; each is imported with its trainer."""

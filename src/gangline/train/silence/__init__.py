@@ -1,0 +1,1 @@
+"""Who keeps the others waiting, told by the ranks themselves."""
