@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline.cli.bench.tokens import tokens
 from gangline.cli.bench.wires import wires
 from gangline.cli.subcommands import Subcommands
 from gangline.errors import EXIT_INTERRUPTED, UserError
@@ -30,6 +31,7 @@ def command() -> None:
     """Make data for the benchmarks, measure how they scale and what wires carry, draw results."""
 
 
+command.add_command(tokens)
 command.add_command(wires)
 
 
