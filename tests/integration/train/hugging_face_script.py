@@ -8,7 +8,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-from gangline.train.adapters.hugging_face import GanglineCallback
+from gangline.train.adapters.hugging_face import GanglineTrainerCallback
 
 
 class Data(torch.utils.data.Dataset):
@@ -40,6 +40,6 @@ arguments = TrainingArguments(
     report_to=[],
     disable_tqdm=True,
 )
-trainer = Trainer(Net(), arguments, train_dataset=Data(), callbacks=[GanglineCallback(interval_s=0.1)])
+trainer = Trainer(Net(), arguments, train_dataset=Data(), callbacks=[GanglineTrainerCallback(interval_s=0.1)])
 trainer.train(resume_from_checkpoint=get_last_checkpoint("out") if Path("out").exists() else None)
 print("done at", trainer.state.global_step, flush=True)

@@ -30,7 +30,10 @@ _HELP: dict[str, tuple[str, str]] = {
     "service_account": ("NAME", "On a cluster: service account of the pods."),
     "pull_secrets": ("NAME", "On a cluster: Secret with which the image is pulled."),
     "deadline_s": ("SECONDS", "On a cluster: end the job after this time."),
-    "restarts": ("N", "On a cluster: start all ranks again when one fails or a pod is lost, so often."),
+    "restarts": (
+        "N",
+        "Start all ranks again when one fails, so often; on a cluster also when a pod is lost.",
+    ),
     "env_files": ("FILE", "On a cluster: variables for the ranks, lines of NAME=VALUE."),
 }
 _REPEATED = ("claims", "node_selector", "tolerations", "pull_secrets", "env_files")

@@ -11,13 +11,20 @@ from gangline.client.run.gpus import COMMAND_LINE
 
 if TYPE_CHECKING:
     from gangline.client.run.cluster_program import ClusterProgram
+    from gangline.client.run.notify import Notifier
     from gangline.client.target import ClusterTarget
     from gangline.kube.verbs import ObjectClient
 
 Obj = dict[str, Any]
 
 
-def follow(run: ClusterProgram, target: ClusterTarget, name: str | None, started_s: float) -> int:
+def follow(
+    run: ClusterProgram,
+    target: ClusterTarget,
+    name: str | None,
+    started_s: float,
+    notifier: Notifier | None = None,
+) -> int:
     """Create the job and what belongs to it, follow it, and return the exit code."""
     from gangline.cli.run.flow import run_documents
 
@@ -33,6 +40,8 @@ def follow(run: ClusterProgram, target: ClusterTarget, name: str | None, started
     rename = None if name else next_job
     return asyncio.run(
         run_documents(
-            [document], target, started_s, None, hand_over, rename, is_detached=run.pods.is_detached
+            *([document], target, started_s, None, hand_over, rename),
+            is_detached=run.pods.is_detached,
+            notifier=notifier,
         )
     )

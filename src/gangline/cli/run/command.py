@@ -30,6 +30,7 @@ from gangline.errors import UserError
 
 if TYPE_CHECKING:
     from gangline.api.codec import Document
+    from gangline.client.run.notify import Notifier
     from gangline.client.run.program_name import ProgramJob
     from gangline.cluster.images.image_map import ImageMap
 
@@ -104,6 +105,12 @@ class _RunCommand(click.Command):
     help="Run a file whose cluster this is not: simulated GPUs, small models, empty volumes; says so.",
 )
 @click.option("--yes", "-y", "is_agreed", is_flag=True, help="With --try: make an environment with torch.")
+@click.option(
+    "--notify",
+    metavar="COMMAND|URL",
+    callback=lambda _context, _option, value: _notifier(value),
+    help="Tell it when ranks keep others waiting, and of the end.",
+)
 @sweep_options
 @gpu_options
 @image_options
@@ -126,6 +133,7 @@ def command(
     output: str,
     is_tried: bool,
     is_agreed: bool,
+    notify: Notifier | None,
     sweep: SweepOptions,
     gpus: GpuOptions,
     images: ImageOptions,
@@ -155,7 +163,7 @@ def command(
         counts = _counts(ranks, per_node, nodes, gpus)
         environment = chosen_environment(forwarded, (*pods.variables(), *assigned), dict(os.environ), ())
         rest = pods, kind, name, dry_run, output
-        return _on_cluster(program, target, images.texts, code, counts, environment, *rest)
+        return _on_cluster(program, target, images.texts, code, counts, environment, *rest, notify)
     images.check_place(is_local=target.is_local)
     if program:
         from gangline.client.run.local_program import local_program
@@ -163,7 +171,10 @@ def command(
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
         session = "" if isolated or dry_run else MACHINE if nodes is None else NODE
         counts = _, nodes, _ = _counts(ranks, per_node, nodes, gpus)
-        job = local_program(program, target, counts, folder_of(code), name, environment, session, kind)
+        job = local_program(
+            *(program, target, counts, folder_of(code), name, environment, session, kind),
+            restarts=pods.restarts,
+        )
         documents = [job.document()]
     else:
         documents = _manifests(files, target)
@@ -176,7 +187,7 @@ def command(
     if dry_run:
         return _print_objects(documents, output)
     try:
-        return _run(documents, target, 1 if nodes is None else nodes, gpus, images, job)
+        return _run(documents, target, 1 if nodes is None else nodes, gpus, images, job, notify)
     finally:
         if is_tried:
             settle(target)
@@ -260,13 +271,18 @@ def _on_cluster(
     name: str | None,
     dry_run: bool,
     output: str,
+    notifier: Notifier | None,
 ) -> int:
     from gangline.cli.run.cluster_follow import follow
     from gangline.client.run.cluster_run import cluster_program, objects
 
     started_s = time.monotonic()
     run = cluster_program(program, target, images, code, counts, environment, pods, kind or "job")
-    return _print_objects(objects(run, name), output) if dry_run else follow(run, target, name, started_s)
+    return (
+        _print_objects(objects(run, name), output)
+        if dry_run
+        else follow(run, target, name, started_s, notifier)
+    )
 
 
 def chosen_environment(
@@ -331,9 +347,10 @@ def _run(
     gpus: GpuOptions,
     images: ImageOptions,
     job: ProgramJob | None = None,
+    notifier: Notifier | None = None,
 ) -> int:
     if not target.is_local:
-        return _follow(documents, target)
+        return _follow(documents, target, notifier=notifier)
     from gangline.cli.output import say
     from gangline.client.run.capacity import check_capacity
     from gangline.client.run.gpus import fitting
@@ -352,11 +369,11 @@ def _run(
     for line in substitutions([document.value for document in documents], known):
         say(line)
     if job is None:
-        return _follow(documents, target, known)
+        return _follow(documents, target, known, notifier=notifier)
     rename = (
         None if job.name else lambda: fitting(cluster, [job.document(next(names))], gpus, say=say)[0].value
     )
-    return _follow(documents, target, known, job.hand_over, rename)
+    return _follow(documents, target, known, job.hand_over, rename, notifier)
 
 
 def _follow(
@@ -365,10 +382,22 @@ def _follow(
     images: ImageMap | None = None,
     hand_over: HandOver = no_handover,
     rename: Callable[[], dict[str, Any]] | None = None,
+    notifier: Notifier | None = None,
 ) -> int:
     import asyncio
 
     started_s = time.monotonic()
     from gangline.cli.run.flow import run_documents
 
-    return asyncio.run(run_documents(documents, target, started_s, images, hand_over, rename))
+    return asyncio.run(
+        run_documents(documents, target, started_s, images, hand_over, rename, notifier=notifier)
+    )
+
+
+def _notifier(target: str | None) -> Notifier | None:
+    if not target:
+        return None
+    from gangline.cli.output import say
+    from gangline.client.run.notify import Notifier
+
+    return Notifier(target, say)

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gangline.api.codec import Document
 from gangline.api.resources import Resource
@@ -17,6 +17,7 @@ from gangline.client.run.create_or_attach import delete_job
 from gangline.client.run.follow import LOG_DRAIN_S
 from gangline.client.run.images import substitutions
 from gangline.client.run.kept_run import KeptRun
+from gangline.client.run.notify import Notifier, NotifyingView
 from gangline.client.run.program_session import HandOver, no_handover
 from gangline.client.run.result import failure_of, last_lines
 from gangline.client.run.submission import Claimed, bring_back, create_objects, follow_job, way_back
@@ -75,6 +76,7 @@ async def run_documents(
     next_obj: Callable[[], Obj] | None = None,
     *,
     is_detached: bool = False,
+    notifier: Notifier | None = None,
 ) -> int:
     """Create every object, wait for all that end, and return the exit code.
 
@@ -86,6 +88,7 @@ async def run_documents(
         hand_over: is called with each job that is created here.
         next_obj: returns the one document's job under another name, where Gangline chooses it.
         is_detached: wait for nothing, and say how to follow them.
+        notifier: is told of stalls and of the end.
 
     Raises:
         JobFailedError: a job failed; its exit code is the launcher's.
@@ -109,14 +112,25 @@ async def run_documents(
             return 0
         kind = await gpu_kind(client, (job for _, job, _ in claimed))
         view = open_view(prefix_logs=len(claimed) > 1, started_s=started_s, gpu_kind=kind)
+        names = ", ".join(str(job_ref(job)) for _, job, _ in claimed)
         try:
-            return await _wait(client, claimed, target, view, interrupts, started_s, images)
+            seen = cast("PlainView", NotifyingView(view, notifier)) if notifier else view
+            code = await _wait(client, claimed, target, seen, interrupts, started_s, images)
+            if notifier:
+                notifier.tell("failed" if code else "succeeded", names, f"ended with code {code}")
+            return code
+        except GanglineError as error:
+            if notifier:
+                notifier.tell("failed", names, error.render())
+            raise
         except BrokenPipeError:
             for _, job, _ in claimed:
                 way = f"`gangline logs -f {job['metadata']['name']}{way_back(job, target)}`"
                 say(f"{job_ref(job)} goes on without a reader of this output; follow it with {way}")
             raise
         finally:
+            if notifier:
+                notifier.close()
             with suppress(BrokenPipeError):
                 view.close()
 

@@ -45,6 +45,7 @@ def local_program(
     kind: str | None,
     function: bytes | None = None,
     cwd: Path | None = None,
+    restarts: int = 0,
 ) -> ProgramJob:
     """Return the job of a program.
 
@@ -59,6 +60,7 @@ def local_program(
         kind: of the job, None for an MPIJob.
         function: what its ranks call, in a session alone; see ``call_function``.
         cwd: folder that relative words mean; this process' one by default.
+        restarts: how often all ranks start again after one has failed.
     """
     from gangline.client.run import program_job
     from gangline.client.run.program_name import ProgramJob
@@ -71,7 +73,7 @@ def local_program(
     program_job.check_name(name)
     other = PROGRAM_KINDS[kind] if kind and kind != MPIJOBS.kind.lower() else None
     if other:
-        _check_pods(other, nodes)
+        _check_pods(other, nodes, restarts)
     resolve = program_as_typed if session else resolve_program
     around = dict(os.environ) | environment
     resolved = resolve(program, cwd=cwd or Path.cwd(), code=code, environment=around)
@@ -93,6 +95,7 @@ def local_program(
         environment=defaults | environment,
         libraries=libraries,
         session=session,
+        restarts=restarts,
     )
     names_resolve = _names_resolve(target)
 
@@ -142,8 +145,10 @@ def _free_master_port(job: str) -> int:
     )
 
 
-def _check_pods(kind: ProgramKind, nodes: int) -> None:
+def _check_pods(kind: ProgramKind, nodes: int, restarts: int) -> None:
     """Refuse several pods of another kind than an MPIJob: here MPI alone reaches from one to the others.
+
+    Pods of other kinds are not started again here either.
 
     Raises:
         UserError: with the ways on.
@@ -153,6 +158,11 @@ def _check_pods(kind: ProgramKind, nodes: int) -> None:
         raise UserError(
             f"--kind {word} on this machine has one pod (found --nodes {nodes})",
             hint="leave --nodes out, take --kind mpijob, or a cluster of several pods: --context CONTEXT",
+        )
+    if restarts:
+        raise UserError(
+            f"--restarts goes with an MPIJob on this machine (found --kind {kind.resource.kind.lower()})",
+            hint="leave --kind out",
         )
 
 

@@ -66,7 +66,12 @@ class PodOptions(msgspec.Struct, frozen=True):
         Raises:
             UserError: with the options and the rules.
         """
-        given = [OPTIONS[field] for field in self.__struct_fields__ if getattr(self, field) not in _UNSAID]
+        here = ("restarts",) if is_program else ()
+        given = [
+            OPTIONS[field]
+            for field in self.__struct_fields__
+            if getattr(self, field) not in _UNSAID and field not in here
+        ]
         if given and (is_local or not is_program):
             raise UserError(
                 f"{given[0]} belongs to programs on a cluster of a kubeconfig",

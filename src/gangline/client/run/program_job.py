@@ -43,6 +43,7 @@ class ProgramRun(msgspec.Struct, frozen=True):
         libraries: variables of both roles' containers with which the MPI's libraries are found.
         session: how its pods get the user's own files and environment, a value of the annotation of
             ``gangline.cluster.user_session``; empty for pods of their own world.
+        restarts: how often all ranks start again after one has failed.
     """
 
     name: str
@@ -56,6 +57,7 @@ class ProgramRun(msgspec.Struct, frozen=True):
     gpus_per_rank: int = 0
     libraries: dict[str, str] = {}
     session: str = ""
+    restarts: int = 0
 
 
 def check_ranks(ranks: int, nodes: int) -> None:
@@ -185,7 +187,7 @@ def build_job(run: ProgramRun, mpi: MpiInstallation) -> dict[str, Any]:
             "slotsPerWorker": slots,
             "mpiImplementation": _IMPLEMENTATIONS[mpi.flavour],
             **({"runLauncherAsWorker": True} if is_one_pod else {}),
-            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": run.restarts},
             "mpiReplicaSpecs": roles,
         },
     }

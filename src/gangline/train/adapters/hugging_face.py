@@ -1,4 +1,4 @@
-"""A callback for Hugging Face's Trainer: ``Trainer(..., callbacks=[GanglineCallback()])``."""
+"""A callback for Hugging Face's Trainer: ``Trainer(..., callbacks=[GanglineTrainerCallback()])``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 from gangline.train.adapters.report import Report
 
 
-class GanglineCallback(TrainerCallback):
+class GanglineTrainerCallback(TrainerCallback):
     """Shows progress, names ranks that hang, tells of checkpoints; saves and ends with 75 when asked to stop.
 
     A script that is started again goes on with ``trainer.train(resume_from_checkpoint=...)``, as ever.
