@@ -193,3 +193,38 @@ def test_save_behind_the_training_keeps_what_was_given_and_tells_its_errors_late
     assert "error cannot save the checkpoint of step 6 in `folder`: rank 1: File too large" in ranks.log(0)
     steps = {path.name[:13] for path in (tmp_path / "folder").glob("*step-*")}
     assert steps == {f"step-{step:08d}" for step in (3, 4, 5)}
+
+
+OWN = """
+import sys
+import gangline.train
+with gangline.train.init() as session:
+    checkpoints = session.checkpoints("folder")
+    if sys.argv[1] == "save":
+        checkpoints.save(7, {"x": 1}, own={"seen": [session.rank * 10, session.rank * 10 + 1]})
+    else:
+        def reshard(owns):
+            seen = [sample for own in owns for sample in own["seen"]]
+            return seen[session.rank :: session.size]
+        found = checkpoints.resume(reshard=reshard)
+        print("own", found.step, found.own, flush=True)
+"""
+
+
+def test_what_ranks_had_as_their_own_is_shared_out_to_another_number(ranks, torch_python, tmp_path) -> None:
+    script = tmp_path / "own.py"
+    script.write_text(OWN)
+    for size, how in ((3, "save"), (2, "reshard")):
+        ranks.processes.clear()
+        ranks.start(torch_python, script, size, how)
+        assert ranks.wait() == [0] * size, ranks.log(0)
+
+    assert "own 7 [0, 10, 20]" in ranks.log(0)
+    assert "own 7 [1, 11, 21]" in ranks.log(1)
+
+    damaged = next((tmp_path / "folder").glob("step-*.rank-2-of-3-*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    ranks.processes.clear()
+    ranks.start(torch_python, script, 2, "reshard")
+    assert ranks.wait() != [0, 0]
+    assert "step 7 is damaged" in ranks.log(0)

@@ -166,15 +166,10 @@ def command(
         return _on_cluster(program, target, images.texts, code, counts, environment, *rest, notify)
     images.check_place(is_local=target.is_local)
     if program:
-        from gangline.client.run.local_program import local_program
-
         environment = chosen_environment(forwarded, assigned, dict(os.environ))
         session = "" if isolated or dry_run else MACHINE if nodes is None else NODE
         counts = _, nodes, _ = _counts(ranks, per_node, nodes, gpus)
-        job = local_program(
-            *(program, target, counts, folder_of(code), name, environment, session, kind),
-            restarts=pods.restarts,
-        )
+        job = _local_job(program, target, counts, code, name, environment, session, kind, pods.restarts)
         documents = [job.document()]
     else:
         documents = _manifests(files, target)
@@ -191,6 +186,23 @@ def command(
     finally:
         if is_tried:
             settle(target)
+
+
+def _local_job(
+    program: tuple[str, ...],
+    target: ClusterTarget,
+    counts: tuple[int, int, int],
+    code: Path | GitCode | None,
+    name: str | None,
+    environment: dict[str, str],
+    session: str,
+    kind: str | None,
+    restarts: int,
+) -> ProgramJob:
+    from gangline.client.run.local_program import local_program
+
+    place = program, target, counts, folder_of(code), name, environment, session, kind
+    return local_program(*place, restarts=restarts)
 
 
 def _manifests(files: tuple[str, ...], target: ClusterTarget) -> list[Document]:

@@ -8,7 +8,11 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gangline.client.run.follow import FollowView
+    from gangline.workloads.job_start import JobRef
 
 LIMIT_S = 10.0
 """A notice takes so long at most; then it is given up, and said so."""
@@ -78,18 +82,19 @@ class NotifyingView:
         notifier: is told of ranks that keep others waiting and go on.
     """
 
-    def __init__(self, view: Any, notifier: Notifier) -> None:
+    def __init__(self, view: FollowView, notifier: Notifier) -> None:
         self._view, self._notifier = view, notifier
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._view, name)
+    def __getattr__(self, name: str) -> object:
+        found: object = getattr(self._view, name)
+        return found
 
-    def notice(self, job: Any, text: str) -> None:
+    def notice(self, job: JobRef, text: str) -> None:
         """Ranks hang or go on, or pods were taken away."""
         self._view.notice(job, text)
         self._notifier.tell("notice", str(job), text)
 
-    def record(self, job: Any, record: dict[str, Any]) -> None:
+    def record(self, job: JobRef, record: dict[str, object]) -> None:
         """A training said how it is."""
         self._view.record(job, record)
         if record["kind"] == "silence":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ from gangline.train.checkpoints.agreement import Agreement
 from gangline.train.checkpoints.checkpoint_file import Name, digest_of, is_sharded, is_whole, name_of, remove
 from gangline.train.checkpoints.checkpoint_save import Saving
 from gangline.train.checkpoints.due import Due
+from gangline.train.checkpoints.random_states import random_states, set_random_states
 from gangline.train.checkpoints.snapshot import Snapshots
 from gangline.train.environment import Ranks
 from gangline.train.peers import Peers
@@ -39,7 +39,8 @@ class Checkpoint:
     Attributes:
         step: after which it was saved.
         state: what was saved as the same on all ranks; what was spread over them is spread over those of now.
-        own: what this rank saved as its own; None when it saved nothing or the number of ranks was another.
+        own: what this rank saved as its own, None when it saved nothing. Where the number of ranks was
+            another, what ``resume(reshard=...)`` made of all that those had saved, None without it.
     """
 
     step: int
@@ -121,7 +122,7 @@ class Checkpoints:
         """
         began = time.monotonic()
         self.wait()
-        states = _random_states()
+        states = random_states()
         if wait:
             self._write(self._agreement(), step, state, own, states, group=None)
             self.wait()
@@ -163,7 +164,7 @@ class Checkpoints:
             self._interval_steps = None
 
     def _write(
-        self, agreement: Agreement, step: int, state: Any, own: Any, random_states: Any, *, group: Any
+        self, agreement: Agreement, step: int, state: Any, own: Any, random: Any, *, group: Any
     ) -> None:
         doing = f"save the checkpoint of step {step}"
         saving = Saving(
@@ -173,7 +174,7 @@ class Checkpoints:
         )
         try:
             wanted = {"interval": self._due.wanted_steps()}
-            said = agreement.together(doing, lambda: saving.write_drafts(state, own, random_states) | wanted)
+            said = agreement.together(doing, lambda: saving.write_drafts(state, own, random) | wanted)
             self._check_same(agreement, doing, saving.marks, said)
             first = said[0]
             save = str(first["save"])
@@ -191,10 +192,14 @@ class Checkpoints:
         self._prune()
         self._interval_steps = int(first["interval"])
 
-    def resume(self) -> Checkpoint | None:
+    def resume(self, *, reshard: Callable[[list[Any]], Any] | None = None) -> Checkpoint | None:
         """Return the newest step that is complete and undamaged on all ranks, None when there is none.
 
-        Random states of Python, numpy and torch are set as they were.
+        Random states of Python, numpy and torch are set as they were, where the number of ranks is.
+
+        Args:
+            reshard: gets what every rank had saved as its own, in their order, where their number was
+                another, and returns what is this rank's now. The folder has to be a shared one.
 
         Raises:
             UserError: it has contents that this script does not know as data, or was spread over ranks that
@@ -208,13 +213,14 @@ class Checkpoints:
         common = set.intersection(*({(int(step), str(save)) for step, save in one["saves"]} for one in said))
         for step, save in sorted(common, reverse=True):
             model, own = found[step, save]
-            damaged = [path.name for path in (model, own) if path is not None and not is_whole(path)]
+            owns = [] if own is not None or reshard is None else self._owns_of_others(step, save)
+            damaged = [path.name for path in (model, own, *owns) if path is not None and not is_whole(path)]
             said = agreement.exchange({"damaged": damaged})
             if not any(one["damaged"] for one in said) and is_sharded(model):
                 said = agreement.exchange({"damaged": self._damaged_shards(agreement, step, model)})
             names = sorted({str(name) for one in said for name in one["damaged"]})
             if not names:
-                return self._load(agreement, step, model, own)
+                return self._load(agreement, step, model, own, owns, reshard)
             if self._ranks.rank == 0:
                 sys.stderr.write(
                     f"gangline.train: checkpoint of step {step} is damaged: {', '.join(names)}\n"
@@ -262,7 +268,25 @@ class Checkpoints:
         mine = sorted(files)[self._ranks.rank :: self._ranks.size]
         return [f"{folder}/{one}" for one in mine if digest_of(self._folder / folder / one) != files[one]]
 
-    def _load(self, agreement: Agreement, step: int, model: Path, own: Path | None) -> Checkpoint:
+    def _owns_of_others(self, step: int, save: str) -> list[Path]:
+        """Return what ranks of another number saved as their own, in their order; empty if one is missing."""
+        owns = {
+            name.rank: (path, name.size)
+            for path, name in self._named()
+            if (name.step, name.save, name.kind) == (step, save, "rank")
+        }
+        size = next((size for _, size in owns.values()), 0)
+        return [owns[rank][0] for rank in range(size)] if len(owns) == size else []
+
+    def _load(
+        self,
+        agreement: Agreement,
+        step: int,
+        model: Path,
+        own: Path | None,
+        owns: list[Path],
+        reshard: Callable[[list[Any]], Any] | None,
+    ) -> Checkpoint:
         found: list[Any] = []
 
         def load() -> dict[str, Any]:
@@ -273,14 +297,19 @@ class Checkpoints:
                 state = sharded_state.read(
                     *(folder, state["state"], shards["tensors"], self._ranks.size, self._device_type)
                 )
-            found.extend((state, mine))
+            if mine is None and reshard is not None:
+                if not owns:
+                    raise UserError("what some ranks had saved as their own is not in this rank's folder")
+                found.extend((state, None, reshard([_read(path)["own"] for path in owns])))
+                return {}
+            found.extend((state, mine, None))
             return {}
 
         agreement.together(_resuming(step), load)
-        state, mine = found
+        state, mine, made = found
         if mine is None:
-            return Checkpoint(step, state, None)
-        _set_random_states(mine["random"])
+            return Checkpoint(step, state, made)
+        set_random_states(mine["random"])
         return Checkpoint(step, state, mine["own"])
 
     def _prune(self) -> None:
@@ -390,34 +419,3 @@ def _read(path: Path) -> Any:
             hint=f"if you trust the file: torch.serialization.add_safe_globals([{', '.join(names)}]), "
             "at the start of the script",
         ) from error
-
-
-def _random_states() -> dict[str, Any]:
-    """Return the states of Python's, numpy's and torch's generators in types that load without pickle."""
-    import torch
-
-    version, numbers, gauss = random.getstate()
-    states: dict[str, Any] = {"python": (version, list(numbers), gauss), "torch": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
-    if "numpy" in sys.modules:
-        import numpy as np
-
-        name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-        states["numpy"] = (str(name), [int(key) for key in keys], position, has_gauss, cached)
-    return states
-
-
-def _set_random_states(states: dict[str, Any]) -> None:
-    import torch
-
-    version, numbers, gauss = states["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    torch.set_rng_state(states["torch"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
-    if "numpy" in states:
-        import numpy as np
-
-        name, keys, position, has_gauss, cached = states["numpy"]
-        np.random.set_state((name, np.array(keys, np.uint32), position, has_gauss, cached))
