@@ -21,11 +21,19 @@ test-train: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && \
 	GANGLINE_TRAIN_PYTHON=$$python $(BIN)/python -m pytest -q -n 2 --dist loadgroup tests -m train
 
-# Ranks as processes of this machine. HOROVOD_SOURCE names a checkout of Horovod, whose own tests run too.
+# Ranks as processes of this machine.
 test-horovod: $(STAMP)-dev
 	python=$$($(BIN)/python tests/train_environment.py) && overlay=$$($(BIN)/python tests/horovod/overlay.py) && \
 	GANGLINE_TRAIN_PYTHON=$$python GANGLINE_HOROVOD_OVERLAY=$$overlay \
 		$(BIN)/python -m pytest -q tests/horovod -m horovod
+
+# Horovod's own tests, from a checkout that HOROVOD_SOURCE names, against tests/horovod/upstream_tests.toml: 3 minutes.
+.PHONY: test-horovod-upstream
+test-horovod-upstream: $(STAMP)-dev
+	test -d "$$HOROVOD_SOURCE/test/parallel" || { echo "HOROVOD_SOURCE names no checkout of Horovod" >&2; exit 1; }
+	python=$$($(BIN)/python tests/train_environment.py) && overlay=$$($(BIN)/python tests/horovod/overlay.py) && \
+	GANGLINE_TRAIN_PYTHON=$$python GANGLINE_HOROVOD_OVERLAY=$$overlay \
+		$(BIN)/python -m pytest -q tests/horovod/test_upstream.py
 
 test-mpi: $(STAMP)-dev
 	folder=$$($(BIN)/python tests/mpi_environments.py) && \

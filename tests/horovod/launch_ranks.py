@@ -65,6 +65,11 @@ def environment(overlay: str = "", **more: str) -> dict[str, str]:
     return kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | more
 
 
+def made_folder(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def run_ranks(
     python: str,
     words: Sequence[str],
@@ -75,9 +80,14 @@ def run_ranks(
     nodes: int = 1,
     limit_s: float = LIMIT_S,
     cwd: Path | None = None,
+    own_folders: bool = False,
     **more: str,
 ) -> list[Ended]:
-    """Run a command in every rank, and return how each ended; none outlives the limit."""
+    """Run a command in every rank, and return how each ended; none outlives the limit.
+
+    Args:
+        own_folders: run each in a folder ``rank-N`` of its own.
+    """
     port = free_port()
     processes = []
     for rank in range(size):
@@ -87,7 +97,7 @@ def run_ranks(
                 subprocess.Popen(
                     [python, *words],
                     env=variables,
-                    cwd=cwd or folder,
+                    cwd=made_folder(folder / f"rank-{rank}") if own_folders else cwd or folder,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,

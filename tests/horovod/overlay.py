@@ -10,7 +10,18 @@ TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))
 from cached_environment import cached_path, made_once  # noqa: E402
 
-PACKAGES = ("cloudpickle==3.1.2",)
+PACKAGES = (
+    "cloudpickle==3.1.2",
+    # what upstream's tests import, and pytest, which runs them in every rank
+    *(
+        "iniconfig==2.3.1",
+        "mock==5.2.0",
+        "packaging==26.3",
+        "pluggy==1.7.0",
+        "pygments==2.21.0",
+        "pytest==9.2.0",
+    ),
+)
 
 
 def build(folder: Path) -> None:

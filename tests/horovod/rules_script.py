@@ -117,6 +117,7 @@ def rule_10_alltoall() -> None:
     raises(RuntimeError, lambda: hvd.alltoall(torch.ones(size + 1)))
     raises(RuntimeError, lambda: hvd.alltoall(torch.ones(2), splits))
     raises(ValueError, lambda: hvd.alltoall(torch.ones(2), torch.ones(size)))
+    raises(ValueError, lambda: hvd.alltoall(torch.ones(2), splits))
 
 
 def rule_11_reducescatter() -> None:
@@ -148,9 +149,11 @@ def rule_13_join() -> None:
             assert torch.allclose(got, torch.full((4,), last / hvd.size())), got
         assert "join" in raises(RuntimeError, lambda: hvd.allgather(torch.ones(2), name="j"))
         assert "join" in raises(RuntimeError, lambda: hvd.broadcast(torch.ones(2), 1, name="j"))
+        hvd.allreduce(torch.ones(1))  # rank 0 has counted one less
     got = hvd.join()
     assert 0 < got <= last, got
     assert hvd.allgather(torch.tensor([got])).tolist() == [got] * hvd.size()
+    assert hvd.allreduce(torch.ones(3), op=hvd.Sum)[0] == hvd.size()
 
 
 def rule_14_barrier_of_a_process_set() -> None:

@@ -9,6 +9,10 @@ class HorovodInternalError(RuntimeError):
     """
 
 
+class InvalidRequestError(HorovodInternalError, ValueError):
+    """What a rank asked for is wrong by itself, as splits of more rows than there are; all ranks get it."""
+
+
 class HostsUpdatedInterrupt(RuntimeError):  # Horovod's name
     """The hosts of the job have changed: elastic training begins anew with its state as it is.
 

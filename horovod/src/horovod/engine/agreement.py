@@ -67,6 +67,7 @@ class Agreement:
         rows: first dimension of every tensor on every rank of the set, in the set's order.
         splits: what every rank of the set said.
         answer: last rank to join; number of a process set that was added.
+        invalid: the error is a request that is wrong by itself, whatever the others say.
     """
 
     request: Request
@@ -75,6 +76,7 @@ class Agreement:
     rows: tuple[tuple[int, ...], ...] = ()
     splits: tuple[tuple[int, ...], ...] = ()
     answer: int = -1
+    invalid: bool = False
 
 
 def agree(requests: Mapping[int, Request], members: Sequence[int], joined: Iterable[int] = ()) -> Agreement:
@@ -94,10 +96,9 @@ def agree(requests: Mapping[int, Request], members: Sequence[int], joined: Itera
     joined = [rank for rank in joined if rank in members]
     if not error and joined:
         error = _with_joined(first, joined)
-    if not error:
-        error = next(filter(None, (_own_error(requests[rank], rank, members) for rank in ranks)), "")
-    if error:
-        return Agreement(first, error=f"{first.kind} {first.name}: {error}")
+    own_error = next(filter(None, (_own_error(requests[rank], rank, members) for rank in ranks)), "")
+    if error or own_error:
+        return Agreement(first, error=f"{first.kind} {first.name}: {error or own_error}", invalid=not error)
     rows: tuple[tuple[int, ...], ...] = ()
     splits: tuple[tuple[int, ...], ...] = ()
     if first.kind in (ALLGATHER, ALLTOALL):

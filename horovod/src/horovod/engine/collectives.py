@@ -289,7 +289,7 @@ def _unfuse(flat: Flat, outputs: list[Any], request: Request, divisor: int) -> N
 
 
 def _scale(tensors: list[Any], factor: float, divisor: int = 1) -> None:
-    """Multiply in place; whole numbers in float64 and cut off, as Horovod does."""
+    """Multiply in place; whole numbers in float64 and cut off, 16 bits in float32, as Horovod does."""
     import torch
 
     if not tensors or (factor == 1.0 and divisor == 1):
@@ -297,6 +297,9 @@ def _scale(tensors: list[Any], factor: float, divisor: int = 1) -> None:
     if not tensors[0].is_floating_point() and not tensors[0].is_complex():
         for tensor in tensors:
             tensor.copy_((tensor.double() * factor / divisor).trunc())
+    elif tensors[0].element_size() == 2:
+        for tensor in tensors:
+            tensor.copy_(tensor.float().mul_(factor / divisor))
     elif divisor == 1:
         torch._foreach_mul_(tensors, factor)
     elif factor == 1.0:

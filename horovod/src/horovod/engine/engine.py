@@ -75,8 +75,9 @@ class Engine:
     # Submitting ---------------------------------------------------------------------------------------------
 
     def automatic_name(self, kind: str, process_set: int) -> str:
-        """Return the next name for a collective that has none: ``allreduce.noname.1``; each set counts
-        alone.
+        """Return the next name for a collective that has none: ``allreduce.noname.1``.
+
+        Each process set counts alone, and anew after a join: before it ranks did different numbers of them.
         """
         with self._lock:
             key = process_set, kind
@@ -121,9 +122,7 @@ class Engine:
             with self._finished:
                 while not entry.is_done:
                     self._finished.wait()
-        if entry.error:
-            raise HorovodInternalError(entry.error)
-        return entry.result
+        return entry.outcome()
 
     def ask(self, request: Request) -> int:
         """Ask for something without tensors, wait, and return the answer."""
@@ -207,8 +206,11 @@ class Engine:
             return
         entries = [self._table.get(one.request.key) for one in batch.agreements]
         if made.error:
-            self._finish(entries, made.error)
+            self._finish(entries, made.error, invalid=made.invalid)
             return
+        if kind == JOIN:
+            with self._lock:
+                self._counters.clear()
         if kind in (BARRIER, JOIN, ADD_SET, REMOVE_SET):
             for entry in entries:
                 if entry is not None:
@@ -243,7 +245,7 @@ class Engine:
 
             dist.destroy_process_group(group.handle)
 
-    def _finish(self, entries: Sequence[Entry | None], error: str) -> None:
+    def _finish(self, entries: Sequence[Entry | None], error: str, *, invalid: bool = False) -> None:
         with self._lock:
             for entry in entries:
                 if entry is not None:
@@ -251,7 +253,7 @@ class Engine:
         with self._finished:
             for entry in entries:
                 if entry is not None:
-                    entry.error = error
+                    entry.error, entry.invalid = error, invalid
                     entry.is_done = True
             self._finished.notify_all()
 

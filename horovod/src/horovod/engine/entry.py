@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from horovod.common.exceptions import HorovodInternalError, InvalidRequestError
 from horovod.engine.agreement import Key, Request
 
 
@@ -18,10 +19,11 @@ class Entry:
         outputs: tensors to write, for those kinds whose result has the shape of the input.
         event: after which a GPU has written the inputs, None on CPUs.
         is_done: result or error is there.
+        invalid: the error is one of the request itself.
     """
 
     __slots__ = (
-        "error", "event", "inputs", "is_done", "key", "outputs", "request", "result",
+        "error", "event", "inputs", "invalid", "is_done", "key", "outputs", "request", "result",
         "shape_result", "signature",
     )  # fmt: skip
 
@@ -37,11 +39,22 @@ class Entry:
         self.event: Any = None
         self.is_done = False
         self.error = ""
+        self.invalid = False
         self.result: Any = None
 
     def full_request(self) -> Request:
         """Return what the other ranks must know."""
         return self.request()  # type: ignore[no-any-return]
+
+    def outcome(self) -> Any:
+        """Return the result.
+
+        Raises:
+            HorovodInternalError: there is none.
+        """
+        if self.error:
+            raise (InvalidRequestError if self.invalid else HorovodInternalError)(self.error)
+        return self.result
 
     def finish(self, result: Any) -> None:
         """Note the result: a list of tensors, or what the kind has."""

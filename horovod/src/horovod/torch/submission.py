@@ -122,10 +122,4 @@ def synchronize(handle: Any) -> Any:
     Raises:
         HorovodInternalError: the ranks do not agree, or one was lost.
     """
-    return job.current().engine.wait(handle) if not handle.is_done else _result(handle)
-
-
-def _result(handle: Any) -> Any:
-    if handle.error:
-        raise HorovodInternalError(handle.error)
-    return handle.result
+    return job.current().engine.wait(handle) if not handle.is_done else handle.outcome()
