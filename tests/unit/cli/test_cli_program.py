@@ -205,6 +205,14 @@ def test_dollars_of_a_program_and_its_variables_reach_it_as_they_are(project):
     assert "SEED=a$$b" in received
 
 
+def test_each_worker_has_a_node_of_its_own_where_there_are_as_many(project):
+    worker = build_job(make_run(project, ranks=4, nodes=2), MPI)["spec"]["mpiReplicaSpecs"]["Worker"]
+    (spread,) = worker["template"]["spec"]["topologySpreadConstraints"]
+
+    assert (spread["topologyKey"], spread["maxSkew"]) == ("kubernetes.io/hostname", 1)
+    assert spread["whenUnsatisfiable"] == "DoNotSchedule"  # gangs pass over a preference
+
+
 def test_ranks_are_spread_over_the_nodes_with_slots_rounded_up(project):
     job = build_job(make_run(project, ranks=5, nodes=2), MPI)
     assert job["spec"]["slotsPerWorker"] == 3

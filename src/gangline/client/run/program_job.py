@@ -203,7 +203,7 @@ def _spread(job: str) -> dict[str, Any]:
     return {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
+        "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {
             "matchLabels": {"training.kubeflow.org/job-name": job, "training.kubeflow.org/job-role": "worker"}
         },
