@@ -163,12 +163,9 @@ class Allocations:
         """Return what the pods of a queue hold together."""
         return self.used[queue]
 
-    def placed(self) -> dict[str, int]:
-        """Return how many pods of each gang hold room and stay, or have succeeded. One step for each gang."""
-        found = {key: len(pods) - self._ending[key] for key, pods in self.by_gang.items()}
-        for key, count in self.succeeded.items():
-            found[key] = found.get(key, 0) + count
-        return found
+    def placed(self, gang: str) -> int:
+        """Return how many pods of a gang hold room and stay, or have succeeded."""
+        return len(self.by_gang.get(gang, ())) - self._ending[gang] + self.succeeded[gang]
 
     def disrupted_together(self) -> Iterator[tuple[str, tuple[PodView, ...]]]:
         """Yield what gives way as a whole, by its key: gangs, groups of them, pods of a loose group."""

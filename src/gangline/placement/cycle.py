@@ -81,7 +81,7 @@ def schedule(
     groups = groups or {}
     allocations = Allocations.of(snapshot, groups)
     table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels, seed=seed, claimed=snapshot.claimed)
-    gangs = collect_gangs(pods, groups, allocations.placed())
+    gangs = collect_gangs(pods, groups, allocations.placed)
     return SchedulingCycle(table, allocations, policy, now=now).run(gangs)
 
 

@@ -140,7 +140,7 @@ def explain(
     allocations = Allocations.of(snapshot, groups)
     allocations.over.update(over)
     table = NodeTable.of(snapshot.nodes, snapshot.pods, policy.levels, claimed=snapshot.claimed)
-    gangs = collect_gangs(pods, groups, allocations.placed())
+    gangs = collect_gangs(pods, groups, allocations.placed)
     return explain_gang(table, allocations, gangs, key, now=now, policy=policy, workload=workload)
 
 

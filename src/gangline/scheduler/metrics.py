@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gangline.kube.metrics import histogram
 from gangline.placement import Snapshot
-from gangline.scheduler.statistics import SchedulerStatistics
+from gangline.scheduler.tally import SchedulerStatistics
 from gangline.workloads.gpu_source import SOURCE_LABEL, kind_of
 from gangline.workloads.requests import gpu_count
 

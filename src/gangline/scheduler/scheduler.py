@@ -34,26 +34,26 @@ from gangline.placement import (
     Policy,
     SchedulingCycle,
     Snapshot,
-    Unschedulable,
     Wait,
     Workload,
 )
-from gangline.scheduler.backoff import GangBackoff
 from gangline.scheduler.binder import Binder, regarding
 from gangline.scheduler.budget_watch import BudgetWatch
 from gangline.scheduler.claim_watch import ClaimWatch
 from gangline.scheduler.explained.advice import Advice
 from gangline.scheduler.explained.answers import SchedulerAnswer, answer
 from gangline.scheduler.fence import Fence
+from gangline.scheduler.gang_times import FORMING, Forming, GangBackoff
 from gangline.scheduler.group_watch import GroupWatch
 from gangline.scheduler.job_watch import JobWatch
 from gangline.scheduler.kept import KeptPod, SeenPod, kept_node, kept_pod
 from gangline.scheduler.namespace_watch import NamespaceWatch
 from gangline.scheduler.node_taints import NodeTaints
+from gangline.scheduler.reports import Reports
 from gangline.scheduler.state import SchedulerState
-from gangline.scheduler.statistics import SchedulerStatistics
 from gangline.scheduler.storage_watch import StorageWatch
 from gangline.scheduler.suspended_gangs import SuspendedGangs
+from gangline.scheduler.tally import SchedulerStatistics
 from gangline.workloads.requests import counts_as_gpu
 
 DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
@@ -61,9 +61,6 @@ DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
 
 OVERDUE_CHECK_S = 60.0
 """While gangs wait, a pass runs at least this often, for waiting itself changes who is first."""
-
-FORMING_S = 2.0
-"""For so long nobody is told that a gang lacks pods, or its PodGroup: they are being created."""
 
 EVENTS_MAX = 20_000
 """Events that wait while pods are bound; more are dropped."""
@@ -73,9 +70,6 @@ BARE = (
     "to have it placed anew, delete it and create it again"
 )
 """What is said of a pod that is not taken back with its gang."""
-
-FORMING = ("Incomplete", "NoGroup")
-"""Reasons of gangs that lack something which somebody may be about to create."""
 
 
 class Scheduler:
@@ -128,7 +122,8 @@ class Scheduler:
         """Whether nodes, pods and gangs have been seen once."""
         self._statistics = SchedulerStatistics()
         self._evicted: set[str] = set()
-        self._forming: dict[str, float] = {}
+        self._forming = Forming()
+        self._reports = Reports(self._binder.report, names, quiet)
         self._next_look: asyncio.TimerHandle | None = None
         self._nodes.on_change(self._on_node)
         self._pods.on_change(self._on_pod)
@@ -160,6 +155,7 @@ class Scheduler:
             group.create_task(self._budgets.run(), name="scheduler budgets")
             group.create_task(self._taints.run(), name="scheduler taints")
             group.create_task(self._jobs.run(), name="scheduler jobs")
+            group.create_task(self._reports.run(), name="scheduler reports")
             group.create_task(
                 watch_definitions(self._client, gang_crds(), self._on_strangers), name="scheduler definitions"
             )
@@ -229,11 +225,13 @@ class Scheduler:
     def _on_pod(self, old: SeenPod | None, new: Pod | None) -> None:
         if new is not None and new.is_refused and not (old is not None and old.is_finished):
             self._on_refusal(old, new)
+        self._reports.take_pod(old, new)
         if self._state.take_pod(old, new):
             self._wake()
+        elif self._state.growing:
+            self._on_growing()
         if new is not None:
             self._suspended.take_pod(new)
-        if new is not None:
             self._claims.take_pod(new)
         self._groups.take_pod(old, new)
         self._fence.take_pod(old, new)
@@ -313,6 +311,7 @@ class Scheduler:
         together: dict[str, list[Binding]] = {}
         for binding in decisions.bindings:
             self._state.assume(binding)
+            self._reports.forget(binding.uid)
             together.setdefault(keys.get(binding.uid, binding.pod), []).append(binding)
         self._statistics.gangs_placed += len(together)
         for key, bindings in together.items():
@@ -328,8 +327,8 @@ class Scheduler:
             self._start(self._claims.release_idle(stuck))
         forming = self._still_forming(decisions)
         for entry in decisions.unschedulable:
-            if keys.get(entry.uid) not in forming and not self._state.is_said(entry.uid, entry.message):
-                self._start(self._report(entry))
+            if keys.get(entry.uid) not in forming:
+                self._reports.tell(entry)
         if decisions.bindings and any(wait.reason == "Behind" for wait in decisions.waits):
             self._wake()  # what starts after them may do so now
         told = tuple(wait for wait in decisions.waits if wait.gang not in forming)
@@ -344,14 +343,23 @@ class Scheduler:
 
     def _still_forming(self, decisions: Decisions) -> set[str]:
         """Return the gangs that lack something only since a moment; they are looked at again."""
-        loop = asyncio.get_running_loop()
+        now_s = asyncio.get_running_loop().time()
         lacking = {wait.gang for wait in decisions.waits if wait.reason in FORMING}
-        self._forming = {key: self._forming.get(key, loop.time()) for key in lacking}
-        forming = {key for key, since in self._forming.items() if loop.time() - since < FORMING_S}
-        if forming and self._next_look is None:
-            oldest = min(self._forming[key] for key in forming)
-            self._next_look = loop.call_at(oldest + FORMING_S, self._look_again)
+        forming = self._forming.among(lacking, now_s)
+        self._plan_look(now_s)
         return forming
+
+    def _on_growing(self) -> None:
+        """Look later at gangs that cannot start yet: a pass for each pod costs the square of their size."""
+        now_s = asyncio.get_running_loop().time()
+        for gang in self._state.growing:
+            self._forming.grow((gang, *self._state.groups_above(gang)), now_s)
+        self._state.growing.clear()
+        self._plan_look(now_s)
+
+    def _plan_look(self, now_s: float) -> None:
+        if self._next_look is None and (next_s := self._forming.next_s(now_s)) is not None:
+            self._next_look = asyncio.get_running_loop().call_at(next_s, self._look_again)
 
     def _look_again(self) -> None:
         self._next_look = None
@@ -425,10 +433,6 @@ class Scheduler:
             await self._binder.take_away(pods, _gave_way(eviction))
         finally:
             self._evicted.discard(eviction.gang)
-
-    async def _report(self, entry: Unschedulable) -> None:
-        if not await self._binder.report(entry):
-            self._state.unsay(entry.uid)  # said again with the next pass
 
 
 def _gave_way(eviction: Eviction) -> str:

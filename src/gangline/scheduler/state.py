@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gangline.api.core import Node, Pod, find_condition
+from gangline.api.core import Node, Pod
 from gangline.api.resources import Resource
 from gangline.placement import (
     Binding,
@@ -30,6 +30,7 @@ from gangline.placement.groups.collect import collect_gangs, leaves
 from gangline.placement.snapshot import HOSTNAME_LABEL, given_gpus
 from gangline.scheduler.applied_pods import AppliedPods
 from gangline.scheduler.kept import KeptPod, SeenPod, main_of
+from gangline.scheduler.pending_pods import PendingPods
 from gangline.scheduler.set_gangs import Obj, SetGangs
 from gangline.workloads.gpus import ANNOTATION as GPUS_ANNOTATION
 from gangline.workloads.suspension import CHECKPOINT_ANNOTATION
@@ -55,9 +56,8 @@ class SchedulerState:
         self._allocations = Allocations(groups=self._groups)
         self._changed: set[str] = set()
         self._assumed: set[str] = set()
-        self._pending: dict[str, PodView] = {}
+        self._pending = PendingPods()
         self._paused: set[str] = set()
-        self._said: dict[str, str] = {}
         self._applied = AppliedPods()
         self.storage = self._applied.storage
         """Claims, volumes and storage classes; whoever changes it calls :meth:`take_storage`."""
@@ -65,6 +65,8 @@ class SchedulerState:
         """Claims of devices and what nodes publish: :meth:`take_claim`, :meth:`take_nodes_devices`."""
         self.namespaces = self._applied.namespaces
         """Labels of namespaces; whoever changes them calls :meth:`take_namespaces`."""
+        self.growing: set[str] = set()
+        """Gangs that have got a pod and lack others still, until somebody takes them from here."""
         self._table = NodeTable(levels, claimed=self.devices.held)
         self._bare_nodes: dict[str, NodeView] = {}  # without the devices that they publish
         self._set_gangs = SetGangs(self._allocations.succeeded)
@@ -114,7 +116,7 @@ class SchedulerState:
             self._allocations.add(pod)  # it may use another queue now
         if group is not None and group.min_groups is not None:
             return bool(self._pending)  # what waits may be one of its groups
-        return any(pod.gang == key or pod.gang.startswith(replica) for pod in self._pending.values())
+        return any(gang == key or gang.startswith(replica) for gang in self._pending.gangs())
 
     def groups_of(self, key: str) -> tuple[str, ...]:
         """Return a group, those that it consists of and those above: what is said of it holds for all."""
@@ -178,9 +180,6 @@ class SchedulerState:
 
     def _take_waiting(self, old: SeenPod | None, new: Pod) -> bool:
         uid = new.metadata.uid
-        condition = find_condition(new.status.conditions, "PodScheduled")
-        if condition is not None and uid not in self._said:
-            self._said[uid] = condition.message
         if uid in self._pending and isinstance(old, Pod):
             before, after = (
                 (pod.spec, pod.metadata.labels, pod.status.resource_claim_statuses) for pod in (old, new)
@@ -191,7 +190,21 @@ class SchedulerState:
         for claim in self.devices.newly_shared(view):
             self.take_devices(claim)
         self._know_level(view.required_level)
+        if not view.gated and self._is_lacking(view):
+            self.growing.add(view.gang)
+            return False
         return not view.gated
+
+    def _is_lacking(self, pod: PodView) -> bool:
+        """Return whether the gang of a waiting pod lacks pods or its PodGroup: none of it starts before."""
+        if not pod.gang:
+            return False
+        group: Group | None = self._groups.get(pod.gang)
+        said = (
+            group.min_member if group else max(one.gang_size for one in self._pending.of(pod.gang).values())
+        )
+        is_known = group is not None or said > 0
+        return not is_known or self._pending.count(pod.gang) + self._allocations.placed(pod.gang) < said
 
     def view_of(self, pod: Pod) -> PodView:
         """Return the view of a pod, with the gang that it is in by what it is of."""
@@ -286,7 +299,6 @@ class SchedulerState:
 
     def _drop_pending(self, uid: str) -> bool:
         """Forget a pod that waits no longer; return whether it did: others may have waited behind it."""
-        self._said.pop(uid, None)
         return self._pending.pop(uid, None) is not None
 
     def _add(self, view: PodView) -> None:
@@ -337,7 +349,7 @@ class SchedulerState:
 
     def gangs(self) -> list[Gang]:
         """Return the gangs to place."""
-        return collect_gangs(self.waiting(), self._groups, self._allocations.placed())
+        return collect_gangs(self.waiting(), self._groups, self._allocations.placed)
 
     def half_bound(self, gang: Gang) -> list[PodView]:
         """Return the bound pods of a gang that was bound half, by a scheduler that ended or lost its answers.
@@ -354,9 +366,9 @@ class SchedulerState:
     def members(self, gang: str) -> list[PodView]:
         """Return all pods of a gang that wait or hold room."""
         keys = leaves(gang, self._groups)
-        waiting = [pod for pod in self._pending.values() if pod.gang in keys]
-        held = (self._allocations.by_gang.get(key, {}).values() for key in keys)
-        return [*(pod for pods in held for pod in pods), *waiting]
+        held = (self._allocations.by_gang.get(key, {}) for key in keys)
+        found = (*held, *map(self._pending.of, keys))
+        return [pod for pods in found for pod in pods.values()]
 
     def is_broken(self, gang: str, size: int) -> bool:
         """Return whether a gang is alive with fewer bound pods than must start together.
@@ -432,14 +444,3 @@ class SchedulerState:
     def resume(self, gang: str) -> None:
         """Let a gang be placed again."""
         self._paused.difference_update(leaves(gang, self._groups))
-
-    def is_said(self, uid: str, message: str) -> bool:
-        """Return whether the pod carries this message already, and note it otherwise."""
-        if self._said.get(uid) == message:
-            return True
-        self._said[uid] = message
-        return False
-
-    def unsay(self, uid: str) -> None:
-        """Forget the message, because it could not be written."""
-        self._said.pop(uid, None)

@@ -1,12 +1,13 @@
-"""How far the pods of each gang are: waiting, bound, running, over. No input or output."""
+"""What is counted: how far the pods of each gang are, and what the scheduler has done. No input or output."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from sys import intern
 
 from gangline.api.core import Pod
+from gangline.kube.durations import Durations
 from gangline.scheduler.kept import KeptPod, SeenPod
 from gangline.workloads.gang_names import gang_of
 
@@ -33,6 +34,33 @@ class GangProgress:
     def placed(self) -> int:
         """How many have had a node."""
         return self.bound + self.running + self.succeeded + self.failed
+
+
+@dataclass(slots=True)
+class SchedulerStatistics:
+    """Counts since the start, and what waits now. A pod of no gang counts as a gang of one.
+
+    Attributes:
+        waiting: gangs that wait, by the reason that the last pass found.
+        passes: how long passes took.
+        gangs_placed: gangs that were given nodes; one that is placed in two parts counts twice.
+        gangs_preempted: gangs that had to give way.
+        gangs_suspended: gangs that were suspended for others, to go on later.
+        gangs_taken_back: gangs that were bound and start anew, by the event that says so.
+        pods_bound: bindings that the API server has taken.
+        bind_failures: bindings that it has not, by HTTP status; ``error`` where no answer came.
+        events_dropped: events that could not be sent.
+    """
+
+    waiting: Counter[str] = field(default_factory=Counter)
+    passes: Durations = field(default_factory=Durations)
+    gangs_placed: int = 0
+    gangs_preempted: int = 0
+    gangs_suspended: int = 0
+    gangs_taken_back: Counter[str] = field(default_factory=Counter)
+    pods_bound: int = 0
+    bind_failures: Counter[str] = field(default_factory=Counter)
+    events_dropped: int = 0
 
 
 class GangTally:

@@ -14,7 +14,7 @@ from gangline.operator.metrics import operator_metrics
 from gangline.operator.statistics import OperatorStatistics
 from gangline.placement import Snapshot
 from gangline.scheduler.metrics import scheduler_metrics
-from gangline.scheduler.statistics import SchedulerStatistics
+from gangline.scheduler.tally import SchedulerStatistics
 
 from .reader import Reader
 

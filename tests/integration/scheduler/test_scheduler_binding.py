@@ -3,6 +3,7 @@
 import asyncio
 
 from gangline.api.resources import EVENTS, PODS
+from gangline.scheduler.scheduler import Scheduler
 
 
 async def test_a_pod_is_bound_and_the_event_says_so(cluster):
@@ -108,3 +109,32 @@ async def test_three_hundred_pods_at_once_never_overbook(cluster):
 
     counts = await cluster.until(settled)
     assert counts == {"node-0": 100, "node-1": 100, "node-2": 100, "": 10}
+
+
+async def test_a_gang_whose_pods_come_one_by_one_costs_few_passes_and_no_writes_about_it(idle_cluster):
+    size = 100
+    scheduler = Scheduler(idle_cluster.client)
+    task = asyncio.create_task(scheduler.run())
+    try:
+        await idle_cluster.add_node("node-0", cpu=str(size))
+        await idle_cluster.add_pod("first")
+        await idle_cluster.until_bound("first")
+        before = scheduler.statistics().passes.statistics().count
+        patches = patches_of(idle_cluster)
+        words = "pod-group.scheduling.sigs.k8s.io"
+        labels = {f"{words}/name": "g", f"{words}/min-available": str(size)}
+        for index in range(size):
+            await idle_cluster.add_pod(f"g-{index}", labels=labels)
+            if index < size - 1:
+                assert await idle_cluster.node_of(f"g-{index}") == ""
+        for index in range(size):
+            await idle_cluster.until_bound(f"g-{index}")
+        assert scheduler.statistics().passes.statistics().count - before < size / 5
+        assert patches_of(idle_cluster) == patches
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def patches_of(cluster) -> int:
+    return sum(count for (method, _), count in cluster.client.answers().items() if method == "PATCH")

@@ -282,7 +282,7 @@ def test_victims_are_enough_and_none_could_have_been_spared(scene: Scene):
     snapshot, waiting, groups = scene
     table = NodeTable.of(snapshot.nodes, snapshot.pods, LEVELS)
     allocations = Allocations(snapshot.pods, groups)
-    gang = collect_gangs(waiting, groups, {})[0]
+    gang = collect_gangs(waiting, groups, lambda key: 0)[0]
 
     def fits_without(gone: list[str]) -> bool:
         room = table.room.copy()

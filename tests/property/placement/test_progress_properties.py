@@ -53,7 +53,7 @@ class Cluster:
             else:
                 self.table.drop_node(name)
         self.changed.clear()
-        found = collect_gangs(self.waiting.values(), self.groups, self.allocations.placed())
+        found = collect_gangs(self.waiting.values(), self.groups, self.allocations.placed)
         decisions = SchedulingCycle(self.table, self.allocations, POLICY, now=NOW + self.step * STEP).run(
             found
         )

@@ -167,7 +167,9 @@ def test_room_is_kept_from_the_moment_when_one_rack_holds_all_however_much_is_fr
         held(f"on-{node}", node, *range(8), started="2026-01-01T12:00:00Z", limit_s=60 * minutes)
         for node, minutes in ends.items()
     ]
-    gang = collect_gangs(members("big", 16), {"team/big": group("big", 16, required_level="rack")}, placed={})
+    gang = collect_gangs(
+        members("big", 16), {"team/big": group("big", 16, required_level="rack")}, placed=lambda key: 0
+    )
 
     cycle = SchedulingCycle(
         NodeTable.of(nodes, bound, ("rack",)), Allocations(bound), Policy(levels=("rack",)), now=NOW

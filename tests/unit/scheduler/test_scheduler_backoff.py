@@ -6,7 +6,7 @@ import msgspec
 
 from gangline.api.core import Pod
 from gangline.placement.gangs import Group
-from gangline.scheduler.backoff import GangBackoff
+from gangline.scheduler.gang_times import GangBackoff
 from gangline.scheduler.state import SchedulerState
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"

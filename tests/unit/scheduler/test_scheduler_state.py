@@ -179,19 +179,6 @@ def test_nodes_make_a_pass_due_when_they_change_not_when_they_beat():
     assert [view.name for view in state.snapshot().nodes] == ["a", "b"]
 
 
-def test_a_message_is_said_once_also_after_a_restart():
-    state = SchedulerState(NAMES)
-    condition = {"type": "PodScheduled", "status": "False", "message": "no room"}
-    blocked = msgspec.structs.replace(
-        pod("one"), status=msgspec.convert({"conditions": [condition]}, type(pod("one").status))
-    )
-    state.take_pod(None, blocked)
-
-    assert state.is_said("one", "no room")
-    assert not state.is_said("one", "no ports")
-    assert state.is_said("one", "no ports")
-
-
 def test_many_new_nodes_at_once_give_the_arrays_of_one_after_another():
     at_once, in_turn = SchedulerState(NAMES, ("rack",)), SchedulerState(NAMES, ("rack",))
     for index in range(100):

@@ -8,7 +8,7 @@ Source: ``scheduling.k8s.io/v1alpha3`` (API types v0.37.1), and kube-scheduler o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -20,14 +20,14 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 def collect_gangs(
-    pods: Iterable[PodView], groups: Mapping[str, Group], placed: Mapping[str, int]
+    pods: Iterable[PodView], groups: Mapping[str, Group], placed: Callable[[str], int]
 ) -> list[Gang]:
     """Return the gangs that waiting pods form, in no particular order.
 
     Args:
         pods: without a node; those with scheduling gates count for nothing.
         groups: what is said about gangs, by key.
-        placed: how many pods of each gang hold room already.
+        placed: returns how many pods of a gang hold room already.
     """
     members: dict[str, list[PodView]] = {}
     gangs = []
@@ -48,7 +48,7 @@ def collect_gangs(
         found.sort(key=_rank_order)
         refusal = ("Refused", group.refusal) if group is not None and group.refusal else None
         is_known = group is not None
-        gangs.append(Gang(key, found, group, placed=placed.get(key, 0), is_known=is_known, refusal=refusal))
+        gangs.append(Gang(key, found, group, placed=placed(key), is_known=is_known, refusal=refusal))
     if any(gang.group.parent for gang in gangs):
         return list(_Tree(gangs, groups, placed).composed())
     return gangs
@@ -69,7 +69,7 @@ def leaves(key: str, groups: Mapping[str, Group]) -> tuple[str, ...]:
     group = groups.get(key)
     if group is None or group.min_groups is None:
         return (key,)
-    return _Tree((), groups, {}).leaves(key)
+    return _Tree((), groups, lambda key: 0).leaves(key)
 
 
 class _Start(NamedTuple):
@@ -85,10 +85,12 @@ class _Tree:
     Args:
         gangs: that wait.
         groups: what is said about all.
-        placed: how many pods of each group hold room already.
+        placed: returns how many pods of a group hold room already.
     """
 
-    def __init__(self, gangs: Iterable[Gang], groups: Mapping[str, Group], placed: Mapping[str, int]) -> None:
+    def __init__(
+        self, gangs: Iterable[Gang], groups: Mapping[str, Group], placed: Callable[[str], int]
+    ) -> None:
         self._groups, self._placed = groups, placed
         self._gangs = {gang.key: gang for gang in gangs}
         self._children: dict[str, list[str]] = {}
@@ -173,7 +175,7 @@ class _Tree:
         return _Start(parts)
 
     def _start_of_pods(self, key: str, group: Group) -> _Start:
-        least, placed = max(group.min_member, 1), self._placed.get(key, 0)
+        least, placed = max(group.min_member, 1), self._placed(key)
         gang = self._gangs.get(key)
         if placed >= least:
             return _Start(())
