@@ -20,6 +20,7 @@ import yaml
 from node import PAUSE_IMAGE
 
 from gangline.api.resources import JOBS, PODS, SECRETS, SERVICES
+from gangline.workloads.job_state import finished
 
 PROGRAM = """
 import os, socket, sys, time
@@ -61,7 +62,7 @@ class Program:
             "GANGLINE_HOME": str(folder / "home"),
         }
 
-    async def start(self, *words: str) -> asyncio.subprocess.Process:
+    async def start(self, *words: str, start_new_session: bool = False) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gangline", "run", *self.line, *words),
             cwd=self.folder,
@@ -69,6 +70,7 @@ class Program:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            start_new_session=start_new_session,
         )
 
     async def __call__(self, *words: str) -> tuple[int | None, str, str]:
@@ -221,3 +223,91 @@ async def test_an_image_that_cannot_be_pulled_or_has_no_python_is_told_in_a_line
     code, out, err = await program("--", "python3", "train.py")
     assert code != 0, out + err
     assert "python3" in err.splitlines()[-1], err
+
+
+SWEPT = """
+import json, pathlib, sys, time
+lr, seed = float(sys.argv[1]), int(sys.argv[2])
+for step in (1, 2):
+    values = {"loss": lr / step + seed}
+    print("@gangline " + json.dumps({"kind": "scalars", "step": step, "values": values}), flush=True)
+while pathlib.Path("slow").exists() and not pathlib.Path("/tmp/go").exists():
+    time.sleep(0.05)
+sys.exit(3 if seed == 1 and not pathlib.Path("mended").exists() else 0)
+"""
+SWEEP = ("--sweep", "lr=2,1", "--sweep", "seed=0..1", "--parallel", "2", "--best", "loss")
+
+
+async def test_a_sweep_runs_on_the_cluster_and_resumes_what_failed(program: Program) -> None:
+    (program.folder / "train.py").write_text(SWEPT)
+    line = ("--", "python3", "train.py", "{lr}", "{seed}")
+    code, out, err = await program(*SWEEP, *line)
+
+    assert code == 1, out + err
+    assert "(lr=1 seed=0), loss 0.5 at step 2" in out
+    assert out.count("failed (3)") == 2 and "exited with code 3" in err
+    (program.folder / "mended").touch()
+    code, out, err = await program(*SWEEP, "--resume", *line)
+    assert code == 0, out + err
+    assert "2 of 4 runs have succeeded before" in err
+    assert [row.split()[1:4] for row in out.splitlines()[1:5]] == [
+        ["1", "0", "succeeded"],
+        ["2", "0", "succeeded"],
+        ["1", "1", "succeeded"],
+        ["2", "1", "succeeded"],
+    ]
+
+
+async def test_a_sweep_whose_commands_were_killed_finds_its_runs_again(
+    program: Program, kubectl: Callable[..., str]
+) -> None:
+    (program.folder / "train.py").write_text(SWEPT)
+    (program.folder / "slow").touch()
+    line = ("--sweep", "lr=1,2", "--parallel", "2", "--", "python3", "train.py", "{lr}", "0")
+    process = await program.start(*line, start_new_session=True)
+    jobs = program.jobs
+
+    async def running() -> list[str]:
+        pods = (await jobs.client.list(PODS, jobs.namespace)).items
+        return [one["metadata"]["name"] for one in pods if one["status"]["phase"] == "Running"]
+
+    async with asyncio.timeout(LIMIT_S):
+        while len(await running()) < 2:
+            await asyncio.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+    one, other = await running()
+    kubectl("-n", jobs.namespace, "exec", one, "--", "touch", "/tmp/go")
+    async with asyncio.timeout(LIMIT_S):
+        while not any(finished(one) for one in (await jobs.client.list(JOBS, jobs.namespace)).items):
+            await asyncio.sleep(0.05)
+    again = await program.start(line[0], line[1], "--resume", *line[2:])
+    assert again.stderr is not None
+    told = b""
+    async with asyncio.timeout(LIMIT_S):
+        while b"goes on since it was begun before" not in told:
+            told += await again.stderr.readline()
+        kubectl("-n", jobs.namespace, "exec", other, "--", "touch", "/tmp/go")
+        out, err = await again.communicate()
+
+    assert again.returncode == 0, told + err
+    assert b"1 of 2 runs have succeeded before" in told
+    assert out.count(b"succeeded") == 2
+    assert len((await jobs.client.list(JOBS, jobs.namespace)).items) == 2  # and none anew
+
+
+async def test_ctrl_c_deletes_the_jobs_of_a_sweep(program: Program) -> None:
+    (program.folder / "train.py").write_text(SWEPT)
+    (program.folder / "slow").touch()
+    line = ("--sweep", "lr=1..3", "--parallel", "2", "--", "python3", "train.py", "{lr}", "0")
+    process = await program.start(*line, start_new_session=True)
+    async with asyncio.timeout(LIMIT_S):
+        while len([one for one in await program.left() if one.startswith("Pod ")]) < 2:
+            await asyncio.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    async with asyncio.timeout(LIMIT_S):
+        _, err = await process.communicate()
+
+    assert process.returncode == 130, err
+    assert b"by the same line with --resume" in err
+    assert [one for one in await program.left() if one.startswith("Job ")] == []

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
@@ -19,11 +20,12 @@ import msgspec
 from gangline.cli.output import Column, print_table, say
 from gangline.client.run.sweep import Sweep, SweepPoint, filled, new_sweep, own_words, resumed
 from gangline.client.target import ClusterTarget
-from gangline.errors import EXIT_INTERRUPTED, UserError
+from gangline.errors import EXIT_INTERRUPTED, GanglineError, UserError
 from gangline.units import plural
 
 if TYPE_CHECKING:
     from gangline.cli.runs.curves import RunCurves
+    from gangline.client.async_job import AsyncJobHandle
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -143,7 +145,7 @@ def run_sweep(
         return 0
     kept = _Kept(target.kept.state / FOLDER / f"{sweep.name}.json")
     if options.resume:
-        sweep = _with_ends(target, resumed(kept.read(sweep.name), sweep))
+        sweep = resumed(kept.read(sweep.name), sweep)
     queue = _Queue(target, sweep, line, kept)
     is_whole = False
     try:
@@ -177,31 +179,21 @@ class _Kept:
         draft.replace(self.path)
 
 
-def _with_ends(target: ClusterTarget, sweep: Sweep) -> Sweep:
-    """Return a sweep with the ends of runs that went on when its command was gone."""
-    from gangline.clock import now
-    from gangline.cluster.runs.reading import find_past
-    from gangline.cluster.runs.record import summary_of
-
-    for index, point in enumerate(sweep.points):
-        past = find_past(target.kept, point.run, None) if point.run and point.exit_code is None else None
-        if past is not None and summary_of(past.record, now()).status == "SUCCEEDED":
-            sweep = sweep.with_point(index, msgspec.structs.replace(point, exit_code=0))
-    return sweep
-
-
 class _Queue:
     """The runs of a sweep, so many at a time; each is a ``gangline run`` of its own."""
 
     def __init__(self, target: ClusterTarget, sweep: Sweep, line: list[str], kept: _Kept) -> None:
         self.sweep = sweep
-        self._line, self._kept = line, kept
+        self._target, self._line, self._kept = target, line, kept
         self._names = _names(target, sweep)
-        self._left = [index for index, point in enumerate(sweep.points) if point.exit_code != 0]
-        self._done = len(sweep.points) - len(self._left)
+        self._going: dict[int, AsyncJobHandle] = {}
+        self._done = 0
 
     async def run(self, parallel: int) -> bool:
         """Run what has not succeeded yet; return whether everything has then."""
+        await self._look_back()
+        left = [index for index, point in enumerate(self.sweep.points) if point.exit_code != 0]
+        self._done = len(self.sweep.points) - len(left)
         if self._done:
             say(f"{self._done} of {plural(len(self.sweep.points), 'run')} have succeeded before")
         places = asyncio.Semaphore(parallel)
@@ -211,15 +203,51 @@ class _Queue:
                 await self._run(index)
 
         async with asyncio.TaskGroup() as group:
-            for index in self._left:
+            for index in left:
                 group.create_task(one(index))
         return all(point.exit_code == 0 for point in self.sweep.points)
+
+    async def _look_back(self) -> None:
+        """Find the runs again whose commands are gone: they have succeeded meanwhile, or go on."""
+        from gangline.client.async_job import AsyncJobHandle
+        from gangline.client.jobs.job_lookup import open_job
+        from gangline.client.jobs.one_job import read_job
+        from gangline.workloads.job_start import job_ref
+        from gangline.workloads.job_state import finished
+
+        for index, point in enumerate(self.sweep.points):
+            if not point.run or point.exit_code is not None:
+                continue
+            with suppress(GanglineError):  # it never came to a job, or nothing is left of it
+                async with open_job(self._target, point.run) as found:
+                    view = await read_job(found)
+                    if view.status == "SUCCEEDED":
+                        self._keep(index, msgspec.structs.replace(point, exit_code=0))
+                    elif found.client is not None and not finished(found.job):
+                        self._going[index] = AsyncJobHandle(self._target, job_ref(found.job))
+
+    async def _follow(self, index: int, job: AsyncJobHandle) -> bool:
+        """Wait for a run that went on without its command; return whether it has succeeded."""
+        point = self.sweep.points[index]
+        say(f"{point.run}  {point.words}  goes on since it was begun before")
+        try:
+            if (await job.wait()).status != "SUCCEEDED":
+                return False
+        except asyncio.CancelledError:  # Ctrl-C, which deletes the others' jobs too
+            await job.cancel()
+            raise
+        self._keep(index, msgspec.structs.replace(point, exit_code=0))
+        self._done += 1
+        say(f"[{self._done}/{len(self.sweep.points)}] {point.run}  {point.words}  succeeded")
+        return True
 
     def _keep(self, index: int, point: SweepPoint) -> None:
         self.sweep = self.sweep.with_point(index, point)
         self._kept.write(self.sweep)
 
     async def _run(self, index: int) -> None:
+        if index in self._going and await self._follow(index, self._going[index]):
+            return
         point = msgspec.structs.replace(self.sweep.points[index], run=next(self._names), exit_code=None)
         self._keep(index, point)
         program = filled(self.sweep.program, point.values)
