@@ -7,7 +7,7 @@ import queue
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, InvalidRequestError
 from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationManager
 
 notification_manager = WorkerNotificationManager()
@@ -127,20 +127,24 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         notification_manager.init()
         notification_manager.register_listener(state)
-        skip_sync = False
+        skip_sync = has_begun = False
         try:
             while True:
                 try:
+                    if has_begun:
+                        reset()
+                        state.on_reset()
+                    has_begun = True
                     if not skip_sync:
                         state.sync()
                     return func(state, *args, **kwargs)
+                except InvalidRequestError:
+                    raise
                 except HorovodInternalError:
                     state.restore()
                     skip_sync = False
                 except HostsUpdatedInterrupt as interrupt:
                     skip_sync = interrupt.skip_sync
-                reset()
-                state.on_reset()
         finally:
             notification_manager.remove_listener(state)
 

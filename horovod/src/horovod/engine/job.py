@@ -8,18 +8,19 @@ import atexit
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gangline.train.environment import read_ranks
+from gangline.train.environment import Ranks, read_ranks
 from gangline.train.rendezvous import exchange, interface_towards, open_store, own_addresses
 from horovod.engine.agreement import ADD_SET, REMOVE_SET, Request
 from horovod.engine.collectives import Collectives, Group
 from horovod.engine.engine import Engine
 from horovod.engine.links import meet
+from horovod.engine.membership import agree_on_members, report_lost, wait_for
 from horovod.engine.settings import Settings, read_settings
 from horovod.engine.timeline import Timeline
 from horovod.engine.topology import Topology, chosen, place
@@ -39,6 +40,8 @@ class Job:
 
 _job: Job | None = None
 _turns = 0
+_members: tuple[int, ...] = ()
+"""Of an elastic job: the ranks that it has now, as the launcher calls them."""
 _lock = threading.Lock()
 
 
@@ -82,19 +85,10 @@ def begin(members: Sequence[int] | None = None, *, dynamic_sets: bool = False) -
             told = chosen(told, members)
         _turns += 1
         store = open_store(told, turn=_turns)
-        import torch
-
-        facts = exchange(
-            store,
-            told,
-            {
-                "node": os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname(),
-                "local_rank": told.local_rank,
-                "local_size": told.local_size,
-                "addresses": own_addresses(),
-                "cuda": torch.cuda.is_available() and torch.distributed.is_nccl_available(),
-            },
-        )
+        if settings.elastic and told.size > 1:
+            told, facts = _meet_survivors(told, store, settings)
+        else:
+            facts = exchange(store, told, _own_facts(told))
         topology = place(told, facts)
         owns = topology.size > 1 and _make_process_group(topology, facts, store)
         backend = _backends(facts)
@@ -103,10 +97,49 @@ def begin(members: Sequence[int] | None = None, *, dynamic_sets: bool = False) -
             *(topology.rank, topology.size, settings, store),
             ["127.0.0.1"] if alone else facts[0]["addresses"],
             "127.0.0.1" if alone else "0.0.0.0",
+            _reporter() if settings.elastic and _members else None,
         )
         _job = _with_engine(topology, settings, link, owns, backend, dynamic_sets)
         atexit.register(end)
         return True
+
+
+def _reporter() -> Callable[[int], None]:
+    """Return what rank 0's coordinator does when a connection ends."""
+    whole, members = open_store(read_ranks(os.environ), turn=0), _members
+
+    def report(rank: int) -> None:
+        with suppress(RuntimeError):  # the launcher has gone too
+            report_lost(whole, members[rank])
+
+    return report
+
+
+def _own_facts(told: Ranks) -> dict[str, Any]:
+    import torch
+
+    return {
+        "node": os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname(),
+        "local_rank": told.local_rank,
+        "local_size": told.local_size,
+        "addresses": own_addresses(),
+        "cuda": torch.cuda.is_available() and torch.distributed.is_nccl_available(),
+    }
+
+
+def _meet_survivors(told: Ranks, store: Any, settings: Settings) -> tuple[Ranks, list[dict[str, Any]]]:
+    """Meet those of the turn before that were not lost; return this rank's place and their facts."""
+    global _members
+    whole = open_store(told, turn=0)
+    timeout_s = settings.elastic_timeout_s
+    before = _members or tuple(range(told.size))
+    _members = agree_on_members(whole, _turns, told.rank, before, timeout_s)
+    told = chosen(told, _members)
+
+    def wait(name: str) -> None:
+        wait_for(whole, store, name, _members, timeout_s)
+
+    return told, exchange(store, told, _own_facts(told), wait=wait)
 
 
 def _with_engine(
