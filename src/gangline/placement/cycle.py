@@ -16,9 +16,8 @@ import numpy as np
 from gangline.clock import format_time, parse_time
 from gangline.placement.allocations import Allocations
 from gangline.placement.capacity import Spot, take
-from gangline.placement.claims.results import allocation_of, given_gpus
 from gangline.placement.closeness import closeness, closest
-from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait
+from gangline.placement.decisions import Binding, Decisions, Eviction, Unschedulable, Wait, bound
 from gangline.placement.fit import by_shape, has_rules
 from gangline.placement.gangs import Gang, GangShape, Group
 from gangline.placement.groups.collect import collect_gangs
@@ -194,12 +193,7 @@ class SchedulingCycle:
         take(self._table, self._table.room, spots)
         if kept is not None:
             take(self._table, kept.spare, spots)
-        together: dict[int, set[int]] = {}
-        for spot in spots:
-            together.setdefault(spot.node, set()).update(spot.gpus)
-        visible = {row: self._indices(row, gpus) for row, gpus in together.items()}
-        for spot in spots:
-            self._bind(spot, visible[spot.node])
+        self._bind(spots)
         return True
 
     def _form(self, gang: Gang) -> GangShape | None:
@@ -343,23 +337,20 @@ class SchedulingCycle:
         found = self._table.views[row].gpus
         return tuple(sorted(found.indices[index] for index in gpus)) if found is not None else ()
 
-    def _bind(self, spot: Spot, visible: tuple[int, ...]) -> None:
-        node, pod = self._table.views[spot.node], spot.pod
-        gpus: list[tuple[str, tuple[str, ...]]] = []
-        own: tuple[int, ...] = ()
-        chosen: tuple[str, ...] = ()
-        if spot.gpus and node.gpus is not None:
-            chosen = tuple([node.gpus.uuids[index] for index in spot.gpus])
-            gpus = [(name, chosen[first:end]) for name, first, end in pod.gpu_shares]
-            own = tuple([node.gpus.indices[index] for index in spot.gpus])
-        claims = [(name, request, chosen[first:end]) for name, request, first, end in pod.claim_shares]
-        given = zip(pod.demands, spot.given, strict=True)
-        allocations = [(name, allocation_of(demand, some)) for (name, demand), some in given if some]
-        choice = tuple(gpus), own, visible, tuple(claims), tuple(allocations)
-        self._bindings.append(Binding(pod.key, pod.uid, node.name, *choice))
-        self._allocating |= pod.to_allocate
-        placed = pod.placed(node.name, chosen + given_gpus(spot.given), self._moment, spot.devices)
-        self._allocations.add(placed)
+    def _bind(self, spots: Sequence[Spot]) -> None:
+        """Note the bindings of a gang, and that its pods hold room. Cost: 5 µs a pod."""
+        together: dict[int, set[int]] = {}
+        for spot in spots:
+            together.setdefault(spot.node, set()).update(spot.gpus)
+        visible = {row: self._indices(row, gpus) for row, gpus in together.items()}
+        placed = []
+        for spot in spots:
+            binding, pod = bound(spot, self._table.views[spot.node], visible[spot.node], self._moment)
+            self._bindings.append(binding)
+            if pod.demands or pod.claim_shares:
+                self._allocating |= pod.to_allocate
+            placed.append(pod)
+        self._allocations.add_all(placed)
 
     def _no_room(self, gang: Gang, core: Gang, line: QueueLine) -> None:
         """Say why a gang waits; keep room for it if it is the first; make room if it may."""

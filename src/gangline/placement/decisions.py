@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from gangline.placement.claims.results import allocation_of, given_gpus
+
+if TYPE_CHECKING:
+    from gangline.placement.capacity import Spot
+    from gangline.placement.claims.devices import DeviceId
+    from gangline.placement.snapshot import NodeView, PodView
+
+NO_DEVICES: frozenset[DeviceId] = frozenset()
 
 
 class Binding(msgspec.Struct, frozen=True, gc=False):
@@ -35,6 +44,33 @@ class Binding(msgspec.Struct, frozen=True, gc=False):
         """All GPUs that the pod gets, each once."""
         found = [*self.gpus, *((name, uuids) for name, _, uuids in self.claims)]
         return tuple(dict.fromkeys(uuid for _, uuids in found for uuid in uuids))
+
+
+def bound(spot: Spot, node: NodeView, visible: tuple[int, ...], moment: str) -> tuple[Binding, PodView]:
+    """Return the binding of a pod to its spot, and the pod as it is then. Cost: 3 µs.
+
+    Args:
+        spot: of the pod.
+        node: the node of the spot.
+        visible: device indices of all GPUs that the pod's gang gets there.
+        moment: now, RFC 3339.
+    """
+    pod, devices = spot.pod, NO_DEVICES
+    gpus: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    own: tuple[int, ...] = ()
+    uuids: tuple[str, ...] = ()
+    allocations: tuple[tuple[str, dict[str, Any]], ...] = ()
+    if spot.gpus and node.gpus is not None:
+        uuids = tuple([node.gpus.uuids[index] for index in spot.gpus])
+        gpus = tuple([(name, uuids[first:end]) for name, first, end in pod.gpu_shares])
+        own = tuple([node.gpus.indices[index] for index in spot.gpus])
+    claims = tuple([(name, request, uuids[first:end]) for name, request, first, end in pod.claim_shares])
+    if spot.given:
+        given = zip(pod.demands, spot.given, strict=True)
+        allocations = tuple([(name, allocation_of(demand, some)) for (name, demand), some in given if some])
+        uuids, devices = uuids + given_gpus(spot.given), spot.devices
+    binding = Binding(pod.key, pod.uid, node.name, gpus, own, visible, claims, allocations)
+    return binding, pod.placed(node.name, uuids, moment, devices)
 
 
 class Unschedulable(msgspec.Struct, frozen=True, gc=False):

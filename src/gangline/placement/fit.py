@@ -181,9 +181,9 @@ def _level_domains(
         inside = domains != NO_DOMAIN
         if models is not None:
             domains = np.where(inside, domains * (int(models.max()) + 1) + models, NO_DOMAIN)
-        totals = np.bincount(domains[inside], weights=counts[inside]).astype(np.float64)
+        totals = np.bincount(domains - NO_DOMAIN, weights=counts)[1:]  # the first are those of none
         fitting = np.flatnonzero(totals >= wanted)
-        values = totals[fitting]
+        values = totals[fitting].astype(np.float64)
         if preferred is not None:
             has_room = inside & (counts > 0)
             sums = np.bincount(domains[has_room], weights=preferred[has_room], minlength=len(totals))

@@ -82,6 +82,8 @@ MODEL_LABELS = (
 )
 """Labels of nodes that name the model of their devices: GPU feature discovery's, the makers', GKE's."""
 
+NO_CLAIMS = frozenset[str]()
+
 OWN_TAINTS = frozenset([BY_WIRES_TAINT.key, HELD_TAINT.key])
 
 NOT_READY_TAINT = "node.kubernetes.io/not-ready"
@@ -329,9 +331,11 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return [f"{self.namespace}/{name}" for _, name in self.device_claims if name]
 
     @property
-    def to_allocate(self) -> set[str]:
+    def to_allocate(self) -> frozenset[str]:
         """Claims of devices that are allocated with it, by ``NAMESPACE/NAME``."""
-        return {f"{self.namespace}/{claim}" for claim, *_ in (*self.demands, *self.claim_shares)}
+        if not (self.demands or self.claim_shares):
+            return NO_CLAIMS
+        return frozenset(f"{self.namespace}/{claim}" for claim, *_ in (*self.demands, *self.claim_shares))
 
     def placed(
         self,

@@ -66,7 +66,9 @@ class AffinityIndex:
         if self._known_terms:
             for term in self._known_terms.about(pod):
                 self._known[term][pod.uid] = pod.node_name
-        for term in pod.relations.apart if pod.relations else ():
+        if pod.relations is None:
+            return
+        for term in pod.relations.apart:
             self._keeping.setdefault(term, {})[pod.uid] = pod.node_name
             self._keeping_terms.add(term)
 
