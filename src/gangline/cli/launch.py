@@ -30,6 +30,28 @@ from gangline.errors import UserError
     metavar="FOLDER",
     help="Write each rank's output here too, in a folder of its own.",
 )
+@click.option(
+    "--min-ranks", type=click.IntRange(1), metavar="N", help="Elastic: train on with so many or more."
+)
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    metavar="K",
+    help="Elastic: losses of ranks that are survived.",
+)
+@click.option(
+    "--host-discovery-script", metavar="FILE", help="Elastic: a program that prints HOST:SLOTS lines now."
+)
+@click.option(
+    "--cool-down",
+    type=click.FloatRange(0),
+    default=30.0,
+    show_default=True,
+    metavar="S",
+    help="Elastic: a host whose rank failed gets none for so long.",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def command(
     hosts: str | None,
@@ -46,6 +68,10 @@ def command(
     start_timeout: float,
     wdir: str | None,
     log_dir: str | None,
+    min_ranks: int | None,
+    max_restarts: int,
+    host_discovery_script: str | None,
+    cool_down: float,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND as ranks on hosts that you reach over ssh, without Kubernetes.
@@ -53,6 +79,9 @@ def command(
     The hosts are asked first, all at once. With an MPI on this machine `mpirun` starts the ranks, else
     Gangline does. Every rank finds its place in the variables that torch, MPI and Horovod programs read. When
     one rank fails, or this command ends in whatever way, all ranks are ended.
+
+    With --min-ranks or --host-discovery-script the number of ranks may change while they train: those of a
+    script that calls `gangline.train.run_elastic`. Gangline starts them then, without MPI.
 
     \b
     gangline launch --hosts node-1:4,node-2:4 -- python train.py
@@ -66,11 +95,15 @@ def command(
             "`gangline launch` hands out no GPUs: a rank sees all of its host, and takes that of LOCAL_RANK",
             hint=f"leave it out; --nproc-per-node {max(1, gpus)} starts so many ranks on each host",
         )
+    is_elastic = min_ranks is not None or host_discovery_script is not None
     found = read_hosts(hosts, hostfile) or [Host("localhost", max(1, per_node or ranks or 1))]
     found, ranks = places_of_hosts(found, ranks, per_node)
     if start_timeout <= 0:
         raise UserError(f"--start-timeout {start_timeout:g} is no time; give seconds above 0")
-    places = plan_ranks(found, sum(host.slots for host in found) if ranks is None else ranks)
+    folder = Path(log_dir) if log_dir else None
+    places = (
+        [] if is_elastic else plan_ranks(found, sum(host.slots for host in found) if ranks is None else ranks)
+    )
     options = StartOptions(
         shell=read_shell(remote_shell, ssh_port, ssh_identity_file),
         command=command,
@@ -79,5 +112,11 @@ def command(
         interfaces=read_interfaces(interface),
         start_timeout_s=start_timeout,
     )
-    folder = Path(log_dir) if log_dir else None
+    if is_elastic:
+        from gangline.launch.elastic.elastic_start import ElasticOptions, run_elastic
+
+        given = hosts or hostfile or not host_discovery_script
+        change = ElasticOptions(min_ranks or 1, ranks, max_restarts, host_discovery_script or "", cool_down)
+        run_elastic(found if given else [], options, change, folder, say)
+        return
     run_launch(Launch(places, options, use_mpi, check, output_folder=folder), say)

@@ -5,6 +5,8 @@ ranks of the host. It reads lines of JSON from standard input:
 
     {"ports": [20001, 20002]}                            once: ports for rank 0, the first free one is taken
     {"start": [{"rank": 0, "argv": [...], "env": {...}}], "cwd": "/code"}
+    {"board": "..."}                                     a text for all ranks, in a file that a variable names
+    {"kill": [2]}                                        SIGKILL for these
     {"stop": true, "grace_s": 30, "only_first": true}    SIGTERM now, SIGKILL then, 3 s unless given; SIGTERM
                                                          not to what a rank has started
 
@@ -19,15 +21,18 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import IO, Any
 
+BOARD_VARIABLE = "GANGLINE_ELASTIC_BOARD"
 GRACE_S = 3.0
 CHUNK = 65536
 
@@ -127,6 +132,7 @@ class RankSupervisor:
         self.kill_at: float | None = None
         self.orphaned = False
         self.told_to_end = False
+        self.board = ""
         self.woken, wake = os.pipe()
         for end in (self.woken, wake):
             os.set_blocking(end, False)
@@ -141,6 +147,8 @@ class RankSupervisor:
             env = dict(os.environ)
             env.update(one["env"])
             env.setdefault("PWD", cwd)
+            if self.board:
+                env[BOARD_VARIABLE] = self.board
             try:
                 process = subprocess.Popen(
                     one["argv"],
@@ -159,6 +167,14 @@ class RankSupervisor:
             for stream, event in ((process.stdout, "out"), (process.stderr, "err")):
                 assert stream is not None
                 self.selector.register(stream, selectors.EVENT_READ, (event, one["rank"]))
+
+    def post(self, text: str) -> None:
+        """Show a text to all ranks: in a file of theirs, replaced at once."""
+        if not self.board:
+            self.board = str(Path(tempfile.mkdtemp(prefix="gangline-elastic-"), "board"))
+        draft = Path(self.board + ".draft")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(self.board)
 
     def signal_all(self, number: int) -> None:
         """Send a signal to the process groups of the ranks that still run."""
@@ -258,6 +274,8 @@ class RankSupervisor:
             if self.kill_at and time.monotonic() > self.kill_at:
                 self.signal_all(signal.SIGKILL)
         end_orphans()
+        if self.board:
+            shutil.rmtree(str(Path(self.board).parent), ignore_errors=True)
 
     def obey_all(self, text: bytes) -> bytes:
         """Do what whole lines say; return the rest."""
@@ -272,6 +290,11 @@ class RankSupervisor:
             port = first_free(command["ports"])
             hello = {"host": socket.gethostname(), "addresses": addresses(), "port": port}
             send("hello", 0, json.dumps(hello).encode())
+        if "board" in command:
+            self.post(command["board"])
+        for rank in command.get("kill", []):
+            if rank in self.processes:
+                os.killpg(self.processes[rank].pid, signal.SIGKILL)
         if command.get("stop"):
             self.stop(command.get("grace_s", GRACE_S), command.get("only_first", False))
             self.told_to_end = True

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from gangline.train.checkpoints.agreement import CheckpointError as CheckpointError
     from gangline.train.checkpoints.checkpoint import Checkpoints as Checkpoints
     from gangline.train.data.shard import Shard as Shard
+    from gangline.train.elastic.run import run_elastic as run_elastic
+    from gangline.train.elastic.state import ElasticState as ElasticState
     from gangline.train.environment import Ranks as Ranks
     from gangline.train.environment import read_ranks as read_ranks
     from gangline.train.peers import PeerLostError as PeerLostError
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "CheckpointError": "checkpoints.agreement",
     "Checkpoints": "checkpoints.checkpoint",
+    "ElasticState": "elastic.state",
     "NotFiniteError": "progress",
     "PeerLostError": "peers",
     "Progress": "progress",
@@ -40,6 +43,7 @@ _HOMES = {
     "Shard": "data.shard",
     "init": "start",
     "read_ranks": "environment",
+    "run_elastic": "elastic.run",
     "watch": "silence.script_watch",
 }
 

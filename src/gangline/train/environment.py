@@ -20,6 +20,10 @@ from gangline.errors import UserError
 
 MASTER_PORT_FIRST, MASTER_PORT_COUNT = 20000, 10000
 MASTER_PORT_USUAL = 29500
+BOARD_VARIABLE = "GANGLINE_ELASTIC_BOARD"
+"""Where the launcher of an elastic training shows who trains with whom."""
+GENERATION_VARIABLE = "GANGLINE_GENERATION"
+"""Counts the sets of ranks of an elastic training, from 1 on."""
 
 Environment = Mapping[str, str]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -48,8 +49,10 @@ class Parallel(DistributedDataParallel):
     def _register_hook(parallel: Parallel, _: object) -> None:
         parallel._registration.remove()
         if not parallel._comm_hooks:  # a script has none of its own
+            # The reducer is of C++ and would hold the model that holds it, for ever.
+            found: Callable[[], Any] = ref(parallel)
             # torch refuses hooks with annotations other than its own types
-            parallel.register_comm_hook(None, lambda state, bucket: parallel._average(bucket))
+            parallel.register_comm_hook(None, lambda state, bucket: found()._average(bucket))
 
     def _average(self, bucket: Any) -> Any:
         assert self._begin is not None

@@ -61,6 +61,11 @@ _opened: dict[Ranks, Any] = {}
 """Stays open for the next session of this process: at the same port no other one could be told from it."""
 
 
+def forget_stores() -> None:
+    """Let the stores go that sessions of this process have opened: there will be none with these ranks."""
+    _opened.clear()
+
+
 def _open(ranks: Ranks, deadline: float) -> Any:
     if ranks.master is not None:
         return _at_master(ranks, deadline)

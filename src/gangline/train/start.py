@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,12 +15,26 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gangline.errors import EXIT_RESUME, UserError
 from gangline.train.ending import early_end, end_together, free_waiting
-from gangline.train.environment import Environment, Ranks, complete, read_ranks
+from gangline.train.environment import (
+    BOARD_VARIABLE,
+    GENERATION_VARIABLE,
+    Environment,
+    Ranks,
+    complete,
+    read_ranks,
+)
 from gangline.train.gradients import SharedGradients, Traffic, share_memory
 from gangline.train.heartbeat import HeartbeatSocket
-from gangline.train.peers import Peers, is_of_collective
+from gangline.train.peers import PeerLostError, Peers, is_of_collective
 from gangline.train.preemption import StopRequest
-from gangline.train.rendezvous import exchange, interface_towards, open_store
+from gangline.train.rank_device import choose_device, note, set_threads
+from gangline.train.rendezvous import (
+    MEETING_TIMEOUT_S,
+    exchange,
+    forget_stores,
+    interface_towards,
+    open_store,
+)
 from gangline.train.shared_memory import FOLDER, why_unsupported
 from gangline.train.silence.own_place import own_place
 from gangline.train.silence.watch import Watch
@@ -226,6 +239,26 @@ class Session:
         dist.destroy_process_group()
         self.store = self.watch = None
 
+    def abandon(self) -> None:
+        """Leave at once, waiting for nobody: ranks were lost, and others take this one's place."""
+        global _session
+        _session = None
+        import torch.distributed as dist
+
+        if self._stop_request is not None:
+            self._stop_request.close()
+        if self.watch is not None:
+            self.watch.abandon()
+            atexit.unregister(self.watch.close)
+        if self.gradients is not None:
+            self.gradients.give_up(PeerLostError("this generation of ranks has ended"))
+            self.gradients.close()
+        for checkpoints in self._checkpoints:
+            checkpoints.abandon()
+        dist.destroy_process_group()
+        self.store = self.watch = self.gradients = None
+        forget_stores()
+
     def __enter__(self) -> Session:
         return self
 
@@ -252,6 +285,7 @@ def init(
     shared_memory: bool = True,
     silent_after_s: float = SILENT_AFTER_S,
     environment: Environment | None = None,
+    meeting_s: float = MEETING_TIMEOUT_S,
 ) -> Session:
     """Make this process a rank of its job: torch.distributed is ready when it returns.
 
@@ -266,19 +300,15 @@ def init(
         shared_memory: let gradients of ranks on one node go over shared memory (CPU only).
         silent_after_s: how long no rank steps before the one that keeps the others waiting is named.
         environment: variables instead of this process's own.
+        meeting_s: how long the other ranks are waited for.
 
     Raises:
         UserError: the launcher's variables are incomplete or contradict each other.
         RendezvousError: the other ranks did not come.
     """
     global _session, _turns
-    if _session is not None:
-        raise UserError(
-            "init() was called before in this process", hint="close() that session before the next one"
-        )
-    if backend not in BACKENDS:
-        raise UserError(f"backend `{backend}` is unknown; there are {', '.join(BACKENDS)}")
     environment = os.environ if environment is None else environment
+    _check_start(backend, environment)
     told = read_ranks(environment)
     try:
         import torch
@@ -286,14 +316,15 @@ def init(
         raise UserError("gangline.train needs torch in this Python", hint="pip install torch") from error
 
     _turns += 1
-    store = open_store(told, turn=_turns)
+    generation = int(environment.get(GENERATION_VARIABLE, 0))
+    store = open_store(told, turn=generation or _turns, timeout_s=meeting_s)
     stack_file, beats = StackFile(), HeartbeatSocket()
     facts = exchange(store, told, _own_facts(told, torch, stack_file, beats))
     nodes = [str(one["node"]) for one in facts]
     ranks = complete(told, nodes)
     _check_facts(facts, ranks)
-    count = _set_threads(threads, environment, ranks, torch)
-    device, chosen = _choose_device(backend, facts, ranks, torch)
+    count = set_threads(threads, environment, ranks, torch)
+    device, chosen = choose_device(backend, facts, ranks, torch)
     if chosen == "gloo":
         _choose_interface(facts, ranks)
     import torch.distributed as dist
@@ -317,6 +348,20 @@ def init(
     atexit.register(session.watch.close)
     _session = session
     return session
+
+
+def _check_start(backend: str, environment: Environment) -> None:
+    if _session is not None:
+        raise UserError(
+            "init() was called before in this process", hint="close() that session before the next one"
+        )
+    if backend not in BACKENDS:
+        raise UserError(f"backend `{backend}` is unknown; there are {', '.join(BACKENDS)}")
+    if BOARD_VARIABLE in environment and GENERATION_VARIABLE not in environment:
+        raise UserError(
+            "this process was started by an elastic launch, and calls init()",
+            hint="call gangline.train.run_elastic(train, state), or launch it without --min-ranks",
+        )
 
 
 def _own_facts(ranks: Ranks, torch: Any, stack_file: StackFile, beats: HeartbeatSocket) -> dict[str, Any]:
@@ -343,56 +388,6 @@ def _check_facts(facts: list[dict[str, Any]], ranks: Ranks) -> None:
     other = next((rank for rank, fact in enumerate(facts) if fact["size"] != ranks.size), None)
     if other is not None:
         raise UserError(f"rank {other} was told {facts[other]['size']} ranks, this one {ranks.size}")
-
-
-def _set_threads(threads: int | None, environment: Environment, ranks: Ranks, torch: Any) -> int:
-    """Set torch's threads and return their number."""
-    given = environment.get("OMP_NUM_THREADS", "").split(",")[0]
-    if threads is None:
-        threads = int(given) if given.isdigit() and int(given) else max(1, cores() // (ranks.local_size or 1))
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # for worker processes and libraries that load later
-    torch.set_num_threads(threads)
-    return threads
-
-
-def cores() -> int:
-    """Return how many cores this process may use, a container's CPU limit included."""
-    try:
-        count = len(os.sched_getaffinity(0))
-    except AttributeError:
-        count = os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        return max(1, min(count, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        return count
-
-
-def _choose_device(backend: str, facts: list[dict[str, Any]], ranks: Ranks, torch: Any) -> tuple[Any, str]:
-    """Return this rank's device and the backend; a GPU for each rank means nccl."""
-    chosen = [gpu_of(facts, rank) for rank in range(ranks.size)]
-    own_each = all(chosen) and len(set(chosen)) == ranks.size
-    if backend == "nccl" and not own_each:
-        without = [rank for rank, gpu in enumerate(chosen) if not gpu]
-        raise UserError(
-            f"backend nccl wants a GPU for every rank, but "
-            f"{f'rank {without[0]} sees none' if without else 'two ranks share one'}",
-            hint="start as many ranks as there are GPUs, or use backend gloo",
-        )
-    if backend == "gloo" or not own_each:
-        if backend == "auto" and any(chosen) and ranks.rank == 0:
-            note("not every rank has a GPU of its own: all train on the CPU, with gloo")
-        return torch.device("cpu"), "gloo"
-    index = facts[ranks.rank]["gpus"].index(chosen[ranks.rank])
-    torch.cuda.set_device(index)
-    return torch.device("cuda", index), "nccl"
-
-
-def gpu_of(facts: list[dict[str, Any]], rank: int) -> str:
-    """Return the GPU that a rank takes: by its place among the ranks that see the same ones."""
-    seen = facts[rank]["gpus"]
-    alike = [other for other in range(rank) if facts[other]["gpus"] == seen]
-    return str(seen[len(alike) % len(seen)]) if seen else ""
 
 
 def _choose_interface(facts: list[dict[str, Any]], ranks: Ranks) -> None:
@@ -436,9 +431,3 @@ def _wrapped(model: Any) -> Any:
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
     return model.module if isinstance(model, DistributedDataParallel | DataParallel) else None
-
-
-def note(text: str) -> None:
-    """Say something once, on standard error."""
-    sys.stderr.write(f"gangline.train: {text}\n")
-    sys.stderr.flush()

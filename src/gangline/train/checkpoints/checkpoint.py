@@ -235,6 +235,11 @@ class Checkpoints:
         finally:
             self._unlock()
 
+    def abandon(self) -> None:
+        """Let another training use the folder, waiting for nothing: what was not complete is not."""
+        self._behind = None
+        self._unlock()
+
     def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.close()

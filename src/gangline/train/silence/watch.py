@@ -143,6 +143,14 @@ class Watch:
             self._inspector.close()
         self._store = None
 
+    def abandon(self) -> None:
+        """End without a word and without waiting: the others may be gone, and the store with them."""
+        self._stop.set()
+        self._stack_file.close()
+        self._store = None
+        if self._inspector is not None:
+            self._inspector.close()
+
     def _read_from_store(self) -> range:
         """Return the ranks whose heartbeats this one reads from the store."""
         if self._ranks.rank == 0:

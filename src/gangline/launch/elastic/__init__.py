@@ -1,0 +1,1 @@
+"""Ranks whose number changes while they train."""

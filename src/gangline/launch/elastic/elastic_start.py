@@ -1,0 +1,294 @@
+"""Starts workers on hosts that come and go, and tells them their places, one generation after another.
+
+Every host's supervisor shows its workers a board, a small file, which says who trains with whom. Workers say
+by a record in their output that they are free. So nobody opens a port but rank 0, for its generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gangline.errors import EXIT_RESUME, JobFailedError, UserError
+from gangline.launch.elastic.discovery import discover
+from gangline.launch.elastic.membership import COOL_DOWN_S, Membership, TooFewRanksError, Worker
+from gangline.launch.host_session import HostSession
+from gangline.launch.hosts import Host
+from gangline.launch.mpirun import master_port
+from gangline.launch.plain_hosts import show_output
+from gangline.launch.rank_failure import take_record
+from gangline.launch.rank_output import RankOutput, plain_prefix
+from gangline.launch.rank_places import forwarded_variables
+from gangline.launch.rank_start import RANK_SUPERVISOR, StartOptions
+from gangline.workloads.outcome import cause_of_code, is_signal
+
+TICK_S = 0.1
+RANKS_MAX = 4096
+DISCOVERY_PERIOD_S = 1.0
+FREE_KIND = "elastic-free"
+"""Of the record by which a worker says that it is inside of no generation."""
+WORKER_VARIABLE = "GANGLINE_ELASTIC_WORKER"
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticOptions:
+    """How the number of ranks may change.
+
+    Attributes:
+        ranks_min: with fewer nobody trains.
+        ranks_max: more are never started, None for as many as the hosts have slots.
+        restarts_max: losses that are survived.
+        discovery: a program that prints hosts with slots, empty for those that were given.
+        cool_down_s: a host that failed gets no worker for so long.
+    """
+
+    ranks_min: int
+    ranks_max: int | None
+    restarts_max: int
+    discovery: str = ""
+    cool_down_s: float = COOL_DOWN_S
+
+
+def run_elastic(
+    hosts: Sequence[Host],
+    options: StartOptions,
+    elastic: ElasticOptions,
+    log_folder: Path | None,
+    say: Callable[[str], None],
+) -> None:
+    """Start workers and return when all of the last generation have ended well; see `ElasticStart`."""
+    output = ElasticOutput(show_output, plain_prefix, log_folder, elastic.ranks_max or 1000)
+    asyncio.run(ElasticStart(hosts, options, elastic, output, say).run())
+
+
+class ElasticOutput(RankOutput):
+    """Output of workers, out of which their words to the launcher are taken."""
+
+    on_free: Callable[[int], None] = staticmethod(lambda number: None)
+
+    def _line(self, rank: int, stream: str, line: bytes) -> None:
+        before, record = take_record(line.decode(errors="surrogateescape"))
+        if record is None or record["kind"] != FREE_KIND:
+            super()._line(rank, stream, line)
+            return
+        if before:
+            super()._line(rank, stream, before.encode(errors="surrogateescape") + b"\n")
+        self.on_free(rank)
+
+
+class ElasticStart:
+    """One elastic run.
+
+    Args:
+        hosts: with slots; those of the first look where a program names them.
+        options: how workers are started.
+        elastic: how their number may change.
+        output: of all workers, by their numbers.
+        say: is told of generations.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        options: StartOptions,
+        elastic: ElasticOptions,
+        output: ElasticOutput,
+        say: Callable[[str], None],
+    ) -> None:
+        self._options, self._elastic, self._output, self._say = options, elastic, output, say
+        self._members = Membership(
+            hosts,
+            elastic.ranks_min,
+            elastic.ranks_max or RANKS_MAX,
+            elastic.restarts_max,
+            time.monotonic(),
+            cool_down_s=elastic.cool_down_s,
+        )
+        self._sessions: dict[str, HostSession] = {}
+        self._addresses: dict[str, dict[str, str]] = {}
+        self._followers: set[asyncio.Task[None]] = set()
+        self._codes: dict[int, int] = {}
+        self._board = ""
+        self._program = f"{os.getpid()}-{time.time_ns()}"
+        self._signal = 0
+        self._failure: TooFewRanksError | None = None
+        output.on_free = self._members.is_free
+
+    async def run(self) -> None:
+        """Return when all workers of the last generation have ended well.
+
+        Raises:
+            JobFailedError: the training could not go on; the message names the rank that was lost last.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._interrupt, number)
+        began = time.monotonic()
+        looked = began - DISCOVERY_PERIOD_S
+        try:
+            while not self._is_over():
+                now = time.monotonic()
+                if self._elastic.discovery and now - looked >= DISCOVERY_PERIOD_S:
+                    looked = now
+                    self._members.hosts = await discover(self._elastic.discovery, self._members.hosts)
+                await self._start(self._members.starts(now))
+                for worker in self._members.late(now):
+                    self._send(worker.host, {"kill": [worker.number]})
+                self._go_on(now, is_start_over=now - began > self._options.start_timeout_s)
+                await asyncio.sleep(TICK_S)
+        except TooFewRanksError as error:
+            self._failure = error
+        finally:
+            for session in self._sessions.values():
+                session.send({"stop": True})
+            await asyncio.gather(*(session.close() for session in self._sessions.values()))
+            await asyncio.gather(*self._followers, return_exceptions=True)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+            self._output.close()
+        self._raise_failure()
+
+    def _is_over(self) -> bool:
+        if self._failure is not None or self._signal:
+            return True
+        return self._members.is_finished and not self._members.alive("inside")
+
+    def _interrupt(self, number: int) -> None:
+        self._signal = self._signal or number
+
+    def _go_on(self, now: float, *, is_start_over: bool) -> None:
+        """Show the board where it has changed."""
+        before = self._members.generation
+        self._members.decide(now, is_start_over=is_start_over)
+        after = self._members.generation
+        if after.number != before.number:
+            hosts = ", ".join(dict.fromkeys(member.host for member in after.members))
+            self._say(f"generation {after.number}: {len(after.members)} ranks on {hosts}")
+        board = {"generation": after.number, "is_changing": after.is_changing, "members": []}
+        if after.members:
+            first = after.members[0].host
+            board["members"] = [asdict(member) for member in after.members]
+            board["master"] = self._address(first, [member.host for member in after.members])
+            board["port"] = master_port(self._program, after.number)
+        text = json.dumps(board)
+        if text != self._board:
+            self._board = text
+            for session in self._sessions.values():
+                session.send({"board": text})
+
+    def _address(self, first: str, hosts: Sequence[str]) -> str:
+        """Return where the members of a generation find its rank 0."""
+        known = self._addresses.get(first, {})
+        if self._options.interfaces and (found := known.get(self._options.interfaces[0])):
+            return found
+        if all(self._options.is_local(host) for host in hosts):
+            return "127.0.0.1"
+        if self._options.is_local(first):
+            return next((one for one in known.values() if not one.startswith("127.")), first)
+        return first
+
+    async def _start(self, workers: Sequence[Worker]) -> None:
+        for host in dict.fromkeys(worker.host for worker in workers):
+            session = self._sessions.get(host)
+            if session is None or session.process.returncode is not None:
+                session = await self._open(host)
+            ranks = [
+                {"rank": worker.number, "argv": list(self._options.command), "env": self._environment(worker)}
+                for worker in workers
+                if worker.host == host
+            ]
+            session.send({"board": self._board})
+            session.send({"start": ranks, "cwd": self._options.cwd})
+
+    async def _open(self, host: str) -> HostSession:
+        program = RANK_SUPERVISOR.read_text(encoding="utf-8")
+        try:
+            session = await HostSession.open(
+                host, self._options.shell, program, is_local=self._options.is_local(host)
+            )
+        except OSError as error:
+            raise UserError(
+                f"cannot run the remote shell `{self._options.shell.program}`: {error}"
+            ) from error
+        self._sessions[host] = session
+        session.send({"ports": []})
+        follower = asyncio.create_task(self._follow(session))
+        self._followers.add(follower)
+        return session
+
+    def _environment(self, worker: Worker) -> dict[str, str]:
+        is_local = self._options.is_local(worker.host)
+        inherited = dict(self._options.environment)
+        own = inherited if is_local else forwarded_variables(inherited)
+        return own | {WORKER_VARIABLE: str(worker.number), "PYTHONUNBUFFERED": "1"}
+
+    def _send(self, host: str, command: dict[str, Any]) -> None:
+        self._sessions[host].send(command)
+
+    async def _follow(self, session: HostSession) -> None:
+        """Take a host's events until its session ends; workers that it had then are lost."""
+        async for event, number, payload in session.events():
+            if event == "hello":
+                self._addresses[session.host] = json.loads(payload)["addresses"]
+            elif event in ("out", "err"):
+                self._output.feed(number, "stdout" if event == "out" else "stderr", payload)
+            elif event == "failed":
+                self._say(f"worker {number} on {session.host} could not be started: {payload.decode()}")
+                self._ended(number, 127)
+            elif event == "exit":
+                self._output.end_rank(number)
+                self._ended(number, int(payload))
+        for worker in self._members.alive():
+            if worker.host == session.host and self._sessions[session.host] is session:
+                self._say(f"host {session.host} was lost: {session.last_words()}")
+                self._ended(worker.number, 255)
+
+    def _ended(self, number: int, code: int) -> None:
+        self._codes[number] = code
+        if self._signal or self._failure is not None:
+            self._members.workers[number].state = "ended"
+            return
+        # A rank that saved and asks to be started again has ended as well as the others have.
+        is_good = code in (0, EXIT_RESUME)
+        try:
+            self._members.ended(number, 0 if is_good else code, time.monotonic())
+        except TooFewRanksError as error:
+            self._failure = error
+            return
+        if not is_good:
+            host, left = self._members.workers[number].host, len(self._members.alive("inside", "free"))
+            self._say(f"worker {number} on {host} {_ending(code)}; {left} others go on")
+            with suppress(TooFewRanksError):
+                self._go_on(time.monotonic(), is_start_over=False)
+
+    def _raise_failure(self) -> None:
+        if self._signal:
+            raise JobFailedError(
+                f"ended by signal {self._signal}: all ranks were ended", exit_code=128 + self._signal
+            )
+        if (failure := self._failure) is not None:
+            who = failure.worker
+            if who is None:
+                raise JobFailedError(str(failure))
+            tail = "\n".join(f"  {line}" for line in self._output.tail(who.number)[-5:])
+            lines = f"\n\nits last lines:\n{tail}" if tail else ""
+            raise JobFailedError(
+                f"worker {who.number} on `{who.host}` {_ending(failure.code)}: {failure}{lines}",
+                exit_code=failure.code,
+            )
+        if EXIT_RESUME in self._codes.values():
+            raise JobFailedError(
+                "all ranks saved and ended", exit_code=EXIT_RESUME, hint="start it again: it goes on there"
+            )
+
+
+def _ending(code: int) -> str:
+    return cause_of_code(code).ending if is_signal(code) else f"exited with code {code}"

@@ -1,0 +1,1 @@
+"""A training that goes on with other ranks when some are lost or come."""

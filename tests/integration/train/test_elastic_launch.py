@@ -1,0 +1,122 @@
+"""An elastic launch: a killed rank of four, a host that comes, and the same losses as without all that."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.train
+
+SCRIPT = Path(__file__).with_name("elastic_script.py")
+LIMIT_S = 150.0
+RECOVERY_MAX_S = 10.0
+BEGIN = re.compile(r"worker (\d+) pid (\d+) is rank (\d+) of (\d+) at step (\d+) (\S+)")
+LOSS = re.compile(r"loss of step (\d+): (\S+)")
+
+
+class Launch:
+    """A running `gangline launch`."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], *words: str) -> None:
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gangline", "launch", *words],
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def begins(self, size: int) -> list[tuple[int, ...]]:
+        """Return worker, pid, rank, size and step of all who began in a generation of this size."""
+        found = [tuple(map(int, match.groups()[:5])) for match in BEGIN.finditer(self.text())]
+        return [one for one in found if one[3] == size]
+
+    def wait_for(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            assert time.monotonic() < deadline, f"waited for {what}: {self.text()}"
+            assert self.process.poll() is None, self.text()
+            time.sleep(0.05)
+
+
+def losses(text: str) -> dict[int, float]:
+    return {int(step): float(loss) for step, loss in LOSS.findall(text)}
+
+
+@pytest.fixture
+def alone(torch_python: str, ranks) -> dict[int, float]:
+    """The losses of one rank that nothing happens to."""
+    line = [torch_python, str(SCRIPT), "400", "0"]
+    done = subprocess.run(line, env=ranks.environment(), capture_output=True, text=True, check=True)
+    return losses(done.stdout)
+
+
+@pytest.mark.parametrize("lost", [2, 0], ids=["rank 2", "rank 0"])
+def test_a_killed_rank_costs_seconds_and_a_new_host_joins_at_the_next_commit(
+    torch_python: str, tmp_path: Path, ranks, alone: dict[int, float], lost: int
+) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:4\n")
+    script = tmp_path / "discover"
+    script.write_text(f"#!/bin/sh\ncat {hosts}\n")
+    script.chmod(0o755)
+    elastic = ("--min-ranks", "2", "--host-discovery-script", str(script), "--cool-down", "900")
+    launch = Launch(tmp_path, ranks.environment(), *elastic, "--", torch_python, str(SCRIPT), "400", "0.08")
+    try:
+        launch.wait_for(lambda: 25 in losses(launch.text()), "step 25")
+        pid = next(one[1] for one in launch.begins(4) if one[2] == lost)
+        committed = max(losses(launch.text()))
+        os.kill(pid, signal.SIGKILL)
+        killed_at = time.monotonic()
+        launch.wait_for(lambda: len(launch.begins(3)) == 3, "three ranks")
+        assert time.monotonic() - killed_at < RECOVERY_MAX_S
+
+        three = launch.begins(3)
+        assert {one[4] for one in three} <= {committed, committed + 5}  # a commit may be under way
+        assert len({one[4] for one in three}) == 1
+        old = {one[0]: one[1] for one in launch.begins(4)}
+        assert all(old[worker] == process for worker, process, *_ in three)  # the same processes
+
+        hosts.write_text("localhost:3\n127.0.0.1:1\n")
+        launch.wait_for(lambda: len(launch.begins(4)) == 8, "four ranks again")
+        again = launch.begins(4)[4:]
+        (new,) = [one for one in again if one[0] not in old]
+        assert new[2] == 3  # the oldest worker is rank 0
+        assert next(one for one in again if one[2] == 0)[0] in old
+        assert launch.process.wait(LIMIT_S) == 0, launch.text()
+    finally:
+        launch.process.kill()
+        launch.process.wait()
+
+    found = losses(launch.text())
+    assert found.keys() == alone.keys()
+    assert all(found[step] == pytest.approx(alone[step], rel=0.01) for step in alone)
+    assert launch.text().count("done") == 4
+
+
+def test_too_many_losses_end_all_and_name_the_last(torch_python: str, tmp_path: Path, ranks) -> None:
+    elastic = ("--hosts", "localhost:2", "--min-ranks", "1", "--max-restarts", "0")
+    launch = Launch(
+        tmp_path, ranks.environment(), *elastic, "--", torch_python, str(SCRIPT), "100000", "0.05"
+    )
+    try:
+        launch.wait_for(lambda: len(launch.begins(2)) == 2, "two ranks")
+        os.kill(launch.begins(2)[1][1], signal.SIGKILL)
+
+        assert launch.process.wait(LIMIT_S) == 128 + signal.SIGKILL
+    finally:
+        launch.process.kill()
+        launch.process.wait()
+    assert "was killed by signal 9 (SIGKILL): failed; ranks were lost once, --max-restarts 0" in launch.text()
