@@ -24,7 +24,7 @@ COLUMNS = (
     Column("GPU(Requested)", rank=6),
     Column("GPU(Allocated)", rank=7, wide=True),
     Column("NODE", least=8, rank=3),
-    Column("REASON", least=20, rank=1, wide=True),
+    Column("REASON", least=32, rank=1, wide=True),
 )
 """A row of short names has 80 characters at most."""
 ARENAS_COLUMNS = (*COLUMNS[:6], Column("GPU(Allocated)", rank=7), *COLUMNS[7:])

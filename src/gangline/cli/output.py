@@ -82,7 +82,11 @@ def render_table(
 
 
 def _fit(columns: Sequence[Column], shown: list[int], widths: dict[int, int], width: int) -> None:
-    """Cut the widest cells first, then leave columns out, until the table fits or nothing more can go."""
+    """Cut the widest cells first, then leave columns out, until the table fits or nothing more can go.
+
+    What a column that is left out frees beyond need goes to those that were cut, the last ones first.
+    """
+    wanted = dict(widths)
 
     def excess() -> int:
         return sum(widths[index] for index in shown) + len(GAP) * (len(shown) - 1) - width
@@ -97,6 +101,8 @@ def _fit(columns: Sequence[Column], shown: list[int], widths: dict[int, int], wi
         if not droppable:
             return
         shown.remove(max(droppable, key=lambda index: columns[index].rank))
+    for index in reversed(shown):
+        widths[index] = min(wanted[index], widths[index] - excess())
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -42,3 +42,8 @@ def test_columns_without_a_rank_stay_on_the_narrowest_terminal():
 
 def test_a_table_without_rows_has_its_heading():
     assert render_table(COLUMNS, [], width=80) == ["NAME   STATUS   NODE   IP"]
+
+
+def test_what_a_column_frees_goes_to_those_that_were_cut():
+    lines = render_table(COLUMNS, ROWS, width=28)
+    assert lines[1] == "a-lon…   RUNNING   node-wit…"

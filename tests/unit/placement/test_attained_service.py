@@ -225,3 +225,28 @@ def test_a_gang_has_others_suspended_for_a_node_of_its_own_rather_than_be_cut():
     found = decide(members("new", 8), group("half", 4), bound=bound, nodes=(A, B), services=services)
 
     assert suspended(found) == ["long"]
+
+
+@pytest.mark.parametrize(
+    ("case", "overdue_after_s", "had_h", "expected"),
+    [
+        ("is overdue, and has had less", 3600.0, 39.0, ["long"]),
+        ("is overdue, and has had as much", 3600.0, 40.0, []),
+        ("is not overdue", 86_400.0, 39.0, []),
+    ],
+)
+def test_one_that_has_had_much_has_others_suspended_once_it(case, overdue_after_s, had_h, expected):
+    services = {
+        "team/long": RESUMABLE,
+        "team/new": AttainedService(is_resumable=True, device_s=had_h * 3600.0),
+    }
+
+    found = decide(
+        members("new", 8),
+        group("new", 8, created=SEVEN),
+        bound=running("long"),
+        services=services,
+        overdue_after_s=overdue_after_s,
+    )
+
+    assert suspended(found) == expected

@@ -8,7 +8,8 @@ a large one for moments, since they find room elsewhere. Source: Tiresias, NSDI'
 two-dimensional least attained service).
 
 What bounds that: a gang runs for a minimum time each time, it is suspended a few times at most, and nobody of
-higher priority is suspended. A suspended gang waits like any other, and is overdue like any other.
+higher priority is suspended. A suspended gang waits like any other, and is overdue like any other; from then
+on it has those suspended that have had more than it, whatever it has had.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
+from math import inf
 
 import msgspec
 
@@ -61,7 +63,7 @@ class Suspender:
         self._policy, self._bounds = policy, policy.suspension
         self._now = now
         self._is_cut = is_cut
-        self._unhelped: set[GangShape] = set()
+        self._unhelped: dict[GangShape, float] = {}
         self.decided: list[Suspension] = []
         """In the order in which they were decided."""
 
@@ -81,10 +83,9 @@ class Suspender:
         is_off = not self._bounds.long_after_device_s or not allocations.services
         if is_off or any(pod.refusal for pod in gang.pods):
             return "", set()
-        had = allocations.services.get(gang.key)
-        if had is not None and self._bounds.is_long(had.device_s):
-            return "", set()
-        if form in self._unhelped or len(self._unhelped) >= FORMS_TRIED_MAX:
+        least_s = self._least_s(gang)
+        is_tried = form is not None and self._unhelped.get(form, inf) <= least_s
+        if least_s == inf or is_tried or len(self._unhelped) >= FORMS_TRIED_MAX:
             return "", set()
 
         def fits(free: FreeResources, within: Bools | None) -> bool:
@@ -99,10 +100,10 @@ class Suspender:
             release(self._table, room, pods)
             if fits(room, None):
                 return f"{leaving[0]} is being suspended", uids
-        chosen = search(self._table, room, gang, self._candidates(gang), fits)
+        chosen = search(self._table, room, gang, self._candidates(gang, least_s), fits)
         if not chosen:
             if form is not None:
-                self._unhelped.add(form)
+                self._unhelped[form] = least_s
             return "", set()
         for running in chosen:
             self._decide(running, gang)
@@ -112,24 +113,30 @@ class Suspender:
             uids.union(pod.uid for running in chosen for pod in running.pods),
         )
 
-    def _candidates(self, gang: Gang) -> list[RunningGang]:
-        """Return who may be suspended for a gang."""
+    def _candidates(self, gang: Gang, least_s: float) -> list[RunningGang]:
+        """Return who has had so many device-seconds and may be suspended for a gang."""
         leaving = self._allocations.leaving
-        had = self._allocations.services.get(gang.key, AttainedService())
         return [
             running
             for running, had_s in self._suspendable
-            if (self._bounds.is_long(had_s) or (self._is_impatient(gang) and had_s > had.device_s))
+            if had_s >= least_s
             and running.priority <= gang.priority
             and running.key != gang.key
             and running.key not in leaving
         ]
 
-    def _is_impatient(self, gang: Gang) -> bool:
-        """Return whether a gang has waited so long that others below the boundary give way to it."""
-        if not gang.created:
-            return False
-        return (self._now - parse_time(gang.created)).total_seconds() >= self._bounds.short_wait_s
+    def _least_s(self, gang: Gang) -> float:
+        """Return how many device-seconds others must have had to be suspended for a gang; inf: none is.
+
+        One that has waited long enough has those suspended that have had more than it: below the boundary
+        after minutes, beyond it once it is overdue, so that the room that is kept for it does not stand idle.
+        """
+        had = self._allocations.services.get(gang.key, AttainedService())
+        is_long = self._bounds.is_long(had.device_s)
+        waited_s = (self._now - parse_time(gang.created)).total_seconds() if gang.created else 0.0
+        if waited_s >= (self._policy.overdue_s(gang.devices) if is_long else self._bounds.short_wait_s):
+            return had.device_s + 1
+        return inf if is_long else self._bounds.long_after_device_s
 
     @cached_property
     def _suspendable(self) -> list[tuple[RunningGang, float]]:
