@@ -10,6 +10,7 @@ import pwd
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,6 +66,7 @@ def resolve_program(
             "the code folder may not be `/`", hint="change into your project, or use --code FOLDER"
         )
     program = find_program(line[0], cwd, environment)
+    _check_script(line, cwd, working_dir)
     program, interpreter, found_environment = _interpreter_folders(program, environment)
     arguments, named = _named_files(line[1 : ARGUMENTS_MAX + 1], cwd, working_dir)
     writable = [str(working_dir), *named]
@@ -90,6 +92,7 @@ def program_as_typed(
     """
     working_dir = code_folder(code or cwd)
     program = find_program(line[0], cwd, environment)
+    _check_script(line, cwd, working_dir)
     arguments, _ = _named_files(line[1 : ARGUMENTS_MAX + 1], cwd, working_dir)
     path = {"PATH": environment["PATH"]} if "PATH" in environment else {}
     return Program((str(program), *arguments), str(working_dir), (), path)
@@ -137,6 +140,18 @@ def find_program(name: str, cwd: Path, environment: Mapping[str, str]) -> Path:
     where = f"`{candidates[0]}` does not exist" if "/" in name else "it is in no folder of your PATH"
     hint = "write `python FILE`" if name.endswith(".py") else "check the name, or activate its environment"
     raise UserError(f"cannot run `{name}`: {where}", hint=hint)
+
+
+def _check_script(line: Sequence[str], cwd: Path, working_dir: Path) -> None:
+    """Refuse a script of Python's that is not there, before every rank says so."""
+    script = line[1] if len(line) > 1 else ""
+    if not (Path(line[0]).name.startswith("python") and script.endswith(".py")):
+        return
+    if (cwd / script).exists() or (working_dir / script).exists():
+        return
+    near = get_close_matches(script, [path.name for path in cwd.glob("*.py")], 1)
+    hint = f"did you mean `{near[0]}`?" if near else "name it from the folder in which you stand"
+    raise UserError(f"cannot run `{line[0]} {script}`: `{cwd / script}` does not exist", hint=hint)
 
 
 def _check_readable(program: Path) -> None:

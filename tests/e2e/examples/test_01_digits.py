@@ -78,6 +78,7 @@ def test_job_trains_on_four_ranks_in_four_pods_on_two_nodes(gangline, examples: 
     result = gangline("run", "--nodes", "2", "examples/01-digits/mpijob.yaml")
 
     assert result.returncode == 0, result.stdout
+    assert "4 workers + launcher on 2 nodes" in result.stdout
     assert "4 ranks on digits-worker-0, digits-worker-1, digits-worker-2, digits-worker-3" in result.stdout
     accuracy = re.search(r"test accuracy ([\d.]+)%; parameters identical on 4 ranks", result.stdout)
     assert accuracy and float(accuracy[1]) >= 97

@@ -94,6 +94,16 @@ def test_a_program_that_is_not_there_is_refused(project, line, part):
         resolve(line, project)
 
 
+def test_a_script_that_is_not_there_is_refused_and_a_near_name_told(project):
+    (project / "train.py").touch()
+    python = Path(sys.executable).name
+
+    with pytest.raises(UserError, match=r"trian\.py` does not exist") as caught:
+        resolve([python, "trian.py"], project, path=str(Path(sys.executable).parent))
+
+    assert caught.value.hint == "did you mean `train.py`?"
+
+
 def test_a_script_that_may_not_be_executed_says_how_to_run_it(project, monkeypatch):
     monkeypatch.chdir(project)
     (project / "plain.py").touch(0o644)
