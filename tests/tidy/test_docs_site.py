@@ -13,13 +13,17 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 
 
-@pytest.fixture(scope="module")
-def build_site() -> ModuleType:
-    spec = spec_from_file_location("build_site", DOCS / "build_site.py")
+def load(name: str) -> ModuleType:
+    spec = spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec and spec.loader
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def build_site() -> ModuleType:
+    return load("build_site")
 
 
 def test_the_menu_names_every_page_but_the_later_decisions() -> None:
@@ -75,3 +79,24 @@ def test_pictures_are_small_and_ask_nobody() -> None:
     drawn = [path.read_text() for path in pictures if path.suffix == ".svg"]
     assert drawn
     assert [text for text in drawn if "url(http" in text or "href=" in text or "@import" in text] == []
+
+
+def test_the_gallery_shows_every_example_by_the_lines_of_its_readme() -> None:
+    """Run `python docs/update_gallery.py EXAMPLE` when this fails."""
+    gallery = load("update_gallery")
+    shown = gallery.sections()
+    examples = {path.parent.name for path in (REPOSITORY / "examples").glob("*/README.md")}
+
+    assert set(shown) == set(gallery.LINES) == examples
+    for folder, lines in gallery.LINES.items():
+        readme = (REPOSITORY / "examples" / folder / "README.md").read_text()
+        typed = [line for line in lines if not line.startswith("cd examples/published")]
+        assert [line for line in typed if line not in readme] == [], folder
+        assert [line for line in lines if f"$ {line}\n" not in shown[folder]] == [], folder
+
+
+def test_what_a_terminal_shows_is_the_end_of_a_line_and_no_middle_of_many() -> None:
+    shown = load("update_gallery").shown
+
+    assert shown("10 %\r100 %\n\x1b[31mred\x1b[0m \n\n") == "100 %\nred"
+    assert shown("\n".join(str(line) for line in range(30))).splitlines()[10:13] == ["10", "...", "19"]
