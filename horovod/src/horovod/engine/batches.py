@@ -15,6 +15,9 @@ from horovod.engine.agreement import ADASUM, ALLREDUCE, BROADCAST, Agreement
 ALONE_BYTES = 1 << 20
 """A tensor from this size on is reduced where it lies: copying it costs more than a collective of its own."""
 
+FLAT_BYTES = 8 << 20
+"""A flat part ends at this size: while one is reduced the next is copied, both in the processor's cache."""
+
 WIRE_DTYPES = {"int16": "int32", "bool": "uint8"}
 """Types that not every backend adds, and what they travel as."""
 
@@ -41,19 +44,26 @@ def byte_size(dtype: str) -> int:
 
 @dataclass(slots=True)
 class Flat:
-    """Tensors of one type that lie in one buffer.
+    """Tensors of one type that lie side by side in a buffer and are reduced as one.
 
     Attributes:
+        dtype: theirs.
+        begin: element of the buffer at which they begin; `count` elements are theirs.
         indices: of the tensors in their batch.
         sizes: elements of each.
         buffer: the one that `views` belongs to, None at first.
+        used: their part of it.
         views: of the buffer, one for each tensor, in its shape.
     """
 
+    dtype: str
+    begin: int = 0
+    count: int = 0
     indices: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     buffer: Any = None
+    used: Any = None
     views: list[Any] = field(default_factory=list)
 
 
@@ -63,12 +73,12 @@ class Batch:
 
     Attributes:
         alone: indices of tensors that are reduced where they lie.
-        flat: by type, those that are copied together.
+        flat: those that are copied together, and reduced in this order.
     """
 
     agreements: list[Agreement]
     alone: list[int] = field(default_factory=list)
-    flat: dict[str, Flat] = field(default_factory=dict)
+    flat: list[Flat] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
@@ -117,15 +127,20 @@ def _laid_out(agreements: Sequence[Agreement]) -> Batch:
     if batch.kind != ALLREDUCE or batch.agreements[0].error:
         return batch
     index = 0
+    last: dict[str, Flat] = {}
     for made in agreements:
         for shape, dtype in zip(made.request.shapes, made.request.dtypes, strict=True):
             count = math.prod(shape)
             if count * byte_size(dtype) >= ALONE_BYTES and dtype not in WIRE_DTYPES:
                 batch.alone.append(index)
             else:
-                flat = batch.flat.setdefault(dtype, Flat())
+                flat = last.get(dtype)
+                if flat is None or flat.count * byte_size(dtype) >= FLAT_BYTES:
+                    flat = last[dtype] = Flat(dtype, flat.begin + flat.count if flat else 0)
+                    batch.flat.append(flat)
                 flat.indices.append(index)
                 flat.sizes.append(count)
                 flat.shapes.append(shape)
+                flat.count += count
             index += 1
     return batch

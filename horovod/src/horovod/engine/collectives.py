@@ -58,7 +58,7 @@ class Collectives:
 
     def __init__(self) -> None:
         self.groups: dict[int, Group] = {}
-        self._buffers: dict[tuple[str, str], Any] = {}
+        self._buffers: dict[tuple[str, Any], Any] = {}
 
     def run(self, batch: Batch, entries: Sequence[Entry | None]) -> None:
         """Do what a batch says and finish its entries.
@@ -107,41 +107,48 @@ class Collectives:
                 outputs[index].copy_(inputs[index])
             _scale([outputs[index]], first.prescale)
             works += _start_reduction(outputs[index], first.op, group)
-        for dtype, flat in batch.flat.items():
-            works += self._fuse(dtype, flat, inputs, first, group)
+        self._reserve(batch.flat, inputs)
+        flat_works = [self._fuse(flat, inputs, first, group) for flat in batch.flat]
         for work in works:
             work.wait()
         divisor = group.size if first.op == AVERAGE else 1
         _scale([outputs[index] for index in batch.alone], first.postscale, divisor)
-        for flat in batch.flat.values():
+        for flat, begun in zip(batch.flat, flat_works, strict=True):
+            for work in begun:
+                work.wait()
             _unfuse(flat, outputs, first, divisor)
         for made, entry in zip(batch.agreements, entries, strict=True):
             if entry is not None:
                 entry.finish(outputs[: len(made.request.shapes)])
             del outputs[: len(made.request.shapes)]
 
-    def _fuse(self, dtype: str, flat: Flat, inputs: list[Any], request: Request, group: Group) -> list[Any]:
-        """Copy small tensors into one buffer and begin to reduce it."""
+    def _reserve(self, flats: list[Flat], inputs: list[Any]) -> None:
+        """Give flat parts their places in buffers that are large enough; nothing where they have them."""
         import torch
 
-        buffer = self._buffer(WIRE_DTYPES.get(dtype, dtype), inputs[flat.indices[0]].device, sum(flat.sizes))
+        wanted: dict[tuple[str, Any], int] = {}
+        for flat in flats:
+            key = flat.dtype, inputs[flat.indices[0]].device
+            wanted[key] = max(wanted.get(key, 0), flat.begin + flat.count)
+        for (dtype, device), count in wanted.items():
+            buffer = self._buffers.get((dtype, device))
+            if buffer is None or buffer.numel() < count:
+                wire = getattr(torch, WIRE_DTYPES.get(dtype, dtype))
+                self._buffers[dtype, device] = torch.empty(count, dtype=wire, device=device)
+
+    def _fuse(self, flat: Flat, inputs: list[Any], request: Request, group: Group) -> list[Any]:
+        """Copy small tensors side by side and begin to reduce them."""
+        import torch
+
+        buffer = self._buffers[flat.dtype, inputs[flat.indices[0]].device]
         if flat.buffer is not buffer:
             flat.buffer = buffer
-            parts = buffer[: sum(flat.sizes)].split(flat.sizes)
+            flat.used = buffer[flat.begin : flat.begin + flat.count]
+            parts = flat.used.split(flat.sizes)
             flat.views = [part.view(shape) for part, shape in zip(parts, flat.shapes, strict=True)]
         torch._foreach_copy_(flat.views, [inputs[index] for index in flat.indices])
-        used = buffer[: sum(flat.sizes)]
-        _scale([used], request.prescale)
-        return _start_reduction(used, request.op, group)
-
-    def _buffer(self, dtype: str, device: Any, count: int) -> Any:
-        import torch
-
-        key = dtype, str(device)
-        buffer = self._buffers.get(key)
-        if buffer is None or buffer.numel() < count:
-            buffer = self._buffers[key] = torch.empty(count, dtype=getattr(torch, dtype), device=device)
-        return buffer
+        _scale([flat.used], request.prescale)
+        return _start_reduction(flat.used, request.op, group)
 
     def _adasum(self, made: Agreement, entry: Entry, group: Group) -> list[Any]:
         import torch
@@ -284,7 +291,7 @@ def _unfuse(flat: Flat, outputs: list[Any], request: Request, divisor: int) -> N
     """Scale what was reduced as one and copy it to where it belongs."""
     import torch
 
-    _scale([flat.buffer[: sum(flat.sizes)]], request.postscale, divisor)
+    _scale([flat.used], request.postscale, divisor)
     torch._foreach_copy_([outputs[index] for index in flat.indices], flat.views)
 
 

@@ -27,6 +27,7 @@ from horovod.engine.timeline import Timeline
 
 PLANS_MAX = 256
 CLOSE_TIMEOUT_S = 5.0
+BUSY_CYCLES_MAX = 10
 
 
 class Engine:
@@ -60,6 +61,7 @@ class Engine:
         self._agreed: dict[int, Agreement] = {}
         self._plans: dict[int, list[Batch]] = {}
         self._bits = 0
+        self._submitted = 0
         self._new: list[Entry] = []
         self._alarm = threading.Event()
         self._failure = ""
@@ -102,6 +104,7 @@ class Engine:
                     "this one another name"
                 )
             self._table[key] = entry
+            self._submitted += 1
             known = self._known.get(key)
             if known is not None and known[1] == entry.signature:
                 self._bits |= known[0]
@@ -143,9 +146,17 @@ class Engine:
                     self._fail(f"rank 0's coordinator is gone: {error}")
 
     def _send_in_cycles(self) -> None:
+        """Send once a cycle has passed in which nothing was submitted, or a few in which more was.
+
+        Many tensors at once are then one message and one plan, whatever the processor's other work.
+        """
         while not self._closing:
             self._alarm.wait()
-            time.sleep(self.settings.cycle_s)
+            for _ in range(BUSY_CYCLES_MAX):
+                before = self._submitted
+                time.sleep(self.settings.cycle_s)
+                if self._submitted == before:
+                    break
             if self.settings.mark_cycles:
                 self.timeline.mark_cycle()
             self._send()

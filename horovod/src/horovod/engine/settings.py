@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 FUSION_BYTES = 128 << 20
 CYCLE_MS = 1.0
-CAPACITY = 1024
+CAPACITY = 8192
 STALL_WARNING_S = 60.0
 ELASTIC_TIMEOUT_S = 600.0
 
