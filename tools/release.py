@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from gangline import __version__
 from gangline.api.codec import dump_yaml
 from gangline.cli.install.image import digest_of
-from gangline.installation.objects import IMAGES, Installation, definitions, objects
+from gangline.installation.objects import IMAGES, Installation, definitions, objects, page
 
 NAME = f"gangline-{__version__}"
 
@@ -63,8 +63,9 @@ def release(dist: Path, prefix: str) -> list[Path]:
     digests = {name: digest_of(archives[name]) for name in IMAGES.values()} if prefix else {}
     for name, installation in _INSTALLATIONS.items():
         chosen = replace(installation, image_prefix=prefix, digests=digests)
+        manifests = page(chosen) if name == "page" else [*definitions(chosen), *objects(chosen)]
         file = dist / f"{NAME}-{name}.yaml"
-        file.write_text(dump_yaml(*definitions(chosen), *objects(chosen)))
+        file.write_text(dump_yaml(*manifests))
         parts.append(file)
     packed = dist / f"{NAME}.tgz"
     packed.write_bytes(packed_chart(chart(prefix, digests)))
@@ -76,7 +77,11 @@ def release(dist: Path, prefix: str) -> list[Path]:
 
 
 _IMAGES = (*IMAGES.values(), "gangline-base")
-_INSTALLATIONS = {"install": Installation(), "operator": Installation(has_scheduler=False)}
+_INSTALLATIONS = {
+    "install": Installation(),
+    "operator": Installation(has_scheduler=False),
+    "page": Installation(),
+}
 
 
 def _one(folder: Path, pattern: str) -> Path:

@@ -61,7 +61,7 @@ DRA = """# GPUs by resource claims (resource.k8s.io/v1): the device class, and a
 PAGE = """# The web page for a cluster's users, each with a token of their own; it has no rights of its own.
 #
 #   kubectl apply -f deploy/page.yaml
-#   kubectl -n gangline-system port-forward service/gangline-page 8080:80
+#   kubectl -n gangline-page port-forward service/gangline-page 8080:80
 #
 # then http://localhost:8080. Under another name, by an Ingress with TLS: args [--host=gangline.example.com].
 # See docs/guides/page.md.

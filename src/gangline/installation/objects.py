@@ -233,9 +233,10 @@ def dra_driver() -> list[Obj]:
 def page(installation: Installation) -> list[Obj]:
     """Return the page's Deployment and Service, and an account that may do nothing and has no token.
 
-    What it needs of the cluster is the certificate of the server: its users bring the rights.
+    What it needs of the cluster is the certificate of the server: its users bring the rights. Its namespace
+    is its own, so that to delete what was applied takes nothing else.
     """
-    name, namespace = "gangline-page", installation.namespace
+    name = namespace = "gangline-page"
     labels = {"app": name}
     # As a browser asks for it through a port that was forwarded.
     asked = {"path": "/", "port": "page", "httpHeaders": [{"name": "Host", "value": "localhost"}]}

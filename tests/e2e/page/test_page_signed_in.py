@@ -14,15 +14,15 @@ from .conftest import LIMIT_MS
 
 pytestmark = pytest.mark.browser
 MANIFEST = Path(__file__).resolve().parents[3] / "deploy" / "page.yaml"
-SYSTEM = ("-n", "gangline-system")
+OWN = ("-n", "gangline-page")
 
 
 @pytest.fixture(scope="module")
 def served(cluster: Any) -> Iterator[str]:
     """The address of the Deployment's page, through a port that kubectl forwards."""
     cluster.kubectl("apply", "-f", str(MANIFEST))
-    cluster.kubectl(*SYSTEM, "rollout", "status", "deployment/gangline-page", "--timeout=60s")
-    words = ("kubectl", *SYSTEM, "port-forward", "service/gangline-page", ":80")
+    cluster.kubectl(*OWN, "rollout", "status", "deployment/gangline-page", "--timeout=60s")
+    words = ("kubectl", *OWN, "port-forward", "service/gangline-page", ":80")
     with cluster.start(*words) as forward:
         # Forwarding from 127.0.0.1:41643 -> 8080
         found = re.search(r"127\.0\.0\.1:\d+", forward.stdout.readline())
@@ -118,12 +118,12 @@ def test_another_namespace_is_looked_at_without_the_token(page: Any, tokens: dic
 
 
 def test_the_account_of_the_page_may_do_nothing(served: str, cluster: Any) -> None:
-    account = "system:serviceaccount:gangline-system:gangline-page"
+    account = "system:serviceaccount:gangline-page:gangline-page"
     found = cluster.try_kubectl("auth", "can-i", "--list", f"--as={account}", "-n", "team")
     rows = [line.split()[0] for line in found.stdout.splitlines()[1:] if not line.startswith(" ")]
     assert {row for row in rows if not row.startswith("self")} == set(), found.stdout
     inside = cluster.kubectl(
-        *SYSTEM, "exec", "deploy/gangline-page", "--", "ls", "/var/run/secrets/kubernetes.io/serviceaccount"
+        *OWN, "exec", "deploy/gangline-page", "--", "ls", "/var/run/secrets/kubernetes.io/serviceaccount"
     )
     assert inside.split() == ["ca.crt"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangline import __version__
-from gangline.installation.objects import Installation, definitions, device_plugin, objects
+from gangline.installation.objects import Installation, definitions, device_plugin, objects, page
 
 WHOLE = Installation()
 OPERATOR_ALONE = Installation(has_scheduler=False)
@@ -128,3 +128,16 @@ def test_definitions_of_gangs_come_with_the_scheduler() -> None:
 def test_every_object_carries_the_label_by_which_it_is_found_again(installation: Installation) -> None:
     for obj in objects(installation):
         assert obj["metadata"]["labels"]["app.kubernetes.io/part-of"] == "gangline"
+
+
+def test_the_page_has_an_account_without_rights_and_no_token() -> None:
+    found = {obj["kind"]: obj for obj in page(WHOLE)}
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert set(found) == {"Namespace", "ServiceAccount", "Deployment", "Service"}  # no role, no binding
+    assert {obj["metadata"].get("namespace", "gangline-page") for obj in page(WHOLE)} == {"gangline-page"}
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["volumes"] == [{"name": "authority", "configMap": {"name": "kube-root-ca.crt"}}]
+    assert "env" not in container and container["securityContext"]["readOnlyRootFilesystem"]
+    assert pod["securityContext"]["runAsNonRoot"]

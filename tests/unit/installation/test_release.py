@@ -43,6 +43,7 @@ def test_everything_is_there_and_summed_up(dist: Path) -> None:
         f"images/gangline-base-{__version__}.tar",
         f"gangline-{__version__}-install.yaml",
         f"gangline-{__version__}-operator.yaml",
+        f"gangline-{__version__}-page.yaml",
         f"gangline-{__version__}.tgz",
         f"gangline-{__version__}-sha256sums.txt",
     }
