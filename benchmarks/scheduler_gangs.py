@@ -3,9 +3,10 @@
 Three loads: 100 gangs of 32 pods with a GPU each on 1,000 nodes; and those of kube-scheduler's own
 benchmarks, 1,000 gangs of 3 and 3 gangs of 1,000 on 5,000 nodes. Both schedulers read the same PodGroups of
 scheduling.k8s.io/v1beta1, their clients unlimited; ours hands out GPU ids by the wires as well. Beside them
-the same objects are created with no scheduler. etcd, kube-apiserver, creator and scheduler share the machine,
-nothing runs the pods, every sample has a fresh control plane. Pods/s are from the first creation to the last
-binding.
+the same objects are created with no scheduler, and by a bare loop that knows every pod's node beforehand and
+binds it as soon as it is there, gang or not: what the API server can do. etcd, kube-apiserver, creator and
+scheduler share the machine, nothing runs the pods, every sample has a fresh control plane. Pods/s are from
+the first creation to the last binding.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ async def create(client: Any, load: Load, gangs: list[str], scheduler: str) -> N
 
     bodies = iter(
         [
-            json.dumps(pod(load, gang, index, scheduler)).encode()
+            (f"{gang}-worker-{index}", json.dumps(pod(load, gang, index, scheduler)).encode())
             for gang in gangs
             for index in range(load.members)
         ]
@@ -119,9 +120,13 @@ async def create(client: Any, load: Load, gangs: list[str], scheduler: str) -> N
         for group in groups:
             await client.create(KUBERNETES_POD_GROUPS, group)
 
+    bind = binding.bind_bare(client)
+
     async def make_pods() -> None:
-        for body in bodies:
+        for name, body in bodies:
             await client.send("POST", PODS.path(binding.NAMESPACE), body=body)
+            if scheduler == binding.BARE:
+                await bind(name)
 
     for make in (make_groups, make_pods):
         await asyncio.gather(*(make() for _ in range(binding.CREATORS)))
@@ -132,24 +137,25 @@ async def take(load: Load, scheduler: str) -> Sample:
     from control_plane import WITH_GANGS
 
     gangs = [f"gang-{index:04}" for index in range(load.gangs)]
+    has_scheduler = scheduler not in (ALONE, binding.BARE)
     async with cluster(load, scheduler) as plane, client_of(plane) as client:
         running = (
             contextlib.nullcontext(os.getpid())
-            if scheduler == ALONE
+            if not has_scheduler
             else binding.scheduler_process(plane, scheduler, WITH_GANGS, GATE)
         )
         with running as pid:
-            if scheduler != ALONE:
+            if has_scheduler:
                 await create(client, Load(1, 2, load.nodes, load.gpus), ["warm-up"], scheduler)
                 await binding.until_bound(client, pid)
             await until_idle(pid)
             await until_idle(plane.pids["kube-apiserver"])
             used_s, began_s = processor_s(pid), time.perf_counter()
             await create(client, load, gangs, scheduler)
-            if scheduler != ALONE:
+            if has_scheduler:
                 await binding.until_bound(client, pid)
             took_s = time.perf_counter() - began_s
-            if scheduler != ALONE:
+            if has_scheduler:
                 await binding.until_told(client)
                 await until_idle(pid)
             return Sample(load.gangs * load.members / took_s, took_s, processor_s(pid) - used_s)
@@ -165,12 +171,12 @@ def run(laboratory: Laboratory) -> list[Figure]:
     os.environ.pop("GANGLINE_HOME", None)
     figures = []
     for load in LOADS:
-        taken: dict[str, list[Sample]] = {binding.OURS: [], binding.KUBE: [], ALONE: []}
+        taken: dict[str, list[Sample]] = {binding.OURS: [], binding.KUBE: [], ALONE: [], binding.BARE: []}
         for _ in range(laboratory.rounds):
             for name, samples in taken.items():
                 samples.append(asyncio.run(take(load, name)))
                 print(load.title, name, samples[-1], file=sys.stderr, flush=True)
-        ours, kube, alone = taken.values()
+        ours, kube, alone, bare = taken.values()
         figures += [
             Figure(
                 f"{load.title}, / kube-scheduler's gangs",
@@ -186,6 +192,7 @@ def run(laboratory: Laboratory) -> list[Figure]:
                 [one.took_s for one in alone],
                 goal="<= 1.15",
             ),
+            Figure("- time, / bare loop", "s", [one.took_s for one in ours], [one.took_s for one in bare]),
             Figure(
                 "- processor time, / kube-scheduler",
                 "s",

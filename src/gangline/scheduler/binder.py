@@ -25,6 +25,9 @@ from gangline.workloads.pending import GANG_WAITED, UNSCHEDULABLE
 
 WRITES_AT_ONCE_MAX = 48
 
+CALM_S = 0.5
+"""For so long after a gang was bound other writes wait still, for the next gang often comes soon."""
+
 RETRY_S = 0.5
 RETRY_MAX_S = 30.0
 """Pauses between tries to take a pod away from a server that does not answer: the first, and the longest."""
@@ -42,7 +45,7 @@ class Binder:
     Args:
         client: of the cluster.
         recorder: for events about pods.
-        quiet: set while nothing is being bound.
+        quiet: set while nothing is being bound, nor has been for a moment.
     """
 
     def __init__(self, client: ObjectClient, recorder: Recorder, quiet: asyncio.Event) -> None:
@@ -52,6 +55,7 @@ class Binder:
         self._quiet = quiet
         self._quiet.set()
         self._gangs = 0
+        self._calm: asyncio.TimerHandle | None = None
 
     async def bind(self, binding: Binding, *, gpus: Sequence[str] = ()) -> ApiError | None:
         """Bind one pod that asks for GPUs by these names; return why it could not be."""
@@ -87,12 +91,14 @@ class Binder:
         """
         self._gangs += 1
         self._quiet.clear()
+        if self._calm is not None:
+            self._calm.cancel()
         try:
             results = await asyncio.gather(*(self.bind(one, gpus=gpus.get(one.uid, ())) for one in bindings))
         finally:
             self._gangs -= 1
             if not self._gangs:
-                self._quiet.set()
+                self._calm = asyncio.get_running_loop().call_later(CALM_S, self._quiet.set)
         return [(binding, error) for binding, error in zip(bindings, results, strict=True) if error]
 
     async def take_away(

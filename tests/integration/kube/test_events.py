@@ -76,6 +76,30 @@ async def test_an_event_that_the_server_forgot_is_created_again(server: Any) -> 
     assert [method for method, _, _ in server.requests] == ["POST", "PATCH", "POST"]
 
 
+async def test_events_of_several_objects_are_sent_at_once_and_those_of_one_in_order() -> None:
+    sent: list[str] = []
+    all_there = asyncio.Event()
+
+    class Server:
+        async def create(self, resource: Any, body: dict[str, Any]) -> dict[str, Any]:
+            sent.append(f"{body['involvedObject']['name']}: {body['message']}")
+            if len(sent) == 3:
+                all_there.set()
+            await all_there.wait()
+            return {}
+
+    recorder = Recorder(Server(), "c")
+    for name, message in (("a", "first"), ("a", "second"), ("b", "first"), ("c", "first")):
+        job = {**JOB, "metadata": {"name": name, "namespace": "team", "uid": name}}
+        recorder.event(job, "Normal", "Said", message)
+    async with asyncio.timeout(10):
+        await recorder.flush()
+    await recorder.close()
+
+    assert sorted(sent[:3]) == ["a: first", "b: first", "c: first"]
+    assert sent[3:] == ["a: second"]
+
+
 async def test_events_of_objects_without_a_namespace_are_in_default(server: Any) -> None:
     server.answers += [ok]
     async with server.client() as client:

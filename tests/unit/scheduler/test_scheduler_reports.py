@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from gangline.api.core import Pod
-from gangline.placement import Unschedulable
+from gangline.placement import Binding, Unschedulable
+from gangline.scheduler import binder as binder_module
 from gangline.scheduler import reports as module
+from gangline.scheduler.binder import Binder
 from gangline.scheduler.reports import Reports
 
 NAMES = ("gangline-scheduler",)
@@ -124,3 +126,25 @@ async def test_what_the_server_has_not_taken_is_written_with_the_next_pass(scene
     scene.reports.tell(reason("one", "no room"))
     await scene.settle()
     assert scene.written == [("one", "no room")] * 2
+
+
+async def test_other_writes_wait_a_moment_longer_than_a_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Server:
+        async def create_subresource(self, *_: Any) -> dict[str, Any]:
+            return {}
+
+    class Events:
+        def event(self, *_: Any) -> None:
+            pass
+
+    quiet = asyncio.Event()
+    binder = Binder(Server(), Events(), quiet)  # type: ignore[arg-type]
+    assert quiet.is_set()
+
+    await binder.bind_all([Binding("team/one", "one", "node")], {})
+    assert not quiet.is_set()
+    await binder.bind_all([Binding("team/two", "two", "node")], {})
+    monkeypatch.setattr(binder_module, "CALM_S", 0.0)
+    await binder.bind_all([Binding("team/three", "three", "node")], {})
+    async with asyncio.timeout(10):
+        await quiet.wait()
