@@ -10,13 +10,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import subprocess
 import sys
+import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from laboratory import REPOSITORY
+from figures import Figure, elapsed_s
+from laboratory import REPOSITORY, Laboratory
 from operator_plane import client_of, until_idle
 from scheduler_binding import LIFTED, NAMESPACE
 
@@ -31,6 +36,10 @@ PUTS = 100
 
 MEMBERS = 32
 """Pods of a job that runs."""
+
+PORT = 18491
+READY_S = 300
+"""A scheduler has listed 80,000 pods by then."""
 
 WAITING = "waits"
 """A gang of 64 pods for which there is no room."""
@@ -245,6 +254,49 @@ async def large_plane(*, nodes: int = 10_000, pods: int = 80_000, a_node: int = 
     with ControlPlane(controllers=False, crds=gang_crds(), apiserver_options=LIFTED) as plane:
         await fill(plane, nodes=nodes, pods=pods, a_node=a_node)
         yield plane
+
+
+def run(laboratory: Laboratory) -> list[Figure]:
+    return asyncio.run(_measured(laboratory))
+
+
+async def _measured(laboratory: Laboratory) -> list[Figure]:
+    """Return how long the command takes, by the scheduler's answer and by all pods, and what that holds."""
+    async with large_plane() as plane:
+        line = [sys.executable, "-m", "gangline"]
+        place = ["--kubeconfig", str(plane.kubeconfig)]
+        options = ["--leader-elect", "--lock-namespace", NAMESPACE, "--metrics-port", str(PORT)]
+        words = [*line, "scheduler", *place, *options, "--levels", ",".join(LEVELS)]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as scheduler:
+            try:
+                asked = partial(explained, [*line, "explain", WAITING, "-n", NAMESPACE, *place])
+                await asyncio.to_thread(until, lambda: "as seen by" in asked())
+                said_s = [elapsed_s(asked) for _ in range(laboratory.rounds)]
+                read_s = [elapsed_s(partial(asked, "--placement"))]
+                held = memory_mib(scheduler.pid)
+            finally:
+                scheduler.terminate()
+    return [
+        Figure("explain at 10,000 nodes and 80,000 pods", "s", said_s, goal="<= 1"),
+        Figure("- by reading all of them", "s", read_s),
+        Figure("peak memory of the scheduler that knows them", "MiB", [held]),
+    ]
+
+
+def explained(words: list[str], *more: str) -> str:
+    return subprocess.run([*words, *more], capture_output=True, text=True, check=True).stdout
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + READY_S
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise SystemExit(f"no scheduler answered within {READY_S} s")
+
+
+def memory_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmHWM")) / 1024
 
 
 async def _hold() -> None:

@@ -34,6 +34,7 @@ SCENARIOS = [
     "device_plugin",
     "scheduler_core",
     "scheduler_scale",
+    "large_plane",
     "scheduler_binding",
     "scheduler_gangs",
     "gang_claims",

@@ -42,7 +42,7 @@ def decode_json(decode: Callable[[Any], T], data: bytes | msgspec.Raw) -> T:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Let the collector not run in the block, which must not wait; it runs after it as before.
+    """Let the collector not run in the block, which must not wait for others; it runs after it as before.
 
     It starts after every 700 new objects, and looks at all there are again and again: 22 of 34 µs for each
     pod that is decoded.

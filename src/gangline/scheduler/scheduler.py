@@ -18,7 +18,6 @@ from gangline import clock
 from gangline.api.core import Node, ObjectMeta, Pod
 from gangline.api.crds import gang_crds
 from gangline.api.definitions import DefinitionOrigin
-from gangline.api.pod_group import GANGLINE_SCHEDULER
 from gangline.api.resources import CRDS, NODES, PODS
 from gangline.kube.cache import Cache
 from gangline.kube.definitions import watch_definitions
@@ -42,6 +41,7 @@ from gangline.scheduler.budget_watch import BudgetWatch
 from gangline.scheduler.claim_watch import ClaimWatch
 from gangline.scheduler.explained.advice import Advice
 from gangline.scheduler.explained.answers import SchedulerAnswer, answer
+from gangline.scheduler.explained.published import DEFAULT_NAMES
 from gangline.scheduler.fence import Fence
 from gangline.scheduler.gang_times import FORMING, Forming, GangBackoff
 from gangline.scheduler.group_watch import GroupWatch
@@ -55,9 +55,6 @@ from gangline.scheduler.storage_watch import StorageWatch
 from gangline.scheduler.suspended_gangs import SuspendedGangs
 from gangline.scheduler.tally import SchedulerStatistics
 from gangline.workloads.requests import counts_as_gpu
-
-DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
-"""``spec.schedulerName`` of the pods that are placed here."""
 
 OVERDUE_CHECK_S = 60.0
 """While gangs wait, a pass runs at least this often, for waiting itself changes who is first."""

@@ -11,8 +11,8 @@ from gangline.kube.leader_service import LeaderOptions, LeaderService
 from gangline.kube.verbs import ObjectClient
 from gangline.placement import Policy
 from gangline.scheduler.explained.answers import PATH, Answers
-from gangline.scheduler.explained.published import LEASE_NAME, Published
-from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
+from gangline.scheduler.explained.published import DEFAULT_NAMES, LEASE_NAME, Published
+from gangline.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

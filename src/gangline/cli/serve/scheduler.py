@@ -121,7 +121,7 @@ def policy_of(options: Mapping[str, Any]) -> Policy:
 async def _serve(kubeconfig: Path | None, context: str | None, options: dict[str, Any]) -> None:
     from gangline.cli.serve.cluster import run_until_stopped
     from gangline.kube.client import Client
-    from gangline.scheduler.scheduler import DEFAULT_NAMES
+    from gangline.scheduler.explained.published import DEFAULT_NAMES
     from gangline.scheduler.service import SchedulerOptions, SchedulerService
 
     service = SchedulerOptions(

@@ -37,7 +37,8 @@ from gangline.kube.http_paths import PathAnswer
 from gangline.kube.verbs import ObjectClient
 from gangline.operator.operator import Operator
 from gangline.operator.statistics import OperatorStatistics
-from gangline.scheduler.scheduler import DEFAULT_NAMES, Scheduler
+from gangline.scheduler.explained.published import DEFAULT_NAMES
+from gangline.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

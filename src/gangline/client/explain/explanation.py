@@ -139,7 +139,7 @@ async def _explain_by_all(
     from gangline.clock import now
     from gangline.cluster.runs.record import RunRecord
     from gangline.placement.explanation import NO_ROOM
-    from gangline.scheduler.scheduler import DEFAULT_NAMES
+    from gangline.scheduler.explained.published import DEFAULT_NAMES
     from gangline.workloads.job_state import finished, pods_by_job, scheduler_of
 
     view = await look(client)
@@ -177,7 +177,7 @@ async def _around(
     from gangline.client.jobs.job_lookup import warnings_about
     from gangline.client.jobs.past_failure import why_failed
     from gangline.clock import now
-    from gangline.scheduler.scheduler import DEFAULT_NAMES
+    from gangline.scheduler.explained.published import DEFAULT_NAMES
     from gangline.workloads.start_gates import gates_of
 
     namespace, job = client.connection.namespace, subject.job

@@ -15,8 +15,7 @@ from gangline.clock import now, parse_time
 from gangline.cluster.daemon.cluster_facts import load_facts, policy_of
 from gangline.kube.errors import ApiError
 from gangline.scheduler.explained.answers import AnswersAt, answers_at
-from gangline.scheduler.explained.published import LEASE_NAME, Published
-from gangline.scheduler.scheduler import DEFAULT_NAMES
+from gangline.scheduler.explained.published import DEFAULT_NAMES, LEASE_NAME, Published
 from gangline.topology.network import DEFAULT_LEVELS
 from gangline.units import format_age
 from gangline.workloads.job_state import scheduler_of

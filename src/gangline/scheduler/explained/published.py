@@ -7,7 +7,11 @@ from typing import Any
 
 import msgspec
 
+from gangline.api.pod_group import GANGLINE_SCHEDULER
 from gangline.placement import Policy, SuspensionBounds
+
+DEFAULT_NAMES = (GANGLINE_SCHEDULER, "default-scheduler")
+"""``spec.schedulerName`` of the pods that are placed here."""
 
 LEASE_NAME = "gangline-scheduler"
 ANNOTATION = "gangline.dev/scheduler"

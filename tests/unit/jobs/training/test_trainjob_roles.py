@@ -15,7 +15,7 @@ from gangline.jobs.observed import ObservedChildren
 from gangline.jobs.plan import Create, EnsureKeyPair, Patch, Plan
 from gangline.jobs.settings import Settings
 from gangline.jobs.training import trainjob
-from gangline.scheduler.scheduler import DEFAULT_NAMES
+from gangline.scheduler.explained.published import DEFAULT_NAMES
 
 from .conftest import created
 from .test_trainjob import TrainJobScene, read_observed, runtime_called
