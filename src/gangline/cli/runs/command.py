@@ -153,7 +153,7 @@ def metrics_in_words(metrics: dict[str, Any]) -> str:
     if isinstance(metrics.get("loss"), int | float):
         words.append(f"loss {metrics['loss']:.4g}")
     if isinstance(metrics.get("rate"), int | float):
-        words.append(f"{metrics['rate']:,.4g} {metrics.get('unit') or 'items'}/s")
+        words.append(f"{metrics['rate']:,.1f} {metrics.get('unit') or 'items'}/s")
     return " ".join(words)
 
 
