@@ -31,6 +31,9 @@ def run(
     hosts: str | None = None,
     env: dict[str, str] | None = None,
     np: int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    verbose: int | None = None,
 ) -> list[Any]:
     """Call a function in every rank and return what each returned, in their order.
 
@@ -39,6 +42,7 @@ def run(
         num_proc: number of ranks; ``np`` is its older form.
         hosts: nothing, or ``localhost:N``; ranks on several hosts are started by `horovodrun`.
         env: variables of the ranks, this process's unless given.
+        use_gloo: taken and not needed, as are ``use_mpi`` and ``verbose``.
 
     Raises:
         ValueError: other hosts are named, or no number of ranks.
