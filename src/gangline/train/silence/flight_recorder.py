@@ -22,12 +22,12 @@ class Flight:
 
     Attributes:
         completed: collectives of all groups that are done.
-        since_ns: when the first of those under way was begun, nanoseconds since 1970; None where none is.
+        begun_ns: when the first of those under way was begun, nanoseconds since 1970; None where none is.
         name: of that one, as ``gloo:all_reduce``; ``""`` where none is.
     """
 
     completed: int = 0
-    since_ns: int | None = None
+    begun_ns: int | None = None
     name: str = ""
 
 

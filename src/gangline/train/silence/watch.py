@@ -92,6 +92,7 @@ class Watch:
         self._recorders = open_recorders() if ranks.size > 1 else []
         self._flights = [Flight() for _ in self._recorders]
         self._flown_at = time.monotonic()
+        self._flight_since = [self._flown_at for _ in self._recorders]
         self._number, self._lock = 0, threading.Lock()
         self._beat: dict[str, Any] = {}
         self._stop = threading.Event()
@@ -224,10 +225,13 @@ class Watch:
         frame = collective_of(main_frames())
         if frame is None or frame is not self._collective:
             self._collective, self._collective_since = frame, time.monotonic()
-        flights = [look() for look in self._recorders]
-        if any(new.completed != old.completed for new, old in zip(flights, self._flights, strict=True)):
-            self._flown_at = time.monotonic()
-        self._flights = flights
+        for index, look in enumerate(self._recorders):
+            before, now = self._flights[index], look()
+            if now.completed != before.completed:
+                self._flown_at = time.monotonic()
+            if now.begun_ns != before.begun_ns:  # by this clock: the recorder's can be set
+                self._flight_since[index] = time.monotonic()
+            self._flights[index] = now
 
     def _waits_s(self) -> float:
         """Return how long this rank has been in one and the same collective; a short while is none."""
@@ -236,8 +240,11 @@ class Watch:
             since.append(self._traffic.changed_at)
         if self._collective is not None:
             since.append(self._collective_since)
-        since_1970_s = time.time() - time.monotonic()
-        since += [one.since_ns / 1e9 - since_1970_s for one in self._flights if one.since_ns is not None]
+        since += [
+            began_at
+            for flight, began_at in zip(self._flights, self._flight_since, strict=True)
+            if flight.begun_ns is not None
+        ]
         waits_s = time.monotonic() - min(since) if since else 0.0
         return waits_s if waits_s > self._waits_after_s else 0.0
 
@@ -269,7 +276,8 @@ class Watch:
     def _beat_of_own(self) -> Heartbeat:
         own, now = self._own_beat(), time.monotonic()
         return Heartbeat(
-            *(self._ranks.rank, self.step, now - self._stepped_at, self._age_s(), 0.0),
+            *(self._ranks.rank, self.step, now - self._stepped_at if self.step else self._age_s()),
+            *(self._age_s(), 0.0),
             waits_s=float(own["waits_s"]),
             step_s=self._longest_step_s,
             stack=str(own.get("stack", "")),
@@ -347,7 +355,8 @@ class _Seen:
         now = time.monotonic()
         waits_s = float(self._last.get("waits_s", 0.0))
         return Heartbeat(
-            *(rank, self.step, now - self._step_at, now - self._got_on_at, now - self._beat_at),
+            *(rank, self.step, now - (self._step_at if self.step else self._got_on_at)),
+            *(now - self._got_on_at, now - self._beat_at),
             waits_s=waits_s + now - self._beat_at if waits_s else 0.0,
             step_s=float(self._last.get("step_s", 0.0)),
             stack=str(self._last.get("stack", "")),
