@@ -8,7 +8,7 @@ import torch
 
 import gangline.train
 
-steps, pause_s = int(sys.argv[1]), float(sys.argv[2])
+steps, pause_s, ways = int(sys.argv[1]), float(sys.argv[2]), {"shared_memory": "gloo" not in sys.argv}
 torch.manual_seed(3)
 model = torch.nn.Sequential(torch.nn.Linear(20, 60), torch.nn.ReLU(), torch.nn.Linear(60, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -36,7 +36,9 @@ def train(session, state):
             if session.rank == 0:
                 print(f"loss of step {state.step}: {whole:.9f}", flush=True)
             state.commit()
+        if "asks" in sys.argv and session.should_stop():
+            session.exit_to_resume()
 
 
-gangline.train.run_elastic(train, state)
+gangline.train.run_elastic(train, state, **ways)
 print("done", flush=True)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gangline.errors import EXIT_RESUME
+
 pytestmark = pytest.mark.train
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
@@ -63,9 +65,11 @@ def alone(torch_python: str, ranks) -> dict[int, float]:
     return losses(done.stdout)
 
 
-@pytest.mark.parametrize("lost", [2, 0], ids=["rank 2", "rank 0"])
+@pytest.mark.parametrize(
+    ("lost", "way"), [(2, "gloo"), (0, "memory")], ids=["rank 2 over gloo", "rank 0 over shared memory"]
+)
 def test_a_killed_rank_costs_seconds_and_a_new_host_joins_at_the_next_commit(
-    torch_python: str, tmp_path: Path, ranks, alone: dict[int, float], lost: int
+    torch_python: str, tmp_path: Path, ranks, alone: dict[int, float], lost: int, way: str
 ) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost:4\n")
@@ -73,7 +77,9 @@ def test_a_killed_rank_costs_seconds_and_a_new_host_joins_at_the_next_commit(
     script.write_text(f"#!/bin/sh\ncat {hosts}\n")
     script.chmod(0o755)
     elastic = ("--min-ranks", "2", "--host-discovery-script", str(script), "--cool-down", "900")
-    launch = Launch(tmp_path, ranks.environment(), *elastic, "--", torch_python, str(SCRIPT), "400", "0.08")
+    launch = Launch(
+        tmp_path, ranks.environment(), *elastic, "--", torch_python, str(SCRIPT), "400", "0.08", way
+    )
     try:
         launch.wait_for(lambda: 25 in losses(launch.text()), "step 25")
         pid = next(one[1] for one in launch.begins(4) if one[2] == lost)
@@ -120,3 +126,17 @@ def test_too_many_losses_end_all_and_name_the_last(torch_python: str, tmp_path: 
         launch.process.kill()
         launch.process.wait()
     assert "was killed by signal 9 (SIGKILL): failed; ranks were lost once, --max-restarts 0" in launch.text()
+
+
+def test_ranks_that_save_when_asked_to_stop_end_with_75(torch_python: str, tmp_path: Path, ranks) -> None:
+    elastic = ("--hosts", "localhost:2", "--min-ranks", "1", "--", torch_python)
+    launch = Launch(tmp_path, ranks.environment(), *elastic, str(SCRIPT), "100000", "0.05", "asks")
+    try:
+        launch.wait_for(lambda: 10 in losses(launch.text()), "step 10")
+        launch.process.terminate()
+
+        assert launch.process.wait(LIMIT_S) == EXIT_RESUME, launch.text()
+    finally:
+        launch.process.kill()
+        launch.process.wait()
+    assert "all ranks saved and ended" in launch.text()

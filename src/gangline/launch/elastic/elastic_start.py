@@ -27,7 +27,7 @@ from gangline.launch.plain_hosts import show_output
 from gangline.launch.rank_failure import take_record
 from gangline.launch.rank_output import RankOutput, plain_prefix
 from gangline.launch.rank_places import forwarded_variables
-from gangline.launch.rank_start import RANK_SUPERVISOR, StartOptions
+from gangline.launch.rank_start import RANK_SUPERVISOR, SAVING_LIMIT_S, StartOptions
 from gangline.workloads.outcome import cause_of_code, is_signal
 
 TICK_S = 0.1
@@ -135,7 +135,10 @@ class ElasticStart:
         looked = began - DISCOVERY_PERIOD_S
         try:
             while not self._is_over():
+                await asyncio.sleep(TICK_S)
                 now = time.monotonic()
+                if self._signal:
+                    continue
                 if self._elastic.discovery and now - looked >= DISCOVERY_PERIOD_S:
                     looked = now
                     self._members.hosts = await discover(self._elastic.discovery, self._members.hosts)
@@ -143,7 +146,6 @@ class ElasticStart:
                 for worker in self._members.late(now):
                     self._send(worker.host, {"kill": [worker.number]})
                 self._go_on(now, is_start_over=now - began > self._options.start_timeout_s)
-                await asyncio.sleep(TICK_S)
         except TooFewRanksError as error:
             self._failure = error
         finally:
@@ -157,12 +159,18 @@ class ElasticStart:
         self._raise_failure()
 
     def _is_over(self) -> bool:
-        if self._failure is not None or self._signal:
+        if self._failure is not None:
             return True
+        if self._signal:
+            return not self._members.alive()
         return self._members.is_finished and not self._members.alive("inside")
 
     def _interrupt(self, number: int) -> None:
+        """Ask all to end: with time to save for SIGTERM, with little when asked twice or by a terminal."""
+        patience = {"grace_s": SAVING_LIMIT_S} if number == signal.SIGTERM and not self._signal else {}
         self._signal = self._signal or number
+        for session in self._sessions.values():
+            session.send({"stop": True, **patience})
 
     def _go_on(self, now: float, *, is_start_over: bool) -> None:
         """Show the board where it has changed."""
@@ -270,7 +278,7 @@ class ElasticStart:
                 self._go_on(time.monotonic(), is_start_over=False)
 
     def _raise_failure(self) -> None:
-        if self._signal:
+        if self._signal and set(self._codes.values()) != {EXIT_RESUME}:
             raise JobFailedError(
                 f"ended by signal {self._signal}: all ranks were ended", exit_code=128 + self._signal
             )

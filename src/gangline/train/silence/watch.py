@@ -95,7 +95,7 @@ class Watch:
         self._flight_since = [self._flown_at for _ in self._recorders]
         self._number, self._lock = 0, threading.Lock()
         self._beat: dict[str, Any] = {}
-        self._stop = threading.Event()
+        self._stop, self._is_abandoned = threading.Event(), False
         self._talker = threading.Thread(target=self._talk, name="gangline-heartbeat", daemon=True)
         self._judge = threading.Thread(target=self._watch, name="gangline-watch", daemon=True)
         self._seen: dict[int, _Seen] = {}
@@ -146,6 +146,7 @@ class Watch:
 
     def abandon(self) -> None:
         """End without a word and without waiting: the others may be gone, and the store with them."""
+        self._is_abandoned = True
         self._stop.set()
         self._stack_file.close()
         self._store = None
@@ -167,7 +168,8 @@ class Watch:
             for rank in self._read_from_store():
                 self._look_at(rank)
             with suppress(RuntimeError):
-                self._look(self._store)
+                if (store := self._store) is not None:
+                    self._look(store)
         self._write(self._next_beat(is_over=True))
 
     def _watch(self) -> None:
@@ -188,6 +190,8 @@ class Watch:
                 self._tell_silent_ranks()
                 looked_at = time.monotonic()
         self._socket.send(self._ranks.rank, self._next_beat(is_over=True), known)
+        if self._is_abandoned:
+            self._socket.close()
 
     def _next_beat(self, *, is_over: bool = False) -> dict[str, Any]:
         with self._lock:
