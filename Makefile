@@ -90,7 +90,7 @@ page:
 	cd web && npm ci --silent && npm run --silent check && npm run --silent test && npm run --silent build
 
 # The documentation as a site in dist/docs; fails where a link or an anchor leads nowhere.
-docs: $(STAMP)-dev
+docs: $(STAMP)-run
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
 	$(BIN)/python docs/build_site.py dist/docs
 
