@@ -296,12 +296,17 @@ def _when_jobs_end(table: NodeTable, allocations: Allocations, gang: Gang, trial
             if pods[0].job in allocations.over:
                 return Fix("idle", f"when the {_idle(pods)}")
             return Fix("ends", f"when {_job(pods)} ends{_by(end)}", at=end, gangs=(key,))
-    low, high = 1, len(tried)
+
+    def is_enough(count: int) -> bool:
+        return place(table, _freed(table, _all(tried[:count])), gang) is not None
+
+    low = high = 1  # doubled first: few suffice in most cases, and many are slow to release
+    while high < len(tried) and not is_enough(high):
+        low, high = high + 1, min(2 * high, len(tried))
     while low < high:
         middle = (low + high) // 2
-        is_enough = place(table, _freed(table, _all(tried[:middle])), gang) is not None
-        low, high = (low, middle) if is_enough else (middle + 1, high)
-    if not tried or place(table, _freed(table, _all(tried[:low])), gang) is None:
+        low, high = (low, middle) if is_enough(middle) else (middle + 1, high)
+    if not tried or not is_enough(low):
         return None
     chosen = _without_spare(table, gang, tried[:low])
     ends = [entry[4] for entry in chosen]
