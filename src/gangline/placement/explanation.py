@@ -156,16 +156,8 @@ def explain_gang(
 ) -> Explanation | None:
     """Return why a gang waits, as :func:`explain` does, on arrays that are there already.
 
-    The pass that is made for it takes room: pods that it places are among the allocations afterwards.
-
-    Args:
-        table: the nodes and what is left on them.
-        allocations: the pods that hold room.
-        gangs: all that wait.
-        key: of the gang.
-        now: the time.
-        policy: as the scheduler's.
-        workload: what speeds are predicted for.
+    The pass that is made for it takes room: pods that it places are among the allocations afterwards. The
+    table has what is left on the nodes, and `gangs` are all that wait.
     """
     gang = next((found for found in gangs if key in (found.key, *found.keys)), None)
     if gang is None:
