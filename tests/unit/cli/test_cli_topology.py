@@ -120,7 +120,7 @@ def test_name_of_a_machine_stands_for_showing_it(capsys: pytest.CaptureFixture[s
         (["topology", "v100-dgx"], "did you mean `v100-dgx2` or `v100-dgx1`?"),
         (["topology", "shw"], "did you mean `show`?"),
         (["top", "nodes"], "did you mean `node`?"),
-        (["bench", "x"], "there are make-data, plot, scaling, wires"),
+        (["bench", "x"], "there are make-data, plot, scaling, tokens, wires"),
     ],
 )
 def test_unknown_command_below_another_names_the_nearest(
